@@ -73,10 +73,10 @@ dist: setup  ## wheel and sdist in dist/, checked and tried out in an empty envi
 COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-package peercrawl \
 	--custom-compile-command "make lock"
 lock:  ## the newest versions that pyproject.toml allows, in deploy/lock
-	$(COMPILE) pyproject.toml --extra identity --extra parquet --extra upload --output-file deploy/lock/runtime.txt
+	$(COMPILE) pyproject.toml --extra identity --extra parquet --extra postgres --extra socks --extra upload --output-file deploy/lock/runtime.txt
 	$(COMPILE) pyproject.toml --extra dev --output-file deploy/lock/dev.txt
 	echo 'hatchling>=1.25' | $(COMPILE) - --output-file deploy/lock/build.txt
-	printf 'pywb\nsetuptools<81\n' | $(COMPILE) - --output-file deploy/lock/pywb.txt
+	printf 'pywb\nwacz\nsetuptools<81\n' | $(COMPILE) - --output-file deploy/lock/pywb.txt
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache demo-out

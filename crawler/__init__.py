@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from crawler.app.crawl import Crawl
     from crawler.errors import SinkFull, UserError
     from crawler.handlers.handle import Handle
+    from crawler.handlers.lifecycle import Context
     from crawler.handlers.parsed_page import ParsedPage
     from crawler.handlers.router import Router
     from crawler.hooks import PageHook
@@ -26,6 +27,7 @@ _MODULES = {
     "crawler.app.crawl": ("Crawl",),
     "crawler.errors": ("SinkFull", "UserError"),
     "crawler.handlers.handle": ("Handle",),
+    "crawler.handlers.lifecycle": ("Context",),
     "crawler.handlers.parsed_page": ("ParsedPage",),
     "crawler.handlers.router": ("Router",),
     "crawler.hooks": ("PageHook",),
@@ -35,6 +37,7 @@ _MODULES = {
 }
 
 __all__ = [
+    "Context",
     "Crawl",
     "Cut",
     "Exchange",

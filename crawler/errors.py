@@ -94,6 +94,7 @@ class FailureKind(StrEnum):
     )
     DISCONNECTED = "disconnected"
     TIMEOUT = "timeout"
+    PROXY = "proxy"  # ours: the operator's proxy cannot be reached, or refuses its client
     PROTOCOL = "protocol"  # the response was not HTTP/1.0 or HTTP/1.1
     HEADER_TOO_LARGE = "header_too_large"
 

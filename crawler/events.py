@@ -167,6 +167,14 @@ class HandlerFailed(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
+class ItemsRejected(msgspec.Struct, frozen=True, gc=False):
+    """Items that the settings extract were not written: the `count` of the page `url`, and the `first` of them in words."""
+
+    url: str
+    count: int
+    first: str
+
+
 class DefectFound(msgspec.Struct, frozen=True, gc=False):
     """An unexpected exception while handling data from a site. The URL is settled without the failed step. `stage`: see
     `crawler.defects.Stage`; `error`: type and message, at most 200 characters."""
@@ -179,6 +187,12 @@ class DefectFound(msgspec.Struct, frozen=True, gc=False):
 
 class SinkBlocked(msgspec.Struct, frozen=True, gc=False):
     """The records of a group cannot be written. The replica pauses until the write succeeds."""
+
+    error: str
+
+
+class ProxyFailed(msgspec.Struct, frozen=True, gc=False):
+    """The operator's proxy could not be reached, or refused its client. The domain waits, and its URL loses no try."""
 
     error: str
 
@@ -224,8 +238,10 @@ Event = (
     | WritesRepeated
     | HookFailed
     | HandlerFailed
+    | ItemsRejected
     | DefectFound
     | SinkBlocked
+    | ProxyFailed
     | SettingsFollowed
     | SettingsRefused
     | CrawlEnded

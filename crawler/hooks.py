@@ -85,13 +85,21 @@ class PageHooks:
         return failures
 
 
+class Wanted(msgspec.Struct, frozen=True):
+    """A link that a handler wants followed. `priority`: None for that of other links; `tag`: label and payload of the URL
+    (`frontier.entries.tag_of`)."""
+
+    url: str
+    priority: float | None = None
+    tag: str = ""
+
+
 class Handled(msgspec.Struct, frozen=True):
-    """What a handler asks for: items, links to follow with their priorities (None: that of other links), and the patterns
-    of links not to follow. Or how it failed: its name (`handler`), one word (`reason`, empty if it did not fail) and the
-    `error`."""
+    """What a handler asks for: items, links to follow, and the patterns of links not to follow. Or how it failed: its
+    name (`handler`), one word (`reason`, empty if it did not fail) and the `error`."""
 
     items: tuple[Item, ...] = ()
-    added: tuple[tuple[str, float | None], ...] = ()
+    added: tuple[Wanted, ...] = ()
     dropped: tuple[re.Pattern[str], ...] = ()
     handler: str = ""
     reason: str = ""

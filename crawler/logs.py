@@ -123,8 +123,10 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.ReplicasMissed,
     ev.HookFailed,
     ev.HandlerFailed,
+    ev.ItemsRejected,
     ev.DefectFound,
     ev.SinkBlocked,
+    ev.ProxyFailed,
     ev.GroupCommitted,
     ev.SettingsFollowed,
     ev.SettingsRefused,
@@ -191,6 +193,15 @@ class LogListener:
         self._view: tuple[object, ...] = ()
         self._sink_blocked = False
 
+    def _failure(self, event: ev.HookFailed | ev.HandlerFailed | ev.ItemsRejected) -> None:
+        match event:
+            case ev.HookFailed(name, url, error):
+                log(logging.WARNING, "hook_failed", replica=self._replica, hook=name, url=url, error=error)
+            case ev.HandlerFailed(name, url, error, reason):
+                log(logging.WARNING, reason, replica=self._replica, handler=name, url=url, error=error)
+            case ev.ItemsRejected(url, count, first):
+                log(logging.WARNING, "items_rejected", replica=self._replica, url=url, count=count, first=first)
+
     def observe(self, event: ev.Event) -> None:
         match event:
             case ev.ViewAdopted(view, owned, taken, dropped):
@@ -215,16 +226,14 @@ class LogListener:
                 named = {"node": node} if node else {}
                 word = "redis_node_replaced" if is_replaced else "redis_back"
                 log(logging.INFO, word, replica=self._replica, **named, away_s=round(away_s, 1))
-            case ev.HookFailed(name, url, error) | ev.HandlerFailed(name, url, error):
-                kind, word = ("hook", "hook_failed") if isinstance(event, ev.HookFailed) else ("handler", event.reason)
-                log(logging.WARNING, word, replica=self._replica, **{kind: name}, url=url, error=error)
+            case ev.HookFailed() | ev.HandlerFailed() | ev.ItemsRejected():
+                self._failure(event)
             case ev.DefectFound(stage, url, error, trace):
                 log(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
-            case ev.SinkBlocked(error) if not self._sink_blocked:
-                self._sink_blocked = True
-                log(logging.ERROR, "sink_blocked", replica=self._replica, error=error)
-            case ev.GroupCommitted():
-                self._sink_blocked = False
+            case ev.ProxyFailed(error):
+                log(logging.WARNING, "proxy_failed", replica=self._replica, error=error)
+            case ev.SinkBlocked() | ev.GroupCommitted():
+                self._sink(event)
             case ev.SettingsFollowed(revision, followed, waiting):
                 fields = {"followed": ",".join(followed) or "none", "wait_for_restart": ",".join(waiting)}
                 non_empty = {name: text for name, text in fields.items() if text}
@@ -241,3 +250,8 @@ class LogListener:
                 log(logging.INFO, "crawl_ended", replica=self._replica, reason=reason)
             case _:
                 pass
+
+    def _sink(self, event: ev.SinkBlocked | ev.GroupCommitted) -> None:
+        was_blocked, self._sink_blocked = self._sink_blocked, isinstance(event, ev.SinkBlocked)
+        if isinstance(event, ev.SinkBlocked) and not was_blocked:
+            log(logging.ERROR, "sink_blocked", replica=self._replica, error=event.error)

@@ -12,6 +12,7 @@ from typing import Any, Literal, NamedTuple
 
 import msgspec
 
+from frontier.entries import payload_of
 from politeness.usage_preferences import NO_USAGE, Usage
 
 
@@ -128,6 +129,25 @@ class Item(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.decode(self.json, type=dict[str, Any])
 
 
+RejectReason = Literal["missing", "type", "size", "unread"]
+"""Why an item was not written. `missing`: it lacks a required field; `type`: a value is not of the type of its field;
+`size`: the page has more items than it may have, or longer ones; `unread`: the page took too long to read."""
+
+
+class RejectedItem(msgspec.Struct, frozen=True, gc=False):
+    """An item that was not written, because of its `field`; empty if not because of one. `value`: the beginning of what the
+    page has there."""
+
+    name: str
+    field: str
+    reason: RejectReason
+    value: str = ""
+
+    def __str__(self) -> str:
+        place = f"{self.name}.{self.field}" if self.field else self.name
+        return f"{place}: {self.reason} {self.value!r}" if self.value else f"{place}: {self.reason}"
+
+
 class CopyAge(NamedTuple):
     """The age of a page's copy when the page was visited again, in seconds. `late_s`: the part of it since the visit was
     due. `fresh_s`: the part in which the copy is expected to have been up to date, None if nothing is known of the page's
@@ -143,12 +163,13 @@ class Page(msgspec.Struct, frozen=True, gc=False):
 
     `exchange` is None when nothing was received: robots.txt denied the URL, or the request got no response. `links` are
     the links found, before the scope check and deduplication. `cut` says why parts of the page are missing: see `Cut`.
-    `usage`: what the owner says about the use of the page. `is_withheld`: this refuses the purpose of the crawl, so nothing
-    of the page is kept, and the body of `exchange` is missing. `licenses`: the URLs of licence offers in the robots.txt
-    that applies to it. In a crawl that visits pages again, `visit`: what this visit found (`crawler.scope.revisits.Found`);
-    `previous_at`: the visit before, and `body_at`: the response whose body a 304 stands for, both in seconds since 1970, 0
-    if there is none; `copy_age`: None on the first visit. `items`: what its handler has found; `handler_error`: with which
-    error its handler has failed, empty if it has not.
+    `usage`: what the owner says about the use of the page. `is_withheld`: this refuses the purpose of the crawl, so
+    nothing of the page is kept, and the body of `exchange` is missing. `licenses`: the URLs of licence offers in the
+    robots.txt that applies to it. In a crawl that visits pages again, `visit`: what this visit found
+    (`crawler.scope.revisits.Found`); `previous_at`: the visit before, and `body_at`: the response whose body a 304
+    stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit. `items`: what its
+    handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
+    not; `rejected`: the first items that were not written, and `rejected_count`: how many were not.
     """
 
     url: str
@@ -182,6 +203,25 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     previous_at: float = 0.0
     body_at: float = 0.0
     copy_age: CopyAge | None = None
+    rejected: tuple[RejectedItem, ...] = ()
+    rejected_count: int = 0
+    tag: str = ""
+
+    @property
+    def label(self) -> str:
+        """The label with which the URL was enqueued, or empty."""
+        return self.tag.partition("{")[0]
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload with which the URL was enqueued, or empty."""
+        return payload_of(self.tag)
+
+    def has_type(self, wanted: str) -> bool:
+        """Whether this is a page of the media type `wanted`, such as `text/html` or `image/*`; empty: any."""
+        if wanted.endswith("/*"):
+            return self.content_type.startswith(wanted[:-1])
+        return not wanted or self.content_type == wanted
 
     def withheld(self) -> Page:
         """Return this page without anything that its response contains. It is denied unless it failed."""

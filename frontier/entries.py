@@ -1,10 +1,11 @@
 """How Redis stores a queued URL: as one short text.
 
 An entry is a header of six characters and the URL. If the crawl stores where URLs were found, a space follows, which no
-canonical URL contains, and then the URL of that page. The entry of a page that was visited before ends in another space and
-the state of its visits (`crawler.scope.revisits`). The header holds how the URL was shortened (the key contains the
-domain, so most URLs are stored without scheme and host), its depth, its tries, its redirect hops, and how often it was
-lost with its holder. `lua/take_back.lua` increments this last number, so its position is part of the key schema.
+canonical URL contains, and then the URL of that page. If a program has given the URL a tag, this follows in the same
+place, after a tab. The entry of a page that was visited before ends in another space and the state of its visits
+(`crawler.scope.revisits`). The header holds how the URL was shortened (the key contains the domain, so most URLs are
+stored without scheme and host), its depth, its tries, its redirect hops, and how often it was lost with its holder.
+`lua/take_back.lua` increments this last number, so its position is part of the key schema.
 
     s 02 0 0 0 /docs/index.html
     | |  | | |
@@ -17,13 +18,20 @@ lost with its holder. `lua/take_back.lua` increments this last number, so its po
 
 from __future__ import annotations
 
-from typing import Literal
+import re
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import msgspec
 
 MAX_DEPTH = 255
 MAX_TRIES = 15
 MAX_HOPS = 15
+
+MAX_PAYLOAD = 1_024
+"""Bytes of a payload as JSON, with each space as six characters. Redis keeps it as long as the URL is queued."""
+
+_LABEL = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
 PushMode = Literal["new", "known", "again"]
 """When to queue a URL. `new`: if it is unseen. `known`: if it is unseen and its domain is known. `again`: always."""
@@ -35,7 +43,8 @@ _WHOLE = "u"
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """A URL in the frontier. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
     maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, in an
-    even number of hexadecimal digits, or empty before the first."""
+    even number of hexadecimal digits, or empty before the first. `tag`: what the program that queued it attached to it
+    (`tag_of`), or empty."""
 
     url: str
     domain: str
@@ -47,6 +56,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     mode: PushMode = "new"  # how it is pushed; not stored
     via: str = ""
     visit: str = ""
+    tag: str = ""
 
     @property
     def raw(self) -> str:
@@ -55,12 +65,44 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
         if self.visit:
-            return f"{raw} {self.via} {self.visit}"
-        return f"{raw} {self.via}" if self.via else raw
+            return f"{raw} {self.origin} {self.visit}"
+        return f"{raw} {self.origin}" if self.origin else raw
+
+    @property
+    def origin(self) -> str:
+        """What is stored of where the URL is from: the page where it was found, and its tag."""
+        return f"{self.via}\t{self.tag}" if self.tag else self.via
+
+    @property
+    def label(self) -> str:
+        """The label in its tag."""
+        return self.tag.partition("{")[0]
 
     def again(self, priority: float) -> Entry:
         """The entry for the next try."""
         return msgspec.structs.replace(self, tries=self.tries + 1, priority=priority)
+
+
+def tag_of(label: str, payload: Mapping[str, Any] | None) -> str:
+    """The tag for `label`, a word or empty, and `payload`, a small JSON object or None: it is a part of the entry, so
+    it has no spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what JSON does
+    not have."""
+    if not _LABEL.fullmatch(label):
+        raise ValueError(f"{label!r} cannot be a label: use up to 64 letters, digits, _, - and .")
+    if payload is None:
+        return label
+    text = msgspec.json.encode(payload).decode().replace(" ", "\\u0020")  # JSON has spaces in strings only
+    if not text.startswith("{"):
+        raise ValueError(f"a payload has to be a dict, not {type(payload).__name__}")
+    if len(text.encode()) > MAX_PAYLOAD:
+        raise ValueError(f"a payload may have {MAX_PAYLOAD:,} bytes as JSON")
+    return label + text
+
+
+def payload_of(tag: str) -> dict[str, Any]:
+    """The payload in `tag`, empty if it has none."""
+    _, brace, text = tag.partition("{")
+    return msgspec.json.decode(brace + text, type=dict[str, Any]) if brace else {}
 
 
 def _shortened(url: str, domain: str) -> tuple[str, str]:
@@ -76,7 +118,8 @@ def _shortened(url: str, domain: str) -> tuple[str, str]:
 def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     """The inverse of `Entry.raw`. Raises ValueError for a text that is not an entry."""
     rest, _, more = raw[6:].partition(" ")
-    via, _, visit = more.partition(" ")
+    origin, _, visit = more.partition(" ")
+    via, _, tag = origin.partition("\t")
     url = rest if raw[0] == _WHOLE else _BEGINNINGS[raw[0]] + domain + rest
     depth, tries, hops, lost = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
-    return Entry(url, domain, priority, depth, tries, hops, lost, via=via, visit=visit)
+    return Entry(url, domain, priority, depth, tries, hops, lost, via=via, visit=visit, tag=tag)

@@ -208,10 +208,12 @@ class Forgetting:
         async for buckets in self._known(self._shard.known(self._domain)):
             urls = [page.entry.url for _, records in buckets for page in pages_in(records, self._domain)]
             await self._remove("", [], urls)
-            self.removed.add(known=len(urls))
+            gone = len(urls)
             if not self._is_dry:
                 names = [bucket for bucket, _ in buckets]
-                await self._ask(self._call(self._shard, self._keys.identity, "known", [len(names), *names]))
+                reply = await self._ask(self._call(self._shard, self._keys.identity, "known", [len(names), *names]))
+                gone = int(reply[1])
+            self.removed.add(known=gone)
 
     async def _known(self, key: str) -> AsyncIterator[list[tuple[bytes, bytes]]]:
         """The buckets of known pages of a domain, some at a time, with their names; some of them perhaps more than once."""
@@ -314,10 +316,12 @@ class Forgetting:
     def _without_via(self, member: bytes) -> bytes:
         """`member`, which ends in an entry, without the page where its URL was found, if that is of the domain."""
         rest, _, more = member.partition(b" ")
-        via, _, visit = more.partition(b" ")
+        origin, _, visit = more.partition(b" ")
+        via, tab, tag = origin.partition(b"\t")
         if not via or not is_of(via.decode(), self._domain):
             return member
-        return rest + b"  " + visit if visit else rest
+        kept = tab + tag
+        return b"%b %b %b" % (rest, kept, visit) if visit else b"%b %b" % (rest, kept) if kept else rest
 
     async def _replace(self, key: Key, changed: Sequence[tuple[bytes, bytes]]) -> None:
         of = self._keys.shards[key.shard]

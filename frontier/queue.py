@@ -32,6 +32,7 @@ from frontier.settlements import (
     Settlement,
     SettleReply,
     lease_reply,
+    parts_of,
     postpone,
     retry,
     settle_reply,
@@ -54,9 +55,6 @@ __all__ = [
     "postpone",
     "retry",
 ]
-
-SETTLE_CHUNK = 64
-"""Leases per settle call, which then takes about 0.5 ms."""
 
 UNKNOWN = 2
 """What `revoke.lua` returns if it cannot tell."""
@@ -232,11 +230,7 @@ class Frontier:
         by_shard: dict[int, list[int]] = defaultdict(list)
         for place, settlement in enumerate(settlements):
             by_shard[settlement.lease.shard].append(place)
-        chunks = [
-            (shard, places[at : at + SETTLE_CHUNK])
-            for shard, places in by_shard.items()
-            for at in range(0, len(places), SETTLE_CHUNK)
-        ]
+        chunks = [(shard, part) for shard, places in by_shard.items() for part in parts_of(settlements, places)]
         calls = [self._settle_call(shard, [settlements[place] for place in places]) for shard, places in chunks]
         settled = [SettleReply(stale=True)] * len(settlements)
         replies = await self._store.send(calls) if calls else []

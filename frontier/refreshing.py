@@ -12,8 +12,8 @@ from frontier.scripts import REFRESH
 from frontier.shards import check_identity
 from frontier.store import Argument, Reply, Store, command, script_call
 
-BUCKETS_AT_ONCE = 48
-"""Buckets of about 64 pages per call, which then takes about 2 ms."""
+BUCKETS_AT_ONCE = 16
+"""Buckets of about 64 pages per call, which then takes 4 ms at most."""
 
 PAGES_AT_ONCE = 250
 """Named pages per call."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -11,6 +11,9 @@ from frontier.entries import Entry, parse_entry
 from frontier.known_pages import rest_of_record
 from frontier.packing import First
 from frontier.store import Reply
+
+SETTLE_LEASES, SETTLE_URLS = 64, 192
+"""Leases and URLs per settle call. It takes about 0.5 ms with 64 URLs, and 6 ms with 192 that are visited again."""
 
 LOW = 3
 """Words about a domain that `lease.lua` reports because it has few unpacked URLs. A lease has four."""
@@ -112,6 +115,20 @@ class Settlement(msgspec.Struct):
             len(ends),
             *ends,
         ]
+
+
+def parts_of(settlements: Sequence[Settlement], places: Iterable[int]) -> Iterator[list[int]]:
+    """Split `places` in `settlements` into those of one settle call each."""
+    part: list[int] = []
+    urls = 0
+    for place in places:
+        urls += len(settlements[place].urls)
+        if part and (urls > SETTLE_URLS or len(part) == SETTLE_LEASES):
+            yield part
+            part, urls = [], len(settlements[place].urls)
+        part.append(place)
+    if part:
+        yield part
 
 
 class SettleReply(msgspec.Struct, frozen=True):

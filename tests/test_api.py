@@ -11,25 +11,11 @@ from pathlib import Path
 import pytest
 
 import crawler
-from crawler import (
-    Crawl,
-    Exchange,
-    Handle,
-    Link,
-    LinkKind,
-    Outcome,
-    Page,
-    ParsedPage,
-    Phases,
-    Router,
-    SinkContext,
-)
+from crawler import Exchange, Link, LinkKind, Outcome, Page, Phases, SinkContext
+from tests.reference.api import CLASSES, INTERNAL
 
 DOCS = Path(__file__).parents[1] / "docs"
 PAGE = (DOCS / "reference" / "api.md").read_text()
-
-
-WITH_MEMBERS = (Crawl, Router, Handle, ParsedPage)
 
 
 def described(heading: str) -> set[str]:
@@ -41,22 +27,22 @@ def described(heading: str) -> set[str]:
 
 @pytest.mark.parametrize("cls", [Page, Exchange])
 def test_the_page_describes_every_field(cls: type[Page] | type[Exchange]) -> None:
-    assert described(f"`{cls.__name__}`") == set(cls.__struct_fields__)
+    assert described(f"`{cls.__name__}`") - {"label", "payload"} == set(cls.__struct_fields__) - {"tag"}
 
 
 def test_the_page_describes_every_name() -> None:
-    assert described("Other names") | {"Page", "Exchange"} | {cls.__name__ for cls in WITH_MEMBERS} == set(
-        crawler.__all__
-    )
+    assert described("Other names") | {"Page", "Exchange"} | {cls.__name__ for cls in CLASSES} == set(crawler.__all__)
     for name in (*LinkKind.__members__, *Outcome.__members__, *Phases._fields, *SinkContext.__struct_fields__):
         assert f"`{name}`" in PAGE, name
     assert set(Link.__struct_fields__) == {"url", "kind", "lastmod"}
 
 
-@pytest.mark.parametrize("cls", WITH_MEMBERS)
-def test_the_page_describes_every_member(cls: type) -> None:
-    public = {name for name in vars(cls) if not name.startswith("_")} - {"of", "result", "handler_of"}
-    assert described(f"`{cls.__name__}`") - {"async", "await"} == public - {"finish"}
+def test_every_class_and_member_is_on_the_page_made_from_docstrings() -> None:
+    text = (DOCS / "reference" / "classes.md").read_text()
+    for cls in CLASSES:
+        assert f"\n## `{cls.__name__}`\n" in text
+        for name in {name for name in vars(cls) if not name.startswith("_")} - INTERNAL:
+            assert f"\n### `{cls.__name__}.{name}`\n" in text
 
 
 def test_every_name_can_be_imported() -> None:

@@ -49,7 +49,7 @@ ALLOWED = {
     "audit": {"sinks", "parse", "fetch", "identity", "crawler", "politeness", "frontier"},
     "worker": {"parse", "fetch", "scope", "crawler", "politeness", "frontier"},
     "sinks": {"parse", "crawler", "politeness", "frontier"},
-    "handlers": {"parse", "crawler"},
+    "handlers": {"parse", "crawler", "frontier"},
     "parse": {"scope", "crawler", "politeness", "frontier"},
     "settings": {"fetch", "scope", "identity", "crawler", "politeness", "frontier"},
     "fetch": {"crawler", "frontier"},

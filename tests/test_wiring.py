@@ -21,6 +21,7 @@ FOREIGN = {
     "crawler/fetch/compat.py": {"max_size", "_call_connection_lost", "_read_ready_cb", "_write_ready"},  # asyncio's
     "crawler/fetch/client.py": {"__traceback__"},
     "crawler/logs.py": {"propagate", "fields"},  # logging's
+    "crawler/sinks/wacz.py": {"external_attr", "compress_type"},  # zipfile's
     "crawler/cli/crawl_access.py": {"__signature__", "__annotations__"},
     "crawler/cli/plan.py": {"__signature__", "__annotations__"},
     "crawler/parse/sitemaps.py": {  # expat's

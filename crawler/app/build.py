@@ -7,29 +7,41 @@ import socket
 
 import msgspec
 
+from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
-from crawler.app.signing import Identity
 from crawler.events import Events
 from crawler.fetch import compat, fd_limit
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.handlers.router import load_router
+from crawler.handlers.lifecycle import Context, app_settings
+from crawler.handlers.router import Router, load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.offload import StandIn
+from crawler.parse.offload import DocumentOffloader
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
 from crawler.settings.loading import CrawlSettings
-from crawler.settings.policies import addresses, host_map, refetched, revisit_rules, scope, scorer, url_rules
+from crawler.settings.policies import (
+    addresses,
+    extract_rules,
+    host_map,
+    refetched,
+    revisit_rules,
+    scope,
+    scorer,
+    url_rules,
+)
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
+from crawler.worker.extractor import Extractor, ExtractSettings
 from crawler.worker.page_builder import BuildSettings, PageBuilder
 from crawler.worker.page_handling import PageHandling
+from crawler.worker.turns import Turns
 from frontier.clock import SystemClock
 from frontier.crawls import Crawl
 from frontier.peer_loop import new_replica_id
@@ -45,10 +57,11 @@ Fields = tuple[tuple[str, str], ...]
 
 
 class PageRules(msgspec.Struct, frozen=True):
-    """How pages are parsed, and which of their links are followed."""
+    """How pages are parsed, which of their links are followed, and what is extracted from them."""
 
     build: BuildSettings
     links: LinkFilter
+    extract: ExtractSettings
 
 
 def seams(
@@ -57,27 +70,35 @@ def seams(
     settings: CrawlSettings,
     local: ReplicaTable,
     replica: str = "",
-    identity: Identity | None = None,
+    setup: RequestSetup = RequestSetup(),
 ) -> Seams:
-    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `identity`: with
-    which it signs its requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
+    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `setup`: what
+    its machine adds to requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
     compat.install()
     replica = replica or new_id()
     clock, events = SystemClock(), Events()
     max_idle = fd_limit.raise_fd_limit(local.concurrency)
-    signer, about = (identity.signer, identity.about) if identity else (None, ())
+    router = load_router(settings.handlers.app) if settings.handlers.app else None
+    signer, about = (setup.identity.signer, setup.identity.about) if setup.identity else (None, ())
+    fetch = msgspec.structs.replace(fetch_settings(settings, max_idle), rules=setup.rules)
     return Seams(
         replica=replica,
         crawl=crawl,
         store=store,
         clock=clock,
         rng=random.Random(),
-        http=Fetcher(fetch_settings(settings, max_idle), clock, signer=signer),
+        http=Fetcher(fetch, clock, signer=signer),
         sink=sink(crawl.name, replica, settings, local, events, about),
         events=events,
-        identity=identity,
-        router=load_router(settings.handlers.app) if settings.handlers.app else None,
+        setup=setup,
+        router=router,
+        context=context(router, settings, crawl.name, replica),
     )
+
+
+def context(router: Router | None, settings: CrawlSettings, crawl: str, replica: str) -> Context:
+    """Return what the functions of `router` share in the replica `replica`. Raises UserError if `[app]` does not fit."""
+    return Context(app_settings(router, settings.app) if router else None, crawl, replica)
 
 
 def new_id() -> str:
@@ -87,7 +108,7 @@ def new_id() -> str:
 
 def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
     """Return the rules that follow from `settings`. Raises the errors of `crawler.settings.policies.check`."""
-    extraction = ExtractPolicy(
+    links = ExtractPolicy(
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
         max_links=settings.limits.max_links,
@@ -96,22 +117,31 @@ def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
     )
     return PageRules(
         BuildSettings(
-            extraction,
+            links,
             settings.limits.max_decoded,
             settings.scope.sitemaps,
             settings.archive.via,
             revisit_rules(settings),
         ),
         LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
+        extraction(settings),
     )
 
 
-def page_handling(seams: Seams, settings: CrawlSettings, builder: PageBuilder, stand_in: StandIn) -> PageHandling:
-    """Return what passes the pages of `builder` to the handlers of users, if there are any. `stand_in`: while its block
-    runs, another worker has the slot of the one that waits in it."""
+def page_handling(
+    seams: Seams, settings: CrawlSettings, builder: PageBuilder, offload: DocumentOffloader, turns: Turns
+) -> PageHandling:
+    """Return what has items extracted from the pages of `builder`, and passes these to the handlers of users, if there are
+    any."""
     limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
-    runner = None if seams.router is None else HandlerRunner(seams.router, limits)
-    return PageHandling(builder, runner, stand_in, seams.events)
+    runner = None if seams.router is None else HandlerRunner(seams.router, limits, seams.context)
+    extractor = Extractor(extraction(settings), offload, seams.events)
+    return PageHandling(builder, extractor, runner, turns.handing_on, seams.events)
+
+
+def extraction(settings: CrawlSettings) -> ExtractSettings:
+    """Return what is extracted from pages."""
+    return ExtractSettings(extract_rules(settings), settings.limits.max_decoded)
 
 
 def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:

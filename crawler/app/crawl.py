@@ -21,18 +21,19 @@ from typing import Any
 
 import msgspec
 
-from crawler.app.build import RECENT_URLS, seams
+from crawler.app.build import RECENT_URLS, context, seams
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
+from crawler.app.request_setup import request_setup
 from crawler.app.run import local_settings
 from crawler.app.seams import Seams
 from crawler.app.seed_check import refused_seeds
 from crawler.app.seeding import queue_seeds
-from crawler.app.signing import identity_of
 from crawler.app.start_settings import choose_and_adopt
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
+from crawler.handlers.lifecycle import app_settings
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.router import Router
 from crawler.logs import configure, log, logger
@@ -73,13 +74,14 @@ class Crawl:
         *,
         handlers: Router | None = None,
         max_pages: int | None = None,
-        settings: Mapping[str, Mapping[str, Any]] | Path | str | None = None,
+        settings: Mapping[str, Mapping[str, Any] | Sequence[Mapping[str, Any]]] | Path | str | None = None,
         name: str = "crawl",
     ) -> None:
         path = Path(settings) if isinstance(settings, (str, Path)) else None
-        tables: dict[str, dict[str, Any]] = {}
+        tables: dict[str, Any] = {}
         if isinstance(settings, Mapping):
-            tables = {table: dict(keys) for table, keys in settings.items()}
+            # A table that may be repeated is a list of tables.
+            tables = {name: dict(table) if isinstance(table, Mapping) else table for name, table in settings.items()}
         if max_pages is not None:
             tables["limits"] = {**tables.get("limits", {}), "max_pages": max_pages}
         self._settings = load(path, tables)
@@ -173,7 +175,9 @@ class Crawl:
         check_installed(settings)
         if self._router is not None and settings.handlers.app:
             raise UserError("give either handlers or the setting handlers.app, not both")
-        identity = identity_of(settings.identity)
+        if self._router is not None:
+            app_settings(self._router, settings.app)  # raises an error
+        setup = request_setup(settings)
         check_output_folder(settings.replica.out)
         seeds = await self._fetchable(self._parsed(), settings.crawl)
         store = await stack.enter_async_context(open_store(settings.replica))
@@ -185,12 +189,15 @@ class Crawl:
             log(logging.WARNING, "no_contact", problem=doubt)
         if self._router is not None and not stored.archive.pages:
             raise UserError("handlers need archive.pages = true: items are written in the lines of pages")
-        if identity is not None:
+        if setup.identity is not None:
             await mark_signing(store, opened)
         local = local_settings(settings)
-        reaching = seams(opened, store, stored, local, identity=identity)
+        reaching = seams(opened, store, stored, local, setup=setup)
         waiting = _WaitingSink(reaching.sink, self._room)
-        reaching = msgspec.structs.replace(reaching, sink=waiting, router=self._router or reaching.router)
+        reaching = msgspec.structs.replace(reaching, sink=waiting)
+        if self._router is not None:
+            shared = context(self._router, stored, self._name, reaching.replica)
+            reaching = msgspec.structs.replace(reaching, router=self._router, context=shared)
         reaching.events.subscribe(self._take, PageSettled)
         reaching = self._adapted(reaching)
         await queue_seeds(store, opened, seeds, stored)

@@ -43,6 +43,7 @@ from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.sitemap_hints import SitemapHints
 from crawler.worker.throttle import Throttle
+from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.visit import Visit
 from crawler.worker.worker import Worker
@@ -98,8 +99,6 @@ class Engine:
 
     def __repr__(self) -> str:
         return f"<Engine {self._seams.replica} {self.leases!r} {self.committer!r}>"
-
-    # building
 
     def _build_frontier(self, settings: CrawlSettings) -> None:
         seams, crawl, local = self._seams, self._seams.crawl, self._local
@@ -168,11 +167,12 @@ class Engine:
         robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
-        handling = page_handling(seams, self._settings, self._builder, self._pool.stand_in)
-        pages = UrlHandler(runtime, self._fetch, handling, self.committer, self.allowance)
+        turns = Turns(runtime, self.leases, self.allowance, self._pool.stand_in)
+        self._handling = page_handling(seams, self._settings, self._builder, self._offload, turns)
+        pages = UrlHandler(runtime, self._fetch, self._handling, self.committer, self.allowance)
         hints = SitemapHints(runtime, seams.store, self.frontier, self.tasks.spawn).observe
         seams.events.subscribe(hints, PageSettled)
-        self._worker = Worker(runtime, self.leases, robots, self._throttle, pages)
+        self._worker = Worker(runtime, turns, robots, self._throttle, pages)
 
     def _validators(self, settings: CrawlSettings) -> Validators:
         validators = Validators(urls := refetched(settings))
@@ -204,8 +204,6 @@ class Engine:
         if pushed.accepted:
             await self.control.seeded()
         return pushed
-
-    # lifecycle
 
     async def start(self, until_empty: bool, address: str = "") -> None:
         """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl is
@@ -349,7 +347,7 @@ class Engine:
         self.allowance.apply(PageLimit(settings.limits.max_pages, revision), self.frontier.settings.lease_ms)
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._seams.http.apply(settings.limits.max_body, settings.politeness.parallel)
-        self._builder.apply(rules.build, rules.links)
+        self._handling.apply(rules.build, rules.links, rules.extract)
         self._recent.clear()  # links that were dropped before may be followed now
 
     def _on_spent(self) -> None:

@@ -29,9 +29,14 @@ def missing(settings: CrawlSettings) -> Iterator[str]:
         for function in functions:
             yield from _problem(settings, name, lambda function=function, group=group: load(function, group))  # type: ignore[misc]
     if settings.handlers.app:
-        from crawler.handlers.router import load_router  # noqa: PLC0415 - imports the parsers, which takes long
+        from crawler.handlers.lifecycle import app_settings  # noqa: PLC0415 - imports the parsers, which takes long
+        from crawler.handlers.router import load_router  # noqa: PLC0415
 
-        yield from _problem(settings, "handlers.app", lambda: load_router(settings.handlers.app))
+        problems = list(_problem(settings, "handlers.app", lambda: load_router(settings.handlers.app)))
+        yield from problems
+        if not problems:
+            router = load_router(settings.handlers.app)
+            yield from _problem(settings, "app", lambda: app_settings(router, settings.app))
     if archive.parquet:
         from crawler.sinks.parquet import require_pyarrow  # noqa: PLC0415 - imports the parsers, which takes long
 

@@ -15,9 +15,10 @@ from functools import partial
 import msgspec
 
 from crawler.app.engine import Engine
+from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
-from crawler.app.signing import Identity
-from crawler.events import GroupCommitted, PageSettled, SinkBlocked
+from crawler.events import GroupCommitted, PageSettled, ProxyFailed, SinkBlocked
+from crawler.handlers.lifecycle import Lifecycle
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
@@ -55,6 +56,7 @@ class Replica:
         self.local = local
         self._doubts = settings.doubts
         self._pages_per_s = 0.0
+        self._lifecycle = Lifecycle(seams.router, seams.context, settings.handlers.timeout)
         self._tasks: list[asyncio.Task[None]] = []
         keys = seams.crawl.keys
         self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
@@ -76,18 +78,21 @@ class Replica:
         if logger.isEnabledFor(logging.DEBUG):
             seams.events.subscribe(DetailListener(self.id).observe, *DETAILS)
         seams.events.subscribe(self._failures.observe, PageSettled)
-        seams.events.subscribe(self._obstacles.observe, SinkBlocked, GroupCommitted)
+        seams.events.subscribe(self._obstacles.observe, SinkBlocked, ProxyFailed, GroupCommitted)
         store.watch_round_trips(self.metrics.round_trip)
 
     def __repr__(self) -> str:
         return f"<Replica {self.id} {self.engine!r}>"
 
     async def start(self, until_empty: bool) -> None:
-        """Start crawling. Raises UserError if the status address or the output folder cannot be used."""
+        """Start crawling. Raises UserError if the status address or the output folder cannot be used, and if a user's
+        function for the start fails."""
         await self.status.start()
         try:
+            await self._lifecycle.start()
             await self.engine.start(until_empty, self.status.address)
         except BaseException:
+            await self._lifecycle.stop()
             await self.status.stop()
             raise
         spawn = self.engine.tasks.spawn
@@ -104,9 +109,9 @@ class Replica:
         return self._seams.crawl
 
     @property
-    def identity(self) -> Identity | None:
-        """With which it signs its requests."""
-        return self._seams.identity
+    def setup(self) -> RequestSetup:
+        """What its machine adds to its requests."""
+        return self._seams.setup
 
     @property
     def clock(self) -> Clock:
@@ -124,6 +129,7 @@ class Replica:
         try:
             await self.engine.stop(grace_s)
         finally:
+            await self._lifecycle.stop()
             await self.engine.tasks.cancel(self._tasks)
             self.store.unwatch_round_trips(self.metrics.round_trip)
             await self.engine.leave(lambda: self._health.withdraw(self.id))

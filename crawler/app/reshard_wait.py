@@ -82,7 +82,7 @@ async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -
     # With the revision that it has applied: a change that it has missed, or that waits for a restart, is seen again.
     opened = msgspec.structs.replace(crawl, revision=follower.revision)
     local = msgspec.structs.replace(local, listen=replica.status.listen)
-    reaching = seams(opened, replica.store, follower.settings, local, name, replica.identity)
+    reaching = seams(opened, replica.store, follower.settings, local, name, replica.setup)
     made = msgspec.structs.replace(reaching, time=engine.peers.time)
     return Replica(replica.store, made, follower.settings, local, RecentUrls(RECENT_URLS))
 

@@ -17,9 +17,9 @@ from crawler.app.gc_schedule import paced_collection
 from crawler.app.installed import check_installed
 from crawler.app.progress import progress_logged
 from crawler.app.replica import Replica
+from crawler.app.request_setup import RequestSetup, request_setup
 from crawler.app.reshard_wait import successor, was_resharded
 from crawler.app.signals import on_end_of_supervisor, on_stop_signal
-from crawler.app.signing import Identity, identity_of
 from crawler.app.start_settings import OnDifference, choose_and_adopt
 from crawler.app.supervisor import supervise
 from crawler.errors import UserError
@@ -57,14 +57,14 @@ async def run_replica(crawl: str, settings: Settings, replicas: int, options: Ru
     """Run `replicas` replicas of an existing crawl, and return the exit code. Before starting anything, it raises
     SettingsDiffer if the settings differ from those of the crawl and `options.on_difference` is "stop", and what
     `options.before_start` raises."""
-    identity = identity_of(settings.identity)  # so that a key that cannot be used is reported before anything starts
+    setup = request_setup(settings)  # so that a key that cannot be used is reported before anything starts
     if replicas > 1:
         return await _run_several(crawl, settings, replicas, options)
     async with open_store(settings.replica) as store:
         opened, stored = await _open(store, crawl, settings, options)
-        if identity is not None:
+        if setup.identity is not None:
             await mark_signing(store, opened)
-        replica = replica_of(store, opened, stored, local_settings(settings), identity)
+        replica = replica_of(store, opened, stored, local_settings(settings), setup)
         every_s = 0.0 if options.supervised else progress_s(settings)
         async with paced_collection(), progress_logged(store, crawl, every_s):
             return await run_until_stopped(replica, settings.replica.grace, options.until_empty, options.supervised)
@@ -82,11 +82,15 @@ async def _open(store: RedisStore, crawl: str, settings: Settings, options: RunO
 
 
 def replica_of(
-    store: RedisStore, crawl: Crawl, settings: CrawlSettings, local: ReplicaTable, identity: Identity | None = None
+    store: RedisStore,
+    crawl: Crawl,
+    settings: CrawlSettings,
+    local: ReplicaTable,
+    setup: RequestSetup = RequestSetup(),
 ) -> Replica:
-    """Return a replica of `crawl`, ready to start, that signs its requests with `identity`. Raises UserError if a hook or
-    sink in the settings cannot be loaded."""
-    reaching = seams(crawl, store, settings, local, identity=identity)
+    """Return a replica of `crawl`, ready to start. `setup`: what its machine adds to its requests. Raises UserError if a
+    hook or sink in the settings cannot be loaded."""
+    reaching = seams(crawl, store, settings, local, setup=setup)
     return Replica(store, reaching, settings, local, RecentUrls(RECENT_URLS))
 
 

@@ -6,9 +6,10 @@ import random
 
 import msgspec
 
-from crawler.app.signing import Identity
+from crawler.app.request_setup import RequestSetup
 from crawler.events import Events
 from crawler.fetch.client import HttpClient
+from crawler.handlers.lifecycle import Context
 from crawler.handlers.router import Router
 from crawler.sinks.sink import DurableSink
 from frontier.clock import Clock
@@ -19,8 +20,8 @@ from frontier.store import Store
 
 class Seams(msgspec.Struct, frozen=True):
     """The external dependencies of the engine of the replica `replica`. `time`: that of the engine before, if it continues
-    the work of another one of this process. `identity`: with which requests are signed. `router`: the handlers of
-    pages, None if there are none."""
+    the work of another one of this process. `setup`: what the machine adds to requests. `router`: the handlers of
+    pages, None if there are none; `context`: what they share."""
 
     replica: str
     crawl: Crawl
@@ -31,5 +32,6 @@ class Seams(msgspec.Struct, frozen=True):
     sink: DurableSink
     events: Events
     time: CrawlTime | None = None
-    identity: Identity | None = None
+    setup: RequestSetup = RequestSetup()
     router: Router | None = None
+    context: Context = msgspec.field(default_factory=Context)

@@ -17,7 +17,7 @@ from crawler.errors import UserError
 from crawler.events import Events, SettingsFollowed, SettingsRefused
 from crawler.settings.guarded import check_guarded
 from crawler.settings.loading import CrawlSettings
-from crawler.settings.table import keys_of
+from crawler.settings.table import LOADED, keys_of
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import BadInput
 from frontier.store import Store
@@ -36,7 +36,10 @@ def waits_because(name: str) -> str:
     """Return why a change of the crawl's setting `name` ("table.key", or a repeated table) needs a restart of the replicas;
     "" if running replicas apply it."""
     table, _, key = name.partition(".")
-    model = keys_of(CrawlSettings)[table].type
+    declared = keys_of(CrawlSettings)[table]
+    if declared.is_map:
+        return LOADED
+    model = declared.type
     return str(model.waits_because(key) if key else model.restart)
 
 

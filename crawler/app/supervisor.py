@@ -188,6 +188,8 @@ def supervise(
         environment["CRAWLER_REPLICA__REDIS"] = local.redis
     if settings.identity.keys:
         environment["CRAWLER_IDENTITY"] = msgspec.json.encode(settings.identity, enc_hook=str).decode()
+    if settings.requests:  # they name variables, which the replicas inherit
+        environment["CRAWLER_REQUESTS"] = msgspec.json.encode(settings.requests).decode()
     environments = [
         {**environment, "CRAWLER_REPLICA__LISTEN": address, "CRAWLER_REPLICA__ADVERTISE": name}
         for address, name in zip(listen, count_up(local.advertise, replicas), strict=True)

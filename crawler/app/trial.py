@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from crawler.app.crawl import Crawl
 from crawler.app.seams import Seams
 from crawler.errors import UserError
-from crawler.events import Event, LinkDropped, LinksPushed, PageSettled, UrlPostponed
+from crawler.events import Event, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed
 from crawler.fetch.client import HttpClient
 from crawler.page import Exchange, Item, Page
 from crawler.settings.loading import Settings
@@ -36,8 +36,9 @@ ENDED_S = 30.0
 
 class Trial(msgspec.Struct, frozen=True):
     """What became of one page: its `outcome` and the `reason`, the `status` (None without a response), the error of its
-    handler, its items, and its links. `queued`: the URLs that a crawl would fetch, with depth and priority, the highest
-    priority first. `dropped`: how many links it would not fetch, by reason."""
+    handler, its items, the first of its items that are rejected and how many are, and its links. `queued`: the URLs
+    that a crawl would fetch, with depth and priority, the highest priority first. `dropped`: how many links it would
+    not fetch, by reason."""
 
     url: str
     outcome: str
@@ -47,6 +48,8 @@ class Trial(msgspec.Struct, frozen=True):
     title: str
     handler_error: str
     items: list[dict[str, Any]]
+    rejected: list[str]
+    rejected_count: int
     links: list[str]
     queued: list[dict[str, Any]]
     dropped: dict[str, int]
@@ -67,7 +70,7 @@ class _OnePage(Crawl):
         return await queued(self._replica.store, self._replica.crawl.keys)
 
     def _adapted(self, reaching: Seams) -> Seams:
-        reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, UrlPostponed)
+        reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed)
         return msgspec.structs.replace(reaching, http=_OneRequest(reaching.http, self._parsed()[0].url.href))
 
     def _observe(self, event: Event) -> None:
@@ -78,7 +81,7 @@ class _OnePage(Crawl):
                 self.dropped += Counter(outside=outside, capped=capped)
             case PageSettled():
                 self._end()
-            case UrlPostponed(reason):
+            case UrlPostponed(reason) | ProxyFailed(reason):
                 self.postponed = reason
                 self._end()
             case _:
@@ -110,7 +113,7 @@ class _OneRequest:
         self._is_over = url == self._url
         return await self._http.fetch(url, is_too_late=is_too_late, extra_headers=extra_headers)
 
-    async def locate(self, url: str) -> str:
+    async def locate(self, url: str) -> str | None:
         return await self._http.locate(url)
 
     def apply(self, max_body_bytes: int, parallel: int) -> None:
@@ -178,6 +181,8 @@ def _told(page: Page, entries: list[Entry], dropped: Counter[str]) -> Trial:
         title=page.title,
         handler_error=page.handler_error,
         items=[_with_name(item) for item in page.items],
+        rejected=list(map(str, page.rejected)),
+        rejected_count=page.rejected_count,
         links=[link.url for link in page.links],
         queued=[{"url": entry.url, "depth": entry.depth, "priority": entry.priority} for entry in entries],
         dropped=dict(dropped),

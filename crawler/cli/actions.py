@@ -13,10 +13,11 @@ from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.progress import progress_logged
+from crawler.app.request_setup import request_setup
 from crawler.app.seed_check import refused_seeds
 from crawler.app.seeding import queue_seeds
 from crawler.app.signals import on_stop_signal
-from crawler.app.signing import UNSIGNED, identity_of
+from crawler.app.signing import UNSIGNED
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
 from crawler.app.supervisor import supervise
 from crawler.cli.crawl_access import place_of
@@ -211,7 +212,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         logs.configure(local.log_format, level or (QUIET if shows or not self.show else "info"))
         check(self.settings)
         check_installed(self.settings)
-        identity = identity_of(self.settings.identity)  # raises an error for a key that cannot be used
+        identity = request_setup(self.settings).identity  # raises an error for a key or a secret that cannot be used
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(_no_seeds(self.files))
@@ -274,4 +275,6 @@ def _resumed(before: Counts, accepted: int, running: int, max_pages: int) -> str
         return f"has reached its limit of {count_of(max_pages, 'page')}, so nothing more is fetched"
     if accepted:
         return ""
-    return "continues where it stopped" if before.open else NOTHING_LEFT
+    if before.open:
+        return "continues where it stopped"
+    return f"visits those of {count_of(before.known, 'known page')} that are due" if before.known else NOTHING_LEFT

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shutil
 import tempfile
 import time
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 from msgspec.structs import replace
 
 from crawler.app.embedded_valkey import open_store
+from crawler.app.request_setup import request_rules
 from crawler.app.signing import identity_of
 from crawler.cli.findings import Finding, Result
 from crawler.cli.node_checks import compare
@@ -23,6 +25,7 @@ from crawler.fetch.dns import DnsLookup
 from crawler.settings.crawl_tables import HOME_PAGE
 from crawler.settings.loading import Settings
 from crawler.settings.replica_table import ReplicaTable
+from crawler.wording import count_of
 from frontier.errors import FrontierError, RedisAway
 from frontier.store import RedisStore
 
@@ -37,7 +40,7 @@ DNS_S = 5.0
 async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> list[Finding]:
     """Run all checks. `wall`: the wall clock, in seconds since 1970. Failures are returned as findings, not raised."""
     local = settings.replica
-    findings = [files(local), disk("output", local.out), contact(settings), identity(settings)]
+    findings = [files(local), disk("output", local.out), contact(settings), identity(settings), rules(settings)]
     if not local.redis:
         findings.append(disk("data", local.data_dir))
     findings.append(await dns(settings.fetch.contact))
@@ -112,6 +115,15 @@ def identity(settings: Settings) -> Finding:
     if found is None:
         return Finding("identity", "good", "requests are not signed")
     return Finding("identity", "good", f"requests are signed with the key {found.key_id}")
+
+
+def rules(settings: Settings) -> Finding:
+    """Check that this machine has the secrets that the rules about requests name."""
+    try:
+        found = request_rules(settings.requests, os.environ)
+    except UserError as error:
+        return Finding("requests", "bad", str(error), "docs/how-to/control-requests.md describes the rules")
+    return Finding("requests", "good", count_of(len(found), "rule") if found else "all requests are the same")
 
 
 async def dns(contact_url: str) -> Finding:

@@ -12,8 +12,8 @@ from rich.syntax import Syntax
 from rich.text import Text
 
 from crawler.app.installed import missing
+from crawler.app.request_setup import request_setup
 from crawler.app.settings_reload import waits_because
-from crawler.app.signing import identity_of
 from crawler.app.start_settings import without_secrets
 from crawler.cli.completion import presets, setting_names
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
@@ -105,7 +105,8 @@ def check(
     json: AsJson = False,
 ) -> None:
     """Check a settings file, and show the resulting settings, including environment variables. Exit code 2 if it is
-    invalid, if a hook or package that it needs is not installed here, or if a key of `identity` cannot be used here.
+    invalid, if a hook or package that it needs is not installed here, or if a key of `identity` or an environment variable
+    of `requests` cannot be used here.
 
     [bold]Example[/bold]
 
@@ -114,7 +115,7 @@ def check(
     loaded = load(file)
     raise_for([*unusable(loaded), *missing(loaded)])
     check_usable(loaded)
-    identity_of(loaded.identity)  # raises an error for a key that cannot be used
+    request_setup(loaded)  # raises an error for a key or a secret that cannot be used
     values, defaults = loaded.flat(), Settings().flat()
     shown_values = _without_secrets(values)
     changed = _tables({name: value for name, value in shown_values.items() if values[name] != defaults[name]})
@@ -258,7 +259,7 @@ def _toml(tables: dict[str, Any]) -> Text:
         for keys in content if repeated else [content]:
             blocks += ["", f"[[{table}]]" if repeated else f"[{table}]"]
             blocks += [
-                f"# {key} is unset" if value is None else f"{key} = {reference.as_toml(value)}"
+                f"# {key} is unset" if value is None else f"{reference.toml_key(key)} = {reference.as_toml(value)}"
                 for key, value in keys.items()
             ]
     return Syntax("", "toml").highlight("\n".join(blocks[1:]))

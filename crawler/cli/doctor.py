@@ -26,7 +26,7 @@ def doctor(
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
-    """Check this machine and Redis: version, memory policy, persistence, clock, file limits, DNS, disk, and the identity.
+    """Check this machine and Redis: version, memory, persistence, clock, file limits, DNS, disk, identity and secrets.
 
     On a cluster, all nodes are compared. They should have the same version, settings, time and number of replicas.
 

@@ -2,34 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
-from datetime import UTC, datetime
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from crawler.cli.export_changes import Changes, Since, export_changes
+from crawler.cli.export_items import Follow, Key, Table, Target, ToTable, export_items, not_read
 from crawler.cli.notes import note
 from crawler.cli.output_folders import not_named
 from crawler.cli.shared_options import Use, flags
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError, reason_of
 from crawler.logs import printable
-from crawler.page import DATA_SET
 from crawler.settings.loading import load
 from crawler.sinks import export as exporting
-from crawler.sinks.changes import export_changes, since_time
 from crawler.sinks.content import TextForm
 from crawler.sinks.export import Exported, ExportSettings
-from crawler.sinks.items import export_items
 from crawler.sinks.open_files import is_open
-from crawler.sinks.times import iso_time
+from crawler.sinks.output_folder import check_output_folder
+from crawler.sinks.wacz import SUFFIX, write_wacz
 from crawler.sinks.warc_reader import BrokenFraming
 from crawler.wording import count_of
 
-AnyForm = Literal["jsonl", "parquet", "markdown", "csv"]
+AnyForm = Literal["jsonl", "parquet", "markdown", "wacz", "csv"]
 Text = Annotated[TextForm, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
 Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
 Simhash = Annotated[bool, typer.Option("--simhash", help="Fingerprint of each page's text, to find near duplicates.")]
@@ -43,28 +44,30 @@ Usage = Annotated[
         show_default=False,
     ),
 ]
-Items = Annotated[str | None, typer.Option(help="Data set whose items to write, instead of pages.", show_default=False)]
-Changes = Annotated[
-    bool, typer.Option("--changes", help="Write which pages are new, changed, gone or back; needs --since.")
-]
-Since = Annotated[
-    str | None,
-    typer.Option(help="Changes from this time on: 2026-03-01, 2026-03-01T12:00:00Z, or 24h ago.", show_default=False),
-]
 Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
+Archives = Annotated[
+    list[Path],
+    typer.Argument(help="WARC files, or folders with WARC files; with --items or --changes, output folders."),
+]
+Out = Annotated[
+    Path, typer.Option("--out", "-o", help="Folder for the results; with --format wacz also a file, NAME.wacz.")
+]
+Form = Annotated[
+    AnyForm,
+    typer.Option("--format", help="jsonl, parquet, markdown, wacz; with --items or --changes jsonl, csv, parquet."),
+]
+Items = Annotated[str | None, typer.Option(help="Data set whose items to write, instead of pages.", show_default=False)]
 
 
 def export(
-    archives: Annotated[
-        list[Path],
-        typer.Argument(help="WARC files, or folders with WARC files; with --items or --changes, output folders."),
-    ],
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for the results.")] = Path("export"),
-    form: Annotated[
-        AnyForm,
-        typer.Option("--format", help="jsonl, parquet or markdown; with --items or --changes jsonl, csv or parquet."),
-    ] = "jsonl",
+    archives: Archives,
+    out: Out = Path("export"),
+    form: Form = "jsonl",
     items: Items = None,
+    to: ToTable = None,
+    table: Table = None,
+    key: Key = None,
+    follow: Follow = False,
     changes: Changes = False,
     since: Since = None,
     text: Text = "off",
@@ -74,14 +77,19 @@ def export(
     usage: Usage = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
 ) -> None:
-    """Convert WARC files to a table of pages, or to one Markdown file per page. Or write the items of a data set, or what
-    visits of known pages have found.
+    """Convert WARC files to a table of pages, or to one Markdown file per page, pack them into one WACZ file, or write the
+    items of a data set, or what visits of known pages have found.
 
     Open files are read up to their last complete record. If it was interrupted, run the same command again to resume. Files
     that were exported with other options are replaced.
 
+    With `--format wacz`, all is in one file, which is made anew, and open files are left out. With `--text text`, its pages
+    can be searched.
+
     With `--items`, open files are not read. An item with a field whose type differs from that in earlier items is left out
-    and reported, and the exit code is then 1.
+    and reported, and the exit code is then 1. With `--to`, they go to a table of PostgreSQL, one row for each value of
+    `--key`: an item replaces the row there if its page was settled later, so the same command again changes nothing. A
+    missing table is created, and missing columns are added. With `--follow`, items are written as long as the crawl runs.
 
     `--changes` reads the lines of pages of a crawl with `[recrawl]`, those of open files included.
 
@@ -91,33 +99,31 @@ def export(
 
         crawler export crawl-out --items products --format csv
 
+        crawler export crawl-out --items products --to postgresql://me@db.example/shop --key url
+
         crawler export crawl-out --changes --since 24h --format csv
 
         crawler export crawl-out --format markdown --out notes
 
+        crawler export crawl-out --format wacz --out news.wacz
+
         crawler export crawl-out --usage train-ai --text text
     """
     if changes or since is not None:
-        _export_changes(archives, since if changes else None, out, form, has_items=items is not None)
+        export_changes(archives, since if changes else None, (out, form), has_items=items is not None)
         return
-    if items is not None:
-        _export_items(archives, items, out, form)
+    if items is not None or to is not None:
+        export_items(archives, items, (out, form), Target(to, table, tuple(key or ()), follow))
         return
     if form == "csv":
         raise UserError("--format csv needs --items or --changes: pages have lists of links")
     settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(map(str, usage or ())))
-    _export_pages(archives, settings, processes)
+    (_export_wacz if form == "wacz" else _export_pages)(archives, settings, processes)
 
 
 def _export_pages(archives: list[Path], settings: ExportSettings, processes: int | None) -> None:
     files = exporting.warc_files(archives)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Terminal(stderr=True)) as progress:
-        task = progress.add_task("WARC files", total=len(files))
-
-        def advance(path: Path) -> None:
-            progress.advance(task)
-
+    with _progress(len(files)) as advance:
         done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
     for line in _told(done, settings, len(files)):
         Terminal().tell(line)
@@ -132,37 +138,32 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
         )
 
 
-def _export_changes(paths: list[Path], since: str | None, out: Path, form: AnyForm, has_items: bool) -> None:
-    if since is None:
-        raise UserError("--changes and --since TIME need each other, such as --changes --since 24h")
-    if has_items:
-        raise UserError("--items and --changes are two exports: use one at a time")
-    if form == "markdown":
-        raise UserError("changes have the formats jsonl, csv and parquet")
-    begin = since_time(since, datetime.now(UTC))
-    done = export_changes(paths, begin, out, form)
-    Terminal().tell(f"{count_of(done.changes, 'change')} since {iso_time(begin)} in {done.file}")
+@contextlib.contextmanager
+def _progress(files: int) -> Iterator[Callable[[Path], None]]:
+    """Show a bar for this many WARC files. Yields what advances it."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Terminal(stderr=True)) as progress:
+        task = progress.add_task("WARC files", total=files)
+        yield lambda path: progress.advance(task)
 
 
-def _export_items(paths: list[Path], name: str, out: Path, form: AnyForm) -> None:
-    if form == "markdown":
-        raise UserError("items have the formats jsonl, csv and parquet")
-    if not DATA_SET.fullmatch(name):
-        raise UserError(f"{name!r} cannot be the name of a data set")
-    done = export_items(paths, name, out, form)
-    Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
+def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int | None) -> None:
+    if settings.usage:
+        raise UserError("--usage cannot be used with --format wacz, which packs whole WARC files")
+    out, text = settings.out, settings.text
+    files = exporting.warc_files(archives)
+    target = out if out.suffix == SUFFIX else out / f"{archives[0].resolve().name.partition('.warc')[0]}{SUFFIX}"
+    check_output_folder(target.parent)
+    with _progress(len(files)) as advance:
+        done = write_wacz(files, target, text, processes or os.cpu_count() or 1, advance)
+    Terminal().tell(
+        f"{count_of(done.pages, 'page')} and {count_of(done.records, 'record')} from "
+        f"{count_of(done.warc_files, 'WARC file')} in {done.file}"
+    )
     if done.left_open:
-        note(
-            f"not read, because open: {count_of(len(done.left_open), 'file')}; if their replicas were killed, finish them: "
-            f"crawler finish {done.left_open[0].parent}"
-        )
-    for one in done.refused:
-        Terminal(stderr=True).tell(f"left out: {one.item.url}: {one.reason}")
-    if done.refused_count:
-        raise UserError(
-            f"{count_of(done.refused_count, 'item')} left out, because a field has another type than before: see "
-            f"{done.file.with_name(name + '.refused.jsonl')}"
-        )
+        note(not_read(done.left_open))
+    if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()]):
+        note(missing)
 
 
 def _told(done: Exported, settings: ExportSettings, files: int) -> list[str]:

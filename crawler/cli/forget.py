@@ -27,6 +27,7 @@ from crawler.sinks.forget import DomainRewriter, Rewritten
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.segment import translated
 from crawler.sinks.upload import Depot, UploadFailed
+from crawler.sinks.wacz import SUFFIX
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock
@@ -144,7 +145,7 @@ async def _forget_in(
         await forgetting.mark()
         await _check_at_rest(store, crawl, access)  # one that began before the mark may have leased the domain
     await forgetting.purge()
-    left = _named_by(settings, domain)
+    left = [*_named_by(settings, domain), *_packed(rewriters)]
     for rewriter in rewriters:
         with _translated(rewriter):
             left += await _rewrite(rewriter, forgetting, (settings, access, crawl.name), is_dry)
@@ -222,6 +223,12 @@ def _named_by(settings: CrawlSettings, domain: str) -> list[str]:
     """Return that the settings name the domain, which only their author can change."""
     named = [name for name, value in settings.flat().items() if domain in str(value)]
     return [f"the settings name the domain: {', '.join(named)}; see `crawler config apply`"] if named else []
+
+
+def _packed(rewriters: list[DomainRewriter]) -> list[str]:
+    """Return which WACZ files are in the folders. They are copies, and made again more easily than changed."""
+    files = [str(path) for one in rewriters for path in sorted(Path(one.result.folder).glob(f"*{SUFFIX}"))]
+    return [f"copies that may have the domain: {', '.join(files)}; export them again"] if files else []
 
 
 def _render(result: Result) -> str:

@@ -77,7 +77,7 @@ def status(found: Status, place: str = "") -> RenderableType:
     if found.leases_expired:
         _marked(grid, f"leases expired {found.leases_expired:,}")
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
-    listed = [*_visits(found), *([Replicas(found.replicas)] if found.replicas else [])]
+    listed: list[RenderableType] = [*_visits(found), *([Replicas(found.replicas)] if found.replicas else [])]
     advised = alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}")
     return Group(grid, *listed, *advised, *rules(found.rules), *behind)
 

@@ -36,6 +36,7 @@ def try_(
 
     [bold]Example[/bold]
 
+        crawler try https://example.com/product/1 --settings shop.toml
         crawler try https://example.com/product/1 --app shop:router
     """
     from crawler.app.trial import try_url  # noqa: PLC0415 - imports the engine; the help does not need it
@@ -56,6 +57,10 @@ def try_(
         terminal.print(f"{count_of(len(found.items), 'item')}")
         for item in found.items:
             terminal.print(f"  {item['data_set']}: {msgspec.json.encode(item['item']).decode()}")
+        if found.rejected_count:
+            terminal.print(f"{count_of(found.rejected_count, 'item')} rejected")
+            for line in found.rejected:
+                terminal.print(f"  {line}")
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in sorted(found.dropped.items()))
         terminal.print(
             f"{count_of(len(found.links), 'link')}" + (f", of which are not followed: {dropped}" if dropped else "")

@@ -1,6 +1,7 @@
 """One HTTP exchange: a URL in, an `Exchange` out, or `FetchFailed` with the reason.
 
-Each fetch sends exactly one GET. It follows no redirect, keeps no cookie, repeats no request and decompresses nothing.
+Each fetch sends exactly one GET. It follows no redirect, repeats no request and decompresses nothing. It keeps cookies,
+sends other fields and uses a proxy only as the operator's rules say (`request_rules`).
 Everything that a server controls has a limit (docs/reference/limits.md). If a limit is exceeded before the head of the
 response is complete, the fetch fails. After that, the exchange is returned, and `Exchange.truncated` says why its body is
 incomplete.
@@ -23,9 +24,11 @@ import msgspec
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
+from crawler.fetch.cookies import Cookies
 from crawler.fetch.dns import DnsLookup, HostLookup
 from crawler.fetch.fd_limit import IDLE_CONNECTIONS
 from crawler.fetch.request import Origin, Signer, header_lines
+from crawler.fetch.request_rules import Handling, ProxyAnswers, RequestRule, RequestRules
 from crawler.fetch.resolver import Resolver, ResolverSettings
 from crawler.fetch.response import describe
 from crawler.page import Exchange
@@ -47,7 +50,7 @@ class HttpClient(Protocol):
         self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> Exchange: ...
 
-    async def locate(self, url: str) -> str: ...
+    async def locate(self, url: str) -> str | None: ...
 
     def apply(self, max_body_bytes: int, parallel: int) -> None: ...
 
@@ -78,6 +81,7 @@ class FetchSettings(msgspec.Struct, frozen=True):
     addresses: AddressPolicy = msgspec.field(default_factory=AddressPolicy)
     host_map: HostMap = msgspec.field(default_factory=HostMap)
     resolver: ResolverSettings = msgspec.field(default_factory=ResolverSettings)
+    rules: tuple[RequestRule, ...] = ()
 
 
 class Fetcher:
@@ -109,7 +113,11 @@ class Fetcher:
         self._taking = False
         self._under_way = 0
         self._idle = asyncio.Event()
-        self._fields = header_lines([("User-Agent", settings.user_agent), *_ACCEPTED])
+        usual = [("User-Agent", settings.user_agent), *_ACCEPTED]
+        self._fields = header_lines(usual)
+        self._rules = RequestRules(settings.rules, usual) if settings.rules else None
+        self._cookies = Cookies()
+        self._proxy_answers = ProxyAnswers()
         self._connect_timeout = aiohttp.ClientTimeout(
             total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
         )
@@ -192,10 +200,15 @@ class Fetcher:
             if not self._under_way:
                 self._idle.set()
 
-    async def locate(self, url: str) -> str:
-        """The address that a request to the canonical `url` will be sent to. Raises FetchFailed as `fetch` does."""
+    async def locate(self, url: str) -> str | None:
+        """The address that a request to the canonical `url` will be sent to; None if only a proxy knows it. Raises
+        FetchFailed as `fetch` does."""
         if self._resolver is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
+        if self._rules is not None:
+            proxy = self._handling(self._rules, Origin.parse("/".join(url.split("/", 3)[:3])), url).proxy
+            if proxy is not None and proxy.looks_up:
+                return None
         return await self._resolver.first(host_of(url))
 
     def _request(
@@ -210,11 +223,25 @@ class Fetcher:
         host, port = origin.key.host, origin.key.port
         if port not in settings.addresses.ports and settings.host_map.find(host.rstrip(".")) is None:
             raise FetchFailed(FailureKind.FORBIDDEN_PORT, f"port {port}")
-        head = origin.request_head(url[slash:], self._fields, extra_headers)
         now = self._loop.time()
         until = now + settings.total_timeout_s
         sign = None if self._signer is None else partial(self._signer, origin.authority, url[slash:])
-        return Request(origin.url, origin.key, head, is_too_late, now, until, settings.max_body_bytes, sign)
+        if self._rules is None:
+            handling, key = None, origin.key
+            head = origin.request_head(url[slash:], self._fields, extra_headers)
+        else:
+            handling = self._handling(self._rules, origin, url)
+            if handling.cookies and (cookies := self._cookies.value(url, host_of(url))):
+                extra_headers = [("Cookie", cookies), *extra_headers]
+            head, key = handling.head(origin, url[slash:], extra_headers), handling.key(origin)
+        return Request(origin.url, key, head, is_too_late, now, until, settings.max_body_bytes, sign, handling)
+
+    def _handling(self, rules: RequestRules, origin: Origin, url: str) -> Handling:
+        """How `rules` have the canonical `url` requested. A host of the host map is not asked for through a proxy."""
+        handling = rules.of(origin, url)
+        if handling.proxy is not None and self._settings.host_map.find(origin.key.host.rstrip(".")) is not None:
+            return handling.without_proxy()
+        return handling
 
     async def _exchange(self, connector: GuardedConnector, request: Request, url: str) -> Exchange:
         connection = await connector.obtain(request, self._connect_timeout)
@@ -228,7 +255,12 @@ class Fetcher:
             connection.close()  # unless it has been released
         if self._connector is None:
             raise FetchFailed(FailureKind.STOPPED, request_sent=True)
-        return exchange
+        if request.handling is None:
+            return exchange
+        self._proxy_answers.check(request.handling, exchange)
+        if request.handling.cookies:
+            self._cookies.received(url, host_of(url), exchange.headers)
+        return request.handling.recorded(exchange)
 
 
 def host_of(url: str) -> str:

@@ -1,10 +1,11 @@
 """Adds three guards to aiohttp's client: where it may connect, when it may write, and how much it may receive.
 
 aiohttp's connector provides the pool, the addresses and TLS. Its session, request and response objects are not used:
-this crawler has no use for redirects, cookies, proxies, decoded bodies and middlewares.
+this crawler has no use for redirects, decoded bodies and middlewares.
 
 - `GuardedConnector` makes a socket only for an address that the policy allows, immediately before it is connected. It
-  also limits the idle connections (aiohttp limits only those in use).
+  also limits the idle connections (aiohttp limits only those in use). Through a proxy (`tunnel`), it judges the site's
+  address before the proxy is asked, and the proxy connects to whatever it finds.
 - `GuardedProtocol` is one connection, for one request at a time. It asks whether the lease still holds immediately before
   it writes the request. `response.ResponseReader` reads the response. The caller sleeps until the response is over. Bytes
   that arrive when nothing was requested close the connection and are not kept.
@@ -21,7 +22,7 @@ import select
 import socket
 from asyncio import AbstractEventLoop, BaseTransport, Future, TimerHandle, Transport
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, cast
 
@@ -33,7 +34,10 @@ from yarl import URL
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, OperatorAddress, judge_address
+from crawler.fetch.proxy import Proxy
+from crawler.fetch.request_rules import Handling
 from crawler.fetch.response import ResponseReader, describe, head_parser
+from crawler.fetch.tunnel import Destination, open_through
 from crawler.page import Exchange, Phases
 
 
@@ -41,20 +45,22 @@ from crawler.page import Exchange, Phases
 class Request:
     """A request in the form that aiohttp's connector reads. It was made at `asked_at` and must be over at `until`, both in
     event loop time. `is_too_late` is called once, immediately before the request is written; if it returns True, nothing is
-    written. `sign`: returns the header lines that sign the request at a time in seconds since 1970.
+    written. `sign`: returns the header lines that sign the request at a time in seconds since 1970. `handling`: what rules
+    add to it.
     """
 
     url: URL  # of the origin
     connection_key: ConnectionKey
-    head: bytes
+    head: bytes = field(repr=False)  # it may have secrets
     is_too_late: Callable[[], bool] | None
     asked_at: float
     until: float
     max_body_bytes: int
     sign: Callable[[float], bytes] | None = None
+    handling: Handling | None = None
 
     ssl: ClassVar = True  # the TLS context of the connector
-    proxy: ClassVar = None
+    proxy: ClassVar = None  # aiohttp's own way would send and read by its own classes
     server_hostname: ClassVar = None
 
     @property
@@ -226,6 +232,23 @@ class GuardedProtocol(ResponseHandler):
         return "time" if self._is_time_over else "disconnect"
 
 
+PROXY_SHARE = 0.5
+"""Share of the time limit for a connection in which the proxy has to accept one. If it does not, the proxy is at fault, and
+the site if the rest of the time is not enough."""
+
+
+class _OverTls:
+    """What aiohttp's connector reads to choose a TLS context."""
+
+    ssl = True
+
+    def is_ssl(self) -> bool:
+        return True
+
+
+_OVER_TLS = _OverTls()
+
+
 class GuardedConnector(TCPConnector):
     """aiohttp's connection pool behind the address policy. It keeps idle connections to at most `max_idle` origins, and at
     most `parallel` to each."""
@@ -258,6 +281,35 @@ class GuardedConnector(TCPConnector):
         transport, protocol = await super()._wrap_create_connection(*args, req=req, **options)
         cast(GuardedProtocol, protocol).opened(cast(Request, req).asked_at, connecting_at)
         return transport, protocol
+
+    async def _create_connection(
+        self, req: ClientRequest, traces: list[Any], timeout: ClientTimeout
+    ) -> ResponseHandler:
+        request = cast(Request, req)
+        if request.handling is None or (proxy := request.handling.proxy) is None:
+            return await super()._create_connection(req, traces, timeout)
+        return await self._connect_through(proxy, request, timeout)
+
+    async def _connect_through(self, proxy: Proxy, request: Request, timeout: ClientTimeout) -> GuardedProtocol:
+        await self._judge_behind(proxy, request)
+        host = request.connection_key.host
+        to = Destination(host, request.port or 0, self._get_ssl_context(cast(ClientRequest, request)))
+        connecting_at = self._loop.time()
+        proxy_tls = self._get_ssl_context(cast(ClientRequest, _OVER_TLS)) if proxy.scheme == "https" else None
+        made = await open_through(proxy, proxy_tls, to, self._factory, (timeout.connect or 0) * PROXY_SHARE)
+        protocol = cast(GuardedProtocol, made)
+        protocol.opened(request.asked_at, connecting_at)
+        return protocol
+
+    async def _judge_behind(self, proxy: Proxy, request: Request) -> None:
+        """Raise FetchFailed if the site of `request` is not allowed to be connected to, as far as this is known here."""
+        host = request.connection_key.host
+        reason = judge_address(host, self._policy)
+        if reason == "not_an_address":
+            if not proxy.looks_up:
+                await self._resolver.resolve(host, request.port or 0)
+        elif reason is not None:
+            raise FetchFailed(FailureKind.FORBIDDEN_ADDRESS, f"{host} ({reason})")
 
     def keep_idle(self, parallel: int) -> None:
         """From now on, keep at most `parallel` idle connections to an origin."""

@@ -4,10 +4,11 @@ In the order in which data flows:
 
 1. `router` says which function handles a page. `load_router` finds the router that `handlers.app` names.
 2. `parsed_page` is what the function receives: a page with selectors. `handle` collects what it wants: items and links.
-3. `runner` calls the function, within limits on number and time, and never raises what it raises.
+3. `runner` calls the function (`calls`), within limits on number and time, and never raises what it raises.
+4. `lifecycle` calls functions when a replica starts and ends.
 
 The worker applies the result (`crawler.worker.page_handling`): the items become part of the page, and are written in the
 line of the page, in one group commit. So they are durable before the page is settled, and appear once if the page does.
 
-Other rooms import: `handle`, `parsed_page`, `router`, `runner`.
+Other rooms import: `handle`, `lifecycle`, `parsed_page`, `router`, `runner`.
 """

@@ -7,12 +7,14 @@ nothing.
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Generator, Iterable
+from collections.abc import Awaitable, Generator, Iterable, Mapping
+from typing import Any
 
 import msgspec
 
-from crawler.hooks import Handled
+from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, Item, Link
+from frontier.entries import tag_of
 
 MAX_ITEM_BYTES = 8 << 20
 """Bytes of all items of a page, as JSON."""
@@ -33,12 +35,16 @@ _DONE = _Nothing()
 
 
 class Handle:
-    """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed."""
+    """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed.
+    `settings`: the table `[app]`, as the router's schema or as a dict; `state`: what functions for the start of the
+    replica have put there."""
 
-    def __init__(self) -> None:
+    def __init__(self, settings: Any = None, state: dict[str, Any] | None = None) -> None:
+        self.settings: Any = {} if settings is None else settings
+        self.state: dict[str, Any] = {} if state is None else state
         self._items: list[Item] = []
         self._item_bytes = 0
-        self._added: list[tuple[str, float | None]] = []
+        self._added: list[Wanted] = []
         self._dropped: list[re.Pattern[str]] = []
 
     def push(self, name: str, item: object) -> Awaitable[None]:
@@ -56,13 +62,22 @@ class Handle:
         self._items.append(Item(name, encoded))
         return _DONE
 
-    def enqueue(self, urls: str | Link | Iterable[str | Link], priority: float | None = None) -> Awaitable[None]:
+    def enqueue(
+        self,
+        urls: str | Link | Iterable[str | Link],
+        priority: float | None = None,
+        *,
+        label: str = "",
+        payload: Mapping[str, Any] | None = None,
+    ) -> Awaitable[None]:
         """Follow the links `urls`, relative to the page, as far as the scope of the crawl allows. `priority`: a higher one
-        is fetched earlier; None: that of other links. A link that the page has gets this priority."""
+        is fetched earlier; None: that of other links. `label` and `payload`, a dict of at most 1 KiB as JSON, are those of
+        the page when it is handled. A link that the page has gets all these. A URL that was queued before keeps its own."""
+        tag = tag_of(label, payload)
         for url in [urls] if isinstance(urls, (str, Link)) else urls:
             if len(self._added) == MAX_ADDED:
                 raise ValueError(f"a handler may add {MAX_ADDED:,} links to a page")
-            self._added.append((url.url if isinstance(url, Link) else url, priority))
+            self._added.append(Wanted(url.url if isinstance(url, Link) else url, priority, tag))
         return _DONE
 
     def drop(self, pattern: str = "") -> Awaitable[None]:

@@ -11,6 +11,7 @@ from turbohtml import Document, Element
 from crawler.page import Page
 from crawler.parse import tree
 from crawler.parse.content_coding import decode_body
+from crawler.parse.json_ld import json_ld_of, values_at
 
 MAX_DECODED = 64 << 20
 """Bytes of a decoded body. `limits.max_decoded` is lower unless it was raised."""
@@ -81,6 +82,14 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         found = self.document.select_one(css)
         value = None if found is None else found.attrs.get(name)
         return " ".join(value) if isinstance(value, list) else value
+
+    def json_ld(self, path: str = "") -> list[Any]:
+        """Return what `path` leads to in the JSON-LD of the page: a type and keys, such as `Product.offers.price`. A
+        type alone is for its objects, and no path for the objects at the top. The items of lists take the place of
+        these. JSON-LD that cannot be read is left out, and so is what follows after the first MiB."""
+        if "_json_ld" not in self.__dict__:
+            self.__dict__["_json_ld"] = json_ld_of(self.document)
+        return values_at(self.__dict__["_json_ld"], path)
 
     def urls(self, pattern: str = "") -> list[str]:
         """Return the URLs of the links in which the regular expression `pattern` is found."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from crawler.errors import UserError
 from crawler.handlers.handle import Handle
@@ -15,48 +15,69 @@ from crawler.page import Page
 Handler = Callable[[ParsedPage, Handle], Awaitable[None] | None]
 """Handles a page. An async function runs in the event loop, a plain one in a thread."""
 
+Hook = Callable[[Any], Awaitable[None] | None]
+"""Runs when a replica starts or ends, with its `Context`."""
+
 H = TypeVar("H", bound=Handler)
+K = TypeVar("K", bound=Hook)
 
 
 class _Route(NamedTuple):
     pattern: re.Pattern[str]
     content_type: str
+    label: str
     function: Handler
+
+    def is_for(self, page: Page) -> bool:
+        has_label = not self.label or self.label == page.label
+        return has_label and page.has_type(self.content_type) and self.pattern.search(page.url) is not None
 
 
 class Router:
-    """The handlers of a crawl. The first one whose conditions a page meets handles it."""
+    """The handlers of a crawl. The first one whose conditions a page meets handles it. `settings`: a dataclass or
+    msgspec.Struct that the table `[app]` of the settings has to fit; None: any dict.
 
-    def __init__(self) -> None:
+    A handler is called with a `ParsedPage` and a `Handle`. Other functions are called with a `Context`. All may be
+    async, and return nothing."""
+
+    def __init__(self, settings: type | None = None) -> None:
+        self.settings = settings
+        self.starting: list[Hook] = []
+        self.ending: list[Hook] = []
         self._routes: list[_Route] = []
 
     def __repr__(self) -> str:
         return f"<Router {', '.join(name_of(route.function) for route in self._routes)}>"
 
-    def handler(self, pattern: str = "", *, content_type: str = "") -> Callable[[H], H]:
+    def handler(self, pattern: str = "", *, content_type: str = "", label: str = "") -> Callable[[H], H]:
         """A decorator for the function that handles pages in whose URL the regular expression `pattern` is found.
-        `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`."""
+        `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`. `label`: only
+        pages that were enqueued with this label."""
         found = re.compile(pattern)
 
         def register(function: H) -> H:
-            self._routes.append(_Route(found, content_type.lower(), function))
+            self._routes.append(_Route(found, content_type.lower(), label, function))
             return function
 
         return register
 
+    def on_start(self, function: K) -> K:
+        """A decorator for a function that runs once in each replica, before its first page. If it raises, the replica does
+        not start. What handlers need, such as a pool of connections, goes into `crawl.state`."""
+        self.starting.append(function)
+        return function
+
+    def on_end(self, function: K) -> K:
+        """A decorator for a function that runs once in each replica, after its last page, unless the process is killed."""
+        self.ending.append(function)
+        return function
+
     def handler_of(self, page: Page) -> Handler | None:
         """Return the function that handles `page`, None if there is none."""
-        for pattern, content_type, function in self._routes:
-            if _is_of(page.content_type, content_type) and pattern.search(page.url):
-                return function
-        return None
+        return next((route.function for route in self._routes if route.is_for(page)), None)
 
 
-def _is_of(found: str, wanted: str) -> bool:
-    return found.startswith(wanted[:-1]) if wanted.endswith("/*") else not wanted or found == wanted
-
-
-def name_of(function: Handler) -> str:
+def name_of(function: Callable[..., Any]) -> str:
     """Return the name of `function` for logs."""
     return getattr(function, "__qualname__", None) or type(function).__name__
 

@@ -1,21 +1,19 @@
 """Calls the handlers of pages, within limits on number and time. What a handler raises becomes part of the result.
 
-A plain function runs in a thread of its own, because a thread that never returns would block a pool, and the end of the
-process. A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. It keeps
+A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. It keeps
 its slot until it ends, so the number of calls never exceeds `concurrency`.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import inspect
-from collections.abc import Awaitable
-from threading import Thread
 
 import msgspec
 
+from crawler.handlers.calls import begin
 from crawler.handlers.handle import Handle
+from crawler.handlers.lifecycle import Context
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.router import Handler, Router, name_of
 from crawler.hooks import NOTHING, Handled
@@ -40,10 +38,11 @@ class RunnerSettings(msgspec.Struct, frozen=True):
 
 
 class HandlerRunner:
-    """Calls the handlers of one replica."""
+    """Calls the handlers of one replica, with the `context` that they share."""
 
-    def __init__(self, router: Router, settings: RunnerSettings) -> None:
+    def __init__(self, router: Router, settings: RunnerSettings, context: Context | None = None) -> None:
         self._router = router
+        self._context = context or Context()
         self._timeout_s = settings.timeout_s
         self._slots = asyncio.Semaphore(settings.concurrency)
         self._running: set[asyncio.Future[None]] = set()
@@ -58,12 +57,8 @@ class HandlerRunner:
         if function is None:
             return NOTHING
         await self._slots.acquire()
-        parsed, handle = ParsedPage.of(page), Handle()
-        if inspect.iscoroutinefunction(function):
-            call: asyncio.Future[None] = asyncio.ensure_future(_awaited(function, parsed, handle))
-            call.add_done_callback(lambda _: self._slots.release())
-        else:
-            call = self._in_thread(function, parsed, handle)
+        parsed, handle = ParsedPage.of(page), Handle(self._context.settings, self._context.state)
+        call = begin(_prepared(function, parsed), (parsed, handle), self._slots.release)
         self._running.add(call)
         call.add_done_callback(self._ended)
         try:
@@ -85,56 +80,17 @@ class HandlerRunner:
         if not call.cancelled():
             call.exception()  # so that nobody reports one that came too late
 
-    def _in_thread(self, function: Handler, parsed: ParsedPage, handle: Handle) -> asyncio.Future[None]:
-        loop = asyncio.get_running_loop()
-        ended: asyncio.Future[None] = loop.create_future()
 
-        def finish(error: BaseException | None) -> None:
-            self._slots.release()
-            if ended.done():
-                return
-            if error is None:
-                ended.set_result(None)
-            else:
-                ended.set_exception(_ordinary(error))
+def _prepared(function: Handler, parsed: ParsedPage) -> Handler:
+    """`function`; if it is async and the document is large, after this was parsed in a thread."""
+    if parsed.decoded_size <= LARGE or not inspect.iscoroutinefunction(function):
+        return function
 
-        def run() -> None:
-            failure: BaseException | None = None
-            try:
-                if inspect.isawaitable(returned := function(parsed, handle)):
-                    _drop(returned)
-                    raise TypeError("returned something to await: declare it with `async def`")
-            except BaseException as error:  # a user's function may raise anything
-                failure = error
-            with contextlib.suppress(RuntimeError):  # the loop is closed
-                loop.call_soon_threadsafe(finish, failure)
+    async def whole(page: ParsedPage, handle: Handle) -> None:
+        await asyncio.to_thread(lambda: page.document)
+        await function(page, handle)
 
-        Thread(target=run, name="handler", daemon=True).start()
-        return ended
-
-
-def _drop(returned: object) -> None:
-    """Drop a coroutine that will not be awaited, without a warning about it."""
-    if inspect.iscoroutine(returned):
-        returned.close()
-
-
-async def _awaited(function: Handler, parsed: ParsedPage, handle: Handle) -> None:
-    if parsed.decoded_size > LARGE:
-        await asyncio.to_thread(lambda: parsed.document)
-    try:
-        call = function(parsed, handle)
-        assert isinstance(call, Awaitable)
-        await call
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise _ordinary(error) from error  # the event loop would end
-
-
-def _ordinary(error: BaseException) -> BaseException:
-    """Return `error`, or one in its place that a future can have."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return whole
 
 
 def _failed(function: Handler, reason: str, error: str) -> Handled:

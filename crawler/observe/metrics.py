@@ -111,6 +111,7 @@ class Metrics:
         self.truncated = self._counter("bodies_truncated", "Response bodies that were truncated, by reason", "reason")
         self.cut = self._counter("pages_cut", "Pages of which a part is missing, by reason", "reason")
         self.response = self._histogram("response_seconds", "Time from the request to the last byte of the response")
+        self.proxy_failures = self._counter("proxy_failures", "Requests that failed because of the operator's proxy")
         phases = "Phases of a fetch; dns, connect and tls only for new connections"
         self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
 
@@ -188,6 +189,7 @@ class Metrics:
         )
         self.hook_failures = self._counter("hook_failures", "Failures of page hooks", "hook")
         self.handler_failures = self._counter("handler_failures", "Pages whose handler failed or took too long")
+        self.items_rejected = self._counter("items_rejected", "Items that were extracted, but not written")
         self.defects = self._counter("defects", "Unexpected errors while handling data from sites, by stage", "stage")
         self.sink_blocked = self._counter("sink_blocked", "Writes refused because the sink had no room")
 
@@ -253,19 +255,23 @@ class Metrics:
             case ev.WritesRepeated(shards, unsettled):
                 self.repeated.inc(shards)
                 self.taken_back.inc(unsettled)
-            case ev.HookFailed() | ev.HandlerFailed() | ev.DefectFound():
+            case ev.HookFailed() | ev.HandlerFailed() | ev.ItemsRejected() | ev.DefectFound():
                 self._failure(event)
             case ev.SinkBlocked():
                 self.sink_blocked.inc()
+            case ev.ProxyFailed():
+                self.proxy_failures.inc()
             case _:
                 pass
 
-    def _failure(self, event: ev.HookFailed | ev.HandlerFailed | ev.DefectFound) -> None:
+    def _failure(self, event: ev.HookFailed | ev.HandlerFailed | ev.ItemsRejected | ev.DefectFound) -> None:
         match event:
             case ev.HookFailed(hook):
                 self.hook_failures.labels(hook).inc()
             case ev.HandlerFailed():
                 self.handler_failures.inc()
+            case ev.ItemsRejected(_, count):
+                self.items_rejected.inc(count)
             case ev.DefectFound(stage):
                 self.defects.labels(stage).inc()
 

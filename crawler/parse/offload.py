@@ -12,11 +12,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from typing import TypeVar
 
 from crawler.logs import log
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
+from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.fair_queue import FairQueue
 from crawler.parse.html import Extracted
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
@@ -31,6 +33,8 @@ MAX_WAITING_DOCUMENTS = 1_000
 TRIES = 2
 _KILLED = -signal.SIGKILL
 """Exit code of a process that an operator, or the kernel for lack of memory, ended: worth a second try."""
+
+T = TypeVar("T")
 
 StandIn = Callable[[], AbstractAsyncContextManager[None]]
 """While its block runs, another worker uses the slot of the one that waits in it."""
@@ -51,19 +55,31 @@ class DocumentOffloader:
 
     async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
         """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`."""
-        size = len(document.body)
+        found = await self._waited(document.url, document.body, lambda: self._process.read(document, limits))
+        return found or _unread(document)
+
+    async def extract(self, job: ExtractionJob, body: bytes) -> Extraction:
+        """What `job` extracts from `body`: nothing if it exceeds the limits on time or memory, which is reported as
+        `unread`."""
+        found = await self._waited(job.url, body, lambda: self._process.extract(job, body))
+        return found or unread(job.rules)
+
+    async def _waited(self, url: str, body: bytes, ask: Callable[[], Awaitable[T | None]]) -> T | None:
+        """The answer of the process to `ask` about the page at `url`, None if there is none. The slot of the caller is lent
+        meanwhile."""
+        size = len(body)
         if self._waiting_documents >= MAX_WAITING_DOCUMENTS or self._waiting_bytes + size > MAX_WAITING_BYTES:
-            return await self._read_in_turn(document, limits)
+            return await self._asked_in_turn(url, ask)
         self._waiting_documents, self._waiting_bytes = self._waiting_documents + 1, self._waiting_bytes + size
         try:
             async with self._stand_in():
-                return await self._read_in_turn(document, limits)
+                return await self._asked_in_turn(url, ask)
         finally:
             self._waiting_documents, self._waiting_bytes = self._waiting_documents - 1, self._waiting_bytes - size
 
-    async def _read_in_turn(self, document: Document, limits: ParseLimits) -> ParsedDocument:
-        async with self._turn(_domain_of(document.url)):
-            return await self._read(document, limits) or _unread(document)
+    async def _asked_in_turn(self, url: str, ask: Callable[[], Awaitable[T | None]]) -> T | None:
+        async with self._turn(_domain_of(url)):
+            return await self._asked(url, ask)
 
     @asynccontextmanager
     async def _turn(self, domain: str) -> AsyncIterator[None]:
@@ -98,16 +114,16 @@ class DocumentOffloader:
         if call is not None:
             call.set_result(None)
 
-    async def _read(self, document: Document, limits: ParseLimits) -> ParsedDocument | None:
+    async def _asked(self, url: str, ask: Callable[[], Awaitable[T | None]]) -> T | None:
         for _ in range(TRIES):
             try:
-                return await self._process.read(document, limits)
+                return await ask()
             except OffloadProcessEnded as error:
-                log(logging.WARNING, "offloaded_document_unread", url=document.url, error=error)
+                log(logging.WARNING, "offloaded_document_unread", url=url, error=error)
                 if error.code != _KILLED:
                     break
             except OSError as error:  # no process could be started
-                log(logging.WARNING, "offloaded_document_unread", url=document.url, error=error)
+                log(logging.WARNING, "offloaded_document_unread", url=url, error=error)
                 break
         return None
 

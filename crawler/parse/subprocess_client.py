@@ -6,12 +6,15 @@ import asyncio
 import contextlib
 import pickle
 import sys
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
 
 import msgspec
 
 from crawler.page import Link
 from crawler.parse.confinement import environment
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
+from crawler.parse.extraction import Extraction, ExtractionJob
 from crawler.parse.subprocess_main import FRAME, OffloadPart, OffloadReply, frame
 from frontier.urls import Url
 
@@ -26,6 +29,9 @@ _SLICE = 1 << 18  # bytes of a body written to the pipe at a time, because writi
 
 _answer = msgspec.msgpack.Decoder(OffloadReply)
 _part = msgspec.msgpack.Decoder(OffloadPart)
+_extraction = msgspec.msgpack.Decoder(Extraction | None)
+
+T = TypeVar("T")
 
 
 class OffloadProcessEnded(Exception):
@@ -57,13 +63,20 @@ class OffloadProcess:
     async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument | None:
         """The contents of `document`; None if there was not enough memory. Raises OffloadProcessEnded, and OSError if no
         process can be started."""
+        return await self._with_process(lambda process: _ask(process, document, limits))
+
+    async def extract(self, job: ExtractionJob, body: bytes) -> Extraction | None:
+        """What `job` extracts from `body`. Returns and raises as `read`."""
+        return await self._with_process(lambda process: _ask_items(process, job, body))
+
+    async def _with_process(self, ask: Callable[[asyncio.subprocess.Process], Awaitable[T]]) -> T:
         if not self._left:
             await self.stop()
         process = self._process or await self._start()
         self._left -= 1
         try:
             async with asyncio.timeout(self._reply_timeout_s):
-                return await _ask(process, document, limits)
+                return await ask(process)
         except TimeoutError as error:
             await self.stop()
             raise OffloadProcessEnded(0) from error
@@ -102,15 +115,27 @@ class OffloadProcess:
         return process.returncode or 0
 
 
-async def _ask(process: asyncio.subprocess.Process, document: Document, limits: ParseLimits) -> ParsedDocument | None:
+async def _sent(process: asyncio.subprocess.Process, job: object, body: bytes) -> asyncio.StreamReader:
+    """Send a job. Returns where its answer arrives."""
     jobs, answers = process.stdin, process.stdout
     assert jobs is not None and answers is not None
-    jobs.write(frame(pickle.dumps((document._replace(body=b""), limits), pickle.HIGHEST_PROTOCOL)))
-    body = memoryview(document.body)
-    jobs.write(len(body).to_bytes(FRAME))
-    for at in range(0, len(body), _SLICE):
-        jobs.write(body[at : at + _SLICE])
+    jobs.write(frame(pickle.dumps(job, pickle.HIGHEST_PROTOCOL)))
+    view = memoryview(body)
+    jobs.write(len(view).to_bytes(FRAME))
+    for at in range(0, len(view), _SLICE):
+        jobs.write(view[at : at + _SLICE])
         await jobs.drain()
+    return answers
+
+
+async def _ask_items(process: asyncio.subprocess.Process, job: ExtractionJob, body: bytes) -> Extraction | None:
+    answers = await _sent(process, job, body)
+    found: Extraction | None = _extraction.decode(await _content(answers))
+    return found
+
+
+async def _ask(process: asyncio.subprocess.Process, document: Document, limits: ParseLimits) -> ParsedDocument | None:
+    answers = await _sent(process, (document._replace(body=b""), limits), document.body)
     reply = _answer.decode(await _content(answers))
     if reply.found is None:
         return None

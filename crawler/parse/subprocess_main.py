@@ -4,9 +4,10 @@ Jobs arrive on standard input, and answers go to standard output, as frames: fou
 process ends when its input does. It has a low priority, and the kernel limits its memory and its CPU time for each
 document, which also ends a loop in C.
 
-A job is two frames: a pickle, because it comes from the crawler, and the document's body, which needs no copy. An answer
-was made by C parsers from untrusted data, so it is MessagePack, decoded into fixed types. Links follow in parts, so that
-the 50,000 of a sitemap do not hold up the event loop that receives them.
+A job is two frames: a pickle, because it comes from the crawler, and the document's body, which needs no copy. It asks
+for the contents of the document, or for the items in it (`crawler.parse.extraction`). An answer was made by C parsers
+from untrusted data, so it is MessagePack, decoded into fixed types. Links follow in parts, so that the 50,000 of a
+sitemap do not hold up the event loop that receives them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ import msgspec
 
 from crawler.page import Cut, Link
 from crawler.parse.confinement import renounce_privileges
-from crawler.parse.document import ParsedDocument, read
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
+from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import Extracted
 from frontier.urls import Url
 
@@ -78,17 +80,26 @@ def answer(reading: ParsedDocument) -> Iterator[bytes]:
         yield msgspec.msgpack.encode(OffloadPart(found.links[at : at + PART], urls, hinted))
 
 
+def _contents(job: tuple[Document, ParseLimits] | ExtractionJob, body: bytes) -> list[bytes]:
+    """The contents of the frames that answer `job`."""
+    if isinstance(job, ExtractionJob):
+        return [msgspec.msgpack.encode(job.run(body))]
+    document, limits = job
+    return list(answer(read(document._replace(body=body), limits)))
+
+
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Answer jobs until they end."""
     while len(size := jobs.read(FRAME)) == FRAME:
         job = jobs.read(int.from_bytes(size))
         body = jobs.read(int.from_bytes(jobs.read(FRAME)))
         signal.setitimer(signal.ITIMER_PROF, CPU_S)  # SIGPROF ends the process
+        asked = pickle.loads(job)
+        is_extraction = isinstance(asked, ExtractionJob)
         try:
-            document, limits = pickle.loads(job)
-            contents = list(answer(read(document._replace(body=body), limits)))
+            contents = _contents(asked, body)
         except MemoryError:
-            contents = [msgspec.msgpack.encode(OffloadReply(None, 0, (), 0))]
+            contents = [msgspec.msgpack.encode(None if is_extraction else OffloadReply(None, 0, (), 0))]
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         for content in contents:
             answers.write(frame(content))

@@ -38,8 +38,8 @@ class LinkFilter:
     ) -> tuple[list[Entry], dict[str, int]]:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
-        A redirect keeps the depth of its source and adds a hop. A URL in a sitemap has the depth of the sitemap. Any other
-        link is one deeper than its page. `hints`: values to add to the score, by URL.
+        A redirect keeps the depth and the tag of its source and adds a hop. A URL in a sitemap has the depth of the
+        sitemap. Any other link is one deeper than its page. `hints`: values to add to the score, by URL.
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
@@ -54,7 +54,8 @@ class LinkFilter:
             if reason is None:
                 score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
                 mode: PushMode = "known" if may_be_seeds else "new"
-                selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode))
+                tag = found_on.tag if kind is LinkKind.REDIRECT else ""
+                selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode, tag=tag))
             else:
                 dropped[reason] = dropped.get(reason, 0) + 1
         return selected, dropped

@@ -2,9 +2,9 @@
 
 In the order in which data flows:
 
-1. `crawl_tables`, `archive_table` and `handlers_table` declare each setting of a crawl, and `replica_table` and
-   `identity_table` those of one replica: meaning, unit, default, and what happens when it is raised or lowered. `table` is
-   their base, and knows how a key was declared.
+1. `crawl_tables`, `archive_table`, `extract_table` and `handlers_table` declare each setting of a crawl, and
+   `replica_table`, `identity_table` and `requests_table` those of one replica: meaning, unit, default, and what happens
+   when it is raised or lowered. `table` is their base, and knows how a key was declared.
 2. `sources` reads the settings file, the environment and the options, and remembers where each value is from.
 3. `loading` puts the tables together, and loads all of them from the sources. `conversion` checks and converts each value.
    `problems` describes everything that is unknown or malformed, in one error.
@@ -16,5 +16,5 @@ In the order in which data flows:
 
 The rooms below never see the settings as a whole: they receive the values that `policies` returns. Other rooms import:
 `contact`, `crawl_tables`, `guarded`, `identity_table`, `loading`, `policies`, `problems`, `reference`, `replica_table`,
-`table`.
+`requests_table`, `table`.
 """

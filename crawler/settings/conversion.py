@@ -53,11 +53,15 @@ class Conversion:
         known = keys_of(table)
         for name in [path + key for key in values if key not in known]:
             in_environment = self._place_of(name).startswith("CRAWLER_")
-            self._refuse(name, unknown(name, self._names, environment_name if in_environment else str))
+            near = closest(name.rpartition(".")[2], known) if name.count(".") > 2 else []  # a table in a table
+            told = unknown(name, self._names, environment_name if in_environment else str)
+            self._refuse(name, f"there is no such setting; did you mean {near[0]}?" if near else told)
         return {key: self._value(known[key], value, path + key) for key, value in values.items() if key in known}
 
     def _value(self, key: Key, value: Any, name: str) -> Any:
         items, found = value if isinstance(value, (list, tuple)) else [value], len(self.problems)
+        if key.is_map:
+            return self._map(key, value, name)
         if key.type is not bool and any(isinstance(item, bool) for item in items):
             return self._refuse(name, "must not be true or false")
         if not key.is_list:
@@ -69,6 +73,23 @@ class Conversion:
         if "check" in key.extra and len(self.problems) == found:
             self._try(name, lambda: key.extra["check"](converted))
         return converted
+
+    def _map(self, key: Key, value: Any, name: str) -> Any:
+        """Convert a table with free keys."""
+        if not isinstance(value, dict):
+            return self._refuse(name, "must be a table", value)
+        if key.type is Any:
+            return self._free(name, value)
+        item = msgspec.structs.replace(key, is_list=True, is_map=False)  # an item is built at once, as that of a list
+        return {one: self._one(item, each, f"{name}.{one}") for one, each in value.items()}
+
+    def _free(self, name: str, values: dict[str, Any]) -> Any:
+        """A table of which only a program knows what it has to contain."""
+        try:
+            json.dumps(values, allow_nan=False).encode()
+            return msgspec.json.decode(msgspec.json.encode(values))
+        except (TypeError, ValueError) as error:
+            return self._refuse(name, f"cannot be stored as JSON: {error}")
 
     def _one(self, key: Key, value: Any, name: str) -> Any:
         """Convert a value that is no list, or an item of a list."""
@@ -116,7 +137,11 @@ class Conversion:
 def build(table: type[Tables], values: Mapping[str, Any]) -> Tables:
     """Return a table of tables with converted `values`, and the defaults of those that are missing."""
     known = keys_of(table)
-    return table(**{name: known[name].type(**one) if isinstance(one, dict) else one for name, one in values.items()})
+
+    def built(name: str, value: Any) -> Any:
+        return known[name].type(**value) if known[name].is_table and isinstance(value, dict) else value
+
+    return table(**{name: built(name, value) for name, value in values.items()})
 
 
 def _meant(text: str, kind: type) -> Any:

@@ -4,8 +4,8 @@ The sources of a setting, in rising order of precedence, are its default, the TO
 (``CRAWLER_POLITENESS__DELAY=2``) and the command line. An unknown or malformed key prevents startup.
 
 `CrawlSettings` belong to the crawl: they are stored in Redis when the crawl is created,
-so that all replicas use the same values. `ReplicaTable` and `IdentityTable` are the settings of one process. Lower
-layers see none of them: the composition root passes them only the values that they need.
+so that all replicas use the same values. `ReplicaTable`, `IdentityTable` and `RequestsTable` are the settings of one
+process. Lower layers see none of them: the composition root passes them only the values that they need.
 """
 
 from __future__ import annotations
@@ -30,10 +30,12 @@ from crawler.settings.crawl_tables import (
     ScheduleTable,
     ScopeTable,
 )
+from crawler.settings.extract_table import ExtractTable
 from crawler.settings.handlers_table import HandlersTable
 from crawler.settings.identity_table import IdentityTable
 from crawler.settings.problems import raise_for
 from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.requests_table import RequestsTable
 from crawler.settings.sources import Source, from_environment, from_file, from_options, place_of
 from crawler.settings.table import Table, keys_of
 
@@ -48,17 +50,18 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
     fetch: FetchTable = FetchTable()
     archive: ArchiveTable = ArchiveTable()
     handlers: HandlersTable = HandlersTable()
+    app: dict[str, Any] = msgspec.field(default_factory=dict)
     recrawl: RecrawlTable = RecrawlTable()
     schedule: tuple[ScheduleTable, ...] = ()
+    extract: tuple[ExtractTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:
-        """The settings as {"table.key": value}. A repeated table is one value."""
+        """The settings as {"table.key": value}. A repeated table is one value, and so is one with free keys."""
         flat: dict[str, Any] = {}
-        for name in keys_of(type(self)):
+        for name, declared in keys_of(type(self)).items():
             table = msgspec.to_builtins(getattr(self, name), enc_hook=str)
-            keys = (
-                {f"{name}.{key}": value for key, value in table.items()} if isinstance(table, dict) else {name: table}
-            )
+            is_one = not isinstance(table, dict) or declared.is_map
+            keys = {name: table} if is_one else {f"{name}.{key}": value for key, value in table.items()}
             flat |= {key: list(value) if isinstance(value, tuple) else value for key, value in keys.items()}
         return flat
 
@@ -104,10 +107,12 @@ EMBEDDED_SHARDS = 64
 
 
 class Settings(CrawlSettings, frozen=True, kw_only=True):
-    """All settings. The tables of the TOML file are the fields of `CrawlSettings`, `[replica]` and `[identity]`."""
+    """All settings. The tables of the TOML file are the fields of `CrawlSettings`, `[replica]`, `[identity]` and
+    `[[requests]]`."""
 
     replica: ReplicaTable = ReplicaTable()
     identity: IdentityTable = IdentityTable()
+    requests: tuple[RequestsTable, ...] = ()
 
     _sources: tuple[Source, ...] = ()
     _added: dict[str, tuple[Any, ...]] = msgspec.field(default_factory=dict)
@@ -201,7 +206,7 @@ def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = Non
 
 def _names() -> tuple[dict[str, list[str]], set[str]]:
     """The keys of each table, and the settings and tables that are lists."""
-    tables = {name: keys_of(one.type) for name, one in keys_of(Settings).items()}
+    tables = {name: {} if one.is_map else keys_of(one.type) for name, one in keys_of(Settings).items()}
     lists = {name for name, one in keys_of(Settings).items() if one.is_list}
     lists |= {f"{table}.{key}" for table, keys in tables.items() for key, one in keys.items() if one.is_list}
     return {table: list(keys) for table, keys in tables.items()}, lists

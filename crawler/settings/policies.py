@@ -10,6 +10,7 @@ import msgspec
 from crawler.errors import UserError
 from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.hooks import load
+from crawler.scope.extract_rules import ExtractRule
 from crawler.scope.link_filter import Scorer, breadth_first
 from crawler.scope.revisits import RevisitRule, parse_rules
 from crawler.scope.scope import Scope
@@ -48,6 +49,8 @@ def unusable(settings: CrawlSettings) -> Iterator[str]:
         example = '["www.example.org"]' if kind == "hosts" else '["example.org"]'
         reason = f'"{kind}" needs the list scope.domains, such as domains = {example}, or every link is out of scope'
         yield located(settings, "scope.kind", reason)
+    if settings.extract and not settings.archive.pages:
+        yield located(settings, "extract", "needs archive.pages = true: items are written in the lines of pages")
     if settings.handlers.app and not settings.archive.pages:
         yield located(settings, "handlers.app", "needs archive.pages = true: items are written in the lines of pages")
 
@@ -108,6 +111,11 @@ def host_map(settings: CrawlSettings) -> HostMap:
 def revisit_rules(settings: CrawlSettings) -> tuple[RevisitRule, ...]:
     """Which pages are visited again, and how often."""
     return parse_rules(settings.recrawl.rules)
+
+
+def extract_rules(settings: CrawlSettings) -> tuple[ExtractRule, ...]:
+    """What data is extracted from which pages."""
+    return tuple(table.rule() for table in settings.extract)
 
 
 def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:

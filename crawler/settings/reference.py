@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import textwrap
 import types
@@ -109,25 +110,37 @@ class Setting(msgspec.Struct, frozen=True):
     @property
     def environment(self) -> str:
         """The variable that sets it; for a key of a repeated table with an example, because it is a list of tables."""
-        if self.table in repeated():
-            examples = {one.key: one.example for one in _of_table(self.table, repeated()[self.table]) if one.example}
-            return f"CRAWLER_{self.table.upper()}={shlex.quote(json.dumps([examples]))}"
+        table = self.table.partition(".")[0]
+        if table in repeated():
+            examples = {one.key: one.example for one in _of_table(table, repeated()[table]) if one.example}
+            return f"CRAWLER_{table.upper()}={shlex.quote(json.dumps([examples]))}"
         return environment_name(self.name)
 
 
 def all_settings() -> list[Setting]:
     """Every setting, in the order in which the code declares them."""
-    return [setting for table, model in {**tables(), **repeated()}.items() for setting in _of_table(table, model)]
+    models = {**tables(), **repeated(), **nested()}
+    return [setting for table, model in models.items() for setting in _of_table(table, model)]
 
 
 def tables() -> dict[str, type[Table]]:
     """The tables of the settings file, by name."""
-    return {name: one.type for name, one in keys_of(Settings).items() if not one.is_list}
+    return {name: one.type for name, one in keys_of(Settings).items() if one.is_table and not one.is_list}
 
 
 def repeated() -> dict[str, type[Table]]:
     """The tables that may appear any number of times in a settings file, written `[[table]]`."""
     return {name: one.type for name, one in keys_of(Settings).items() if one.is_list}
+
+
+def nested() -> dict[str, type[Table]]:
+    """The tables with free names in a repeated table, by the name of the key that has them."""
+    return {
+        f"{table}.{key}": one.type
+        for table, model in repeated().items()
+        for key, one in keys_of(model).items()
+        if one.is_map
+    }
 
 
 def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
@@ -147,12 +160,15 @@ def takes_effect(name: str, because: str) -> str:
 
 
 _TYPES = {float: "number", int: "whole number", str: "text", bool: "true or false", Path: "path"}
+_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _BOUNDS = {"ge": ">=", "gt": ">", "le": "<="}
 
 
 def _kind(key: Key) -> str:
     """The type of a setting in words, with its bounds."""
     bounds = " and ".join(f"{sign} {bound:g}" for name, sign in _BOUNDS.items() for bound in key.said(name))
+    if key.is_map:
+        return "tables, by name"
     kind = " | ".join(map(json.dumps, key.choices)) or _TYPES[key.type] + "s" * key.is_list
     kind = f"list of {kind}" if key.is_list else kind
     return kind + f", {bounds}" * bool(bounds) + "; or unset" * (key.default is None)
@@ -175,7 +191,14 @@ def as_toml(value: Any) -> str:
     """`value` as TOML. For every type that a setting can have, the JSON form is valid TOML."""
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
+    if isinstance(value, dict):
+        return "{ " + ", ".join(f"{toml_key(key)} = {as_toml(item)}" for key, item in value.items()) + " }"
     return json.dumps(value, ensure_ascii=False)  # TOML has no surrogate escapes
+
+
+def toml_key(key: str) -> str:
+    """`key` as TOML, in quotes if need be."""
+    return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 
 def _comment(text: str) -> list[str]:
@@ -194,16 +217,18 @@ def commented_file(preset: str) -> str:
         "# Check this file with: crawler config check FILE",
     ]
     for table, model in tables().items():
-        lines += ["", "", f"# {(model.__doc__ or '').strip()}", f"[{table}]"]
+        lines += ["", "", *_comment(" ".join((model.__doc__ or "").split())), f"[{table}]"]
         for setting in _of_table(table, model):
             lines += ["", *_comment(f"{setting.meaning} ({setting.kind})")]
             value = values.get(setting.name, setting.default)
             mark = "" if setting.name in values else "# "
             lines.append(f"# {setting.key} =" if value is None else f"{mark}{setting.key} = {as_toml(value)}")
-    for table, model in repeated().items():
-        lines += ["", "", f"# {(model.__doc__ or '').strip()}", f"# [[{table}]]"]
+    for table, model in {**repeated(), **nested()}.items():
+        header = f"# [[{table}]]" if table in repeated() else f"# [{table}.NAME]"
+        lines += ["", "", *_comment(" ".join((model.__doc__ or "").split())), header]
         for setting in _of_table(table, model):
             lines += ["", *_comment(f"{setting.meaning} ({setting.kind})"), f"# {setting.key} ="]
+    lines += ["", "", *_comment("Settings of your own handlers. See docs/how-to/extract-data.md."), "# [app]"]
     return "\n".join(lines) + "\n"
 
 

@@ -75,6 +75,8 @@ def _lines(text: str) -> dict[str, int]:
                 repeated[table] = repeated.get(table, -1) + 1
                 lines.setdefault(table, number)
                 table = f"{table}.{repeated[table]}"
+            elif (first := table.partition(".")[0]) in repeated:  # a table in the last item of a repeated one
+                table = f"{first}.{repeated[first]}.{table.partition('.')[2]}"
             lines.setdefault(table, number)
         elif key := _KEY.match(line):
             name = f"{table}.{key[1]}" if table else key[1]

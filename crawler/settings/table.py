@@ -35,13 +35,15 @@ class Table(msgspec.Struct, frozen=True):
 
 
 class Key(msgspec.Struct, frozen=True):
-    """How a key was declared. A `default` of None also means that it may be unset. `type`: that of its value, or of an item
-    if it `is_list`: a Table, bool, int, float, str, Path or a Literal; `about`: all that is in an Annotated."""
+    """How a key was declared. A `default` of None also means that it may be unset. `type`: that of its value, or of an
+    item if it `is_list`, or of each value if it `is_map`, whose keys are free: a Table, bool, int, float, str, Path or
+    a Literal; `about`: all that is in an Annotated."""
 
     default: Any
     is_list: bool
     type: Any
     about: tuple[Any, ...]
+    is_map: bool = False
 
     @property
     def is_table(self) -> bool:
@@ -74,8 +76,9 @@ def keys_of(table: type[Table]) -> dict[str, Key]:
 
 def _key(kind: Any, default: Any) -> Key:
     about: list[Any] = []
-    is_list = False
-    while (origin := get_origin(kind)) not in (None, Literal):  # Annotated, tuple, or None beside another type
+    is_list = is_map = False
+    while (origin := get_origin(kind)) not in (None, Literal):  # Annotated, tuple, dict, or None beside another type
         about += getattr(kind, "__metadata__", ())
-        kind, is_list = get_args(kind)[0], is_list or origin is tuple
-    return Key(default, is_list, kind, tuple(about))
+        kind = get_args(kind)[1 if origin is dict else 0]
+        is_list, is_map = is_list or origin is tuple, is_map or origin is dict
+    return Key(default, is_list, kind, tuple(about), is_map)

@@ -4,8 +4,8 @@ In data-flow order:
 
 1. `features` defines the contents of the web, and `hazards` the kinds of attack.
 2. `world` computes the response of each URL, a `resource`. It has all domains (`sites`), each a `site` with its `robots`.
-   `numbered` answers for the numbered pages, `services` for what is not a page, and `hostile` for the attacks. `chance`
-   draws their numbers.
+   `numbered` answers for the numbered pages, which may have `articles`, `services` for what is not a page, and `hostile`
+   for the attacks. `chance` draws their numbers.
 3. `expected` follows the links of the world as a perfect crawl would.
 4. `server` turns resources into bytes and writes a `log` of the requests: `pages` writes HTML with its `links`, `answers`
    turns a resource into the steps of its response, `attacks` has those of the hostile domains, `codings` compresses, and
@@ -14,6 +14,7 @@ In data-flow order:
    `freshness_judge` says how fresh the copies of changing pages were, and could have been.
 """
 
+from crawler.simweb.articles import Product, Story, article
 from crawler.simweb.expected import Expected, Policy, Visit, expect
 from crawler.simweb.features import Charset, Coding, Features, Kind
 from crawler.simweb.hazards import Hazard
@@ -33,12 +34,15 @@ __all__ = [
     "JudgeReport",
     "Kind",
     "Policy",
+    "Product",
     "Record",
     "RequestLog",
     "RobotsKind",
     "SimWebServer",
+    "Story",
     "Visit",
     "World",
+    "article",
     "expect",
     "judge",
     "read_log",

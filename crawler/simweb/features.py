@@ -91,6 +91,7 @@ class Features:
     links: int = 8  # further links on a page
     abroad: float = 0.2  # share of those that lead to other domains
     body_bytes: tuple[int, int] = (500, 4_000)  # filler of a page, from and to
+    articles: bool = False  # products in /shop/ and stories in /news/ (`articles.py`)
     varied: bool = True  # hrefs in all legal spellings, <base>, decoys; else absolute ones only
 
     private: float = 0.05  # share of the leaves in /private/, which the folder-denying robots.txt deny

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import lru_cache
 from random import Random
 
+from crawler.simweb.articles import article
 from crawler.simweb.chance import Shares, draw, fraction
 from crawler.simweb.changing import Change, Changing, Validity
 from crawler.simweb.features import REDIRECTS, Charset, Coding, Features, Kind
@@ -166,6 +167,7 @@ class Numbered:
 
     def _markup(self, slot: Slot, charset: Charset, base_href: str, nofollow: bool, rng: Random) -> Markup:
         varied = self._features.varied
+        found = article(self._seed, slot.url) if self._features.articles else None
         harmless = rng.choice(("", "", "", "noindex", "noarchive", "index, follow")) if varied else ""
         return Markup(
             title=f"{slot.target.rpartition('/')[2] or slot.host} {_TITLES[charset.encoding]}",
@@ -174,6 +176,7 @@ class Numbered:
             meta_robots="NoFollow" if nofollow else harmless,
             prolog=varied and rng.random() < 0.05,
             decoys=varied,
+            article=found.html if found else "",
             size=rng.randint(*self._features.body_bytes),
             offset=rng.randrange(_FILLER_OFFSETS),
         )

@@ -55,7 +55,7 @@ def _head(markup: Markup, charset: Charset) -> str:
 def _body(markup: Markup, links: tuple[PlacedLink, ...]) -> str:
     """Puts a paragraph of filler between every two links while it lasts, and the rest at the end."""
     paragraphs = _filler(markup.size, markup.offset)
-    parts = [f"<h1>{escape(markup.title)}</h1>\n", _DECOYS if markup.decoys else ""]
+    parts = [f"<h1>{escape(markup.title)}</h1>\n", markup.article, _DECOYS if markup.decoys else ""]
     for index, link in enumerate(links):
         rel = ' rel="noopener nofollow"' if link.nofollow else ""
         parts.append(f'<a href="{link.href.replace("&", "&amp;")}"{rel}>link {index}</a>\n')

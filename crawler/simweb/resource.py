@@ -35,6 +35,7 @@ class Markup:
     meta_robots: str = ""  # content of <meta name=robots>, empty for none
     prolog: bool = False  # begins with an XML declaration
     decoys: bool = False  # carries links that are none: comments, scripts, mailto:, images
+    article: str = ""  # markup of a product or a story, after the heading
     size: int = 0  # bytes of filler
     offset: int = 0  # which filler
 

@@ -24,7 +24,7 @@ from crawler.sinks.times import iso_time
 
 CHANGES = frozenset({"new", "changed", "gone", "back"})
 
-_COLUMNS: dict[str, Kind | None] = {
+_COLUMNS: dict[str, Kind] = {
     "url": "text",
     "visit": "text",
     "settled_at": "time",
@@ -130,4 +130,4 @@ class _Changes:
         row = msgspec.structs.asdict(line)
         place = row.pop("warc")
         row |= {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}
-        return FoundItem(line.url, msgspec.json.encode({name: row[name] for name in _COLUMNS}))
+        return FoundItem(line.url, msgspec.json.encode({name: row[name] for name in _COLUMNS}), line.settled_at)

@@ -36,7 +36,7 @@ from crawler.sinks.times import iso_time
 from crawler.sinks.warc_reader import BrokenFraming
 from crawler.sinks.warc_rows import has_body, read_rows, report
 
-Form = Literal["jsonl", "parquet", "markdown"]
+Form = Literal["jsonl", "parquet", "markdown", "wacz"]
 
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 

@@ -2,7 +2,8 @@
 
 The fields of a data set have types: that of the first value that is not null. Whole numbers may become decimal ones. An
 item with a field of another type would make the table wrong, so it is left out, reported, and written to a file of its
-own (`NAME.refused.jsonl`) with the reason.
+own (`NAME.refused.jsonl`) with the reason. If the items go to a table of a database (`crawler.sinks.postgres`), its columns
+have the types.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
 import msgspec
@@ -23,7 +23,8 @@ from crawler.sinks.parquet import require_pyarrow
 from crawler.sinks.segment import LINES, whole_file
 
 ItemForm = Literal["jsonl", "csv", "parquet"]
-Kind = Literal["bool", "int", "float", "text", "time", "list", "object"]
+Kind = Literal["bool", "int", "float", "text", "time", "list", "object", "json"]
+"""The type of a field. A column with `json` takes lists and objects. Only fields of known columns may be times."""
 
 GROUP_ITEMS = 2_000
 """Items in a row group of a Parquet file."""
@@ -36,10 +37,11 @@ _LARGEST = 1 << 63
 
 
 class FoundItem(NamedTuple):
-    """An item as JSON, and the URL of its page."""
+    """An item as JSON, the URL of its page, and when that was settled."""
 
     url: str
     json: bytes
+    settled_at: str
 
 
 class Refused(NamedTuple):
@@ -62,6 +64,7 @@ class ItemsExported(msgspec.Struct, frozen=True):
 
 class _Line(msgspec.Struct):
     url: str
+    settled_at: str
     items: dict[str, list[msgspec.Raw]] | None = None
 
 
@@ -94,21 +97,35 @@ def _items_in(path: Path, name: str) -> Iterator[FoundItem]:
     try:
         with path.open("rb") as lines:
             for line in lines:
-                if b'"items":{' not in line:
-                    continue
-                read = _decoder.decode(line)
-                for item in (read.items or {}).get(name, ()):
-                    yield FoundItem(read.url, bytes(item))
+                yield from items_of(line, name)
     except (OSError, msgspec.MsgspecError) as error:
         raise UserError(f"{path}: {reason_of(error, path)}") from error
 
 
-class Schema:
-    """The fields of a data set in the order in which they were found, and their types. `kinds`: those known from the
-    start; only they may be times."""
+def items_of(line: bytes, name: str) -> list[FoundItem]:
+    """Return the items of the data set `name` in the `line` of a page. Raises MsgspecError."""
+    if b'"items":{' not in line:
+        return []
+    read = _decoder.decode(line)
+    return [FoundItem(read.url, bytes(item), read.settled_at) for item in (read.items or {}).get(name, ())]
 
-    def __init__(self, kinds: Mapping[str, Kind | None] = MappingProxyType({})) -> None:
-        self.kinds: dict[str, Kind | None] = dict(kinds)
+
+class Schema:
+    """The fields of a data set in the order in which they were found, and their types. `columns`: fields whose types cannot
+    change, because a table has them."""
+
+    def __init__(self, columns: Mapping[str, Kind] | None = None) -> None:
+        self.kinds: dict[str, Kind | None] = dict(columns or {})
+        self._fixed = set(self.kinds)
+
+    @property
+    def known(self) -> dict[str, Kind]:
+        """The fields of which a value was found that is not null."""
+        return {name: kind for name, kind in self.kinds.items() if kind is not None}
+
+    def fix(self) -> None:
+        """Let the known types be those of columns from now on."""
+        self._fixed |= self.known.keys()
 
     def add(self, item: dict[str, Any]) -> str:
         """Add the fields of `item`. Returns why this is impossible, "" if it is not. Then the schema has not changed."""
@@ -117,12 +134,13 @@ class Schema:
             known, kind = self.kinds.get(name), _kind(value)
             if value is not None and kind is None:
                 return f"{name}: {str(value)[:40]} is too large a number"
-            if known is None or kind is None or known == kind:
+            if known is None or kind is None or known == kind or (known == "json" and kind in ("list", "object")):
                 found[name] = known or kind
-            elif {known, kind} == {"int", "float"}:
+            elif {known, kind} == {"int", "float"} and (known == "float" or name not in self._fixed):
                 found[name] = "float"
             else:
-                return f"{name}: {kind} ({_shown(value)}), where earlier items have {known}"
+                where = "the column has" if name in self._fixed else "earlier items have"
+                return f"{name}: {kind} ({_shown(value)}), where {where} {known}"
         self.kinds |= found
         return ""
 

@@ -15,6 +15,7 @@ the `.journal` file as a last line. If the process dies in the middle, the rewri
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
@@ -92,6 +93,16 @@ def decoded(data: bytes) -> JournalEntry | JournalRewrite | None:
                 group for group in groups if (group.records_at, group.lines_at) < (last.records_at, last.lines_at)
             ]
     return last if isinstance(last, JournalRewrite) else merged(groups)
+
+
+def doubt_begins(data: bytes) -> int | None:
+    """Where the lines begin that may not be settled, in bytes of the file of lines, by the lines of its journal; None if
+    there is none: then the journal is being written anew."""
+    found = []
+    for line in data.split(b"\n")[:-1]:
+        with contextlib.suppress(msgspec.MsgspecError):
+            found.append(_decoder.decode(line).lines_at)
+    return min(found, default=None)
 
 
 def merged(groups: Sequence[JournalEntry]) -> JournalEntry | None:

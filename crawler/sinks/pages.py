@@ -28,15 +28,17 @@ class Line(msgspec.Struct, frozen=True):
     """A line. All fields are always present; None becomes null.
 
     A crawl knows all of `outcome` to `replica`; in rows from WARC files, those that the file does not contain are null.
-    `description` to `soft_404` are null unless the settings ask for them. `extra` has the fields from page hooks. Times are
-    UTC with milliseconds. `size`: bytes of the body as received; `decoded_size`: after content decoding. `links`: the URLs
-    found, in the order of the page; null if the settings leave them out. `simhash`: 16 hexadecimal digits, because not all
-    JSON readers support integers of 64 bits. `cut`: why part of the page is missing (`crawler.page.Cut`); also `text` if
-    text and data after the first 4 MiB are missing, or took too long to extract, and `defect` if the line could not be
-    written completely. `usage`: what the owner says about the use of the page, such as `train-ai=n, search=y`, null if
-    nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL of a licence offer. `visit`: what the visit
-    found, null unless pages are visited again; `previous_visit`: `fetched_at` of the visit before. `items`: those that a
-    handler has found, by the name of their data set; null if there are none. `handler_error`: with which error it failed.
+    `description` to `soft_404` are null unless the settings ask for them. `extra` has the fields from page hooks. Times
+    are UTC with milliseconds. `size`: bytes of the body as received; `decoded_size`: after content decoding. `links`:
+    the URLs found, in the order of the page; null if the settings leave them out. `simhash`: 16 hexadecimal digits,
+    because not all JSON readers support integers of 64 bits. `cut`: why part of the page is missing
+    (`crawler.page.Cut`); also `text` if text and data after the first 4 MiB are missing, or took too long to extract,
+    and `defect` if the line could not be written completely. `usage`: what the owner says about the use of the page,
+    such as `train-ai=n, search=y`, null if nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL
+    of a licence offer. `visit`: what the visit found, null unless pages are visited again; `previous_visit`:
+    `fetched_at` of the visit before. `items`: those that a handler has and settings have found, by the name of their
+    data set; null if there are none. `handler_error`: with which error it failed. `rejected`: the first items that were
+    extracted, but not written, and why; `rejected_count`: how many were not.
     """
 
     url: str
@@ -83,6 +85,8 @@ class Line(msgspec.Struct, frozen=True):
     extra: Any = None  # already encoded; a dict when the line is read
     items: Any = None  # the same
     handler_error: str | None = None
+    rejected: list[str] = []
+    rejected_count: int = 0
 
 
 class Row(NamedTuple):
@@ -166,6 +170,8 @@ class PageLines:
             extra=row.extra,
             items=_by_name(page.items) if page.items else None,
             handler_error=page.handler_error or None,
+            rejected=list(map(str, page.rejected)),
+            rejected_count=page.rejected_count,
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
 

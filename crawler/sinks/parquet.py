@@ -79,11 +79,11 @@ def schema() -> pa.Schema:
 
     text, moment = pa.string(), pa.timestamp("ms", "UTC")
     special: dict[str, Any] = {
-        **dict.fromkeys(("status", "depth", "tries", "elapsed_ms", "link_count"), pa.int32()),
+        **dict.fromkeys(("status", "depth", "tries", "elapsed_ms", "link_count", "rejected_count"), pa.int32()),
         **dict.fromkeys(("size", "decoded_size"), pa.int64()),
         **dict.fromkeys(("settled_at", "fetched_at", "previous_visit"), moment),
         **dict.fromkeys(("noarchive", "noindex", "soft_404"), pa.bool_()),
-        **dict.fromkeys(("links", "cut", "usage_statements", "licenses"), pa.list_(text)),
+        **dict.fromkeys(("links", "cut", "usage_statements", "licenses", "rejected"), pa.list_(text)),
     }
     place = [("warc_file", text), ("warc_offset", pa.int64()), ("warc_length", pa.int64())]
     plain = [(name, special.get(name, text)) for name in Line.__struct_fields__ if name != "warc"]

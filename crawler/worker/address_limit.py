@@ -112,20 +112,28 @@ class AddressLimiter:
         if limiter is None:
             return True
         try:
-            network = network_of(await self._fetcher.locate(url))
+            address = await self._fetcher.locate(url)
         except FetchFailed:
             return True  # the request will fail for the same reason before anything is sent
+        if address is None:
+            return True
+        network = network_of(address)
         slot = visit.take_slot()
         if slot is not None and slot[0] == network and limiter.may_use(*slot):
             return True
         wait_s = await self._runtime.retry.call(lambda: limiter.reserve(network))
         if wait_s is None:
-            at = self._runtime.now() + HORIZON_S
-            visit.wait_until(at)
-            visit.back_off(replace(visit.backoff, limited_until_ms=self._runtime.server_ms(at)))
-            visit.close()
+            end_until(visit, self._runtime, self._runtime.now() + HORIZON_S)
             return False
         if wait_s <= 0:
             return True
         visit.reserve_slot(network, self._runtime.now() + wait_s)
         return False
+
+
+def end_until(visit: Visit, runtime: Runtime, at: float) -> None:
+    """Return the lease of `visit`, and do not lease its domain before `at` (monotonic seconds). This is no failure of the
+    domain."""
+    visit.wait_until(at)
+    visit.back_off(replace(visit.backoff, limited_until_ms=runtime.server_ms(at)))
+    visit.close()

@@ -51,8 +51,11 @@ DEFECT = UrlResult(Outcome.DEAD, "defect")
 FORBIDDEN = frozenset({FailureKind.FORBIDDEN_ADDRESS, FailureKind.FORBIDDEN_PORT})
 """Failures because the settings do not allow the request. They do not go away by waiting."""
 
-NOT_THE_URLS_FAULT = frozenset({FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION})
-"""Failures that say nothing about the URL: our lease or process ended, or the server closed a kept-alive connection."""
+NOT_THE_URLS_FAULT = frozenset(
+    {FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION, FailureKind.PROXY}
+)
+"""Failures that say nothing about the URL: our lease or process ended, the server closed a kept-alive connection, or the
+operator's proxy is at fault."""
 
 
 PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")

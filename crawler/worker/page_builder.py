@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.events import Events, LinkDropped
 from crawler.fetch.client import host_of
-from crawler.hooks import Handled
+from crawler.hooks import Handled, Wanted
 from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
 from crawler.parse.html import Extracted, ExtractPolicy
@@ -62,6 +62,7 @@ def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settle
         tries=entry.tries,
         exchange=exchange,
         via=entry.via,
+        tag=entry.tag,
     )
 
 
@@ -151,15 +152,15 @@ class PageBuilder:
         """Return the `links` of `entry` with the changes that its handler asks for. Added URLs that are malformed, or that
         the crawl does not follow, are dropped and counted."""
         kept = {link.url: link for link in links if not any(pattern.search(link.url) for pattern in handled.dropped)}
-        wanted: dict[str, float | None] = {}
+        wanted: dict[str, Wanted] = {}
         found: dict[str, Url] = {}
-        for url, priority in handled.added:
+        for one in handled.added:
             try:
-                target = canonicalize(url, entry.url, self._settings.extract.rules)
+                target = canonicalize(one.url, entry.url, self._settings.extract.rules)
             except BadUrl as error:
                 self._report_dropped({error.reason: 1})
                 continue
-            wanted[target.href], found[target.href] = priority, target
+            wanted[target.href], found[target.href] = one, target
         if self._control is not None:
             rules = self._control.rules
             gone = [href for href, url in found.items() if rules.is_forgotten(url.domain)]
@@ -169,9 +170,10 @@ class PageBuilder:
         entries, dropped = self._links.select(new, entry)
         self._report_dropped(dropped)
         kept |= {one.url: one for one in self._found_on(entry.url, entries)}
-        for href, priority in wanted.items():
-            if priority is not None and href in kept:
-                kept[href] = msgspec.structs.replace(kept[href], priority=priority)
+        for href, one in wanted.items():
+            if (link := kept.get(href)) is not None:
+                priority = link.priority if one.priority is None else one.priority
+                kept[href] = msgspec.structs.replace(link, priority=priority, tag=one.tag)
         return list(kept.values())
 
     def _document(

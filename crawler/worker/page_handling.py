@@ -1,65 +1,88 @@
-"""Passes fetched pages to the handlers of users, and applies what these ask for.
+"""Has items extracted from fetched pages, passes these to the handlers of users, and applies what those ask for.
 
-The next request to the domain waits for the handler, as it waits for the parser. Other domains do not: while a
-handler runs, another worker has the slot of the one that waits for it. If too many wait, they keep their slots, which slows
-fetching.
+While a handler runs, another worker has the slot of the one that waits for it, and the next request to the domain need not
+wait (`crawler.worker.turns`). If too many pages wait, both wait for them, which slows fetching.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
 from crawler.events import Events, HandlerFailed
 from crawler.hooks import Handled, PageHandlers
 from crawler.page import Outcome, Page
-from crawler.parse.offload import StandIn
-from crawler.worker.page_builder import PageBuilder
+from crawler.scope.link_filter import LinkFilter
+from crawler.worker.extractor import Extractor, ExtractSettings
+from crawler.worker.page_builder import BuildSettings, PageBuilder
+from crawler.worker.visit import Visit
 from frontier.entries import Entry
 
 MAX_WAITING = 100
 MAX_WAITING_BYTES = 192 << 20
 """The most pages that may wait for handlers while the workers lend their slots, and the bytes of their bodies."""
 
+Waiting = Callable[[Visit], AbstractAsyncContextManager[None]]
+"""While its block runs, the turn of the visit holds up nobody."""
+
 
 class PageHandling:
-    """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none."""
+    """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none.
+    `extractor`: extracts items before. `waiting`: the block in which a handler is awaited."""
 
-    def __init__(self, builder: PageBuilder, handlers: PageHandlers | None, stand_in: StandIn, events: Events) -> None:
+    def __init__(
+        self,
+        builder: PageBuilder,
+        extractor: Extractor,
+        handlers: PageHandlers | None,
+        waiting: Waiting,
+        events: Events,
+    ) -> None:
         self.builder = builder
+        self._extractor = extractor
         self._handlers = handlers
-        self._stand_in = stand_in
+        self._waits = waiting
         self._events = events
         self._waiting = self._waiting_bytes = 0
 
-    async def handle(self, entry: Entry, page: Page, links: Sequence[Entry]) -> tuple[Page, Sequence[Entry]]:
-        """Return `page`, the one of `entry`, and its `links` as its handler wants them. If the handler fails, the page is
-        dead, and its links stay as they are."""
-        if self._handlers is None:
-            return page, links
+    def apply(self, build: BuildSettings, links: LinkFilter, extract: ExtractSettings) -> None:
+        """Use these settings and this link filter from now on."""
+        self.builder.apply(build, links)
+        self._extractor.apply(extract)
+
+    async def handle(
+        self, visit: Visit, entry: Entry, page: Page, links: Sequence[Entry]
+    ) -> tuple[Page, Sequence[Entry]]:
+        """Return `page`, the one of `entry` of `visit`, with its items, and its `links` as its handler wants them. If
+        the handler fails, the page is dead, and its links stay as they are."""
         exchange = page.exchange
-        if exchange is None or not 200 <= exchange.status < 300 or not self._handlers.wants(page):
+        if exchange is None or not 200 <= exchange.status < 300:
             return page, links
-        handled = await self._handled(self._handlers, page, len(exchange.body))
+        page = await self._extractor.with_items(page)
+        if self._handlers is None or not self._handlers.wants(page):
+            return page, links
+        handled = await self._handled(self._handlers, visit, page)
         if handled.reason:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
             failed = msgspec.structs.replace(
-                page, outcome=Outcome.DEAD, reason=handled.reason, handler_error=handled.error
+                page, outcome=Outcome.DEAD, reason=handled.reason, handler_error=handled.error, items=()
             )
             return failed, links
         if handled.items:
-            page = msgspec.structs.replace(page, items=handled.items)
+            page = msgspec.structs.replace(page, items=(*page.items, *handled.items))
         if handled.added or handled.dropped:
             links = self.builder.relinked(entry, links, handled)
         return page, links
 
-    async def _handled(self, handlers: PageHandlers, page: Page, size: int) -> Handled:
+    async def _handled(self, handlers: PageHandlers, visit: Visit, page: Page) -> Handled:
+        size = len(page.exchange.body) if page.exchange else 0
         if self._waiting >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
             return await handlers.handle(page)
         self._waiting, self._waiting_bytes = self._waiting + 1, self._waiting_bytes + size
         try:
-            async with self._stand_in():
+            async with self._waits(visit):
                 return await handlers.handle(page)
         finally:
             self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from crawler.errors import FetchFailed
+from crawler.errors import FailureKind, FetchFailed
+from crawler.events import ProxyFailed
 from crawler.fetch.conditional import Headers
 from crawler.page import Exchange
-from crawler.worker.address_limit import AddressLimiter
+from crawler.worker.address_limit import AddressLimiter, end_until
 from crawler.worker.foreign_domains import ForeignDomainAccess
 from crawler.worker.leased_fetch import LeasedFetch
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from crawler.worker.visit import Visit
 from politeness.robots_cache import KnownRobots
+
+PROXY_PAUSE_S = 30.0
+"""Seconds before a domain has its next turn after a failure of the operator's proxy. Its URLs do not lose a try."""
 
 
 class PoliteFetch:
@@ -48,13 +52,16 @@ class PoliteFetch:
     async def fetch(self, visit: Visit, url: str, known: KnownRobots | None, conditions: Headers = ()) -> Exchange:
         """GET `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`: the
         robots.txt that may set the delay, None if unknown; `conditions`: header fields that make the request conditional.
-        Raises FetchFailed."""
+        Raises FetchFailed; after a failure of the proxy, the domain has to wait."""
         began = self._runtime.now()
         try:
             exchange = await self._fetch.fetch(visit, url, conditions)
         except FetchFailed as failure:
             if failure.request_sent:
                 self.throttle.start_delay(visit, self._runtime.now() - began, known)
+            if failure.kind is FailureKind.PROXY:
+                end_until(visit, self._runtime, self._runtime.now() + PROXY_PAUSE_S)
+                self._runtime.events.emit(ProxyFailed(failure.detail))
             raise
         except BaseException:  # cancelled, or a defect; the request may have been sent nevertheless
             self.throttle.start_delay(visit, self._runtime.now() - began, known)

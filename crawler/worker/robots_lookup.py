@@ -94,7 +94,7 @@ class RobotsLookup:
             self._runtime.events.emit(defect("robots", f"{origin}/robots.txt", known.error))
 
     async def _request_next_hop(self, visit: Visit, origin: str, known: KnownRobots | None) -> None:
-        if visit.busy > 1:
+        if visit.requesting > 1:
             visit.limit_to(1)  # no other request at the same time, since the file may ask for a delay
             return
         fetch = visit.robots.setdefault(origin, RobotsFetch(origin))

@@ -44,7 +44,7 @@ class TdmrepLookup:
             return await self._save(visit, origin, known, RobotsFetchResult("allow", "robots"))
         if self._fetch.throttle.must_wait_longer(visit, known):
             return None
-        if visit.busy > 1:
+        if visit.requesting > 1:
             visit.limit_to(1)
             return None
         if await self._fetch.may_request(visit, fetch.url):

@@ -75,10 +75,6 @@ class UrlHandler:
             visit.received(len(exchange.body))
             await self._answered(visit, entry, exchange, known)
 
-    def wait_for_permit(self, visit: Visit) -> None:
-        """Put `visit` into the queue as soon as there is a permit for it."""
-        self._allowance.wait(visit)
-
     async def settle_without_request(
         self, visit: Visit, entry: Entry, result: UrlResult, known: KnownRobots | None
     ) -> None:
@@ -139,7 +135,7 @@ class UrlHandler:
             page = bare_page(entry, DEFECT, exchange, self._now_s())
             page = page.withheld() if purpose else page  # what its owner says is not known
         if page.outcome is Outcome.DONE:
-            page, links = await self._handling.handle(entry, page, links)
+            page, links = await self._handling.handle(visit, entry, page, links)
         if result.outcome is Outcome.DONE and page.outcome is not Outcome.DONE:
             self._allowance.give_back()
         reason = str(exchange.status) if exchange and page.outcome is Outcome.DONE else page.reason

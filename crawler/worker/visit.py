@@ -24,9 +24,10 @@ class Visit:
     due in the queue, in monotonic seconds. `lease_end`: when the lease ends, by the local monotonic clock; a replica that
     was suspended sees that its leases have ended. `closing`: the lease is returned as soon as nothing is in flight.
 
-    `busy`: the number of workers that have taken the visit, at most `concurrency`. `is_queued`: the visit waits in the
-    queue for its next turn, or waits for a permit (`wants_permit`), or a worker prepares its turn. So only one worker at a
-    time decides what to request next, however many requests are in flight.
+    `busy`: the number of workers that have taken the visit. `handling`: those of them that only wait for a handler of
+    users; the others, `requesting`, are at most `concurrency`. `is_queued`: the visit waits in the queue for its next
+    turn, or waits for a permit (`wants_permit`), or a worker prepares its turn. So only one worker at a time decides
+    what to request next, however many requests are in flight.
     """
 
     __slots__ = (
@@ -40,6 +41,7 @@ class Visit:
         "concurrency",
         "delay_ms",
         "ended_at",
+        "handling",
         "is_queued",
         "lease",
         "lease_end",
@@ -68,6 +70,7 @@ class Visit:
         self.reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
         self.refusals = 0  # refused reservations in a row
         self.busy = 0
+        self.handling = 0
         self.concurrency = 1
         self.is_queued = True
         self.closing = False
@@ -111,6 +114,15 @@ class Visit:
     def left(self) -> None:
         """Record that a worker has finished its turn."""
         self.busy -= 1
+
+    @property
+    def requesting(self) -> int:
+        """The number of workers that may have a request in flight."""
+        return self.busy - self.handling
+
+    def handed_on(self, is_handed_on: bool) -> None:
+        """Record that a worker begins, or ends, to wait for a handler while the next request may start."""
+        self.handling += 1 if is_handed_on else -1
 
     def queued(self, is_queued: bool) -> None:
         """Record whether the visit waits for its next turn."""

@@ -5,7 +5,8 @@ need no request (denied, or of an origin whose robots.txt is unreachable) are se
 the visit returns to the queue and waits for the domain's delay; it occupies no worker while it waits.
 
 A domain without a delay may have several requests in flight (`Throttle.concurrency`). Its visit returns to the queue as
-soon as a request was sent if further ones are allowed, and otherwise when a request ends.
+soon as a request was sent if further ones are allowed, and otherwise when a request ends. `crawler.worker.turns` decides
+what follows a turn.
 """
 
 from __future__ import annotations
@@ -14,11 +15,11 @@ import asyncio
 
 from crawler.defects import defect
 from crawler.events import TurnTaken
-from crawler.worker.lease_manager import LeaseManager
 from crawler.worker.outcomes import DEFECT, UrlResult
 from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
+from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.url_verdict import verdict_by_domain, verdict_by_robots
 from crawler.worker.visit import Visit
@@ -37,11 +38,12 @@ class Worker:
     """Gives visits their turns. `run` may run in many tasks at once."""
 
     def __init__(
-        self, runtime: Runtime, leases: LeaseManager, robots: RobotsLookup, throttle: Throttle, urls: UrlHandler
+        self, runtime: Runtime, turns: Turns, robots: RobotsLookup, throttle: Throttle, urls: UrlHandler
     ) -> None:
         self._runtime = runtime
-        self._leases = leases
-        self._queue = leases.queue
+        self._turns = turns
+        self._leases = turns.leases
+        self._queue = turns.leases.queue
         self._robots = robots
         self._throttle = throttle
         self._urls = urls
@@ -61,36 +63,16 @@ class Worker:
             visit.wait_at_least_until(self._runtime.now() + REST_S)
         finally:
             visit.left()
-        self._after_turn(visit)
+        self._turns.ended(visit)
 
     def _rest(self, visit: Visit) -> None:
         """Put `visit` back into the queue, unless its lease has ended meanwhile."""
         if visit.holds(self._runtime.now()):
             visit.wait_at_least_until(self._runtime.now() + REST_S)
-            self._enqueue(visit)
+            self._turns.enqueue(visit)
         else:
             visit.queued(False)
             self._leases.held.forget(visit)
-
-    def _after_turn(self, visit: Visit) -> None:
-        if visit.is_queued:
-            return
-        over = visit.closing or not visit.holds(self._runtime.now())
-        if visit.busy >= (1 if over else visit.concurrency):
-            return  # continues when another of its requests ends
-        if visit.closing:
-            self._leases.finish(visit)
-        elif over:
-            self._leases.held.forget(visit)
-        elif visit.pending:
-            self._enqueue(visit)
-
-    def _enqueue(self, visit: Visit) -> None:
-        visit.queued(True)
-        if visit.wants_permit:
-            self._urls.wait_for_permit(visit)
-        else:
-            self._queue.put(visit, visit.next_at, visit.body_bytes)
 
     async def _take_turn(self, visit: Visit) -> None:
         try:
@@ -100,9 +82,9 @@ class Worker:
         if request is not None:
             entry, known = request
             visit.limit_to(self._throttle.concurrency(visit, known))
-            if visit.pending and visit.busy < visit.concurrency:
+            if visit.pending and visit.requesting < visit.concurrency:
                 visit.wait_at_least_until(self._runtime.now())
-                self._enqueue(visit)
+                self._turns.enqueue(visit)
             await self._urls.request(visit, entry, known)
 
     async def _prepare(self, visit: Visit) -> tuple[Entry, KnownRobots] | None:
@@ -131,7 +113,7 @@ class Worker:
         return None
 
     async def _may_request(self, visit: Visit, entry: Entry, known: KnownRobots) -> bool:
-        if visit.busy > 1 and self._throttle.concurrency(visit, known) == 1:
+        if visit.requesting > 1 and self._throttle.concurrency(visit, known) == 1:
             visit.limit_to(1)  # wait until the other requests and their delay have ended
             return False
         return await self._urls.may_request(visit, entry)

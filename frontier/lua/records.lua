@@ -2,8 +2,8 @@
 -- that Redis takes for a field of a hash.
 --
 -- A record is the number of bytes that follow (2 bytes), when the visit is due (4 bytes, s), and what frontier/known_pages.py
--- makes: page, space, depth and hops (3 digits), priority, space, state of its visits; before the second space, a comma and the
--- page where it was found, if that is known. A page is the first character of its entry and what the entry has of its URL. The
+-- makes: page, space, depth and hops (3 digits), priority, space, state of its visits; before the second space, a comma and where
+-- it is from (frontier/entries.py), if that is known. A page is the first character of its entry and what the entry has of its URL. The
 -- state is in bytes here, and in hexadecimal digits in an entry.
 --
 -- The number of buckets grows as that of the seen-set (push.lua). The hash is keyed, so that no site can fill one bucket. The

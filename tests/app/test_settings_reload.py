@@ -21,9 +21,9 @@ def crawl(**tables: Any) -> CrawlSettings:
 
 def test_every_setting_of_a_crawl_says_whether_it_waits() -> None:
     """The reference and the behaviour of replicas agree."""
-    others = ("replica", "identity", "schedule")
+    others = ("replica", "identity", "requests", "schedule", "extract", "extract.fields", "app")
     expected = {one.name: one.because for one in reference.all_settings() if one.table not in others}
-    assert {name: waits_because(name) for name in CrawlSettings().flat() if name != "schedule"} == expected
+    assert {name: waits_because(name) for name in CrawlSettings().flat() if name not in others} == expected
     assert not any(expected[name] for name in expected if name.startswith(("politeness.", "limits.")))
     assert all(expected[name] for name in expected if name.startswith(("archive.", "fetch.")))
     assert expected["frontier.lease"]

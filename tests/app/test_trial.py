@@ -103,6 +103,33 @@ def test_one_request_whatever_becomes_of_it(
     assert site.asked == ["/robots.txt", *([] if outcome == "denied" else [path])]  # type: ignore[attr-defined]
 
 
+EXTRACT = """
+[[extract]]
+name = "products"
+match = "/page"
+
+[extract.fields]
+name = { css = "h1", required = true }
+price = { css = "title", type = "TYPE" }
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("text", ["2 items", '  products: {"name":"Hello","price":"T"}', '  headings: {"text":"Hello"}']),
+        ("int", ["1 item", '  headings: {"text":"Hello"}', "1 item rejected", "  products.price: type 'T'"]),
+    ],
+)
+def test_what_the_settings_extract_is_shown(
+    tmp_path: Path, site: ThreadingHTTPServer, kind: str, told: list[str]
+) -> None:
+    (tmp_path / "shop.toml").write_text(EXTRACT.replace("TYPE", kind))
+    done = tried(tmp_path, site, "/page", "--settings", "shop.toml")
+    assert done.code == 0, done.err
+    assert done.out.splitlines()[2 : 2 + len(told)] == told
+
+
 async def test_nothing_is_requested_after_the_page() -> None:
     """Not even if the crawl gets that far before it ends."""
     inner = AsyncMock()

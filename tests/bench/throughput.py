@@ -3,9 +3,11 @@
     python -m tests.bench.throughput [--copies 4] [--runs 3] [--tls] [--against all] [--slow-copies 1]
     python -m tests.bench.throughput --cluster [--copies 4] [--runs 3] [--tls]
     python -m tests.bench.throughput --signed [--copies 4] [--runs 3] [--tls]
+    python -m tests.bench.throughput --extract [--copies 4] [--runs 3] [--slow-copies 1]
 
 With `--cluster`, the product against itself: on one Valkey, and on a cluster of three masters, both over TCP. With
-`--signed`, the product against itself, with an identity and without one.
+`--signed`, the product against itself, with an identity and without one. With `--extract`, the product with five extracted
+fields a page against Scrapy with the same selectors, and against itself without them.
 
 A page is an HTML document that nginx says it served with status 200; each counts once. One process each, 64 requests in
 flight, no delay, robots.txt obeyed, links extracted, kept and followed. The product writes WARC (the links, too), JSON
@@ -24,6 +26,13 @@ bare aiohttp          19,088      0        9,451   0.21     2.6       78        
 crawlee 1.11.0         2,386      0          140  14.08    21.0      354            0.0   0.77
 scrapy 2.19.0          2,386      0          112  17.24    29.1      243            0.0   0.76
 scrapy-redis 0.9.1     2,386      0           68  29.40    57.8      246         1585.1   0.71
+
+`--extract --copies 4 --runs 2`, on the same machine:
+
+                       pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
+five fields            9,544      0          790   1.00    13.1      115           28.4   0.91
+scrapy 2.19.0          2,386      0           83   9.53    33.0      243            0.0   0.91
+without fields         9,544      0        1,486   0.53     7.6      128           19.5   0.91
 """
 
 from __future__ import annotations
@@ -44,7 +53,7 @@ from typing import TypeVar
 import msgspec
 
 from crawler.identity.keys import make_key
-from tests.bench.contenders import CONTENDERS, Contender
+from tests.bench.contenders import CONTENDERS, SCRAPY_EXTRACTING, Contender
 from tests.bench.docweb import DocWeb, free_port, serve
 from tests.bench.measure import Figure, Usage, cpu_s, median, used_by
 from tests.bench.speed import speedometer
@@ -124,15 +133,30 @@ def three_masters(_: Path) -> Iterator[tuple[str, Sequence[int]]]:
         yield cluster.url, [node.pid for node in cluster.masters]
 
 
-def run_product(web: DocWeb, servers: Servers, scratch: Path, is_signed: bool = False) -> tuple[Run, list[str]]:
-    """One replica of the product, which signs its requests if `is_signed`; returns the URLs that it fetched, too."""
+EXTRACT = """
+[[extract]]
+name = "pages"
+[extract.fields]
+heading = { css = "h1" }
+first = { css = "p" }
+next = { css = "link[rel=next]", attr = "href", type = "url" }
+code = { css = "pre" }
+sections = { css = "h2", list = true }
+"""
+
+
+def run_product(
+    web: DocWeb, servers: Servers, scratch: Path, is_signed: bool = False, more: str = ""
+) -> tuple[Run, list[str]]:
+    """One replica of the product, which signs its requests if `is_signed`, with `more` settings; returns the URLs that it
+    fetched, too."""
     out, seeds, settings = scratch / "out", scratch / "seeds.txt", scratch / "settings.toml"
     seeds.write_text("\n".join(web.address_seeds))
     settings.write_text(
         f"[politeness]\ndelay = 0\n[frontier]\nshards = 64\n"
         f"[fetch]\nports = [{web.port}]\nallow_private = true\nverify_tls = false\n"
         # Copies have equal bodies, of which an archive keeps one: not to be had in a web of people's own pages.
-        "[archive]\nrevisits = 0\n" + (identity(scratch / "key.pem") if is_signed else "")
+        "[archive]\nrevisits = 0\n" + (identity(scratch / "key.pem") if is_signed else "") + more
     )
     with servers(scratch) as (url, pids):
         crawler = [sys.executable, "-m", "crawler"]
@@ -242,6 +266,28 @@ def compare_signed(runs: int, copies: int, tls: bool = False) -> list[Pair]:
     return pairs
 
 
+def compare_extract(runs: int, copies: int, slow_copies: int) -> tuple[list[Pair], list[Pair]]:
+    """The product with extraction, and Scrapy with the same selectors right after it, `runs` times; and the first of these
+    against the product without extraction."""
+    speedometer()
+    against_scrapy, against_itself = [], []
+    with serve(copies) as web, serve(slow_copies) as small_web:
+        for _ in range(runs):
+            plain = in_scratch(partial(run_product, web, by_socket))[0]
+            ours = in_scratch(partial(run_product, web, by_socket, more=EXTRACT))[0]
+            theirs = in_scratch(partial(run_contender, SCRAPY_EXTRACTING, small_web))
+            against_scrapy.append(Pair(ours, theirs))
+            against_itself.append(Pair(ours, plain))
+    return against_scrapy, against_itself
+
+
+def show_extract(against_scrapy: list[Pair], against_itself: list[Pair]) -> None:
+    """A table like that of `show`, and what extraction costs."""
+    show({f"scrapy {SCRAPY_EXTRACTING.version()}": against_scrapy, "without fields": against_itself}, "five fields")
+    us = median(1e6 / pair.ours.pages_per_cpu_s - 1e6 / pair.theirs.pages_per_cpu_s for pair in against_itself)
+    print(f"five fields take {us:.0f} us more CPU a page, at full speed")
+
+
 def show_signed(pairs: Sequence[Pair]) -> None:
     """A table like that of `show`, and what the signature of a request costs."""
     show({"unsigned": list(pairs)}, "signed")
@@ -306,7 +352,11 @@ def main() -> None:
     parser.add_argument("--slow-copies", type=int, default=1)
     parser.add_argument("--cluster", action="store_true", help="on a cluster, against itself on one server")
     parser.add_argument("--signed", action="store_true", help="with an identity, against itself without one")
+    parser.add_argument("--extract", action="store_true", help="five fields a page, against Scrapy and against none")
     options = parser.parse_args()
+    if options.extract:
+        show_extract(*compare_extract(options.runs, options.copies, options.slow_copies))
+        return
     if options.signed:
         show_signed(compare_signed(options.runs, options.copies, options.tls))
         return

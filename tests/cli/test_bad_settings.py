@@ -63,6 +63,9 @@ delay = 1
     assert [line.partition(": ")[0] for line in lines[:-1]] == in_order
 
 
+FIELD = '[[extract]]\nname = "a"\n[extract.fields]\n'
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
@@ -86,6 +89,23 @@ delay = 1
         ("politeness = 3", "c.toml:1: politeness = 3: must be a table"),
         ("[fetch]\nports = 80", "c.toml:2: fetch.ports = 80: must be a list, such as [80]"),
         ("[frontier]\nmax_page = 3", "did you mean limits.max_pages?"),
+        (
+            FIELD + 'price = { css = "" }',
+            "c.toml:1: extract.0: fields.price: needs a source: css, json_ld, regex, page",
+        ),
+        (FIELD + "price = 3", "c.toml:4: extract.0.fields.price = 3: must be a table"),
+        (FIELD + 'price = { css = "p:" }', "c.toml:4: extract.0.fields.price.css: not a CSS selector: "),
+        (FIELD + 'price = { regex = "(" }', "c.toml:4: extract.0.fields.price.regex: not a regular expression: "),
+        (FIELD + 'price = { json_ld = "a..b" }', "c.toml:4: extract.0.fields.price.json_ld"),
+        (FIELD + 'price = { css = "p", type = "decimale" }', "must be 'text', 'int', 'decimal'"),
+        (FIELD + 'price = { css = "p", value = "3" }', "fields.price: has two sources, css and value: keep one"),
+        (
+            FIELD + 'price = { csss = "p" }',
+            "c.toml:4: extract.0.fields.price.csss: there is no such setting; did you mean",
+        ),
+        ('[[extract]]\nname = "a/b"\nfields = { x = { css = "p" } }', "c.toml:2: extract.0.name"),
+        ('[[extract]]\nname = "a"', "c.toml:1: extract.0.fields: is required"),
+        ('[[extract]]\nname = "a"\nfields = {}', "c.toml:1: extract.0: `fields` needs at least one field"),
     ],
 )
 def test_a_setting_that_no_replica_could_use_is_refused(typed: Typed, tmp_path: Path, text: str, told: str) -> None:

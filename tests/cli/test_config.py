@@ -136,7 +136,8 @@ def test_the_variable_in_the_explanation_of_a_repeated_table_works(
         (assignment,) = shlex.split(one.environment)
         variable, _, value = assignment.partition("=")
         monkeypatch.setenv(variable, value)
-        assert 'every = "6h"' in hand.type("config", "check", str(tmp_path / "c.toml"), here=False)
+        assert f"[[{one.table}]]" in hand.type("config", "check", str(tmp_path / "c.toml"), here=False)
+        monkeypatch.delenv(variable)
 
 
 @pytest.mark.parametrize("preset", reference.PRESETS)
@@ -196,7 +197,9 @@ def other_values() -> dict[str, dict[str, Any]]:
 def test_the_output_of_config_show_is_a_settings_file(hand: Hand, tmp_path: Path) -> None:
     """Given a crawl in which no setting has its default, then the shown text gives the same settings as a file."""
     duties = [{"every": "6h", "seeds": "new.txt"}, {"every": "1d", "sitemap": "https://a.test/map.xml"}]
-    values = {**other_values(), "schedule": duties}
+    fields = {"odd name": {"css": "h1", "required": True}, "sku": {"json_ld": "Product.sku", "list": True}}
+    values = {**other_values(), "schedule": duties, "extract": [{"name": "products", "fields": fields}]}
+    values["app"] = {"database": "x", "odd key": {"nested": [1, {"a": 2.5}]}, "flag": True}
     del values["replica"]
     wanted = load(None, values).crawl  # type: ignore[arg-type]
 

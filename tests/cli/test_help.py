@@ -69,7 +69,7 @@ def test_values_are_named(typed: Typed, monkeypatch: pytest.MonkeyPatch) -> None
     assert re.search(r"--keep-settings {20,}If", shown), "a flag takes no value"
     assert "[OPTIONS] [URL]..." in shown
     assert "[OPTIONS] {PATH}..." in typed("export", "--help").out
-    assert re.search(r"--format +jsonl\|parquet\|markdown\|csv ", typed("export", "--help").out)
+    assert re.search(r"--format +jsonl\|parquet\|markdown\|wacz\|csv ", typed("export", "--help").out)
     shown = typed("delay", "--help").out
     assert "[OPTIONS] {DOMAIN} [SECONDS]" in shown
     assert re.search(r"SECONDS +\[x>=0\] +Seconds", shown)

@@ -62,6 +62,8 @@ def test_every_package_has_a_version_and_hashes(file: Path) -> None:
     [
         ("runtime.txt", "identity"),
         ("runtime.txt", "parquet"),
+        ("runtime.txt", "postgres"),
+        ("runtime.txt", "socks"),
         ("runtime.txt", "upload"),
         ("dev.txt", "dev"),
     ],

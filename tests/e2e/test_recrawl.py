@@ -196,3 +196,15 @@ def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:
         done = Running([*words, "http://site.test/"], tmp_path, "crawl", {}).wait()
         assert done.code == 0, done.err
         assert [site.times(path, 200) for path in PAGES] == [1] * len(PAGES)
+
+
+def test_the_next_run_in_the_folder_visits_what_is_due(tmp_path: Path) -> None:
+    with answering(Site()) as site:
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=4s"]}))
+        words = [sys.executable, "-m", "crawler", "crawl", "--settings", str(tmp_path / "crawler.toml"), "--quiet"]
+        assert Running([*words, "http://site.test/"], tmp_path, "first", {}).wait().code == 0
+        time.sleep(4.5)
+        again = Running(words, tmp_path, "again", {}).wait()
+        assert again.code == 0, again.err
+        assert f"crawl crawl visits those of {len(PAGES)} known pages that are due" in again.err
+        assert all(site.times(path, 304) for path in PAGES)

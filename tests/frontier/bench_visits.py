@@ -2,6 +2,10 @@
 
 First, the memory of Redis for each known page beyond what a settled page takes; then, with `--timed`, the time of the
 server's scripts, and of a lease call by this process's clock, with one domain whose pages are all due at once.
+
+The last results: 55 bytes a page of one domain with a million pages. The longest scripts while these were made known took
+9.6 ms (settle; 8.1 ms for pages that are not visited again), then 5.3 ms (lease) and 1.1 ms (settle). A lease call took
+0.13 ms at the median, 1.3 ms in 99 of 100 cases, and 6.7 ms at most.
 """
 
 from __future__ import annotations
@@ -122,7 +126,7 @@ async def run(url: str, pages: int, domains: int, is_timed: bool) -> None:
     await ask(store, "CONFIG", "SET", "slowlog-log-slower-than", 1_000)
     await ask(store, "CONFIG", "SET", "slowlog-max-len", 100_000)
     frontier = await measure_memory(store, time, pages, domains)
-    if is_timed and domains == 1:
+    if is_timed:
         await measure_times(store, frontier, time)
     await store.close()
 
@@ -132,7 +136,7 @@ def main() -> None:
     parser.add_argument("--pages", type=int, default=200_000)
     parser.add_argument("--timed", action="store_true")
     words = parser.parse_args()
-    for domains in (1, 1_000):
+    for domains in (1,) if words.timed else (1, 1_000):
         with tempfile.TemporaryDirectory() as folder, ValkeyProcess(Path(folder), persistent=False) as server:
             asyncio.run(run(server.url, words.pages, domains, words.timed))
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from msgspec.structs import replace
 
-from frontier.entries import Entry, parse_entry
+from frontier.entries import Entry, parse_entry, payload_of, tag_of
 
 
 @pytest.mark.parametrize(
@@ -30,6 +32,39 @@ def test_where_a_url_was_found_survives_and_costs_nothing_when_it_is_not_kept() 
     assert parse_entry(found.raw, "a.test", 0.0) == found
     assert parse_entry(found.again(-1.0).raw, "a.test", -1.0) == replace(found, tries=1, priority=-1.0)
     assert len(found.raw) == len(replace(found, via="").raw) + 1 + len(found.via)
+
+
+@pytest.mark.parametrize("via", ["", "https://b.test/y?z"])
+@pytest.mark.parametrize("visit", ["", 'a,b,"e tag"'])
+@pytest.mark.parametrize("tag", ["", "product", tag_of("p", {"a b": "c\td\n e", "n": [1, None]}), tag_of("", {})])
+def test_a_tag_survives_beside_everything_else(via: str, visit: str, tag: str) -> None:
+    tagged = Entry("https://a.test/x?y", "a.test", depth=1, via=via, visit=visit, tag=tag)
+    assert parse_entry(tagged.raw, "a.test", 0.0) == tagged
+    assert "\n" not in tagged.raw
+    assert len(tagged.raw) - len(replace(tagged, tag="").raw) <= len(tag) + 2
+
+
+def test_label_and_payload_are_read_from_the_tag() -> None:
+    payload = {"a b": "c\td\n e", "n": [1, None], "{": "}"}
+    assert payload_of(tag_of("product", payload)) == payload
+    assert Entry("https://a.test/", "a.test", tag=tag_of("product", payload)).label == "product"
+    assert (payload_of("product"), payload_of("")) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("label", "payload", "error"),
+    [
+        ("a b", None, ValueError),
+        ("x" * 65, None, ValueError),
+        ("x", [1], ValueError),
+        ("x", {"a": "x" * 1_100}, ValueError),
+        ("x", {"a": object()}, TypeError),
+        ("x", {"a": "\ud800"}, ValueError),
+    ],
+)
+def test_what_cannot_be_a_tag_is_refused(label: str, payload: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        tag_of(label, payload)
 
 
 def test_the_head_costs_six_bytes_and_the_domain_none() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from frontier.counters import Counters
 from frontier.crawls import Crawl
-from frontier.entries import Entry
+from frontier.entries import Entry, tag_of
 from frontier.forgetting import Forgetting
 from frontier.known_pages import find_page, page_of, pages_in, rest_of_record, without_via
 from frontier.lookup import UrlLookup
@@ -26,6 +28,8 @@ ODD = (
     Entry("https://a.test/x", DOMAIN),
     Entry("https://a.test/x/x", DOMAIN),
     Entry("https://a.test/" + "y" * 2_000, DOMAIN),
+    Entry("https://a.test/tag", DOMAIN, tag=tag_of("p", {"a, b": "x"})),
+    Entry("https://a.test/both", DOMAIN, via="https://b.test/,", tag="p"),
 )
 STATES = ("00", "20", "0a20732f7820", "ff" * 300)
 
@@ -96,6 +100,22 @@ async def test_all_of_many_are_visited_at_their_time(store: RedisStore, frontier
     assert (await Counters(store, frontier.keys).counts()).known == 0
 
 
+async def test_each_of_many_is_visited_when_it_is_due(frontier: Frontier, time: ManualTime) -> None:
+    """The buckets are divided while pages with different times are in them."""
+    rng, due_s = random.Random(1), {}
+    await frontier.push([Entry(f"https://a.test/{number}", DOMAIN) for number in range(700)])
+    while len(due_s) < 700:
+        lease = await lease_one(frontier)
+        due_s |= {one.url: time.ms // 1000 + 10 * rng.randint(1, 20) for one in lease.entries}
+        urls = [revisit(SettledUrl(one, "done", "200"), "new", due_s[one.url] * 1000, "00") for one in lease.entries]
+        await frontier.settle([Settlement(lease, 0, urls=urls)])
+    for second in sorted(set(due_s.values())):
+        time.ms = second * 1000
+        lease = await lease_one(frontier)
+        assert {one.url for one in lease.entries} == {url for url, at in due_s.items() if at == second}
+        await frontier.settle([Settlement(lease, 0, urls=[SettledUrl(one, "done", "200") for one in lease.entries])])
+
+
 async def test_a_page_is_refreshed_and_looked_up_among_many(
     store: RedisStore, frontier: Frontier, time: ManualTime
 ) -> None:
@@ -129,11 +149,12 @@ async def test_a_domain_with_many_is_forgotten(store: RedisStore, frontier: Fron
 
 
 def test_a_page_where_urls_were_found_is_removed_from_records() -> None:
-    entries = [Entry(one.url, DOMAIN, one.priority, one.depth, via=one.via, visit="2c20") for one in ODD]
+    entries = [Entry(one.url, DOMAIN, one.priority, one.depth, via=one.via, visit="2c20", tag=one.tag) for one in ODD]
     rests = [rest_of_record(one) for one in entries]
     records = b"".join((len(rest) + 4).to_bytes(2) + (7).to_bytes(4) + rest for rest in rests)
     assert [page.entry for page in pages_in(records, DOMAIN)] == entries
     after, changed = without_via(records, lambda via: via.startswith("https://b.test/"))
-    assert changed == 1
+    assert changed == 2
     assert {page.entry.via for page in pages_in(after, DOMAIN)} == {""}
+    assert [page.entry.tag for page in pages_in(after, DOMAIN)] == [one.tag for one in ODD]
     assert [page_of(page.entry.raw) for page in pages_in(after, DOMAIN)] == [page_of(one.raw) for one in entries]

@@ -7,7 +7,8 @@ import pytest
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.errors import ShardLost
-from frontier.queue import SETTLE_CHUNK, Frontier, FrontierSettings, SettledUrl, Settlement, retry
+from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement, retry
+from frontier.settlements import SETTLE_LEASES, SETTLE_URLS, parts_of
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
@@ -108,12 +109,22 @@ class TestSettle:
         assert (counts.done, counts.denied, counts.open, counts.domains_unleased) == (3, 1, 2, 1)
 
     async def test_more_leases_than_one_call_takes(self, frontier: Frontier, counters: Counters) -> None:
-        count = 2 * SETTLE_CHUNK + 1
+        count = 2 * SETTLE_LEASES + 1
         await frontier.push([entry(f"https://{n}.test/", f"{n}.test") for n in range(count)])
         leased, _ = await frontier.lease([0], 1, "r1", count)
         await frontier.settle([settle_all(lease) for lease in leased[0].leases])
         assert (await counters.counts()).done == count
         assert await counters.has_ended()
+
+    async def test_a_call_takes_some_leases_and_some_urls(self, frontier: Frontier) -> None:
+        pages = [entry(f"https://{n}.test/{page}", f"{n}.test") for n in range(60) for page in range(32)]
+        await frontier.push(pages)
+        leased, _ = await frontier.lease([0], 1, "r1", 60)
+        settlements = [settle_all(lease) for lease in leased[0].leases]
+        parts = list(parts_of(settlements, range(60)))
+        assert [place for part in parts for place in part] == list(range(60))
+        sizes = [sum(len(settlements[place].urls) for place in part) for part in parts]
+        assert len(sizes) > 1 and SETTLE_URLS // 2 < max(sizes) <= SETTLE_URLS
 
     async def test_a_call_that_arrives_after_a_later_one_shortens_nothing(
         self, store: RedisStore, frontier: Frontier, time: ManualTime

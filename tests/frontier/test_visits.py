@@ -176,6 +176,17 @@ async def test_a_retry_keeps_the_state(frontier: Frontier, time: ManualTime) -> 
     assert (again.visit, again.tries) == ("a1", 1)
 
 
+async def test_a_shard_is_asked_again_when_the_first_visit_or_retry_is_due(
+    frontier: Frontier, time: ManualTime
+) -> None:
+    due_ms = await know(frontier, time, page(1))
+    await frontier.push([page(2)])
+    lease = await lease_one(frontier)
+    (one,) = lease.entries
+    await frontier.settle([Settlement(lease, 0, urls=[retry(one, "timeout", due_ms + 5, 0.0)])])
+    assert await leases_now(frontier) == ([], due_ms)
+
+
 async def test_a_known_page_that_is_seeded_again_is_due_now(
     frontier: Frontier, counters: Counters, time: ManualTime
 ) -> None:

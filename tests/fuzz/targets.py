@@ -12,11 +12,13 @@ import brotli  # type: ignore[import-untyped]
 from crawler.parse.content_coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read, read_if_small
 from crawler.parse.encoding import MediaType
+from crawler.parse.extraction import TOLD, ExtractionJob
 from crawler.parse.html import Extracted, ExtractPolicy, extract
 from crawler.parse.robots_meta import directives
 from crawler.parse.sitemaps import parse_sitemap
 from crawler.parse.subprocess_main import answer
 from crawler.parse.usage import NOTED, usage_of
+from crawler.scope.extract_rules import ExtractRule, FieldRule
 from crawler.scope.traps import TrapPolicy, judge_trap
 from frontier.entries import Entry, parse_entry
 from frontier.errors import BadUrl
@@ -125,6 +127,38 @@ def html(data: bytes) -> None:
         assert canonicalize(url.href).href == url.href
 
 
+_ITEMS = ExtractionJob(
+    (
+        ExtractRule(
+            "pages",
+            (
+                FieldRule("text", css="p b, i ~ a"),
+                FieldRule("price", css=".p", type="decimal"),
+                FieldRule("day", css="time", attr="datetime", type="date"),
+                FieldRule("link", css="a", attr="href", type="url", list=True),
+                FieldRule("name", json_ld="Product.offers.name"),
+                FieldRule("word", regex="(a+)+b|x(\\d)"),
+            ),
+        ),
+        ExtractRule("parts", (FieldRule("text"), FieldRule("n", regex=r"\d+", type="int")), each="p, div:has(> b)"),
+    ),
+    "https://a.test/dir/page",
+    "utf-8",
+    "",
+    {},
+    LIMIT,
+)
+
+
+def items(data: bytes) -> None:
+    """Items are JSON objects with all fields of their rule, and each one that is rejected is counted."""
+    found = _ITEMS.run(data)
+    names = {rule.name: {field.name for field in rule.fields} for rule in _ITEMS.rules}
+    for item in found.items:
+        assert item.fields.keys() == names[item.name]
+    assert len(found.rejected) == min(TOLD, found.rejected_count)
+
+
 def sitemap(data: bytes) -> None:
     """A sitemap is read as far as it goes."""
     parse_sitemap(data)
@@ -228,7 +262,17 @@ TARGETS = (
         html,
         (_PAGE, b"<a href=x>" * 40, b"<p>" * 40 + b"<table><tr><td>"),
         (b"<a href='", b"<base href=", b"</a>", b"<!--", b"<![CDATA[", b"&#x110000;", b"<meta charset=", b"<b>", b'"'),
-        12,
+        8,
+    ),
+    Target(
+        "items",
+        items,
+        (
+            b"<p><b>x</b> 5</p><i></i><a href=/x>y</a><b class=p>$1,234.50</b><time datetime=2026-03-04>now</time> x7",
+            b'<script type=application/ld+json>{"@type":"Product","offers":[{"name":1},{"name":{"@value":1}}]}</script>',
+        ),
+        (b"<p>", b"<div>", b"<b>", b'"@type":', b'"@graph":[', b"{", b"[", b"\\ud800", b"1e999", b"a", b"9", b"1,000"),
+        4,
     ),
     Target(
         "sitemap",

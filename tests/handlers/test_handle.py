@@ -10,6 +10,7 @@ import pytest
 
 from crawler import Handle, Link, ParsedPage, Router, UserError
 from crawler.handlers.router import load_router
+from crawler.hooks import Wanted
 from tests.sinks.values import exchange, page
 
 
@@ -30,7 +31,7 @@ async def test_items_and_links_are_collected_with_and_without_await() -> None:
         ("offers", {"price": 9.5, "since": "2026-01-02"}),
         ("other.offers", {"price": None}),
     ]
-    assert asked.added == (("/a", 5), ("https://a.test/b", 5), ("/c", None))
+    assert asked.added == (Wanted("/a", 5), Wanted("https://a.test/b", 5), Wanted("/c", None))
     assert [pattern.pattern for pattern in asked.dropped] == ["/login"]
 
 
@@ -99,3 +100,10 @@ def test_a_parsed_page_has_selectors() -> None:
     assert ParsedPage.of(page(exchange("", b'{"a": [1]}'))).json() == {"a": [1]}
     nothing = ParsedPage.of(page(None, "x"))
     assert (nothing.status, nothing.body, nothing.select("*")[1:2]) == (0, b"", nothing.select("head"))
+
+
+def test_json_ld_is_found_by_a_path() -> None:
+    script = b'<script type="application/ld+json">{"@type":"Product","offers":[{"price":1},{"price":2}]}</script>'
+    parsed = ParsedPage.of(page(exchange("x", script), content_type="text/html"))
+    assert parsed.json_ld("Product.offers.price") == [1, 2]
+    assert parsed.json_ld() == parsed.json_ld("Product")

@@ -14,9 +14,11 @@ import pytest
 
 from crawler.parse.content_coding import DEFAULT_LIMIT
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read, read_if_small
+from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
+from crawler.scope.extract_rules import ExtractRule, FieldRule
 from frontier.urls import UrlRules
 from tests.fuzz.slots import EMPTY_BLOCKS
 
@@ -230,3 +232,26 @@ async def test_who_gives_up_waiting_takes_no_turn() -> None:
     found = await asyncio.gather(*tasks, return_exceptions=True)
     assert [isinstance(one, asyncio.CancelledError) for one in found] == [False, True, True, False]
     assert process.order == [f"https://heavy{number}.test/" for number in (0, 2, 3)]
+
+
+async def test_items_are_extracted_in_the_process() -> None:
+    rule = ExtractRule(
+        "links", (FieldRule("name"), FieldRule("href", attr="href", type="url")), each="a[href='/29999']"
+    )
+    job = ExtractionJob((rule,), URL, "utf-8", "gzip", {}, DEFAULT_LIMIT)
+    offload = DocumentOffloader()
+    try:
+        found = await offload.extract(job, gzip.compress(LINKS))
+        assert [item.fields for item in found.items] == [{"name": "29999", "href": "https://a.test/29999"}]
+    finally:
+        await offload.stop()
+
+
+async def test_a_page_whose_extraction_takes_too_long_is_reported() -> None:
+    job = ExtractionJob((ExtractRule("links", (FieldRule("name"),), each="a"),), URL, "utf-8", "", {}, DEFAULT_LIMIT)
+    offload = DocumentOffloader(process=OffloadProcess(reply_timeout_s=0.01))
+    try:
+        found = await offload.extract(job, LINKS)
+        assert (found.items, [str(one) for one in found.rejected]) == ((), ["links: unread"])
+    finally:
+        await offload.stop()

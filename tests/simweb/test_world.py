@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from protego import Protego
 
-from crawler.simweb import Features, Kind, Policy, RobotsKind, World, expect, robots
+from crawler.simweb import Features, Kind, Policy, Product, RobotsKind, Story, World, article, expect, robots
 from crawler.simweb.answers import answer
 from crawler.simweb.resource import Resource
 from crawler.simweb.site import domain_name, domain_number
@@ -30,6 +30,18 @@ def sent(resource: Resource) -> Reply:
     status_line, *lines = head.decode("latin-1").split("\r\n")
     headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines)}
     return Reply(int(status_line.split()[1]), headers, body)
+
+
+def test_articles_are_in_the_pages_that_have_them() -> None:
+    world = World(1, 4, 200, replace(Features.plain(), articles=True))
+    found = [(page, article(world.seed, page.url)) for page in html_pages(world)]
+    for page, one in found:
+        body = sent(page).body.decode()
+        assert body.count('class="product"') == isinstance(one, Product)
+        assert body.count('class="story"') == isinstance(one, Story)
+        assert one is None or one.html in body
+    kinds = Counter(type(one) for _, one in found)
+    assert min(kinds[Product], kinds[Story]) > 10
 
 
 def html_pages(world: World) -> list[Resource]:

@@ -83,6 +83,8 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         "usage": None,
         "usage_statements": [],
         "tdm_policy": None,
+        "rejected": [],
+        "rejected_count": 0,
     }
 
 

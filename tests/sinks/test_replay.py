@@ -1,8 +1,8 @@
-"""A crawl is replayed by pywb from its folder as it lies, and shown by a browser.
+"""A crawl is replayed by pywb from its folder as it lies and from a WACZ file, and shown by a browser.
 
-pywb pins an old Redis client, so it has an environment of its own, and WAYBACK is the path of its `wayback`:
+pywb pins an old Redis client, so it has an environment of its own, with py-wacz, and WAYBACK is the path of its `wayback`:
 
-    python -m venv /tmp/pywb && /tmp/pywb/bin/pip install pywb setuptools
+    python -m venv /tmp/pywb && /tmp/pywb/bin/pip install pywb wacz 'setuptools<81'
     WAYBACK=/tmp/pywb/bin/wayback pytest tests/sinks/test_replay.py
 
 With SCREENSHOT=FILE the picture of the replayed page is kept there: `docs/img/replay.png` was made so.
@@ -18,6 +18,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,12 +35,17 @@ from tests.ports import free_port
 pytestmark = pytest.mark.e2e
 
 WAYBACK = os.environ.get("WAYBACK") or shutil.which("wayback")
+WACZ, WB_MANAGER = (str(Path(WAYBACK or "").with_name(name)) for name in ("wacz", "wb-manager"))
 CHROMIUM = shutil.which("chromium")
 
 if not WAYBACK:
     if os.environ.get("CI"):
         raise RuntimeError("CI must install pywb and name its wayback in WAYBACK; see the head of this file")
     pytest.skip("needs pywb", allow_module_level=True)
+
+needs_wacz = pytest.mark.skipif(
+    not Path(WACZ).exists() and not os.environ.get("CI"), reason="needs py-wacz in the environment of pywb"
+)
 
 CONFIGURATION = "collections:\n  crawl:\n    index_paths: {folder}/\n    archive_paths: {folder}/\n"
 
@@ -71,8 +77,10 @@ class Wayback:
 
 
 @contextmanager
-def replaying(crawl: Path, folder: Path) -> Iterator[Wayback]:
-    (folder / "config.yaml").write_text(CONFIGURATION.format(folder=crawl))
+def replaying(crawl: Path | None, folder: Path) -> Iterator[Wayback]:
+    """`crawl`: its folder; None if `folder` has a collection that `wb-manager` has made."""
+    if crawl is not None:
+        (folder / "config.yaml").write_text(CONFIGURATION.format(folder=crawl))
     port = free_port()
     words = [str(WAYBACK), "-p", str(port), "-b", "127.0.0.1"]
     with (folder / "wayback.log").open("wb") as log:
@@ -135,6 +143,41 @@ def test_what_is_left_after_a_domain_was_forgotten_comes_back(crawl: Path, tmp_p
             assert wayback.status(fields["url"], timestamp) == expected, fields
         gone = next(fields["url"] for _, fields in before if is_of(fields["url"], domain))
         assert wayback.status(gone, before[0][0]) == 404
+
+
+@pytest.fixture(scope="module")
+def packed(crawl: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same crawl as a WACZ file."""
+    file = tmp_path_factory.mktemp("wacz") / "crawl.wacz"
+    words = ["export", str(crawl), "--format", "wacz", "--text", "text", "--out", str(file)]
+    subprocess.run([sys.executable, "-m", "crawler", *words], check=True, capture_output=True, timeout=500)
+    return file
+
+
+@needs_wacz
+def test_py_wacz_finds_a_wacz_file_valid(packed: Path, tmp_path: Path) -> None:
+    def judged(file: Path) -> tuple[int, str]:
+        done = subprocess.run(
+            [WACZ, "validate", "-f", str(file)], check=False, capture_output=True, text=True, timeout=500
+        )
+        return done.returncode, done.stdout
+
+    code, said = judged(packed)
+    assert (code, said.splitlines()[-1]) == (0, "Validation succeeded, the passed WACZ is valid")
+    assert "Version detected as 1.1.1" in said
+    with zipfile.ZipFile(packed) as good, zipfile.ZipFile(tmp_path / "bad.wacz", "w") as bad:
+        for name in good.namelist():
+            bad.writestr(name, good.read(name) + (b"\n" if name == "pages/pages.jsonl" else b""))
+    assert judged(tmp_path / "bad.wacz")[0] == 1
+
+
+def test_pywb_replays_a_wacz_file(crawl: Path, packed: Path, tmp_path: Path) -> None:
+    for words in (["init", "crawl"], ["add", "--unpack-wacz", "crawl", str(packed)]):
+        subprocess.run([WB_MANAGER, *words], cwd=tmp_path, check=True, capture_output=True, timeout=500)
+    with replaying(None, tmp_path) as wayback:
+        for timestamp, fields in indexed(crawl):
+            expected = int(fields["status"]) if "status" in fields else 200
+            assert wayback.status(fields["url"], timestamp) == expected, fields
 
 
 @pytest.mark.skipif(not CHROMIUM, reason="needs Debian's chromium")

@@ -22,10 +22,12 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.keys import CrawlKeys
 from frontier.peer_loop import Member, View
-from frontier.queue import Frontier, FrontierSettings
+from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
+from frontier.refreshing import refresh_page
+from frontier.settlements import revisit
 from frontier.shards import identify_shards
 from frontier.store import Call, RedisStore, Reply, Store
-from tests.frontier.helpers import CountingStore, entry
+from tests.frontier.helpers import CountingStore, entry, lease_one
 from tests.sinks.values import settings
 from tests.worker.test_throttle import runtime
 
@@ -91,6 +93,32 @@ async def test_an_empty_shard_is_leased_from_once_and_then_looked_at_until_other
     # and what somebody else pushes there is found.
     await (await Fed.on(store, crawl_name, tmp_path)).frontier.push([entry()])
     assert (await taking).domain == "a.test"
+    feeding.cancel()
+
+
+async def test_a_shard_with_later_visits_is_leased_from_once_and_then_looked_at_until_one_is_due(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    # Given a replica with one shard, in which a page is visited again in an hour,
+    counting = LookedAtStore(store)
+    fed = await Fed.on(counting, crawl_name, tmp_path)
+    frontier = (await Fed.on(store, crawl_name, tmp_path)).frontier
+    for one in (frontier, fed.frontier):
+        one.apply(FrontierSettings(known_share=0.5, delay_ms=0))
+    await frontier.push([entry()])
+    lease = await lease_one(frontier)
+    now_ms = frontier.visits_by_ms or 0
+    done = revisit(SettledUrl(lease.entries[0], "done", "200"), "new", now_ms + 3_600_000, "00")
+    await frontier.settle([Settlement(lease, 0, urls=[done])])
+    feeding = asyncio.create_task(fed.leases.run())
+    taking = asyncio.create_task(fed.queue.take())
+    # When it has been looked at often,
+    await counting.looked.wait()
+    # Then it was leased from once;
+    assert counting.calls["lease"] == 1
+    # and a page that an operator refreshes is visited.
+    await refresh_page(store, frontier.keys, entry().url, "a.test", now_ms)
+    assert [one.visit for one in (await taking).lease.entries] == ["00"]
     feeding.cancel()
 
 

@@ -14,6 +14,7 @@ from crawler.page import Exchange, Outcome, Page
 from crawler.worker.delay_queue import BYTES_PER_S, DelayQueue
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
+from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.visit import Visit
 from crawler.worker.worker import Worker
@@ -47,9 +48,10 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
-    handling = PageHandling(builder, None, nullcontext, nobody)
+    handling = PageHandling(builder, Mock(with_items=AsyncMock(return_value=page)), None, nullcontext, nobody)
     pages = UrlHandler(shared, polite_fetch, handling, AsyncMock(), nobody)
-    worker = Worker(shared, Mock(queue=queue, is_held_up=lambda _: False), robots_lookup, delays, pages)
+    turns = Turns(shared, Mock(queue=queue, is_held_up=lambda _: False), nobody, nullcontext)
+    worker = Worker(shared, turns, robots_lookup, delays, pages)
     first = visit(clock.now, "1", "2")
     queue.put(first, clock.now)
     await worker.run()

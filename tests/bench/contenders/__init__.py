@@ -23,19 +23,20 @@ CONCURRENCY = 64
 @dataclass(frozen=True, slots=True)
 class Contender:
     """Another crawler. `words`: its command, of a Python with `requirements`, an empty folder, a Redis URL and seeds.
-    `redis`: whether it needs that Redis. `good_codes`: how it may exit."""
+    `redis`: whether it needs that Redis. `good_codes`: how it may exit. `environment`: whose it uses, if not its own."""
 
     name: str
     requirements: tuple[str, ...]
     words: Callable[[Path, Path, str, Sequence[str]], list[str | Path]]
     redis: bool = False
     good_codes: tuple[int, ...] = (0,)
+    environment: str = ""
 
     def python(self) -> Path:
         """The interpreter of its environment, which is made if need be."""
         if not self.requirements:
             return Path(sys.executable)
-        place = CACHE / self.name
+        place = CACHE / (self.environment or self.name)
         interpreter = place / "bin" / "python"
         if not (place / "ready").exists():
             print(f"making the environment of {self.name} in {place}", file=sys.stderr)
@@ -62,6 +63,10 @@ def _scrapy(python: Path, folder: Path, redis_url: str, seeds: Sequence[str]) ->
     return [python, HERE / "scrapy_spider.py", folder / "pages.jsonl", redis_url, *seeds]
 
 
+def _scrapy_extracting(python: Path, folder: Path, redis_url: str, seeds: Sequence[str]) -> list[str | Path]:
+    return [python, HERE / "scrapy_spider.py", folder / "pages.jsonl", "extract", *seeds]
+
+
 def _crawlee(parser: str) -> Callable[[Path, Path, str, Sequence[str]], list[str | Path]]:
     def words(python: Path, folder: Path, redis_url: str, seeds: Sequence[str]) -> list[str | Path]:
         return [python, HERE / "crawlee_crawler.py", folder / "pages.jsonl", parser, *seeds]
@@ -77,6 +82,9 @@ def _wget2(python: Path, folder: Path, redis_url: str, seeds: Sequence[str]) -> 
 
 
 CRAWLEE = ("crawlee[parsel,beautifulsoup]",)
+
+SCRAPY_EXTRACTING = Contender("scrapy, extracting", ("scrapy",), _scrapy_extracting, environment="scrapy")
+"""Scrapy, with the selectors of `tests.bench.throughput.EXTRACT`."""
 
 CONTENDERS = {
     contender.name: contender

@@ -1,6 +1,6 @@
 """The same crawl with Scrapy, set as its documentation advises for broad crawls. Run by `tests.bench.contenders`.
 
-Arguments: the file for the JSON lines, the URL of a Redis for scrapy-redis or "", seeds.
+Arguments: the file for the JSON lines; the URL of a Redis for scrapy-redis, "extract" to extract five fields, or ""; seeds.
 """
 
 import sys
@@ -60,10 +60,29 @@ class Pages(Spider):  # type: ignore[misc]
             yield Request(link)
 
 
+class Extracting(Pages):
+    """Extracts the fields of `tests.bench.throughput.EXTRACT`, too."""
+
+    def parse(self, response):  # type: ignore[no-untyped-def]
+        for found in super().parse(response):  # type: ignore[no-untyped-call]
+            if isinstance(found, dict) and isinstance(response, HtmlResponse):
+                found |= {
+                    "heading": "".join(response.css("h1").xpath("string()")[:1].getall()),
+                    "first": "".join(response.css("p").xpath("string()")[:1].getall()),
+                    "next": response.urljoin(response.css("link[rel=next]::attr(href)").get("")),
+                    "code": "".join(response.css("pre").xpath("string()")[:1].getall()),
+                    "sections": response.css("h2").xpath("string()").getall(),
+                }
+            yield found
+
+
 def main(out: str, redis_url: str, *seeds: str) -> None:
+    spider = Pages
+    if redis_url == "extract":
+        spider, redis_url = Extracting, ""
     settings = {**BROAD, "FEEDS": {out: {"format": "jsonlines"}}}
     process = CrawlerProcess(settings | (shared(redis_url) if redis_url else {}))
-    process.crawl(Pages, seeds=list(seeds))
+    process.crawl(spider, seeds=list(seeds))
     process.start()
 
 

@@ -1,0 +1,117 @@
+"""What the machine of a replica adds to its requests: signatures, and the rules in `[[requests]]` with their secrets."""
+
+from __future__ import annotations
+
+import os
+import re
+from base64 import b64encode
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, TypeVar
+
+import msgspec
+
+from crawler.app.signing import Identity, identity_of
+from crawler.errors import UserError
+from crawler.settings.loading import Settings
+from crawler.settings.requests_table import DIRECT, RequestsTable, check_value, fields_of, origin_of
+
+if TYPE_CHECKING:  # these import aiohttp, which commands that fetch nothing do not need
+    from crawler.fetch.proxy import Proxy
+    from crawler.fetch.request_rules import RequestRule
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750 2.1."""
+
+Made = TypeVar("Made")
+
+
+class RequestSetup(msgspec.Struct, frozen=True):
+    """`identity`: with which requests are signed, None if they are not; `rules`: those in `[[requests]]`."""
+
+    identity: Identity | None = None
+    rules: tuple[RequestRule, ...] = ()
+
+
+def request_setup(settings: Settings, environment: Mapping[str, str] = os.environ) -> RequestSetup:
+    """Return what `settings` add to requests. Raises UserError if a key or an environment variable cannot be used here."""
+    return RequestSetup(identity_of(settings.identity), request_rules(settings.requests, environment))
+
+
+def request_rules(tables: Sequence[RequestsTable], environment: Mapping[str, str]) -> tuple[RequestRule, ...]:
+    """Return the rules that `tables` describe, with the secrets from `environment`. Raises UserError."""
+    return tuple(_Rule(f"requests.{number}", one, environment).made() for number, one in enumerate(tables))
+
+
+class _Rule:
+    """One rule. `name`: that of its table, for errors."""
+
+    def __init__(self, name: str, table: RequestsTable, environment: Mapping[str, str]) -> None:
+        self._name = name
+        self._table = table
+        self._environment = environment
+
+    def made(self) -> RequestRule:
+        from crawler.fetch.request_rules import RequestRule  # noqa: PLC0415
+        from crawler.fetch.secret import Secret  # noqa: PLC0415
+
+        table = self._table
+        language = [("Accept-Language", table.accept_language)] if table.accept_language else []
+        return RequestRule(
+            origin=origin_of(table.origin) if table.origin else "",
+            host=table.host.lower().strip("."),
+            match=re.compile(table.match) if table.match else None,
+            fields=(*fields_of(table.headers), *language),
+            secrets=tuple((name, Secret(value)) for name, value in self._secrets()),
+            cookies=table.cookies,
+            proxy=self._proxy(),
+            is_direct=table.proxy == DIRECT,
+        )
+
+    def _secrets(self) -> list[tuple[str, str]]:
+        table = self._table
+        found = [
+            (name, self._of("headers_env", variable, check_value)) for name, variable in fields_of(table.headers_env)
+        ]
+        if table.basic_env:
+            found.append(("Authorization", self._of("basic_env", table.basic_env, _basic)))
+        if table.bearer_env:
+            found.append(("Authorization", self._of("bearer_env", table.bearer_env, _bearer)))
+        return found
+
+    def _proxy(self) -> Proxy | None:
+        from crawler.fetch.proxy import Proxy  # noqa: PLC0415
+
+        table = self._table
+        if table.proxy_env:
+            proxy = self._of("proxy_env", table.proxy_env, lambda url: Proxy.parse(url, table.proxy_dns))
+        elif table.proxy not in ("", DIRECT):
+            proxy = Proxy.parse(table.proxy, table.proxy_dns)
+        else:
+            return None
+        if proxy.scheme == "socks5" and find_spec("python_socks") is None:
+            raise UserError(f"{self._name}: a SOCKS proxy needs a package: pip install 'peercrawl[socks]'")
+        return proxy
+
+    def _of(self, key: str, variable: str, use: Callable[[str], Made]) -> Made:
+        """Return what `use` makes of an environment variable. Raises UserError, which never has the value."""
+        value = self._environment.get(variable)
+        if not value:
+            raise UserError(f"{self._name}.{key}: the environment variable {variable} is not set on this machine")
+        try:
+            return use(value)
+        except UserError as error:
+            raise UserError(f"{self._name}.{key}: the value of the environment variable {variable} {error}") from None
+
+
+def _basic(value: str) -> str:
+    user, colon, _ = value.partition(":")
+    if not (user and colon) or not value.isprintable():
+        raise UserError("is not of the form USER:PASSWORD, or has a line break or another control character")
+    return f"Basic {b64encode(value.encode()).decode()}"
+
+
+def _bearer(value: str) -> str:
+    if not _TOKEN.fullmatch(value):
+        raise UserError("has characters that a bearer token cannot have (RFC 6750), such as a space or a line break")
+    return f"Bearer {value}"

@@ -1,0 +1,191 @@
+"""What the operator's rules add to requests: header fields, authorisation, cookies and a proxy.
+
+All rules that apply to a URL count together. Of those that set the same thing, such as a header field or the proxy, the
+first one counts. What applies is decided once for each origin, unless a rule has a pattern for URLs.
+
+Secrets are sent and never shown: they are kept in `Secret`, and an exchange is recorded without them (`Handling.recorded`).
+Redirects are links, so each request is decided anew, and authorisation never follows one to another origin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from http import HTTPStatus
+from typing import cast
+
+import msgspec
+from aiohttp.client_reqrep import ConnectionKey
+from yarl import URL
+
+from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch.proxy import Proxy
+from crawler.fetch.request import REMEMBERED, Origin, header_lines
+from crawler.fetch.secret import Secret
+from crawler.page import Exchange
+
+HIDDEN = b"[redacted]"
+"""What records have instead of a secret value."""
+
+COMBINED = 1_024
+"""Combinations of rules whose result is kept. Only rules with patterns make more than a few."""
+
+Field = tuple[str, str]
+
+
+class RequestRule(msgspec.Struct, frozen=True):
+    """What one rule adds to the requests to `origin` (scheme, host and port), to `host` with its subdomains, or for URLs
+    that `match` is found in; empty or None: to all. `secrets`: fields whose values are not recorded, only with an `origin`.
+    None as `cookies` or `proxy`: another rule decides. `is_direct`: without the proxy of another rule."""
+
+    origin: str = ""
+    host: str = ""
+    match: re.Pattern[str] | None = None
+    fields: tuple[Field, ...] = ()
+    secrets: tuple[tuple[str, Secret], ...] = ()
+    cookies: bool | None = None
+    proxy: Proxy | None = None
+    is_direct: bool = False
+
+    def applies_to(self, origin: str, host: str) -> bool:
+        """Whether the rule may apply to URLs of `origin`, whose host is `host`."""
+        return self.origin in ("", origin) and (not self.host or f".{host}".endswith(f".{self.host}"))
+
+
+class Handling(msgspec.Struct, frozen=True):
+    """How a request is made. `fields`: its header lines without secrets; `secret_fields`: those with secrets, and
+    `proxy_field`: that for the proxy. `hidden`: finds the header lines whose values are not recorded, which have the
+    `hidden_names` (in lower case). `proxy_key`: what keeps the connections through the proxy apart from others."""
+
+    fields: bytes
+    secret_fields: Secret
+    hidden: re.Pattern[bytes] | None
+    hidden_names: frozenset[bytes]
+    cookies: bool
+    proxy: Proxy | None
+    proxy_field: Secret
+    proxy_key: tuple[str, int] | None
+
+    def head(self, origin: Origin, target: str, extra: Iterable[Field]) -> bytes:
+        """Return the head of a request for `target`, with the fields `extra`. Raises FetchFailed: BAD_URL."""
+        fields = self.fields + self.secret_fields.text.encode()
+        if self.is_forwarded(origin):
+            fields += self.proxy_field.text.encode()
+            target = f"{origin.url.scheme}://{origin.authority}{target}"
+        return origin.request_head(target, fields, extra)
+
+    def without_proxy(self) -> Handling:
+        """Return the same for a direct connection."""
+        return msgspec.structs.replace(self, proxy=None, proxy_field=Secret(""), proxy_key=None)
+
+    def is_forwarded(self, origin: Origin) -> bool:
+        """Whether the proxy reads the request and sends one of its own, instead of passing bytes on."""
+        return self.proxy is not None and self.proxy.forwards and not origin.key.is_ssl
+
+    def key(self, origin: Origin) -> ConnectionKey:
+        """Return the key of the connections that the request may use."""
+        if self.proxy_key is None:
+            return origin.key
+        proxy, credentials = self.proxy_key
+        return origin.key._replace(proxy=cast(URL, proxy), proxy_headers_hash=credentials)  # aiohttp compares keys only
+
+    def recorded(self, exchange: Exchange) -> Exchange:
+        """Return `exchange` without the secrets. Through a proxy, the address of the site is not known, and TLS to the
+        proxy is not TLS to the site."""
+        changes: dict[str, object] = {}
+        if self.proxy is not None:
+            changes["address"] = ""
+            if exchange.url.startswith("http:"):
+                changes["tls"] = None
+        if self.hidden is not None:
+            changes["request_head"] = self.hidden.sub(_hidden, exchange.request_head)
+            changes["response_head"] = self.hidden.sub(_hidden, exchange.response_head)
+            changes["headers"] = tuple(
+                (name, HIDDEN if name.lower() in self.hidden_names else value) for name, value in exchange.headers
+            )
+        return msgspec.structs.replace(exchange, **changes) if changes else exchange
+
+
+def _hidden(line: re.Match[bytes]) -> bytes:
+    return line[1] + b" " + HIDDEN + line[2]
+
+
+class ProxyAnswers:
+    """Judges the status 407 of plain http, with which a proxy refuses the credentials. A site can send it, too, and must
+    not hold up a crawl with that: once a proxy has passed on another answer, it is taken for a failure of the site."""
+
+    def __init__(self) -> None:
+        self._working: set[tuple[str, int] | None] = set()
+
+    def check(self, handling: Handling, exchange: Exchange) -> None:
+        """Raise FetchFailed if `exchange` may be an answer of the proxy that forwarded the request."""
+        if handling.proxy is None or not handling.proxy.forwards or not exchange.url.startswith("http:"):
+            return
+        if exchange.status != HTTPStatus.PROXY_AUTHENTICATION_REQUIRED:
+            self._working.add(handling.proxy_key)
+            return
+        kind = FailureKind.UNREACHABLE if handling.proxy_key in self._working else FailureKind.PROXY
+        raise FetchFailed(kind, f"{handling.proxy} does not accept the credentials (status 407)")
+
+
+class RequestRules:
+    """The rules of a replica. `usual`: the header fields of a request to which no rule applies."""
+
+    def __init__(self, rules: Sequence[RequestRule], usual: Iterable[Field]) -> None:
+        self._rules = tuple(rules)
+        self._usual = tuple(usual)
+        self._of_origin = lru_cache(maxsize=REMEMBERED)(self._candidates)
+        self._combined = lru_cache(maxsize=COMBINED)(self._combine)
+
+    def __repr__(self) -> str:
+        return f"<RequestRules {len(self._rules)}>"
+
+    def of(self, origin: Origin, url: str) -> Handling:
+        """Return how the canonical `url` of `origin` is requested."""
+        candidates, has_patterns = self._of_origin(origin)
+        if has_patterns:
+            rules = self._rules
+            candidates = tuple(one for one in candidates if (p := rules[one].match) is None or p.search(url))
+        return self._combined(candidates)
+
+    def _candidates(self, origin: Origin) -> tuple[tuple[int, ...], bool]:
+        """The numbers of the rules that may apply to URLs of `origin`, and whether one of them has a pattern."""
+        named, host = f"{origin.url.scheme}://{origin.authority}", origin.key.host.rstrip(".")
+        found = tuple(number for number, rule in enumerate(self._rules) if rule.applies_to(named, host))
+        return found, any(self._rules[number].match is not None for number in found)
+
+    def _combine(self, numbers: tuple[int, ...]) -> Handling:
+        rules = [self._rules[number] for number in numbers]
+        secrets: dict[str, tuple[str, Secret]] = {}
+        named: dict[str, Field] = {}
+        for rule in rules:
+            for name, secret in rule.secrets:
+                secrets.setdefault(name.lower(), (name, secret))
+            for name, value in rule.fields:
+                named.setdefault(name.lower(), (name, value))
+        fields = {name.lower(): (name, value) for name, value in self._usual} | named
+        shown = header_lines(field for name, field in fields.items() if name not in secrets)
+        # With a cookie of the operator, the jar would add a second field, which RFC 6265 5.4 forbids.
+        cookies = "cookie" not in secrets and next((one.cookies for one in rules if one.cookies is not None), False)
+        proxy = next((one.proxy for one in rules if one.proxy is not None or one.is_direct), None)
+        # A cookie that answers a secret may be as good as the secret.
+        hidden = {*secrets, *(("cookie", "set-cookie") if cookies or secrets else ())}
+        if proxy is not None and proxy.authorization:
+            hidden.add("proxy-authorization")
+        return Handling(
+            fields=shown,
+            secret_fields=Secret(header_lines((name, one.text) for name, one in secrets.values()).decode()),
+            hidden=_lines_of(hidden) if hidden else None,
+            hidden_names=frozenset(name.encode() for name in hidden),
+            cookies=cookies,
+            proxy=proxy,
+            proxy_field=Secret("") if proxy is None else proxy.authorization,
+            proxy_key=None if proxy is None else proxy.key,
+        )
+
+
+def _lines_of(names: Iterable[str]) -> re.Pattern[bytes]:
+    """Finds the header lines with one of `names`, which may be folded (RFC 9112 5.2): the name, and the line end."""
+    alternatives = b"|".join(re.escape(name.encode()) for name in sorted(names))
+    return re.compile(rb"^((?:%b)[ \t]*:)[^\n]*?(?:\n[ \t][^\n]*?)*(\r?\n)(?![ \t])" % alternatives, re.I | re.M)

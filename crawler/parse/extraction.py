@@ -1,0 +1,313 @@
+"""Extracts items from a page by rules (`crawler.scope.extract_rules`). Pure.
+
+The rules come from the operator, the page from anyone. What the page can cost is limited: a selector takes time in
+proportion to the elements times the depth of the tree, so only the trees of small or flat documents are searched in the
+event loop. There, all rules together have `INLINE_S` of CPU time. For other documents, the same code runs in the
+process for large documents, which has a limit of its own (`crawler.parse.subprocess_main`). Values, items and their
+bytes are limited, too. An item that cannot be written as its rule says is rejected as a whole, and reported.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import msgspec
+import pcre2  # type: ignore[import-untyped]
+import turbohtml
+
+from crawler.page import Item, Page, RejectedItem
+from crawler.parse import tree
+from crawler.parse.content_coding import decode_body
+from crawler.parse.field_values import NotOfType, converted
+from crawler.parse.json_ld import json_ld_of, values_at
+from crawler.parse.tags import INLINE_TREE, TakesLong
+from crawler.scope.extract_rules import ExtractRule, FieldRule, compiled
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
+
+MAX_ITEMS = 10_000
+MAX_ITEM_BYTES = 8 << 20
+"""The most items of a page, and the bytes of all of them as JSON. That many may also be rejected."""
+
+MAX_VALUES = 1_000
+MAX_LENGTH = 1 << 20
+"""The most values of a field that is a list, and the characters of a value."""
+
+TOLD = 20
+"""Rejected items of a page that are reported one by one. The others are only counted."""
+
+_SHOWN = 100
+"""Characters of a value that is reported."""
+
+_STEPS = 100
+_SHORT = 50_000
+"""Steps of a regular expression for each character of a text, as if it had at least so many: 0.25 us each at worst. In the
+event loop, it is a step for each character."""
+
+INLINE_S = 0.05
+"""CPU seconds for the rules of a page in the event loop."""
+
+_FEW_TAGS = 8_000
+_FLAT = " > ".join(["*"] * 65)
+"""A selector takes up to 4 us an element if the elements are all in each other: 33 ms for 8,000. A document with more
+tags is searched in the event loop if no element has 64 ancestors. To find out takes as long as parsing it."""
+
+
+class Extraction(msgspec.Struct, frozen=True, gc=False):
+    """What was extracted from a page: its items, the first that were rejected, and how many were."""
+
+    items: tuple[Item, ...] = ()
+    rejected: tuple[RejectedItem, ...] = ()
+    rejected_count: int = 0
+
+
+class ExtractionJob(msgspec.Struct, frozen=True):
+    """A page from which the `rules` extract items. `charset`: the encoding of its text; `coding`: its Content-Encoding;
+    `facts`: what is known of it, by the names of `PageFact`; `max_decoded`: the most bytes of its decoded body."""
+
+    rules: tuple[ExtractRule, ...]
+    url: str
+    charset: str
+    coding: str
+    facts: Mapping[str, Any]
+    max_decoded: int
+
+    @classmethod
+    def of(cls, page: Page, rules: tuple[ExtractRule, ...], max_decoded: int) -> ExtractionJob:
+        """The job for `page`, which has an exchange."""
+        assert page.exchange is not None
+        coding = (page.exchange.header_list(b"content-encoding") or b"").decode("latin-1")
+        return cls(rules, page.url, page.charset, coding, _facts(page), max_decoded)
+
+    def run(self, body: bytes, is_inline: bool = False) -> Extraction:
+        """Extract the items from `body`, as it was received. `is_inline`: raise TakesLong if that would hold up the event
+        loop."""
+        source = _Source(decode_body(body, self.coding, self.max_decoded).data, self, is_inline)
+        if is_inline and source.is_deep:
+            raise TakesLong
+        found = _Found()
+        for rule in self.rules:
+            for item in source.items_of(rule):
+                found.add(rule, item)
+        return found.result()
+
+
+def unread(rules: Iterable[ExtractRule]) -> Extraction:
+    """What is reported of a page that took too long to read."""
+    rejected = tuple(RejectedItem(rule.name, "", "unread") for rule in rules)
+    return Extraction((), rejected[:TOLD], len(rejected))
+
+
+def _facts(page: Page) -> dict[str, Any]:
+    assert page.exchange is not None
+    return {
+        "url": page.url,
+        "domain": page.domain,
+        "depth": page.depth,
+        "status": page.exchange.status,
+        "title": page.title or None,
+        "lang": page.lang or None,
+        "canonical": page.canonical or None,
+        "fetched_at": datetime.fromtimestamp(page.exchange.started_at, UTC).isoformat(timespec="seconds"),
+    }
+
+
+class _Rejected(Exception):
+    """Raised when an item cannot be written."""
+
+    def __init__(self, field: str, reason: Any, value: object = "") -> None:
+        self.field, self.reason = field, reason
+        self.value = f"({type(value).__name__})" if isinstance(value, (dict, list)) else str(value)[:_SHOWN]
+
+
+class _Found:
+    """Collects items, within their limits."""
+
+    def __init__(self) -> None:
+        self._items: list[Item] = []
+        self._rejected: list[RejectedItem] = []
+        self._rejected_count = self._bytes = 0
+
+    def add(self, rule: ExtractRule, item: dict[str, Any] | _Rejected) -> None:
+        if isinstance(item, _Rejected):
+            self._reject(RejectedItem(rule.name, item.field, item.reason, item.value))
+            return
+        encoded = msgspec.json.encode(item)
+        self._bytes += len(encoded)
+        if self._bytes > MAX_ITEM_BYTES or len(self._items) >= MAX_ITEMS:
+            self._reject(RejectedItem(rule.name, "", "size"))
+        else:
+            self._items.append(Item(rule.name, encoded))
+
+    def _reject(self, item: RejectedItem) -> None:
+        self._rejected_count += 1
+        if len(self._rejected) < TOLD:
+            self._rejected.append(item)
+
+    def result(self) -> Extraction:
+        return Extraction(tuple(self._items), tuple(self._rejected), self._rejected_count)
+
+
+class _Source:
+    """The contents of a page, each form of which is made when a field first needs it."""
+
+    def __init__(self, body: bytes, job: ExtractionJob, is_inline: bool) -> None:
+        self._body = body
+        self._job = job
+        self._is_inline = is_inline
+        self._steps = 1 if is_inline else _STEPS
+        self._ends_at = time.thread_time() + INLINE_S if is_inline else math.inf
+        self._forms: dict[str, Any] = {}
+
+    @property
+    def is_deep(self) -> bool:
+        """Whether searching the tree could take long."""
+        needs_tree = any(
+            rule.each or any(field.css or field.json_ld for field in rule.fields) for rule in self._job.rules
+        )
+        if not needs_tree or self._body.count(b"<") <= _FEW_TAGS:
+            return False
+        return len(self._body) > INLINE_TREE or self.document.select_one(_FLAT) is not None
+
+    @property
+    def document(self) -> turbohtml.Document:
+        if "document" not in self._forms:
+            self._forms["document"] = tree.parse(self._body, self._job.charset or None)
+        found: turbohtml.Document = self._forms["document"]
+        return found
+
+    @property
+    def base(self) -> str:
+        """The URL to which those of the page are relative."""
+        if "base" not in self._forms:
+            element = self.document.select_one("base[href]")
+            try:
+                self._forms["base"] = canonicalize((element and element.attr("href")) or "", self._job.url).href
+            except BadUrl:
+                self._forms["base"] = self._job.url
+        found: str = self._forms["base"]
+        return found
+
+    @property
+    def text(self) -> str:
+        if "text" not in self._forms:
+            try:
+                self._forms["text"] = self._body.decode(self._job.charset or "utf-8", "replace")
+            except LookupError:
+                self._forms["text"] = self._body.decode("utf-8", "replace")
+        found: str = self._forms["text"]
+        return found
+
+    @property
+    def json_ld(self) -> list[Any]:
+        if "json_ld" not in self._forms:
+            self._forms["json_ld"] = json_ld_of(self.document)
+        found: list[Any] = self._forms["json_ld"]
+        return found
+
+    def items_of(self, rule: ExtractRule) -> Iterator[dict[str, Any] | _Rejected]:
+        """Yield the items of `rule`, or why they are rejected. Those of which nothing was found are left out."""
+        elements: Sequence[Any] = [None]
+        if rule.each:
+            elements = self.document.select(rule.each)
+        for element in elements[: 2 * MAX_ITEMS]:
+            if (item := self._item(rule, element)) is not None:
+                yield item
+        if len(elements) > 2 * MAX_ITEMS:
+            yield _Rejected("", "size")
+
+    def _item(self, rule: ExtractRule, element: Any) -> dict[str, Any] | _Rejected | None:
+        """The item that `element`, or the page, is; None if it has a value for no field: it is simply something else."""
+        values: dict[str, Any] = {}
+        rejected: _Rejected | None = None
+        is_empty = any(field.is_found for field in rule.fields)
+        for field in rule.fields:
+            try:
+                value = values[field.name] = self._value(field, element)
+                is_empty = is_empty and not (field.is_found and value not in (None, []))
+            except _Rejected as error:
+                rejected = rejected or error
+                is_empty = is_empty and error.reason == "missing"
+        return None if is_empty else rejected or values
+
+    def _check_time(self) -> None:
+        if time.thread_time() > self._ends_at:
+            raise TakesLong
+
+    def _value(self, field: FieldRule, element: Any) -> Any:
+        self._check_time()
+        values = []
+        for raw in islice(self._raw(field, element), MAX_VALUES if field.list else 1):
+            self._check_time()
+            if isinstance(raw, str) and len(raw) > MAX_LENGTH:
+                raise _Rejected(field.name, "size", raw)
+            try:
+                values.append(converted(raw, field.type, self.base if field.type == "url" else ""))
+            except NotOfType:
+                raise _Rejected(field.name, "type", raw) from None
+        if field.required and not values:
+            raise _Rejected(field.name, "missing")
+        return values if field.list else values[0] if values else None
+
+    def _raw(self, field: FieldRule, element: Any) -> Iterator[Any]:
+        """Yield the values of `field` before conversion, without empty ones."""
+        for value in self._sourced(field, element):
+            if isinstance(value, str):
+                value = " ".join(value.split())
+            if value not in (None, ""):
+                yield value
+
+    def _sourced(self, field: FieldRule, element: Any) -> Iterator[Any]:
+        try:
+            if field.reads_source and element is None:
+                yield from _matches(self.text, field.regex, self._steps)
+                return
+            for value in self._unmatched(field, element):
+                if not field.regex or value is None or isinstance(value, (dict, list)):
+                    yield value
+                else:
+                    yield next(_matches(str(value), field.regex, self._steps), None)
+        except pcre2.LibraryError:  # too many steps
+            if self._is_inline:
+                raise TakesLong from None
+            raise _Rejected(field.name, "unread") from None
+
+    def _unmatched(self, field: FieldRule, element: Any) -> Iterator[Any]:
+        if field.page:
+            yield self._job.facts[field.page]
+        elif field.value:
+            yield field.value
+        elif field.json_ld:
+            yield from values_at(self.json_ld, field.json_ld)
+        else:
+            for one in self._elements(field, element):
+                yield one.attr(field.attr) if field.attr else tree.restored(one.text)
+
+    def _elements(self, field: FieldRule, element: Any) -> Sequence[Any]:
+        root = self.document if element is None else element
+        if not field.css:
+            return [root]
+        if field.list:
+            return list(root.select(field.css))
+        return [one] if (one := root.select_one(field.css)) is not None else []
+
+
+@lru_cache(maxsize=1_000)
+def _expression(pattern: str, steps: int) -> Any:
+    return compiled(pattern, steps)
+
+
+def _matches(text: str, pattern: str, steps: int) -> Iterator[str]:
+    """Yield what `pattern` matches in `text`, from left to right. Raises pcre2.LibraryError if a search takes more
+    `steps` for each character."""
+    limit = 1 << (max(len(text), _SHORT) * steps).bit_length()  # so that few expressions have to be compiled
+    for found in _expression(pattern, limit).finditer(text):
+        groups = found.groups()
+        if value := groups[0] if groups else found.group():
+            yield value

@@ -1,0 +1,132 @@
+"""Says what data is extracted from which pages without code. Pure: `crawler.parse.extraction` applies it.
+
+A rule makes items of one data set from the pages that it matches: one from each page, or one from each element that `each`
+selects. Each field of an item has one source, and a type that its value must have.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Literal
+
+import msgspec
+import pcre2  # type: ignore[import-untyped]
+
+from crawler.errors import UserError
+from crawler.page import DATA_SET, Page
+
+FieldType = Literal["text", "int", "decimal", "decimal_comma", "bool", "url", "date"]
+PageFact = Literal["url", "domain", "depth", "status", "title", "lang", "canonical", "fetched_at"]
+
+_PATH = re.compile(r"[\w:@-]+(\.[\w:@-]+)*")
+
+
+class FieldRule(msgspec.Struct, frozen=True):
+    """Where the value of the field `name` comes from, and what it has to be.
+
+    The source is one of: `css`, the text of the elements that this selector selects, or their attribute `attr` (with `attr`
+    alone, that of the element that `each` selects); `json_ld`, a path such as `Product.offers.price`; `page`, something
+    that is known of the page; `value`, this text. `regex`: takes the part of the value that this expression matches, its
+    first group if it has groups; without a source, of the source text of the page. `list`: takes all values, not the first.
+    """
+
+    name: str
+    css: str = ""
+    attr: str = ""
+    json_ld: str = ""
+    page: PageFact | None = None
+    value: str = ""
+    regex: str = ""
+    type: FieldType = "text"
+    list: bool = False
+    required: bool = False
+
+    @property
+    def is_found(self) -> bool:
+        """Whether the value comes from the contents of the page."""
+        return not (self.page or self.value)
+
+    @property
+    def reads_source(self) -> bool:
+        """Whether the value is a part of the source text."""
+        return bool(self.regex) and not (self.css or self.attr or self.json_ld or self.page or self.value)
+
+
+class ExtractRule(msgspec.Struct, frozen=True):
+    """What is extracted from the pages in whose URL the regular expression `match` is found, and that have this media type.
+    `name`: the data set. `each`: the selector of the elements that are an item each; empty: the page is one."""
+
+    name: str
+    fields: tuple[FieldRule, ...]
+    match: str = ""
+    content_type: str = "text/html"
+    each: str = ""
+
+    def applies(self, page: Page) -> bool:
+        """Whether this rule is for `page`."""
+        return page.has_type(self.content_type) and re.search(self.match, page.url) is not None
+
+
+def check_name(name: str) -> None:
+    """Raises UserError if `name` cannot be that of a data set."""
+    if not DATA_SET.fullmatch(name):
+        raise UserError("cannot be the name of a data set: use letters, digits, _, - and .")
+
+
+def check_match(pattern: str) -> None:
+    """Raises UserError if `pattern` is not a regular expression for URLs."""
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise UserError(f"not a regular expression: {error}") from error
+
+
+def check_regex(pattern: str) -> None:
+    """Raises UserError if `pattern` is not a regular expression for values."""
+    if not pattern:
+        return
+    try:
+        compiled(pattern)
+    except (pcre2.PatternError, ValueError) as error:
+        raise UserError(f"not a regular expression: {error}") from error
+
+
+def compiled(pattern: str, steps: int = 1) -> Any:
+    """The expression that finds `pattern` in a text, as PCRE2 understands it, in at most `steps` steps, of which each
+    character before the match takes one. It begins where the search does, so that the limit counts for the search as a
+    whole, not again for each place where a match could begin."""
+    pcre2.compile(pattern, jit=False)  # so that a bracket cannot close the group below
+    return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.)*?\K(?:{pattern})")
+
+
+def check_selector(selector: str) -> None:
+    """Raises UserError if `selector` is not a CSS selector."""
+    if not selector:
+        return
+    from turbohtml import query  # noqa: PLC0415 - most crawls have no selector in their settings
+
+    try:
+        query.compile(selector)
+    except query.SelectorSyntaxError as error:
+        raise UserError(f"not a CSS selector: {error}") from error
+
+
+def check_path(path: str) -> None:
+    """Raises UserError if `path` does not lead to a value in JSON-LD."""
+    if path and not _PATH.fullmatch(path):
+        raise UserError("write a type and keys with dots between them, such as Product.offers.price")
+
+
+def check_field(field: FieldRule, has_each: bool) -> None:
+    """Raises UserError if `field` has no source, or several. `has_each`: whether an item is an element of the page."""
+    sources = [name for name in ("css", "json_ld", "page", "value") if getattr(field, name)]
+    if len(sources) > 1:
+        raise UserError(f"has two sources, {' and '.join(sources)}: keep one")
+    if field.attr and sources not in ([], ["css"]):
+        raise UserError(f"`attr` is of an element: it does not go with `{sources[0]}`")
+    if field.attr and not sources and not has_each:
+        raise UserError("`attr` needs `css`, the selector of the element")
+    if not sources and not field.attr and not field.regex and not has_each:
+        raise UserError("needs a source: css, json_ld, regex, page or value")
+    if field.list and not field.is_found:
+        raise UserError("`list` needs a source with several values: css, json_ld or regex")

@@ -1,0 +1,245 @@
+"""Writes the items of a data set to a table of PostgreSQL, one row for each key.
+
+A batch is copied into a temporary table, and from there inserted in one transaction. A row whose key is in the table
+replaces the one there if its page was settled later, which the column `_settled_at` remembers. So a second run changes
+nothing, files may be read in any order, and of several visits of a page the last one counts.
+
+A missing table is created, and missing columns are added, with the types of the fields. Items with values that do not fit
+their column are left out, as in files (`crawler.sinks.items`). Needs `psycopg` (the extra `peercrawl[postgres]`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from crawler.errors import UserError
+from crawler.logs import without_secrets
+from crawler.sinks.item_tail import Batch
+from crawler.sinks.items import FoundItem, Kind
+
+if TYPE_CHECKING:
+    from psycopg import Connection, Cursor
+    from psycopg.sql import Composed, Identifier
+
+SCHEMES = ("postgresql://", "postgres://")
+SETTLED_AT = "_settled_at"
+
+_NUMBER = "_number"
+_BATCH = ("pg_temp", "crawler_batch")
+_POSITIONS = "crawler_positions"
+_LONGEST_NAME = 63
+"""Bytes of the name of a column (PostgreSQL, NAMEDATALEN). It would cut longer names."""
+
+_TYPES: dict[Kind, str] = {
+    "bool": "boolean",
+    "int": "bigint",
+    "float": "double precision",
+    "text": "text",
+    "list": "jsonb",
+    "object": "jsonb",
+    "json": "jsonb",
+}
+_KINDS: dict[str, Kind] = {
+    "boolean": "bool",
+    **dict.fromkeys(("smallint", "integer", "bigint"), "int"),
+    **dict.fromkeys(("real", "double precision", "numeric"), "float"),
+    **dict.fromkeys(("json", "jsonb"), "json"),
+}
+"""The type of a column -> the fields that it takes. Others take text, which PostgreSQL has to understand, such as dates."""
+
+
+class DatabaseAway(UserError):
+    """Raised when the server does not answer, or ends the connection. The call may be repeated."""
+
+
+class Destination(msgspec.Struct, frozen=True):
+    """`url`: of the database; `table`: with or without a schema; `keys`: the fields that tell items apart."""
+
+    url: str
+    table: str
+    keys: tuple[str, ...]
+
+    def check(self) -> None:
+        """Raises UserError for a URL that cannot be used, and if psycopg is not installed."""
+        try:
+            import psycopg.conninfo  # noqa: PLC0415
+        except ImportError as error:
+            raise UserError("--to needs psycopg: pip install 'peercrawl[postgres]'") from error
+        try:
+            if not self.url.startswith(SCHEMES):
+                raise UserError("--to takes a URL: postgresql://HOST/DATABASE")
+            psycopg.conninfo.conninfo_to_dict(self.url)
+        except psycopg.Error as error:  # its text has the URL
+            raise UserError("--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE") from error
+
+
+class ItemTable:
+    """The table of `destination`, over a connection of its own. All methods raise UserError, or DatabaseAway."""
+
+    def __init__(self, connection: Connection[Any], destination: Destination) -> None:
+        self._connection = connection
+        self._destination = destination
+        self.columns = self._read_columns()
+
+    @classmethod
+    @contextlib.contextmanager
+    def connected(cls, destination: Destination) -> Iterator[ItemTable]:
+        """The table, until the end of the block."""
+        import psycopg  # noqa: PLC0415
+
+        with (
+            _translated(destination),
+            psycopg.connect(
+                destination.url, autocommit=True, client_encoding="utf8", fallback_application_name="crawler"
+            ) as connection,
+        ):
+            yield cls(connection, destination)
+
+    def _read_columns(self) -> dict[str, Kind]:
+        """Return the columns of the table and what they take, {} if there is no such table."""
+        name = self._table.as_string(self._connection)
+        found = self._connection.execute(
+            "SELECT attname, format_type(atttypid, NULL) FROM pg_attribute WHERE attrelid = to_regclass(%s) "
+            "AND attnum > 0 AND NOT attisdropped ORDER BY attnum",
+            [name],
+        ).fetchall()
+        columns = {str(column): _KINDS.get(kind, "text") for column, kind in found}
+        if columns and SETTLED_AT not in columns:
+            raise UserError(
+                f"the table {name} is not one of `crawler export`: choose another one with --table, or add what it lacks "
+                f"with ALTER TABLE {name} ADD COLUMN {SETTLED_AT} timestamptz"
+            )
+        columns.pop(SETTLED_AT, None)
+        return columns
+
+    @property
+    def _table(self) -> Identifier:
+        from psycopg.sql import Identifier  # noqa: PLC0415
+
+        return Identifier(*self._destination.table.split("."))
+
+    def add_columns(self, fields: Mapping[str, Kind]) -> dict[str, str]:
+        """Create the table with columns for `fields`, or add columns that it lacks. Returns the types of new columns."""
+        new = {name: _TYPES[kind] for name, kind in fields.items() if name not in self.columns}
+        for name in new:
+            if not 0 < len(name.encode()) <= _LONGEST_NAME or name == SETTLED_AT or "\0" in name:
+                raise UserError(f"the field {name[:40]!r} cannot be the name of a column")
+        if not new:
+            return {}
+        with self._connection.transaction():
+            self._connection.execute(self._extension(new) if self.columns else self._creation(new))
+        self.columns |= {name: _KINDS.get(kind, "text") for name, kind in new.items()}
+        return new
+
+    def _creation(self, columns: Mapping[str, str]) -> Composed:
+        from psycopg.sql import SQL, Identifier  # noqa: PLC0415
+
+        typed = [SQL("{} {}").format(Identifier(name), SQL(kind)) for name, kind in columns.items()]
+        return SQL("CREATE TABLE {} ({}, {} timestamptz NOT NULL, PRIMARY KEY ({}))").format(
+            self._table, SQL(", ").join(typed), Identifier(SETTLED_AT), _names(self._destination.keys)
+        )
+
+    def _extension(self, columns: Mapping[str, str]) -> Composed:
+        from psycopg.sql import SQL, Identifier  # noqa: PLC0415
+
+        added = [SQL("ADD COLUMN {} {}").format(Identifier(name), SQL(kind)) for name, kind in columns.items()]
+        return SQL("ALTER TABLE {} {}").format(self._table, SQL(", ").join(added))
+
+    def write(self, rows: Sequence[tuple[FoundItem, dict[str, Any]]], fields: Sequence[str], batch: Batch) -> int:
+        """Write `rows`, items with their values, and the positions of their `batch`, in one transaction. `fields`: the
+        columns to write; what an item lacks becomes null. Returns the number of rows that are new or have changed."""
+        with self._connection.transaction(), self._connection.cursor() as cursor:
+            changed = self._upsert(cursor, rows, fields) if rows else 0
+            self._save_positions(cursor, batch)
+        return changed
+
+    def _upsert(
+        self, cursor: Cursor[Any], rows: Sequence[tuple[FoundItem, dict[str, Any]]], fields: Sequence[str]
+    ) -> int:
+        from psycopg.sql import SQL, Identifier  # noqa: PLC0415
+
+        columns, batch = [*fields, SETTLED_AT], Identifier(*_BATCH)
+        names, keys, number = _names(columns), _names(self._destination.keys), Identifier(_NUMBER)
+        cursor.execute(
+            SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {}, 0 AS {} FROM {} WITH NO DATA").format(
+                Identifier(_BATCH[1]), names, number, self._table
+            )
+        )
+        with cursor.copy(SQL("COPY {} ({}, {}) FROM STDIN").format(batch, names, number)) as copy:
+            for at, (item, values) in enumerate(rows):
+                copy.write_row([*(_plain(values.get(field)) for field in fields), item.settled_at, at])
+        cursor.execute(
+            SQL(
+                "INSERT INTO {table} AS kept ({names}) SELECT {names} FROM (SELECT DISTINCT ON ({keys}) * FROM {batch} "
+                "ORDER BY {keys}, {time} DESC, {number} DESC) AS newest ON CONFLICT ({keys}) DO UPDATE SET {changes} "
+                "WHERE kept.{time} IS NULL OR kept.{time} < excluded.{time}"
+            ).format(
+                table=self._table,
+                names=names,
+                keys=keys,
+                batch=batch,
+                time=Identifier(SETTLED_AT),
+                number=number,
+                changes=SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(name)) for name in columns),
+            )
+        )
+        return cursor.rowcount
+
+    # positions
+
+    def positions(self, data_set: str) -> dict[str, int]:
+        """How far the files of a crawl were read for this table; nothing if there is no table yet."""
+        self._connection.execute(
+            f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (target text, data_set text, file text, position bigint, "
+            "PRIMARY KEY (target, data_set, file))"
+        )
+        if not self.columns:
+            self._connection.execute(f"DELETE FROM {_POSITIONS} WHERE target = %s", [self._destination.table])
+        rows = self._connection.execute(
+            f"SELECT file, position FROM {_POSITIONS} WHERE target = %s AND data_set = %s",
+            [self._destination.table, data_set],
+        )
+        return dict(rows.fetchall())
+
+    def _save_positions(self, cursor: Cursor[Any], batch: Batch) -> None:
+        for file, position in batch.positions.items():
+            cursor.execute(
+                f"INSERT INTO {_POSITIONS} VALUES (%s, %s, %s, %s) ON CONFLICT (target, data_set, file) "
+                "DO UPDATE SET position = excluded.position",
+                [self._destination.table, batch.data_set, file, position],
+            )
+
+
+def _plain(value: Any) -> Any:
+    return msgspec.json.encode(value).decode() if isinstance(value, (list, dict)) else value
+
+
+def _names(columns: Sequence[str]) -> Composed:
+    from psycopg.sql import SQL, Identifier  # noqa: PLC0415
+
+    return SQL(", ").join(map(Identifier, columns))
+
+
+@contextlib.contextmanager
+def _translated(destination: Destination) -> Iterator[None]:
+    """Translate the errors of psycopg, without what is secret in the URL."""
+    import psycopg  # noqa: PLC0415
+    from psycopg.errors import InvalidColumnReference  # noqa: PLC0415
+
+    try:
+        yield
+    except InvalidColumnReference as error:
+        keys = ", ".join(destination.keys)
+        raise UserError(
+            f"the table {destination.table} has no unique index for the --key: CREATE UNIQUE INDEX ON "
+            f"{destination.table} ({keys})"
+        ) from error
+    except psycopg.Error as error:
+        lines = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
+        place = f" ({error.diag.context.splitlines()[0]})" if error.diag.context else ""
+        said = without_secrets(f"PostgreSQL: {lines[0]}{place}")
+        raise (DatabaseAway if isinstance(error, psycopg.OperationalError) else UserError)(said) from error

@@ -1,0 +1,341 @@
+"""Packs WARC files into one WACZ file (WACZ 1.1.1), which ReplayWeb.page shows in a browser and pywb imports.
+
+A WACZ is a zip file: the WARC files, a compressed index of them, lists of pages, and a manifest with the SHA-256 of each
+file. `py-wacz` makes such files, too, but holds the index and the pages in memory. Here, each WARC file is scanned in a
+process, which writes its lines of the index and its pages to files beside the target. These are then sorted and copied, so
+memory does not grow with the archive. Zip entries are written in one pass; the WARC files are stored as they are, because
+they are compressed already. Those with zstd, which WACZ does not know, are compressed with gzip.
+
+Everything is written in a folder `.NAME.wacz.work` beside the target. It is locked, and what a killed process left in it is
+removed. The file gets its name when it is complete.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+import time
+import zipfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from hashlib import blake2b
+from itertools import chain, islice
+from pathlib import Path
+
+import msgspec
+
+from crawler.errors import UserError, reason_of
+from crawler.page import Page
+from crawler.parse.encoding import is_html
+from crawler.sinks.compression import COMPRESSIONS
+from crawler.sinks.content import TextForm, content_of
+from crawler.sinks.external_sort import SortedLines
+from crawler.sinks.index import read_index
+from crawler.sinks.open_files import is_open
+from crawler.sinks.pages import Row, plain
+from crawler.sinks.raw_record import decompressed
+from crawler.sinks.times import iso_time
+from crawler.sinks.warc_reader import BrokenFraming, placed, records_in
+from crawler.sinks.warc_rows import has_body, read_rows, report
+
+WACZ_VERSION = "1.1.1"
+SUFFIX = ".wacz"
+
+BLOCK_LINES = 1_024
+"""Lines of the index that are compressed together, as py-wacz does. A reader decompresses one block for a URL."""
+
+_STEP = 1 << 20
+_ZIP64_SIZE = 1 << 31
+"""From this size on, `zipfile` writes an extra field in the directory of the zip file. The entry itself must have one then
+and only then: ReplayWeb.page takes the place of the data from the directory."""
+_INDEX, _INDEX_OF_BLOCKS = "index.cdx.gz", "index.idx"
+_NO_NAME = re.compile(r"[^a-z0-9._-]+")
+
+
+class Packed(msgspec.Struct, frozen=True):
+    """What is in a WACZ file. `records`: lines of the index; `pages`: visits in the lists of pages; `left_open`: WARC files
+    that were left out because they are open."""
+
+    file: Path
+    warc_files: int
+    records: int
+    pages: int
+    left_open: tuple[Path, ...]
+
+
+class _Resource(msgspec.Struct, frozen=True):
+    """A file in the manifest (Data Package)."""
+
+    name: str
+    path: str
+    hash: str
+    bytes: int
+
+
+class _PageLine(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A page in a list. `text` is for the search of ReplayWeb.page."""
+
+    id: str
+    url: str
+    ts: str
+    title: str = ""
+    text: str = ""
+
+
+class _Scan(msgspec.Struct, frozen=True):
+    """What a WARC file adds. All are paths: of the file as it is stored, its lines of the index, and the pages that are
+    seeds and others."""
+
+    warc: Path
+    name: str
+    index: Path
+    seeds: Path
+    others: Path
+
+
+def write_wacz(
+    files: Sequence[Path], target: Path, text: TextForm, processes: int, on_done: Callable[[Path], None]
+) -> Packed:
+    """Write the finished ones of the WARC `files` to `target`, and call `on_done` with each that was scanned. `text`: also
+    the main text of each page, for the search. Raises UserError for a file that cannot be read or written."""
+    finished = [path for path in files if not is_open(path)]
+    left_open = tuple(path for path in files if is_open(path))
+    if not finished:
+        raise UserError(f"{left_open[0]} is open; if its replica was killed: crawler finish {left_open[0].parent}")
+    _check_names(finished)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with _work_folder(target) as folder:
+            scans = _scan_all(finished, folder, text, processes, on_done)
+            records, pages = _pack(scans, folder / target.name, text)
+            (folder / target.name).rename(target)
+    except OSError as error:
+        raise UserError(f"{target}: {reason_of(error, target)}") from error
+    return Packed(target, len(finished), records, pages, left_open)
+
+
+def _stored_name(path: Path) -> str:
+    return (
+        path.name.removesuffix(COMPRESSIONS["zstd"].suffix) + COMPRESSIONS["gzip"].suffix
+        if _is_zstd(path)
+        else path.name
+    )
+
+
+def _is_zstd(path: Path) -> bool:
+    return path.name.endswith(COMPRESSIONS["zstd"].suffix)
+
+
+def _check_names(files: Iterable[Path]) -> None:
+    known: dict[str, Path] = {}
+    for path in files:
+        if (other := known.setdefault(_stored_name(path), path)) is not path:
+            raise UserError(f"{other} and {path} have the same name: export them to two WACZ files, with --out")
+
+
+@contextlib.contextmanager
+def _work_folder(target: Path) -> Iterator[Path]:
+    """A new folder beside `target`. Raises UserError if another process writes `target`."""
+    outer = target.with_name(f".{target.name}.work")
+    outer.mkdir(exist_ok=True)
+    lock = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UserError(f"another `crawler export` is writing {target}; repeat the command later") from error
+        try:
+            for left in outer.iterdir():
+                shutil.rmtree(left)
+            # A name of its own: a process of a killed export may still write in the folder that it knows.
+            yield Path(tempfile.mkdtemp(dir=outer))
+        finally:
+            shutil.rmtree(outer, ignore_errors=True)
+    finally:
+        os.close(lock)
+
+
+# scanning
+
+
+def _scan_all(
+    files: Sequence[Path], folder: Path, text: TextForm, processes: int, on_done: Callable[[Path], None]
+) -> list[_Scan]:
+    with ProcessPoolExecutor(max(1, min(processes, len(files)))) as pool:
+        running = {pool.submit(_scan, path, folder / str(number), text): path for number, path in enumerate(files)}
+        for future in as_completed(running):
+            path = running[future]
+            try:
+                future.result()
+            except (OSError, BrokenFraming) as error:
+                pool.shutdown(cancel_futures=True)
+                raise UserError(f"{path}: {reason_of(error, path)}") from error
+            on_done(path)
+    return [future.result() for future in running]
+
+
+def _scan(path: Path, folder: Path, text: TextForm) -> _Scan:
+    """Scan the WARC file at `path`, and write what it adds in the new `folder`. Raises OSError and BrokenFraming."""
+    folder.mkdir()
+    name = _stored_name(path)
+    warc = _with_gzip(path, folder / name) if _is_zstd(path) else path
+    scan = _Scan(warc, name, folder / "index", folder / "seeds", folder / "others")
+    with scan.seeds.open("wb") as seeds, scan.others.open("wb") as others:
+        for row in read_rows(warc):
+            if _is_page(row.page):
+                (others if row.columns.get("depth") else seeds).write(_page_line(row, text))
+    with scan.index.open("wb") as index:
+        index.writelines(read_index(warc, name))
+    return scan
+
+
+def _with_gzip(path: Path, target: Path) -> Path:
+    """Write the records of the zstd file at `path` with gzip. Returns `target`."""
+    with path.open("rb") as source, target.open("wb") as file:
+        for _, start, length in placed(records_in(str(path)), path.stat().st_size, lambda record: True):
+            record = decompressed(os.pread(source.fileno(), length, start), COMPRESSIONS["zstd"])
+            file.write(COMPRESSIONS["gzip"].compress(record))
+    return target
+
+
+def _is_page(page: Page) -> bool:
+    """Whether somebody may want to open it: HTML that was found. A 304 response stands for a page that is listed."""
+    assert page.exchange is not None
+    return 200 <= page.exchange.status < 300 and is_html(page.content_type, page.exchange.body)
+
+
+def _page_line(row: Row, text: TextForm) -> bytes:
+    page = row.page
+    assert page.exchange is not None
+    ts = iso_time(page.exchange.started_at)
+    name = blake2b(f"{ts} {page.url}".encode(), digest_size=8).hexdigest()
+    line = _PageLine(name, page.url, ts, plain(page.title), plain(_text(page, text)) if has_body(row) else "")
+    return msgspec.json.encode(line) + b"\n"
+
+
+def _text(page: Page, form: TextForm) -> str:
+    try:
+        content = content_of(page, form, structured=False)
+    except Exception as error:  # pages contain what sites sent
+        report(page.url, error)
+        return ""
+    return content.text or content.markdown or ""
+
+
+# packing
+
+
+def _pack(scans: Sequence[_Scan], target: Path, text: TextForm) -> tuple[int, int]:
+    """Write the file at `target`. Returns the number of records and of pages."""
+    with target.open("xb") as file:
+        with zipfile.ZipFile(file, "w") as packed:
+            package = _Package(packed)
+            for scan in scans:
+                package.add(f"archive/{scan.name}", scan.warc.stat().st_size, _blocks(scan.warc))
+            records = _add_index(package, scans, target.parent)
+            pages = _add_pages(package, scans, text != "off")
+            package.close(target.stem)
+        file.flush()
+        os.fsync(file.fileno())
+    return records, pages
+
+
+class _Package:
+    """A zip file that is being written, and what is in it."""
+
+    def __init__(self, packed: zipfile.ZipFile) -> None:
+        self._packed = packed
+        self._resources: list[_Resource] = []
+        self._now = time.time()
+
+    def add(self, path: str, size: int, blocks: Iterable[bytes]) -> None:
+        """Write the file `path`, whose `blocks` have `size` bytes in all (WACZ 1.1.1, "Zip Compression": nothing is
+        compressed twice)."""
+        digest = hashlib.sha256()
+        with self._packed.open(self._entry(path), "w", force_zip64=size >= _ZIP64_SIZE) as entry:
+            for block in blocks:
+                digest.update(block)
+                entry.write(block)
+        self._resources.append(_Resource(self._name(path), path, f"sha256:{digest.hexdigest()}", size))
+
+    def close(self, title: str) -> None:
+        """Write the manifest and its digest. Nothing is added afterwards."""
+        manifest = {
+            "profile": "data-package",
+            "wacz_version": WACZ_VERSION,
+            "title": title,
+            "software": "peercrawl",
+            "created": f"{iso_time(self._now)[:19]}Z",  # py-wacz reads whole seconds
+            "resources": self._resources,
+        }
+        written = msgspec.json.format(msgspec.json.encode(manifest), indent=1)
+        digest = {"path": "datapackage.json", "hash": f"sha256:{hashlib.sha256(written).hexdigest()}"}
+        self._packed.writestr(self._entry("datapackage.json"), written)
+        self._packed.writestr(self._entry("datapackage-digest.json"), msgspec.json.encode(digest))
+
+    def _entry(self, path: str) -> zipfile.ZipInfo:
+        entry = zipfile.ZipInfo(path, time.gmtime(self._now)[:6])
+        entry.external_attr = 0o644 << 16
+        is_stored = path.startswith("archive/") or path.endswith(".gz")
+        entry.compress_type = zipfile.ZIP_STORED if is_stored else zipfile.ZIP_DEFLATED
+        return entry
+
+    def _name(self, path: str) -> str:
+        """A name for the manifest, which has only lower case letters, digits and `.-_`, and each once (Data Package)."""
+        name = _NO_NAME.sub("-", path.rpartition("/")[2].lower())
+        return f"{len(self._resources)}-{name}" if any(one.name == name for one in self._resources) else name
+
+
+def _blocks(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as file:
+        while block := file.read(_STEP):
+            yield block
+
+
+def _add_index(package: _Package, scans: Sequence[_Scan], folder: Path) -> int:
+    """Add the compressed index (ZipNum) and the index of its blocks. Returns the number of records."""
+    index, blocks = folder / _INDEX, folder / _INDEX_OF_BLOCKS
+    with contextlib.closing(SortedLines(folder)) as lines:
+        for scan in scans:
+            with scan.index.open("rb") as file:
+                lines.add(file)
+        records = _write_index(lines.merged(), index, blocks)
+    for path in (index, blocks):
+        package.add(f"indexes/{path.name}", path.stat().st_size, _blocks(path))
+    return records
+
+
+def _write_index(lines: Iterator[bytes], index: Path, index_of_blocks: Path) -> int:
+    """Write the sorted `lines` in compressed blocks to `index`, and a line for each block to `index_of_blocks`. Returns the
+    number of lines."""
+    records = offset = 0
+    with index.open("wb") as file, index_of_blocks.open("wb") as places:
+        places.write(b'!meta 0 {"format": "cdxj-gzip-1.0", "filename": "%b"}\n' % index.name.encode())
+        while block := list(islice(lines, BLOCK_LINES)):
+            data = COMPRESSIONS["gzip"].compress(b"".join(block))
+            place = {"offset": offset, "length": len(data), "digest": f"sha256:{hashlib.sha256(data).hexdigest()}"}
+            places.write(b" ".join([*block[0].split(b" ", 2)[:2], msgspec.json.encode(place) + b"\n"]))
+            offset += file.write(data)
+            records += len(block)
+    return records
+
+
+def _add_pages(package: _Package, scans: Sequence[_Scan], has_text: bool) -> int:
+    """Add the lists of pages. Viewers show the first one, which has the seeds, or all pages if there is no seed. Returns
+    the number of pages."""
+    seeds, others = [scan.seeds for scan in scans], [scan.others for scan in scans]
+    if not any(path.stat().st_size for path in seeds):
+        seeds, others = others, []
+    for name, title, paths in (("pages", "Pages", seeds), ("extraPages", "Other pages", others)):
+        size = sum(path.stat().st_size for path in paths)
+        if size or name == "pages":
+            head = {"format": "json-pages-1.0", "id": name, "title": title, **({"hasText": True} if has_text else {})}
+            first = msgspec.json.encode(head) + b"\n"
+            blocks = chain([first], chain.from_iterable(map(_blocks, paths)))
+            package.add(f"pages/{name}.jsonl", len(first) + size, blocks)
+    return sum(block.count(b"\n") for path in (*seeds, *others) for block in _blocks(path))

@@ -1,0 +1,85 @@
+"""Labels and payloads stay with their URLs: through redirects, failed tries, packed queues and another number of shards."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler import Crawl, Handle, ParsedPage, Router
+from tests.e2e.harness import answering
+
+MANY = 60
+
+
+class _Shop(BaseHTTPRequestHandler):
+    """The root, products, redirects to products, and pages that fail once."""
+
+    asked: Counter[str]
+
+    def do_GET(self) -> None:
+        _Shop.asked[self.path] += 1
+        status = 404 if self.path == "/robots.txt" else 200
+        if self.path.startswith("/moved/"):
+            status = 302
+        elif self.path.startswith("/fails/") and _Shop.asked[self.path] == 1:
+            status = 500
+        self.send_response(status)
+        if status == 302:
+            self.send_header("Location", self.path.replace("/moved/", "/target/"))
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
+    _Shop.asked = Counter()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Shop)) as site:
+        yield {
+            "fetch": {"host_map": [f"a.test=127.0.0.1:{site.server_port}"]},
+            "politeness": {"delay": 0, "backoff_base": 0.1},
+            "frontier": {"pack_above": 10, "batch": 4},
+            "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
+        }
+
+
+router = Router()
+
+
+@router.handler(label="product")
+def product(page: ParsedPage, crawl: Handle) -> None:
+    crawl.push("products", {"url": page.url, "label": page.label, "payload": page.payload})
+
+
+@router.handler(r"test/$")
+def root(page: ParsedPage, crawl: Handle) -> None:
+    for number in range(MANY):
+        kind = ("plain", "moved", "fails")[number % 3]
+        crawl.enqueue(f"/{kind}/{number}", label="product", payload={"number": number, "text": "a b\n"})
+    crawl.enqueue("/unlabelled")
+
+
+@router.handler()
+def other(page: ParsedPage, crawl: Handle) -> None:
+    crawl.push("others", {"url": page.url})
+
+
+async def test_a_label_and_a_payload_arrive_with_their_page(settings: dict[str, Any]) -> None:
+    async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
+        await crawl.finish()
+    found = {item["url"]: item for item in crawl.items("products")}
+    assert len(found) == MANY
+    for url, item in found.items():
+        number = int(url.rpartition("/")[2])
+        assert item["label"] == "product"
+        assert item["payload"] == {"number": number, "text": "a b\n"}
+    assert {url.split("/")[3] for url in found} == {"plain", "target", "fails"}
+    assert [item["url"] for item in crawl.items("others")] == ["http://a.test/unlabelled"]

@@ -1,0 +1,139 @@
+"""What rules add to requests, on the wire and in records: to whom, in which order, and that secrets are in no record."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from crawler.app.request_setup import request_rules
+from crawler.fetch.client import Fetcher
+from crawler.fetch.request_rules import RequestRule
+from crawler.fetch.secret import Secret
+from crawler.page import Exchange
+from crawler.settings.requests_table import RequestsTable
+from tests.fetch.fetching import AGENT, fetcher
+from tests.fetch.servers import FaultServer, SetsCookie, tls_pair
+
+USUAL = (
+    b"GET /x HTTP/1.1\r\nHost: a.test\r\nUser-Agent: %b\r\n"
+    b"Accept: text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5\r\n"
+    b"Accept-Language: en,*;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n\r\n" % AGENT.encode()
+)
+
+ENVIRONMENT = {"LOGIN": "me:sesame-1", "TOKEN": "sesame-2", "KEY": "sesame-3"}
+
+
+def rules(*tables: dict[str, Any]) -> tuple[RequestRule, ...]:
+    return request_rules([RequestsTable(**table) for table in tables], ENVIRONMENT)
+
+
+@asynccontextmanager
+async def ruled(server: FaultServer, *tables: dict[str, Any], tls: Any = None) -> AsyncIterator[Fetcher]:
+    async with fetcher(server.port, rules=rules(*tables), tls=tls) as under_test:
+        yield under_test
+
+
+async def lines(server: FaultServer, under_test: Fetcher, url: str) -> set[bytes]:
+    await under_test.fetch(url)
+    return set(server.requests[-1].split(b"\r\n"))
+
+
+@pytest.mark.parametrize("table", [None, {"host": "b.test", "headers": ("X-Team: search",), "cookies": True}])
+async def test_a_request_to_which_no_rule_applies_is_unchanged(table: dict[str, Any] | None) -> None:
+    async with FaultServer() as server, ruled(server, *([table] if table else [])) as under_test:
+        exchange = await under_test.fetch("http://a.test/x")
+    assert server.requests == [USUAL]
+    assert exchange.request_head == USUAL
+
+
+async def test_rules_apply_to_their_hosts_and_patterns_and_the_first_one_counts() -> None:
+    tables = (
+        {"match": r"/shop/", "headers": ("X-Team: shop",)},
+        {"host": "a.test", "headers": ("x-team: a", "X-More: 1"), "accept_language": "de"},
+        {"accept_language": "fr", "headers": ("Accept: text/html",)},
+    )
+    async with FaultServer() as server, ruled(server, *tables) as under_test:
+        assert {b"X-Team: shop", b"X-More: 1", b"Accept-Language: de"} <= await lines(
+            server, under_test, "http://www.a.test/shop/1"
+        )
+        assert {b"x-team: a", b"Accept-Language: de", b"Accept: text/html"} <= await lines(
+            server, under_test, "http://a.test/"
+        )
+        other = await lines(server, under_test, "http://ba.test/robots.txt")
+    assert {b"Accept-Language: fr", b"Accept: text/html"} <= other
+    assert not any(line.lower().startswith(b"x-") for line in other)
+    assert sum(line.startswith(b"Accept") for line in other) == 3
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ({"basic_env": "LOGIN"}, b"Authorization: Basic bWU6c2VzYW1lLTE="),
+        ({"bearer_env": "TOKEN"}, b"Authorization: Bearer sesame-2"),
+        ({"headers_env": ("X-Api-Key: KEY",)}, b"X-Api-Key: sesame-3"),
+    ],
+)
+async def test_authorisation_goes_to_its_origin_alone_and_is_not_recorded(table: dict[str, Any], line: bytes) -> None:
+    server_tls, client_tls = tls_pair("a.test", "www.a.test", "b.test")
+    async with (
+        FaultServer(server_tls) as server,
+        ruled(server, {"origin": "https://a.test", **table}, tls=client_tls) as under_test,
+    ):
+        exchanges = [await under_test.fetch(f"https://a.test/{path}") for path in ("robots.txt", "x")]
+        for other in ("https://www.a.test/", "https://b.test/", "https://a.test:8443/"):
+            await under_test.fetch(other)
+    async with FaultServer() as plain, ruled(plain, {"origin": "https://a.test", **table}) as under_test:
+        await under_test.fetch("http://a.test/")
+        await under_test.fetch("http://a.test:443/")
+    assert [line in head.split(b"\r\n") for head in server.requests] == [True, True, False, False, False]
+    others = [*server.requests[2:], *plain.requests]
+    assert not any(b"sesame" in head or b"bWU6" in head or b"Authorization" in head for head in others)
+    name = line.partition(b":")[0]
+    for exchange, sent in zip(exchanges, server.requests, strict=False):
+        assert exchange.request_head == sent.replace(line, name + b": [redacted]")
+
+
+async def test_a_session_cookie_that_answers_a_secret_is_not_recorded() -> None:
+    table = {"origin": "http://a.test", "bearer_env": "TOKEN", "over_http": True}
+    async with SetsCookie() as server, ruled(server, table) as under_test:
+        exchange = await under_test.fetch("http://a.test/")
+        other = await under_test.fetch("http://b.test/")
+    assert b"id=1" in other.response_head
+    assert dict(other.headers)[b"Set-Cookie"] == b"id=1; Path=/"
+    assert exchange.response_head == other.response_head.replace(b"id=1; Path=/", b"[redacted]")
+    assert dict(exchange.headers)[b"Set-Cookie"] == b"[redacted]"
+
+
+async def test_cookies_are_sent_back_and_are_in_no_record() -> None:
+    async with SetsCookie() as server, ruled(server, {"host": "a.test", "cookies": True}) as under_test:
+        exchanges: list[Exchange] = [
+            await under_test.fetch("http://www.a.test/"),
+            await under_test.fetch("http://a.test/"),
+        ]
+        exchanges.append(await under_test.fetch("http://www.a.test/x"))
+        await under_test.fetch("http://b.test/")
+        await under_test.fetch("http://b.test/")
+    assert [re.findall(rb"\r\nCookie: ([^\r]*)", head) for head in server.requests] == [[], [], [b"id=1"], [], []]
+    assert all(b"id=1" not in one.request_head + one.response_head for one in exchanges)
+    assert b"id=1" not in repr([one.headers for one in exchanges]).encode()
+    assert b"Cookie: [redacted]\r\n" in exchanges[2].request_head
+
+
+def test_folded_fields_are_hidden_as_a_whole() -> None:
+    from crawler.fetch.request_rules import _hidden, _lines_of
+
+    head = b"HTTP/1.1 200 OK\r\nset-cookie : a=secret;\r\n  more=secret\r\nX: 1\nSet-Cookie: secret\n\r\n"
+    assert _lines_of(["set-cookie"]).sub(_hidden, head) == (
+        b"HTTP/1.1 200 OK\r\nset-cookie : [redacted]\r\nX: 1\nSet-Cookie: [redacted]\n\r\n"
+    )
+
+
+def test_a_secret_is_not_in_the_representation_of_what_has_it() -> None:
+    (rule,) = rules({"origin": "https://a.test", "basic_env": "LOGIN", "proxy_env": ""})
+    assert "sesame" not in repr(rule)
+    assert "bWU6" not in repr(rule)
+    assert "sesame" not in f"{Secret('sesame')!r} {Secret('sesame')}"

@@ -1,0 +1,121 @@
+"""Items by rules, and what a page can do about it: nothing but give wrong values, which are reported."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from typing import Any
+
+import pytest
+
+from crawler.parse import extraction
+from crawler.parse.extraction import Extraction, ExtractionJob
+from crawler.parse.tags import TakesLong
+from crawler.scope.extract_rules import ExtractRule, FieldRule
+
+PAGE = b"""<html lang=en><base href="/shop/"><title>T</title><h1>  The
+   Lamp </h1><p class=price>&pound;51.77</p><img class=main src="1.png">
+<script type="application/ld+json">{"@type": "Product", "sku": "L-1", "offers": {"price": 51.77}}</script>
+<ul><li class=tag>red</li><li class=tag>big</li></ul><i data-n=3>x</i> id: 4711;"""
+
+
+def run(rule: ExtractRule, body: bytes = PAGE, is_inline: bool = False) -> Extraction:
+    facts = {"url": "https://a.test/p/1", "status": 200, "title": None}
+    job = ExtractionJob((rule,), "https://a.test/p/1", "utf-8", "", facts, 1 << 24)
+    return job.run(body, is_inline)
+
+
+def rule(*fields: FieldRule, **more: Any) -> ExtractRule:
+    return ExtractRule("products", fields, **more)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (FieldRule("f", css="h1"), "The Lamp"),
+        (FieldRule("f", css=".price", type="decimal"), 51.77),
+        (FieldRule("f", css="img.main", attr="src", type="url"), "https://a.test/shop/1.png"),
+        (FieldRule("f", css=".tag", list=True), ["red", "big"]),
+        (FieldRule("f", css="[data-n]", attr="data-n", type="int"), 3),
+        (FieldRule("f", json_ld="Product.sku"), "L-1"),
+        (FieldRule("f", json_ld="Product.offers.price", type="decimal"), 51.77),
+        (FieldRule("f", json_ld="Product.sku", regex=r"L-(\d)", type="int"), 1),
+        (FieldRule("f", regex=r"id: (\d+)", type="int"), 4711),
+        (FieldRule("f", regex=r"class=(\w+)", list=True), ["price", "main", "tag", "tag"]),
+    ],
+)
+def test_each_source_gives_its_value(field: FieldRule, value: Any) -> None:
+    (item,) = run(rule(field)).items
+    assert (item.name, item.fields) == ("products", {"f": value})
+
+
+def test_what_is_known_and_constant_goes_with_what_is_found() -> None:
+    fields = (FieldRule("url", page="url", type="url"), FieldRule("shop", value="a"), FieldRule("h", css="h1"))
+    none = (FieldRule("none", css="h9"), FieldRule("nones", css="h9", list=True))
+    (item,) = run(rule(*fields, *none)).items
+    expected = {"url": "https://a.test/p/1", "shop": "a", "h": "The Lamp", "none": None, "nones": []}
+    assert item.fields == expected
+
+
+def test_a_page_with_none_of_the_fields_is_another_kind_of_page() -> None:
+    fields = (FieldRule("url", page="url"), FieldRule("h", css="h9", required=True))
+    assert run(rule(*fields)) == Extraction()
+
+
+def test_each_element_is_an_item() -> None:
+    fields = (
+        FieldRule("name"),
+        FieldRule("class", attr="class"),
+        FieldRule("bold", css="b"),
+        FieldRule("u", page="url"),
+    )
+    found = run(rule(*fields, each="li"), b"<b>no</b><ul><li class=a>x <b>y</b><li>z<li></ul>")
+    assert [item.fields for item in found.items] == [
+        {"name": "x y", "class": "a", "bold": "y", "u": "https://a.test/p/1"},
+        {"name": "z", "class": None, "bold": None, "u": "https://a.test/p/1"},
+    ]
+    assert not found.rejected_count
+
+
+@pytest.mark.parametrize(
+    ("field", "told"),
+    [
+        (FieldRule("sku", css="h9", required=True), "products.sku: missing"),
+        (FieldRule("price", css="h1", type="decimal"), "products.price: type 'The Lamp'"),
+        (FieldRule("offer", json_ld="Product.offers"), "products.offer: type '(dict)'"),
+        (FieldRule("n", css=".tag", list=True, type="int"), "products.n: type 'red'"),
+        (FieldRule("long", regex="(?:a|a)+c"), "products.long: unread"),
+    ],
+)
+def test_an_item_that_is_not_as_the_rule_says_is_rejected_as_a_whole(field: FieldRule, told: str) -> None:
+    found = run(rule(FieldRule("h", css="h1"), field), PAGE + b"<!--" + b"a" * 3_000 + b"!-->c")
+    assert (found.items, [str(one) for one in found.rejected], found.rejected_count) == ((), [told], 1)
+
+
+def test_items_beyond_the_limits_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extraction, "MAX_ITEMS", 3)
+    found = run(rule(FieldRule("x"), each="li"), b"<li>x" * 100)
+    assert (len(found.items), len(found.rejected), found.rejected_count) == (3, 4, 4)
+    assert str(found.rejected[-1]) == "products: size"
+
+
+DEEP = b"<div class=b>" * 20_000
+HOSTILE = {
+    "deep": (DEEP, rule(FieldRule("x", css="div.a div.b"))),
+    "deep items": (DEEP, rule(FieldRule("x"), each="div")),
+    "wide": (b"<q>x</q>" * 20_000, rule(FieldRule("x", css="q ~ q.z"), each="q")),
+    "many fields": (b"<q>x</q>" * 20_000, rule(*(FieldRule(f"f{n}", css="b") for n in range(300)), each="q")),
+    "regex": (b"<p>" + b"a" * 150_000, rule(FieldRule("x", css="p", regex="(a+)+[bc]"))),
+    "source": (b"<p>" + b"a" * 150_000 + b"b", rule(FieldRule("x", regex="a*a*a*[cd]|[^a]z", list=True))),
+    "many matches": (b"a" * 150_000, rule(FieldRule("x", regex="a(?=[a]*)", list=True))),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_no_page_holds_up_the_event_loop(name: str) -> None:
+    """The others are left to the process for large documents."""
+    body, hostile = HOSTILE[name]
+    since = time.thread_time()
+    with contextlib.suppress(TakesLong):
+        run(hostile, body, is_inline=True)
+    assert time.thread_time() - since < 0.5  # ten times what it takes on a free machine

@@ -1,0 +1,301 @@
+"""Data sets in tables of a real PostgreSQL server."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from crawler.page import Item
+from crawler.sinks.archive import Archive
+from crawler.sinks.journal import JournalEntry, encoded
+from tests.e2e.harness import ROOT, Running, wait_until
+from tests.postgres import PASSWORD, PostgresProcess, need_postgres
+from tests.sinks.test_items import item
+from tests.sinks.values import NOON, exchange, page, settings
+from tests.typed import Finished, Typed
+
+need_postgres()
+
+Export = Callable[..., Finished]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[PostgresProcess]:
+    with PostgresProcess() as server:
+        yield server
+
+
+@pytest.fixture
+def export(typed: Typed, server: PostgresProcess) -> Iterator[Export]:
+    """Exports the data set `shop` of the folder `out` to the table `shop`, with the key `url`."""
+
+    def run(*words: str, to: str = "", keys: tuple[str, ...] = ("--key", "url")) -> Finished:
+        given = ("export", "out", "--items", "shop", "--to", to or server.url, *keys, *words)
+        return typed(*given, environment={"PGPASSWORD": PASSWORD})
+
+    server.query("DROP TABLE IF EXISTS shop, crawler_positions")
+    yield run
+    server.query("DROP TABLE IF EXISTS shop, crawler_positions")
+
+
+async def crawled(folder: Path, *groups: tuple[Item, ...], at: float = NOON, replica: str = "host-1a2b") -> None:
+    """Write a page with each of `groups`, settled in this order from `at` on."""
+    archive = Archive(settings(folder, replica=replica))
+    await archive.start()
+    pages = [page(exchange(f"{n}", b"x"), items=items, settled_at=at + n) for n, items in enumerate(groups)]
+    await archive.write(pages)
+    await archive.stop()
+
+
+def product(url: str, /, **fields: object) -> Item:
+    return item("shop", url=url, **fields)
+
+
+GROUPS = (
+    (product("a", price=1, tags=["x"], new=True, name="é"), item("other", n=1)),
+    (),
+    (product("b", price=2.5, size={"w": 1}), product("c", price=None)),
+)
+
+
+async def test_a_table_is_made_of_the_items_and_a_second_run_changes_nothing(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    await crawled(tmp_path / "out", *GROUPS)
+    done = export()
+    assert (done.code, done.out) == (0, "3 items; 3 rows of the table shop new or changed\n")
+    assert (
+        "new columns of the table shop: url text, price double precision, tags jsonb, new boolean, name text"
+        in done.err
+    )
+    found = server.query("SELECT url, price, tags, new, name, size, _settled_at FROM shop ORDER BY url")
+    assert [row[:-1] for row in found] == [
+        ("a", 1.0, ["x"], True, "é", None),
+        ("b", 2.5, None, None, None, {"w": 1}),
+        ("c", None, None, None, None, None),
+    ]
+    assert [round(row[-1].timestamp() - NOON, 2) for row in found] == [0, 2, 2]
+    versions = server.query("SELECT xmin FROM shop ORDER BY url")
+    assert export().out == "3 items; 0 rows of the table shop new or changed\n"
+    assert server.query("SELECT xmin FROM shop ORDER BY url") == versions
+
+
+async def test_the_visit_that_was_settled_last_counts(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
+    """Whatever the names of the files are, and in whichever order they are exported. What it lacks becomes null."""
+    await crawled(tmp_path / "late", (product("a", price=2),), at=NOON + 60, replica="a")
+    await crawled(tmp_path / "early", (product("a", price=1, old=1),), at=NOON, replica="b")
+    (tmp_path / "out").mkdir()
+    for name in ("late", "early"):
+        for path in (tmp_path / name).glob("*.jsonl"):
+            path.rename(tmp_path / "out" / path.name)
+        assert export().code == 0
+    assert server.query("SELECT url, price, old FROM shop") == [("a", 2, None)]
+    assert export().out == "2 items; 0 rows of the table shop new or changed\n"
+
+
+async def test_one_batch_may_have_a_key_twice(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
+    await crawled(tmp_path / "out", (product("a", n=1), product("a", n=2)), (product("b", n=3),))
+    assert export().out == "3 items; 2 rows of the table shop new or changed\n"
+    assert server.query("SELECT url, n FROM shop ORDER BY url") == [("a", 2), ("b", 3)]
+
+
+async def test_items_that_do_not_fit_are_left_out_and_reported(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    server.query(
+        "CREATE TABLE shop (url varchar PRIMARY KEY, n integer, at date, data json, ok boolean, _settled_at timestamptz)"
+    )
+    await crawled(
+        tmp_path / "out",
+        (product("a", n=1, at="2026-01-31", data=[1], ok=True, more="x"), product("b", n=1.5)),
+        (product("c", data="text"), product("d", ok="t"), product("e", at=20260131), item("shop", n=1)),
+        (
+            product("f", more="a\0b"),
+            product("g", more="a\\u0000b"),
+            product("h", data={"a\0": 1}),
+            product("i", n=1 << 63),
+        ),
+    )
+    done = export()
+    assert done.code != 0
+    assert done.out == "2 items; 2 rows of the table shop new or changed\n"
+    assert "n: float (1.5), where the column has int" in done.err
+    assert 'data: text ("text"), where the column has json' in done.err
+    assert 'ok: text ("t"), where the column has bool' in done.err
+    assert "at: int (20260131), where the column has text" in done.err
+    assert "url: no value, and it is the key" in done.err
+    assert done.err.count("the character NUL") == 2
+    assert "n: 9223372036854775808 is too large a number" in done.err
+    assert "8 items left out, because they do not fit the table: see export/shop.refused.jsonl" in done.err
+    assert len((tmp_path / "export" / "shop.refused.jsonl").read_bytes().splitlines()) == 8
+    found = server.query("SELECT url, n, at::text, data, ok, more FROM shop ORDER BY url")
+    assert found == [("a", 1, "2026-01-31", [1], True, "x"), ("g", None, None, None, None, "a\\u0000b")]
+
+
+async def test_types_of_new_fields_and_columns_of_others(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    """A later run adds fields, keeps types, and leaves alone what somebody else has added."""
+    await crawled(tmp_path / "out", (product("a", n=1),))
+    assert export().code == 0
+    server.query("ALTER TABLE shop ADD COLUMN mine text; UPDATE shop SET mine = 'x'")
+    await crawled(tmp_path / "out", (product("a", n=2, extra=0.5), product("b", n=0.5)), at=NOON + 60, replica="b")
+    done = export()
+    assert "new columns of the table shop: extra double precision\n" in done.err
+    assert "n: float (0.5), where the column has int" in done.err
+    assert server.query("SELECT url, n, extra, mine FROM shop") == [("a", 2, 0.5, "x")]
+
+
+async def test_several_keys_and_names_that_must_be_quoted(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    server.query('DROP SCHEMA IF EXISTS "of Us" CASCADE; CREATE SCHEMA "of Us"')
+    groups = [(item("shop", **{'a"b': n, "select": text, "Ü %s {}": None}),) for n in (1, 2) for text in "xy"]
+    await crawled(tmp_path / "out", *groups)
+    assert export("--table", "of Us.The Shop", keys=("--key", 'a"b', "--key", "select")).code == 0
+    assert server.query('SELECT "a""b", "select" FROM "of Us"."The Shop" ORDER BY 1, 2') == [
+        (n, text) for n in (1, 2) for text in "xy"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("table", "words", "said"),
+    [
+        ("", {"keys": ("--key", "sku")}, "no item has a field 'sku', the --key; the fields are url, n"),
+        ("", {"keys": ()}, "--to needs --key: the field that tells items apart, such as --key url"),
+        (
+            "CREATE TABLE shop (url text PRIMARY KEY, n int)",
+            {},
+            "not one of `crawler export`: choose another one with --table",
+        ),
+        (
+            "CREATE TABLE shop (url text, n int, _settled_at timestamptz)",
+            {},
+            "the table shop has no unique index for the --key: CREATE UNIQUE INDEX ON shop (url)",
+        ),
+        (
+            "CREATE TABLE shop (url text PRIMARY KEY, n int, _settled_at timestamptz, must int NOT NULL)",
+            {},
+            'PostgreSQL: null value in column "must" of relation "shop" violates not-null constraint',
+        ),
+        (
+            "CREATE TABLE shop (url date PRIMARY KEY, n int, _settled_at timestamptz)",
+            {},
+            'PostgreSQL: invalid input syntax for type date: "a" (COPY crawler_batch, line 1, column url: "a")',
+        ),
+        ("", {"keys": ("--key", "url", "--key", "x")}, "no item has a field 'x', the --key"),
+        ("", {"to": "mysql://x/y"}, "--to takes a URL: postgresql://HOST/DATABASE"),
+        (
+            "",
+            {"to": "postgresql://me:s3cret@[::/x"},
+            "--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE",
+        ),
+        ("", {"to": "postgresql://me:s3cret@127.0.0.1:1/x"}, "PostgreSQL: connection failed: "),
+        ("", {"to": "postgresql://me:s3cret@/x?host=/nowhere"}, "PostgreSQL: connection is bad: "),
+    ],
+)
+async def test_a_mistake_gets_one_line(
+    export: Export, server: PostgresProcess, tmp_path: Path, table: str, words: dict[str, str], said: str
+) -> None:
+    if table:
+        server.query(table)
+    await crawled(tmp_path / "out", (product("a", n=1),))
+    done = export(**words)  # type: ignore[arg-type]
+    assert done.code == 2
+    (line,) = [line for line in done.err.splitlines() if line.startswith("error: ")]
+    assert done.err.splitlines()[-1] == line
+    assert said in line
+    assert "s3cret" not in done.err + done.out
+    assert server.query("SELECT * FROM shop") == [] if table else True
+
+
+async def test_a_wrong_password_is_not_shown(typed: Typed, server: PostgresProcess, tmp_path: Path) -> None:
+    await crawled(tmp_path / "out", (product("a", n=1),))
+    url = server.url.replace("crawler@", "crawler:wr0ng@")
+    done = typed("export", "out", "--items", "shop", "--to", url, "--key", "url")
+    assert done.code == 2
+    assert "password authentication failed for user" in done.err
+    assert "wr0ng" not in done.err
+    right = server.url.replace("crawler@", f"crawler:{PASSWORD}@")
+    assert typed("export", "out", "--items", "shop", "--to", right, "--key", "url").code == 0
+
+
+async def test_nothing_of_a_batch_that_fails_is_written(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    server.query("CREATE TABLE shop (url text PRIMARY KEY, n int CHECK (n < 9), _settled_at timestamptz)")
+    await crawled(tmp_path / "out", *[(product(str(n), n=n),) for n in range(10)])
+    assert export().code == 2
+    assert server.query("SELECT count(*) FROM shop") == [(0,)]
+
+
+def rows(server: PostgresProcess) -> int:
+    """The number of rows of the table, 0 if there is none."""
+    return server.query("SELECT count(*) FROM shop")[0][0] if server.query("SELECT to_regclass('shop')")[0][0] else 0
+
+
+def lines(*numbers: int) -> bytes:
+    """Lines of pages with an item each."""
+    made = (
+        {"url": f"https://a.test/{n}", "settled_at": "2026-01-01T00:00:00.000Z", "items": {"shop": [{"url": n}]}}
+        for n in numbers
+    )
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in made)
+
+
+class Following:
+    """`crawler export --follow` on the folder `out`, in a process of its own."""
+
+    def __init__(self, folder: Path, server: PostgresProcess) -> None:
+        words = ["export", "out", "--items", "shop", "--to", server.url, "--key", "url", "--follow"]
+        environment = {"PGPASSWORD": PASSWORD, "PYTHONPATH": str(ROOT)}
+        self.process = Running([sys.executable, "-m", "crawler", *words], folder, "follow", environment)
+
+
+def test_items_are_followed_as_their_pages_are_settled(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
+    """Through the end of a file, a kill of the command, and a restart of the server."""
+    (tmp_path / "out").mkdir()
+    opened, journal = tmp_path / "out/a.pages.jsonl.open", tmp_path / "out/a.journal.open"
+    journal.write_bytes(encoded(JournalEntry("crawl", 0, len(lines(1, 2)), [])))
+    opened.write_bytes(lines(1, 2, 3)[:-1])
+    following = Following(tmp_path, server).process
+    wait_until(lambda: rows(server) == 2, "two rows")  # the third is not settled
+    journal.write_bytes(b"")  # while it is written anew, nothing is known
+    opened.write_bytes(lines(1, 2, 3, 4))
+    time.sleep(1.5)
+    assert rows(server) == 2
+    journal.write_bytes(encoded(JournalEntry("crawl", 0, len(lines(1, 2, 3)), [])))
+    wait_until(lambda: rows(server) == 3, "three rows")
+    following.kill()
+    opened.write_bytes(lines(1, 2, 3, 5))  # the fourth page was taken back
+    journal.unlink()
+    opened.rename(tmp_path / "out/a.pages.jsonl")
+    server.query("DELETE FROM shop WHERE url = 1")
+    following = Following(tmp_path, server).process
+    wait_until(lambda: rows(server) == 3, "the fifth item")
+    assert server.query("SELECT url FROM shop ORDER BY url") == [(2,), (3,), (5,)]  # what was read is not read again
+    server.kill()
+    (tmp_path / "out/b.pages.jsonl").write_bytes(lines(6))
+    wait_until(lambda: "database_away" in following.err, "the outage to be noticed")
+    server.start()
+    wait_until(lambda: rows(server) == 4, "the sixth item")
+    following.send(signal.SIGINT)
+    done = following.wait()
+    assert (done.code, done.out) == (0, "2 items; 2 rows of the table shop new or changed\n")
+
+
+def test_a_table_that_was_dropped_is_filled_again(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1, 2))
+    for _ in range(2):
+        following = Following(tmp_path, server).process
+        wait_until(lambda: rows(server) == 2, "two rows")
+        following.send(signal.SIGTERM)
+        assert following.wait().code == 0
+        server.query("DROP TABLE shop")
