@@ -18,9 +18,10 @@ from crawler.observe.condition import HALTS, Condition
 from crawler.observe.refusals import remedy, usage_said, why_unseen
 from crawler.observe.snapshot import CrawlReader
 from crawler.page import KEPT_DENIALS
-from crawler.scope.revisits import Visits, described
+from crawler.scope.revisits import Visits
 from crawler.scope.seeds import has_scheme, url_named
 from crawler.scope.traps import TrapPolicy, judge_trap
+from crawler.scope.visits_in_words import described
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line

@@ -185,16 +185,6 @@ def validator_of(etag: str, last_modified: str) -> str:
     return f"m{seconds}" if seconds >= 0 else ""
 
 
-def described(texts: Sequence[str], seen: Visits) -> str:
-    """How the time of the visit after those in `seen` was chosen, in words. `texts`: the rules of the crawl."""
-    rule = f" by the rule {texts[seen.rule]!r}" if seen.rule < len(texts) else ""
-    if seen.misses:
-        return f"{seen.interval_s} s between visits{rule}, doubled {seen.misses} times because the page was not found"
-    counted = f"{seen.changes} of {seen.compared} visits found a change" if seen.compared else "visited once"
-    rate = f", one change in {1 / seen.rate.mean:.0f} s is estimated" if seen.compared else ""
-    return f"{seen.interval_s} s between visits{rule}; {counted}{rate}"
-
-
 _MAX_AGE = re.compile(rb"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,20})", re.IGNORECASE)
 _STALE = re.compile(rb"(?:^|[\s,])no-(?:cache|store)(?:$|[\s,=])", re.IGNORECASE)
 

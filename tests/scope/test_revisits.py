@@ -13,7 +13,6 @@ from crawler.scope.revisits import (
     Decision,
     Visits,
     decide,
-    described,
     fresh_s,
     parse_rules,
     served_gain_s,
@@ -225,13 +224,3 @@ class TestState:
     )
     def test_validators_are_sent_back_as_they_came(self, etag: str, modified: str, expected: object) -> None:
         assert msgspec.structs.replace(Visits(0, 0), validator=validator_of(etag, modified)).conditions == expected
-
-    def test_it_is_described(self) -> None:
-        texts = ["never", "adaptive min=1h"]
-        assert (
-            described(texts, Visits(0, 0, DAY, 1))
-            == "86400 s between visits by the rule 'adaptive min=1h'; visited once"
-        )
-        seen = Visits(0, 0, DAY, 1, 2, 1, DAY, DAY)
-        assert "1 of 2 visits found a change, one change in " in described(texts, seen)
-        assert "doubled 2 times" in described([], Visits(0, 0, DAY, 1, misses=2))
