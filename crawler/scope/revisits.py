@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import re
+import zlib
 from collections.abc import Sequence
 from email.utils import formatdate, parsedate_to_datetime
 from fnmatch import fnmatchcase
@@ -44,7 +45,8 @@ class RevisitRule(msgspec.Struct, frozen=True):
     """Which pages, and how often. `match`: a regular expression that is searched in the URL; `host`: with its
     subdomains; `type`: a media type, in which `*` stands for anything. Empty: any. Times are in seconds. For
     `adaptive`, `start_s` is the time to the second visit, and `gain_s` the least that a visit must gain, in seconds of
-    freshness. `is_cached`: whether a page is not visited while its response says that it is fresh."""
+    freshness. `is_cached`: whether a page is not visited while its response says that it is fresh. `mark`: tells the
+    rule and the list that it is from; changed lists have other marks."""
 
     policy: Literal["never", "every", "adaptive"]
     match: str = ""
@@ -56,13 +58,14 @@ class RevisitRule(msgspec.Struct, frozen=True):
     start_s: float = 86_400.0
     gain_s: float = 1_800.0
     is_cached: bool = False
+    mark: int = 0
 
-    def applies(self, url: str, host: str, content_type: str) -> bool:
-        """Whether this rule is for the page `url` on `host`."""
+    def applies(self, url: str, host: str, content_type: str | None) -> bool:
+        """Whether this rule is for the page `url` on `host`. `content_type`: None if it may be any."""
         return (
             (not self.match or re.search(self.match, url) is not None)
             and (not self.host or host == self.host or host.endswith(f".{self.host}"))
-            and (not self.type or fnmatchcase(content_type, self.type))
+            and (not self.type or content_type is None or fnmatchcase(content_type, self.type))
         )
 
     @classmethod
@@ -117,14 +120,18 @@ def _seconds(word: str, text: str) -> float:
 
 def parse_rules(texts: Sequence[str]) -> tuple[RevisitRule, ...]:
     """The rules in `texts`. Raises UserError."""
-    return tuple(RevisitRule.parse(text) for text in texts)
+    of_list = zlib.crc32("\n".join(texts).encode()) % 0x1000 << 8
+    return tuple(
+        msgspec.structs.replace(RevisitRule.parse(text), mark=of_list | number % 0x100)
+        for number, text in enumerate(texts)
+    )
 
 
 class Visits(msgspec.Struct, frozen=True):
     """The state of a page's visits. Times are in seconds since 1970, with microseconds.
 
     `last_at`: the last visit; `body_at`: the last one whose response had a body; `interval_s`: between the last and the
-    next; `rule`: the number of its rule. `compared`: visits that showed whether the page has changed; `changes`: how
+    next; `rule`: the mark of its rule. `compared`: visits that showed whether the page has changed; `changes`: how
     many had; `changed_s`, `unchanged_s`: the sums of their intervals. `misses`: visits in a row that did not find the
     page. `digest`: of the payload as in a WARC record, without its label, and empty if the page is gone. `validator`:
     "e" and an ETag, or "m" and the seconds of a Last-Modified.
@@ -233,9 +240,9 @@ class Decision(msgspec.Struct, frozen=True):
 def served_gain_s(rules: Sequence[RevisitRule], before: Visits, at: float) -> tuple[float, float] | None:
     """What the visit at `at` gains, and what its rule asks for, both in seconds of freshness. None if its time was not
     chosen by the gain, or has not come yet."""
-    if before.rule >= len(rules) or before.misses or not before.compared:
+    rule, passed_s = marked(rules, before.rule), at - before.last_at
+    if rule is None or before.misses or not before.compared:
         return None
-    rule, passed_s = rules[before.rule], at - before.last_at
     is_bound = rule.policy != "adaptive" or not rule.min_s < before.interval_s < rule.max_s
     if is_bound or rule.is_cached or before.changes == before.compared or passed_s < before.interval_s:
         return None
@@ -254,7 +261,8 @@ def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer, 
         return Decision("gone", None, before)
     if not is_not_modified and not 200 <= answer.status < 300 and answer.status not in (302, 303, 307):
         return _missed(before, "failed", answer.at)
-    number = _rule_for(rules, answer, before.rule if is_not_modified else None)
+    is_type_known = bool(answer.content_type) or not is_not_modified  # a 304 need not tell it
+    rule = _rule_for(rules, answer) if is_type_known else marked(rules, before.rule)
     was_gone = not before.digest
     has_changed = not is_not_modified and answer.digest != before.digest
     seen = msgspec.structs.replace(
@@ -266,39 +274,35 @@ def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer, 
         validator=answer.validator or (before.validator if is_not_modified else ""),
     )
     found: Found = "back" if was_gone else "changed" if has_changed else "unchanged"
-    return _next(found, rules, number, seen, gain_s, answer.fresh_s)
+    may_apply = not is_type_known and any(one.applies(answer.url, answer.host, None) for one in rules)
+    if rule is None and may_apply:  # the rules have changed, and the next response tells the type
+        return Decision(found, answer.at + before.interval_s, msgspec.structs.replace(seen, validator=""))
+    return _next(found, rule, seen, gain_s, answer.fresh_s)
 
 
 def _first(rules: Sequence[RevisitRule], answer: Answer) -> Decision | None:
-    number = _rule_for(rules, answer)
-    if number is None or rules[number].policy == "never" or not 200 <= answer.status < 300:
+    rule = _rule_for(rules, answer)
+    if rule is None or rule.policy == "never" or not 200 <= answer.status < 300:
         return None
     visits = Visits(answer.at, answer.at, digest=answer.digest, validator=answer.validator)
-    return _next("new", rules, number, visits, fresh_s=answer.fresh_s)
+    return _next("new", rule, visits, fresh_s=answer.fresh_s)
 
 
-def _rule_for(rules: Sequence[RevisitRule], answer: Answer, last: int | None = None) -> int | None:
-    """The number of the rule for the page of `answer`. `last`: that of the visit before, if the answer is a 304: it
-    need not tell the type of the page, which is then still that for which this rule was found."""
-    for number, rule in enumerate(rules):
-        known = msgspec.structs.replace(rule, type="") if number == last and not answer.content_type else rule
-        if known.applies(answer.url, answer.host, answer.content_type):
-            return number
-    return None
+def _rule_for(rules: Sequence[RevisitRule], answer: Answer) -> RevisitRule | None:
+    """The rule for the page of `answer`."""
+    return next((rule for rule in rules if rule.applies(answer.url, answer.host, answer.content_type)), None)
 
 
-def _next(
-    found: Found,
-    rules: Sequence[RevisitRule],
-    number: int | None,
-    seen: Visits,
-    gain_s: float = 0.0,
-    fresh_s: float = 0.0,
-) -> Decision:
-    if number is None or number >= len(rules) or rules[number].policy == "never":
+def marked(rules: Sequence[RevisitRule], mark: int) -> RevisitRule | None:
+    """The rule of `rules` with this `mark`, None if they have changed since it was stored."""
+    return next((rule for rule in rules if rule.mark == mark), None)
+
+
+def _next(found: Found, rule: RevisitRule | None, seen: Visits, gain_s: float = 0.0, fresh_s: float = 0.0) -> Decision:
+    if rule is None or rule.policy == "never":
         return Decision(found, None, seen)
-    wait_s = math.ceil(rules[number].interval_s(seen, gain_s, fresh_s))
-    visits = msgspec.structs.replace(seen, interval_s=wait_s, rule=number)
+    wait_s = math.ceil(rule.interval_s(seen, gain_s, fresh_s))
+    visits = msgspec.structs.replace(seen, interval_s=wait_s, rule=rule.mark)
     return Decision(found, seen.last_at + wait_s, visits)
 
 

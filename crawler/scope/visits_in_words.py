@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crawler.scope.revisits import RevisitRule, Visits
+from crawler.scope.revisits import RevisitRule, Visits, marked, parse_rules
 
 _LONGER = 1.05
 """An interval that is so many times longer than that of the rule has another reason."""
@@ -13,13 +13,14 @@ _LONGER = 1.05
 def described(texts: Sequence[str], seen: Visits) -> str:
     """How the time of the visit after those in `seen` was chosen. `texts`: the rules of the crawl."""
     every = f"every {_span(seen.interval_s)}"
-    if seen.rule >= len(texts):
-        return f"{every}, by a rule that the crawl has no more"
-    every += f" by the rule {texts[seen.rule]!r}"
+    rules = parse_rules(texts)
+    rule = marked(rules, seen.rule)
+    if rule is None:
+        return f"{every}, by a rule of before the rules were changed"
+    every += f" by the rule {texts[rules.index(rule)]!r}"
     if seen.misses:
         times = "once" if seen.misses == 1 else f"{seen.misses} times"
         return f"{every}, doubled {times} because the page was not found or could not be had"
-    rule = RevisitRule.parse(texts[seen.rule])
     reason = _reason(rule, seen)
     if rule.policy != "adaptive":
         return every + (f": {reason}" if reason else "")

@@ -92,6 +92,16 @@ class TestRules:
         made = after(first(rules), answer(10.0, 304, "", content_type=""), rules=rules)
         assert made.due_at == 10.0 + 6 * HOUR
 
+    @pytest.mark.parametrize("inserted", ["host=news.example.org every=1h", "type=image/* never"])
+    def test_a_304_without_a_type_after_the_rules_have_changed_has_the_page_sent_whole(self, inserted: str) -> None:
+        """The number of its rule is that of another one now, and nobody knows whether this is for its type."""
+        before = first(parse_rules(["type=text/* every=6h"]))
+        rules = parse_rules([inserted, "type=text/* every=6h"])
+        made = after(before, answer(10.0, 304, "", content_type=""), rules=rules)
+        assert (made.found, made.due_at, made.visits.conditions) == ("unchanged", 10.0 + 6 * HOUR, ())
+        whole = after(made.visits, answer(20.0), rules=rules)
+        assert (whole.due_at, whole.visits.rule) == (20.0 + 6 * HOUR, rules[1].mark)
+
     def test_a_page_whose_rule_was_removed_is_not_visited_again(self) -> None:
         rules = parse_rules(["host=b.test every=1h"])
         for status, digest in ((200, DIGESTS[0]), (304, "")):
@@ -143,7 +153,7 @@ class TestInterval:
         assert fresh_s(headers) == expected
 
     def test_only_visits_that_were_due_by_their_gain_show_that_a_site_is_slow(self) -> None:
-        seen = Visits(0, 0, 2 * HOUR, 0, 10, 5, 5 * HOUR, 5 * HOUR)
+        seen = Visits(0, 0, 2 * HOUR, ADAPTIVE[0].mark, 10, 5, 5 * HOUR, 5 * HOUR)
         gained = served_gain_s(ADAPTIVE, seen, 4 * HOUR)
         assert gained and gained[1] == HOUR / 2 < gained[0]
         for other in (
