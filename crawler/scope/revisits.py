@@ -72,33 +72,37 @@ class RevisitRule(msgspec.Struct, frozen=True):
     def parse(cls, text: str) -> RevisitRule:
         """The rule that `text` describes. Raises UserError."""
         values: dict[str, str | float | bool] = {}
+        policies: list[str] = []
+        of_adaptive: list[str] = []
         for word in text.split():
             name, equals, value = word.partition("=")
             if not equals and name in ("never", "adaptive"):
-                values.setdefault("policy", name)
+                policies.append(name)
             elif word == "cache":
                 values["is_cached"] = True
             elif equals and name in ("match", "host", "type"):
                 values[name] = value
             elif equals and name in ("every", "min", "max", "start", "gain"):
                 values[f"{name}_s"] = _seconds(word, value)
+                (policies if name == "every" else of_adaptive).append(name)
             else:
                 raise UserError(
                     f"{word!r}: use match=, host=, type=, cache, and one of never, every=6h, or adaptive with min=, max=, "
                     "start=, gain="
                 )
-        if "every_s" in values:
-            values.setdefault("policy", "every")
-        if "policy" not in values:
-            raise UserError(f"{text!r}: say never, every=6h or adaptive")
+        if len(policies) != 1:
+            raise UserError(f"{text!r}: say one of never, every=6h or adaptive")
+        if of_adaptive and policies != ["adaptive"]:
+            raise UserError(f"{text!r}: {of_adaptive[0]}= is for adaptive")
+        values["policy"] = policies[0]
         try:
             re.compile(str(values.get("match", "")))
         except re.error as error:
             raise UserError(f"{text!r}: {error}") from error
         rule = msgspec.convert(values, cls)
-        if not rule.min_s <= rule.start_s <= rule.max_s and rule.policy == "adaptive":
+        if rule.min_s > rule.max_s or ("start_s" in values and not rule.min_s <= rule.start_s <= rule.max_s):
             raise UserError(f"{text!r}: start must be between min and max")
-        return rule
+        return msgspec.structs.replace(rule, start_s=min(max(rule.start_s, rule.min_s), rule.max_s))
 
     def interval_s(self, seen: Visits, gain_s: float = 0.0, fresh_s: float = 0.0) -> float:
         """The time from the last visit in `seen` to the next, in seconds. `gain_s`: what a visit to its site must gain at

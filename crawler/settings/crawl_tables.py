@@ -1,5 +1,5 @@
-"""The tables of settings that belong to a crawl, one class each, but for `[archive]`. `crawler.settings.loading` combines
-and loads them.
+"""The tables of settings that belong to a crawl, one class each, but for `[archive]`, `[[extract]]` and
+`[handlers]`, which have modules of their own. `crawler.settings.loading` combines and loads them.
 
 Running replicas apply a change of these settings (`crawler.app.settings_reload`), except where the change needs a
 restart. The reason is given for a whole table in `Table.restart`, or for a single setting as `restart` in `Meta.extra`.

@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 SCHEMES = ("postgresql://", "postgres://")
 SETTLED_AT = "_settled_at"
 
-_NUMBER = "_number"
 _BATCH = ("pg_temp", "crawler_batch")
 _POSITIONS = "crawler_positions"
 _LONGEST_NAME = 63
@@ -163,7 +162,7 @@ class ItemTable:
         from psycopg.sql import SQL, Identifier  # noqa: PLC0415
 
         columns, batch = [*fields, SETTLED_AT], Identifier(*_BATCH)
-        names, keys, number = _names(columns), _names(self._destination.keys), Identifier(_NUMBER)
+        names, keys, number = _names(columns), _names(self._destination.keys), Identifier(_unused_name(columns))
         cursor.execute(
             SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {}, 0 AS {} FROM {} WITH NO DATA").format(
                 Identifier(_BATCH[1]), names, number, self._table
@@ -216,6 +215,14 @@ class ItemTable:
 
 def _plain(value: Any) -> Any:
     return msgspec.json.encode(value).decode() if isinstance(value, (list, dict)) else value
+
+
+def _unused_name(columns: Sequence[str]) -> str:
+    """A name for the number of a row in its batch, which is none of `columns`."""
+    name = "_number"
+    while name in columns:
+        name += "_"
+    return name
 
 
 def _names(columns: Sequence[str]) -> Composed:

@@ -62,6 +62,8 @@ class TestRules:
             (["type=image/* never", "every=2h"], 2 * HOUR),
             (["type=text/* match=/1$ every=3h"], 3 * HOUR),
             (["type=image/* every=1h"], None),
+            (["adaptive min=2d"], 48 * HOUR),
+            (["adaptive max=12h"], 12 * HOUR),
         ],
     )
     def test_the_first_that_matches_counts(self, rules: list[str], expected_s: float | None) -> None:
@@ -80,6 +82,9 @@ class TestRules:
             "adaptive min=2d start=1d",
             "adaptive gain=0s",
             "adaptive cache=1",
+            "never every=6h",
+            "every=1h min=5m",
+            "adaptive min=2d max=1d",
             "never=1",
         ],
     )

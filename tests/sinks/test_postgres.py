@@ -100,9 +100,9 @@ async def test_the_visit_that_was_settled_last_counts(export: Export, server: Po
 
 
 async def test_one_batch_may_have_a_key_twice(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
-    await crawled(tmp_path / "out", (product("a", n=1), product("a", n=2)), (product("b", n=3),))
+    await crawled(tmp_path / "out", (product("a", _number=1), product("a", _number=2)), (product("b", _number=3),))
     assert export().out == "3 items; 2 rows of the table shop new or changed\n"
-    assert server.query("SELECT url, n FROM shop ORDER BY url") == [("a", 2), ("b", 3)]
+    assert server.query("SELECT url, _number FROM shop ORDER BY url") == [("a", 2), ("b", 3)]
 
 
 async def test_items_that_do_not_fit_are_left_out_and_reported(
