@@ -131,6 +131,10 @@ QUICK = ("no-fence", "settles-twice", "late-call-shortens-lease", "token-without
 """Mutants that are noticed within a second or two, for `make test`."""
 
 
+LONGEST_S = 120.0
+"""For a test that notices a mutant. It normally takes some seconds."""
+
+
 def is_noticed(mutant: Mutant) -> bool:
     """Whether what is named for `mutant` fails in a copy of the program with it."""
     by = NOTICED_BY[mutant.name]
@@ -140,7 +144,7 @@ def is_noticed(mutant: Mutant) -> bool:
         path, _, name = by.partition("::")
         options = ("-q", "-x", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", name)
         # A test that cannot be found or imported would be an error, and no failure.
-        return "\nFAILED " in output_of(copy, "-m", "pytest", *options, path)
+        return "\nFAILED " in output_of(copy, "-m", "pytest", *options, path, limit_s=LONGEST_S)
 
 
 def main() -> int:

@@ -10,6 +10,7 @@ import argparse
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -182,6 +183,10 @@ MUTANTS = (
 )
 
 
+LONGEST_S = 900
+"""For all seeds of a mutant."""
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
     parser.add_argument("name", nargs="?", default="")
@@ -236,13 +241,17 @@ def _apply(mutant: Mutant, path: Path) -> None:
     path.write_text(text)
 
 
-def output_of(folder: Path, *words: str) -> str:
-    """What Python prints with the arguments `words`, in `folder`."""
+def output_of(folder: Path, *words: str, limit_s: float = LONGEST_S) -> str:
+    """What Python prints with the arguments `words`, in `folder`. A test that does not end in `limit_s` has failed."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}  # the copy, wherever the product is installed from
-    done = subprocess.run(
-        [sys.executable, *words], cwd=folder, env=environment, capture_output=True, text=True, check=False
-    )
-    return done.stdout + done.stderr
+    words = (sys.executable, *words)
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    process = subprocess.Popen(words, cwd=folder, env=environment, text=True, start_new_session=True, **pipes)
+    try:
+        return process.communicate(timeout=limit_s)[0]
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)  # with the servers that it has started
+        return f"{process.communicate()[0]}\nFAILED to end within {limit_s} s\n"
 
 
 if __name__ == "__main__":
