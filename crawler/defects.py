@@ -32,4 +32,12 @@ _LONGEST_TRACEBACK = 8_000
 def defect(stage: Stage, url: str, error: BaseException) -> DefectFound:
     """Return the event that reports `error`, which was raised at `stage` while `url` was handled."""
     text = "".join(traceback.format_exception(error))
-    return DefectFound(stage, url, f"{type(error).__name__}: {error}"[:200], text[-_LONGEST_TRACEBACK:])
+    return DefectFound(stage, url, in_words(error)[:200], text[-_LONGEST_TRACEBACK:])
+
+
+def in_words(error: BaseException) -> str:
+    """Return the type of `error` and its message, which code of users may be unable to give."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:
+        return type(error).__name__

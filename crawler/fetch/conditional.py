@@ -7,6 +7,7 @@ then answers "not modified". After a restart, or on another replica, the whole p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from http import HTTPStatus
 
@@ -18,6 +19,7 @@ Headers = tuple[tuple[str, str], ...]
 _CONDITIONS = (("If-None-Match", b"etag"), ("If-Modified-Since", b"last-modified"))
 """RFC 9110 13.1.2 and 13.1.3. A server that supports the first ignores the second."""
 
+_CONTROLS = re.compile(rb"[\x00-\x1f\x7f]")  # no request could have such a field
 _MAX_BYTES = 1_024  # of a validator; a longer one is a mistake of the server, and each request would carry it
 
 
@@ -42,5 +44,5 @@ class Validators:
 def _conditions(exchange: Exchange) -> Iterable[tuple[str, str]]:
     for condition, validator in _CONDITIONS:
         value = exchange.header(validator)
-        if value and len(value) <= _MAX_BYTES:
+        if value and len(value) <= _MAX_BYTES and not _CONTROLS.search(value):
             yield condition, value.decode("latin-1")

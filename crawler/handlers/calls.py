@@ -13,6 +13,11 @@ from collections.abc import Awaitable, Callable
 from threading import Thread
 from typing import Any
 
+from crawler.defects import in_words
+
+THREAD = "handler"
+"""The name of the threads of plain functions."""
+
 
 def begin(function: Callable[..., Any], arguments: tuple[Any, ...], over: Callable[[], None]) -> asyncio.Future[None]:
     """Call `function`. The future ends with the call, or if it is cancelled. `over` is called when the function has really
@@ -55,7 +60,7 @@ def _in_thread(call: Callable[[], Any], over: Callable[[], None]) -> asyncio.Fut
         with contextlib.suppress(RuntimeError):  # the loop is closed
             loop.call_soon_threadsafe(finish, failure)
 
-    Thread(target=run, name="handler", daemon=True).start()
+    Thread(target=run, name=THREAD, daemon=True).start()
     return ended
 
 
@@ -69,4 +74,4 @@ def _ordinary(error: BaseException) -> BaseException:
     """Return `error`, or one in its place that a future can have."""
     if isinstance(error, Exception) and not isinstance(error, StopIteration):
         return error
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return RuntimeError(in_words(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
@@ -52,10 +53,18 @@ class Router:
     def handler(self, pattern: str = "", *, content_type: str = "", label: str = "") -> Callable[[H], H]:
         """A decorator for the function that handles pages in whose URL the regular expression `pattern` is found.
         `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`. `label`: only
-        pages that were enqueued with this label."""
-        found = re.compile(pattern)
+        pages that were enqueued with this label. Raises UserError for what cannot be used."""
+        if callable(pattern):
+            raise UserError(f"write @router.handler() with parentheses above {name_of(pattern)}")
+        try:
+            found = re.compile(pattern)
+        except re.error as error:
+            raise UserError(f"@router.handler({pattern!r}): {error}") from error
+        if content_type and "/" not in content_type:
+            raise UserError(f"@router.handler(content_type={content_type!r}): write it as text/html or text/*")
 
         def register(function: H) -> H:
+            _check(function)
             self._routes.append(_Route(found, content_type.lower(), label, function))
             return function
 
@@ -75,6 +84,18 @@ class Router:
     def handler_of(self, page: Page) -> Handler | None:
         """Return the function that handles `page`, None if there is none."""
         return next((route.function for route in self._routes if route.is_for(page)), None)
+
+
+def _check(function: Callable[..., Any]) -> None:
+    """Raises UserError if `function` cannot handle pages."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise UserError(f"{name_of(function)} yields: put items into a data set with crawl.push(NAME, ITEM)")
+    try:
+        inspect.signature(function).bind("page", "crawl")
+    except TypeError:
+        raise UserError(f"{name_of(function)} must take two arguments: the page and the crawl") from None
+    except ValueError:
+        pass  # a builtin does not tell
 
 
 def name_of(function: Callable[..., Any]) -> str:

@@ -1,17 +1,20 @@
 """Calls the handlers of pages, within limits on number and time. What a handler raises becomes part of the result.
 
-A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. It keeps
-its slot until it ends, so the number of calls never exceeds `concurrency`.
+A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. Its slot is free for
+another call, unless `MOST_THREADS` run already: then it keeps its slot until it ends.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import threading
+from typing import Any
 
 import msgspec
 
-from crawler.handlers.calls import begin
+from crawler.defects import in_words
+from crawler.handlers.calls import THREAD, begin
 from crawler.handlers.handle import Handle
 from crawler.handlers.lifecycle import Context
 from crawler.handlers.parsed_page import ParsedPage
@@ -21,6 +24,9 @@ from crawler.page import Page
 
 FAILED, TOO_LONG = "handler_failed", "handler_timeout"
 """The reasons of pages whose handler failed."""
+
+MOST_THREADS = 200
+"""Threads of handlers, those that were given up included. One that waits for something takes some 100 kB."""
 
 LARGE = 256 << 10
 """Bytes of a document that is parsed in a thread before an async handler gets it: it would hold up the event loop for
@@ -58,7 +64,8 @@ class HandlerRunner:
             return NOTHING
         await self._slots.acquire()
         parsed, handle = ParsedPage.of(page), Handle(self._context.settings, self._context.state)
-        call = begin(_prepared(function, parsed), (parsed, handle), self._slots.release)
+        slot = _Slot(self._slots)
+        call = begin(_prepared(function, parsed), (parsed, handle), slot.release)
         self._running.add(call)
         call.add_done_callback(self._ended)
         try:
@@ -67,12 +74,14 @@ class HandlerRunner:
             is_done = call.done()
             call.cancel()
         if not is_done:
+            if not inspect.iscoroutinefunction(function) and _threads() < MOST_THREADS:
+                slot.release()
             return _failed(function, TOO_LONG, f"took longer than {self._timeout_s:g} s")
         if call.cancelled():
             return _failed(function, FAILED, "CancelledError")
         error = call.exception()
         if error is not None:
-            return _failed(function, FAILED, f"{type(error).__name__}: {error}")
+            return _failed(function, FAILED, in_words(error))
         return handle.result()
 
     def _ended(self, call: asyncio.Future[None]) -> None:
@@ -81,16 +90,44 @@ class HandlerRunner:
             call.exception()  # so that nobody reports one that came too late
 
 
+def _threads() -> int:
+    return sum(thread.name == THREAD for thread in threading.enumerate())
+
+
+class _Slot:
+    """One of the `slots`, which was taken, and is released once."""
+
+    def __init__(self, slots: asyncio.Semaphore) -> None:
+        self._slots = slots
+        self._is_taken = True
+
+    def release(self) -> None:
+        if self._is_taken:
+            self._is_taken = False
+            self._slots.release()
+
+
 def _prepared(function: Handler, parsed: ParsedPage) -> Handler:
-    """`function`; if it is async and the document is large, after this was parsed in a thread."""
-    if parsed.decoded_size <= LARGE or not inspect.iscoroutinefunction(function):
-        return function
+    """`function`, which must return nothing; if it is async, after a large document was parsed in a thread."""
+    if not inspect.iscoroutinefunction(function):
+
+        def plain(page: ParsedPage, handle: Handle) -> Any:
+            returned: Any = function(page, handle)
+            return returned if inspect.isawaitable(returned) else _check_nothing(returned)
+
+        return plain
 
     async def whole(page: ParsedPage, handle: Handle) -> None:
-        await asyncio.to_thread(lambda: page.document)
-        await function(page, handle)
+        if parsed.decoded_size > LARGE:
+            await asyncio.to_thread(lambda: page.document)
+        _check_nothing(await function(page, handle))
 
     return whole
+
+
+def _check_nothing(returned: object) -> None:
+    if returned is not None:
+        raise TypeError(f"returned {type(returned).__name__}: put items into a data set with crawl.push(NAME, ITEM)")
 
 
 def _failed(function: Handler, reason: str, error: str) -> Handled:

@@ -266,17 +266,24 @@ class _Source:
     def _sourced(self, field: FieldRule, element: Any) -> Iterator[Any]:
         try:
             if field.reads_source and element is None:
-                yield from _matches(self.text, field.regex, self._steps)
+                yield from self._matched(self.text, field.regex)
                 return
             for value in self._unmatched(field, element):
                 if not field.regex or value is None or isinstance(value, (dict, list)):
                     yield value
                 else:
-                    yield next(_matches(str(value), field.regex, self._steps), None)
+                    yield next(self._matched(str(value), field.regex), None)
         except pcre2.LibraryError:  # too many steps
             if self._is_inline:
                 raise TakesLong from None
             raise _Rejected(field.name, "unread") from None
+
+    def _matched(self, text: str, pattern: str) -> Iterator[str]:
+        """Yield what `pattern` matches in `text`, without empty matches."""
+        for value in _matches(text, pattern, self._steps):
+            self._check_time()
+            if value:
+                yield value
 
     def _unmatched(self, field: FieldRule, element: Any) -> Iterator[Any]:
         if field.page:
@@ -309,5 +316,4 @@ def _matches(text: str, pattern: str, steps: int) -> Iterator[str]:
     limit = 1 << (max(len(text), _SHORT) * steps).bit_length()  # so that few expressions have to be compiled
     for found in _expression(pattern, limit).finditer(text):
         groups = found.groups()
-        if value := groups[0] if groups else found.group():
-            yield value
+        yield (groups[0] if groups else found.group()) or ""

@@ -6,7 +6,6 @@ and 03/04/2026 is no date.
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Callable, Mapping
 from datetime import date, datetime
@@ -85,9 +84,9 @@ def _as_decimal(value: Any, numbers: re.Pattern[str]) -> int | float:
         if len(text.partition("e")[0].strip("-0.").replace(".", "")) > DIGITS:
             raise NotOfType
         value = float(text)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
-        raise NotOfType
-    return float(value) if abs(value) < LARGEST else _raise()
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST < value < LARGEST:
+        raise NotOfType  # also for infinity and NaN
+    return float(value)
 
 
 def _number(text: str, numbers: re.Pattern[str], is_whole: bool = False) -> str:

@@ -96,7 +96,7 @@ def compiled(pattern: str, steps: int = 1) -> Any:
     character before the match takes one. It begins where the search does, so that the limit counts for the search as a
     whole, not again for each place where a match could begin."""
     pcre2.compile(pattern, jit=False)  # so that a bracket cannot close the group below
-    return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.)*?\K(?:{pattern})")
+    return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.*?)\K(?:{pattern})")
 
 
 def check_selector(selector: str) -> None:

@@ -38,6 +38,8 @@ DIGEST = 12
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")  # in its canonical form
+_LAST_DATE = 253_402_300_799  # of the year 9999: a site may name one that a time zone puts after it
 _ETAG = re.compile(r'(?:W/)?"[!#-~]*"')  # RFC 9110 8.8.3, without obsolete characters
 
 
@@ -90,6 +92,10 @@ class RevisitRule(msgspec.Struct, frozen=True):
                     f"{word!r}: use match=, host=, type=, cache, and one of never, every=6h, or adaptive with min=, max=, "
                     "start=, gain="
                 )
+        if "type" in values and "/" not in str(values["type"]):
+            raise UserError(f"type={values['type']}: write it as text/html or text/*")
+        if not _HOST.fullmatch(str(values.get("host", "a"))):
+            raise UserError(f"host={values['host']}: write the name of the host alone, such as news.example.org")
         if len(policies) != 1:
             raise UserError(f"{text!r}: say one of never, every=6h or adaptive")
         if of_adaptive and policies != ["adaptive"]:
@@ -193,7 +199,7 @@ def validator_of(etag: str, last_modified: str) -> str:
         seconds = int(parsedate_to_datetime(last_modified).timestamp())
     except (ValueError, OverflowError):
         return ""
-    return f"m{seconds}" if seconds >= 0 else ""
+    return f"m{seconds}" if 0 <= seconds <= _LAST_DATE else ""
 
 
 _MAX_AGE = re.compile(rb"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,20})", re.IGNORECASE)

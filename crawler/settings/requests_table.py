@@ -18,6 +18,7 @@ DIRECT = "direct"
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 5.6.2: a token."""
 
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 _OF_THE_CLIENT = frozenset(
@@ -200,6 +201,8 @@ class RequestsTable(Table, frozen=True, kw_only=True):
             raise UserError("give either `basic_env` or `bearer_env`")
         if self.proxy and self.proxy_env:
             raise UserError("give either `proxy` or `proxy_env`")
+        if self.host and not _HOST.fullmatch(self.host):
+            raise UserError(f"`host` {self.host!r}: write the name of the host alone, such as shop.example.com")
         if self.origin and self.host:
             raise UserError("give either `origin` or `host`")
         named = {name.lower() for name, _ in fields_of(self.headers_env)}

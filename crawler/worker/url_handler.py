@@ -130,12 +130,12 @@ class UrlHandler:
             site = known.usage(entry.url) if known is not None else NOT_STATED
             page, links = await self._builder.build(entry, result, exchange, self._now_s(), site)
             page = _if_allowed(page, purpose) if purpose else page
+            if page.outcome is Outcome.DONE:
+                page, links = await self._handling.handle(visit, entry, page, links)
         except Exception as error:
             self._report("read", entry, error)
             page = bare_page(entry, DEFECT, exchange, self._now_s())
             page = page.withheld() if purpose else page  # what its owner says is not known
-        if page.outcome is Outcome.DONE:
-            page, links = await self._handling.handle(visit, entry, page, links)
         if result.outcome is Outcome.DONE and page.outcome is not Outcome.DONE:
             self._allowance.give_back()
         reason = str(exchange.status) if exchange and page.outcome is Outcome.DONE else page.reason

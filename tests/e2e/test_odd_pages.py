@@ -180,6 +180,7 @@ STAGES = {
     "robots": "politeness.robots_rules:Rules.decide",
     "answer": "crawler.worker.throttle:Throttle.back_off",
     "read": "crawler.worker.page_builder:read_if_small",
+    "items": "crawler.worker.extractor:Extractor.with_items",
     "text": "crawler.sinks.group_encoder:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
     "line": "crawler.sinks.pages:PageLines._line",
@@ -187,7 +188,7 @@ STAGES = {
 }
 """A function of each stage."""
 
-LOST = {"fetch", "robots", "read"}
+LOST = {"fetch", "robots", "read", "items"}
 """Stages that must succeed for a page to be fetched."""
 
 RAISES = """

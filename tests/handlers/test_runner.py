@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any
 
 import pytest
 
 from crawler import Handle, ParsedPage, Router
+from crawler.errors import UserError
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.page import Page
 from tests.sinks.values import exchange, page
@@ -94,7 +96,68 @@ async def test_no_more_run_at_the_same_time_than_may() -> None:
     assert [one.items[0].fields["url"][-2:].strip("/") for one in handled] == [str(number) for number in range(20)]
 
 
-async def test_a_thread_that_was_given_up_keeps_its_slot_until_it_ends() -> None:
+class Mute(Exception):
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def test_an_error_that_has_no_words_is_a_reason() -> None:
+    router = Router()
+
+    @router.handler()
+    async def mute(page: ParsedPage, crawl: Handle) -> None:
+        raise Mute
+
+    handled = await HandlerRunner(router, PATIENT).handle(a_page("x"))
+    assert (handled.reason, handled.error) == ("handler_failed", "Mute")
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+async def test_what_a_handler_returns_is_not_lost_in_silence(is_async: bool) -> None:
+    router = Router()
+
+    async def later(page: ParsedPage, crawl: Handle) -> Any:
+        return {"name": "x"}
+
+    router.handler()(later if is_async else lambda page, crawl: [{"name": "x"}])  # type: ignore[arg-type]
+    handled = await HandlerRunner(router, PATIENT).handle(a_page("x"))
+    assert (handled.reason, "crawl.push(NAME, ITEM)" in handled.error) == ("handler_failed", True)
+
+
+def test_functions_that_cannot_handle_pages_are_refused() -> None:
+    router = Router()
+
+    def yields(page: ParsedPage, crawl: Handle) -> Any:
+        yield {"name": "x"}
+
+    for function, said in ((yields, "crawl.push"), (lambda page: None, "two arguments")):
+        with pytest.raises(UserError, match=said):
+            router.handler()(function)  # type: ignore[arg-type]
+    for pattern, said in ((yields, "with parentheses"), ("(", r"@router.handler\('\('\)")):
+        with pytest.raises(UserError, match=said):
+            router.handler(pattern)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="text/html"):
+        router.handler(content_type="html")
+
+
+async def test_a_thread_that_was_given_up_does_not_hold_up_others() -> None:
+    router, release, started = Router(), threading.Event(), 0
+
+    @router.handler()
+    def blocked(page: ParsedPage, crawl: Handle) -> None:
+        nonlocal started
+        started += 1
+        release.wait()
+
+    runner = HandlerRunner(router, QUICK)
+    for number in range(6):
+        assert (await runner.handle(a_page(str(number)))).reason == "handler_timeout"
+    assert started == 6
+    release.set()
+
+
+async def test_of_too_many_threads_each_keeps_its_slot_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("crawler.handlers.runner.MOST_THREADS", 0)
     router, release, started = Router(), threading.Event(), 0
 
     @router.handler()

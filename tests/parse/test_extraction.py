@@ -119,3 +119,17 @@ def test_no_page_holds_up_the_event_loop(name: str) -> None:
     with contextlib.suppress(TakesLong):
         run(hostile, body, is_inline=True)
     assert time.thread_time() - since < 0.5  # ten times what it takes on a free machine
+
+
+@pytest.mark.parametrize("is_inline", [False, True])
+def test_an_expression_is_found_wherever_in_a_page_it_is(is_inline: bool) -> None:
+    priced = rule(FieldRule("price", regex=r"price: (\d+)"))
+    for words in (10, 200, 2_000, 20_000):
+        found = run(priced, b"<p>some words: here</p>" * words + b"price: 42", is_inline)
+        assert [item.fields for item in found.items] == [{"price": "42"}], words
+        assert run(priced, b"<p>some words: here, price: none</p>" * words, is_inline).rejected_count == 0
+
+
+def test_empty_matches_take_no_more_time_than_others() -> None:
+    with pytest.raises(TakesLong):
+        run(rule(FieldRule("price", regex=r"price: (\d*)")), b"price: " * 1_000_000, is_inline=True)

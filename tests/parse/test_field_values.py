@@ -62,6 +62,8 @@ def test_a_text_with_one_meaning_is_converted(value: Any, wanted: FieldType, res
         ("٣", "bool"),
         (True, "int"),
         (1 << 70, "int"),
+        (10**400, "decimal"),
+        (float("-inf"), "decimal"),
         (float("nan"), "decimal"),
         ("maybe", "bool"),
         ("javascript:alert(1)", "url"),

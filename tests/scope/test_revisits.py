@@ -82,6 +82,8 @@ class TestRules:
             "adaptive min=2d start=1d",
             "adaptive gain=0s",
             "adaptive cache=1",
+            "type=html never",
+            "host=http://a.test never",
             "never every=6h",
             "every=1h min=5m",
             "adaptive min=2d max=1d",
@@ -235,6 +237,7 @@ class TestState:
             ('"' + "a" * 50 + '"', "", ()),
             ('"a\r\nX: 1"', "yesterday", ()),
             ('"\u00e9"', "", ()),
+            ("", "Fri, 31 Dec 9999 23:59:59 -2300", ()),
         ],
     )
     def test_validators_are_sent_back_as_they_came(self, etag: str, modified: str, expected: object) -> None:
