@@ -19,7 +19,15 @@ from crawler.errors import UserError
 from crawler.logs import log
 from crawler.sinks.item_tail import Batch, ItemTail
 from crawler.sinks.items import FoundItem, Refused, Schema
-from crawler.sinks.postgres import DatabaseAway, Destination, ItemTable
+from crawler.sinks.postgres import (
+    LONGEST_KEY,
+    MOST_COLUMNS,
+    BadValues,
+    DatabaseAway,
+    Destination,
+    ItemTable,
+    is_column,
+)
 
 LOOK_S = 1.0
 """How often new lines are looked for."""
@@ -101,7 +109,7 @@ class ItemWriter:
         """Learn the fields of `items`, before any are written."""
         for item in items:
             fields = msgspec.json.decode(item.json)
-            if not self._schema.add(fields):
+            if not (self._unusable(fields) or self._schema.add(fields)):
                 self._met |= dict.fromkeys(fields)
 
     def check_keys(self) -> None:
@@ -115,7 +123,7 @@ class ItemWriter:
         rows = []
         for item in batch.items:
             fields = msgspec.json.decode(item.json)
-            if reason := self._schema.add(fields) or self._obstacle(item, fields):
+            if reason := self._unusable(fields) or self._obstacle(item, fields) or self._schema.add(fields):
                 self._observer.on_refused(Refused(item, reason))
             else:
                 rows.append((item, fields))
@@ -125,13 +133,35 @@ class ItemWriter:
             if added := self._table.add_columns(known):
                 self._observer.on_columns(added)
             self._schema.fix()
-        changed = self._table.write(rows, [name for name in self._met if name in known], batch)
-        self._written.add(len(rows), changed)
+        self._write(rows, [name for name in self._met if name in known], batch)
+
+    def _write(self, rows: Sequence[tuple[FoundItem, dict[str, Any]]], names: Sequence[str], batch: Batch) -> None:
+        """Write `rows`, in parts if some of them are refused, and leave these out."""
+        try:
+            self._written.add(len(rows), self._table.write(rows, names, batch))
+        except BadValues as error:
+            if len(rows) > 1:
+                half = len(rows) // 2
+                self._write(rows[:half], names, msgspec.structs.replace(batch, positions={}))
+                self._write(rows[half:], names, batch)
+            else:
+                self._observer.on_refused(Refused(rows[0][0], f"PostgreSQL: {error}"))
+                self._table.write((), names, batch)
+
+    def _unusable(self, fields: Mapping[str, Any]) -> str:
+        """Why no table can have these `fields`, or ""."""
+        if odd := [name for name in fields if not is_column(name)]:
+            return f"{odd[0][:40]!r} cannot be the name of a column"
+        if len({**self._schema.kinds, **fields}) > MOST_COLUMNS:
+            return f"more than {MOST_COLUMNS} fields in the data set"
+        return ""
 
     def _obstacle(self, item: FoundItem, fields: Mapping[str, Any]) -> str:
         missing = [key for key in self._keys if fields.get(key) is None]
         if missing:
             return f"{missing[0]}: no value, and it is the key"
+        if len(msgspec.json.encode([fields[key] for key in self._keys])) > LONGEST_KEY:
+            return f"the key is longer than {LONGEST_KEY:,} bytes"
         # JSON escapes NUL, and a backslash before the escape would be doubled.
         has_nul = b"\\u0000" in item.json and any("\0" in text for text in _texts_in(fields))
         return "it has the character NUL, which PostgreSQL cannot keep" if has_nul else ""

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -32,6 +33,18 @@ _BATCH = ("pg_temp", "crawler_batch")
 _POSITIONS = "crawler_positions"
 _LONGEST_NAME = 63
 """Bytes of the name of a column (PostgreSQL, NAMEDATALEN). It would cut longer names."""
+
+_NO_COLUMNS = {SETTLED_AT, "tableoid", "xmin", "cmin", "xmax", "cmax", "ctid"}
+"""Names that a field cannot have: our own column, and the system columns of PostgreSQL."""
+
+MOST_COLUMNS = 500
+"""PostgreSQL allows 1,600 columns, and their values must fit into a page of 8 kB."""
+
+LONGEST_KEY = 2_000
+"""Bytes of all key fields of an item as JSON. An entry of an index of PostgreSQL may have 2,704 bytes."""
+
+_PASSING = ("08", "53", "57")
+"""Classes of errors that pass: of the connection, of resources, and of an operator who stops the server."""
 
 _TYPES: dict[Kind, str] = {
     "bool": "boolean",
@@ -55,6 +68,15 @@ class DatabaseAway(UserError):
     """Raised when the server does not answer, or ends the connection. The call may be repeated."""
 
 
+class BadValues(UserError):
+    """Raised when the server refuses rows because of their values. Nothing was written."""
+
+
+def is_column(name: str) -> bool:
+    """Whether a field may have this `name`."""
+    return 0 < len(name.encode()) <= _LONGEST_NAME and name not in _NO_COLUMNS and "\0" not in name
+
+
 class Destination(msgspec.Struct, frozen=True):
     """`url`: of the database; `table`: with or without a schema; `keys`: the fields that tell items apart."""
 
@@ -74,6 +96,8 @@ class Destination(msgspec.Struct, frozen=True):
             psycopg.conninfo.conninfo_to_dict(self.url)
         except psycopg.Error as error:  # its text has the URL
             raise UserError("--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE") from error
+        if urlsplit(self.url).netloc.count("@") > 1:  # libpq would take a part of the password for the host
+            raise UserError("--to has an @ in its user or password: write it as %40, or use PGPASSWORD")
 
 
 class ItemTable:
@@ -125,12 +149,16 @@ class ItemTable:
         """Create the table with columns for `fields`, or add columns that it lacks. Returns the types of new columns."""
         new = {name: _TYPES[kind] for name, kind in fields.items() if name not in self.columns}
         for name in new:
-            if not 0 < len(name.encode()) <= _LONGEST_NAME or name == SETTLED_AT or "\0" in name:
+            if not is_column(name):
                 raise UserError(f"the field {name[:40]!r} cannot be the name of a column")
         if not new:
             return {}
-        with self._connection.transaction():
-            self._connection.execute(self._extension(new) if self.columns else self._creation(new))
+        try:
+            with self._connection.transaction():
+                self._connection.execute(self._extension(new) if self.columns else self._creation(new))
+        except _made_by_others():
+            self.columns = self._read_columns()
+            return self.add_columns(fields)
         self.columns |= {name: _KINDS.get(kind, "text") for name, kind in new.items()}
         return new
 
@@ -150,10 +178,19 @@ class ItemTable:
 
     def write(self, rows: Sequence[tuple[FoundItem, dict[str, Any]]], fields: Sequence[str], batch: Batch) -> int:
         """Write `rows`, items with their values, and the positions of their `batch`, in one transaction. `fields`: the
-        columns to write; what an item lacks becomes null. Returns the number of rows that are new or have changed."""
-        with self._connection.transaction(), self._connection.cursor() as cursor:
-            changed = self._upsert(cursor, rows, fields) if rows else 0
-            self._save_positions(cursor, batch)
+        columns to write; what an item lacks becomes null. Returns the number of rows that are new or have changed. Raises
+        BadValues."""
+        from psycopg import DataError, IntegrityError  # noqa: PLC0415
+        from psycopg.errors import NotNullViolation, ProgramLimitExceeded  # noqa: PLC0415
+
+        try:
+            with self._connection.transaction(), self._connection.cursor() as cursor:
+                changed = self._upsert(cursor, rows, fields) if rows else 0
+                self._save_positions(cursor, batch)
+        except NotNullViolation:
+            raise  # of a column that no item has
+        except (DataError, IntegrityError, ProgramLimitExceeded) as error:
+            raise BadValues((error.diag.message_primary or type(error).__name__).splitlines()[0]) from error
         return changed
 
     def _upsert(
@@ -192,10 +229,11 @@ class ItemTable:
 
     def positions(self, data_set: str) -> dict[str, int]:
         """How far the files of a crawl were read for this table; nothing if there is no table yet."""
-        self._connection.execute(
-            f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (target text, data_set text, file text, position bigint, "
-            "PRIMARY KEY (target, data_set, file))"
-        )
+        with contextlib.suppress(*_made_by_others()):
+            self._connection.execute(
+                f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (target text, data_set text, file text, position bigint, "
+                "PRIMARY KEY (target, data_set, file))"
+            )
         if not self.columns:
             self._connection.execute(f"DELETE FROM {_POSITIONS} WHERE target = %s", [self._destination.table])
         rows = self._connection.execute(
@@ -211,6 +249,13 @@ class ItemTable:
                 "DO UPDATE SET position = excluded.position",
                 [self._destination.table, batch.data_set, file, position],
             )
+
+
+def _made_by_others() -> tuple[type[Exception], ...]:
+    """What is raised if another process makes the same table or column at the same time."""
+    from psycopg.errors import DuplicateColumn, DuplicateTable, UniqueViolation  # noqa: PLC0415
+
+    return DuplicateTable, DuplicateColumn, UniqueViolation  # the last one by a table of the system
 
 
 def _plain(value: Any) -> Any:
@@ -249,4 +294,5 @@ def _translated(destination: Destination) -> Iterator[None]:
         lines = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
         place = f" ({error.diag.context.splitlines()[0]})" if error.diag.context else ""
         said = without_secrets(f"PostgreSQL: {lines[0]}{place}")
-        raise (DatabaseAway if isinstance(error, psycopg.OperationalError) else UserError)(said) from error
+        passes = isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_PASSING)
+        raise (DatabaseAway if passes else UserError)(said) from error

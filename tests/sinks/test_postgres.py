@@ -184,11 +184,6 @@ async def test_several_keys_and_names_that_must_be_quoted(
             {},
             'PostgreSQL: null value in column "must" of relation "shop" violates not-null constraint',
         ),
-        (
-            "CREATE TABLE shop (url date PRIMARY KEY, n int, _settled_at timestamptz)",
-            {},
-            'PostgreSQL: invalid input syntax for type date: "a" (COPY crawler_batch, line 1, column url: "a")',
-        ),
         ("", {"keys": ("--key", "url", "--key", "x")}, "no item has a field 'x', the --key"),
         ("", {"to": "mysql://x/y"}, "--to takes a URL: postgresql://HOST/DATABASE"),
         (
@@ -197,6 +192,11 @@ async def test_several_keys_and_names_that_must_be_quoted(
             "--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE",
         ),
         ("", {"to": "postgresql://me:s3cret@127.0.0.1:1/x"}, "PostgreSQL: connection failed: "),
+        (
+            "",
+            {"to": "postgresql://me:a@s3cret@127.0.0.1:1/x"},
+            "--to has an @ in its user or password: write it as %40",
+        ),
         ("", {"to": "postgresql://me:s3cret@/x?host=/nowhere"}, "PostgreSQL: connection is bad: "),
     ],
 )
@@ -226,13 +226,33 @@ async def test_a_wrong_password_is_not_shown(typed: Typed, server: PostgresProce
     assert typed("export", "out", "--items", "shop", "--to", right, "--key", "url").code == 0
 
 
-async def test_nothing_of_a_batch_that_fails_is_written(
+async def test_items_that_the_server_refuses_are_left_out_and_the_others_are_written(
     export: Export, server: PostgresProcess, tmp_path: Path
 ) -> None:
-    server.query("CREATE TABLE shop (url text PRIMARY KEY, n int CHECK (n < 9), _settled_at timestamptz)")
-    await crawled(tmp_path / "out", *[(product(str(n), n=n),) for n in range(10)])
-    assert export().code == 2
-    assert server.query("SELECT count(*) FROM shop") == [(0,)]
+    server.query("CREATE TABLE shop (url text PRIMARY KEY, n int CHECK (n <> 4), day date, _settled_at timestamptz)")
+    odd = (product("5", n=5, day="yesterday or so"), product("6", n=1 << 40), product("7", n=7, day="2026-03-01"))
+    await crawled(tmp_path / "out", *[(product(str(n), n=n),) for n in range(5)], odd)
+    done = export()
+    assert done.code == 2
+    assert server.query("SELECT url FROM shop ORDER BY url") == [("0",), ("1",), ("2",), ("3",), ("7",)]
+    for reason in ("check constraint", "invalid input syntax for type date", "out of range"):
+        assert reason in done.err
+
+
+async def test_an_item_that_fits_no_table_holds_up_no_other(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    names = ("ctid", "_settled_at", "", "x" * 64)
+    odd = [product(f"odd {name[:9]}", **{name: 1}) for name in names]
+    many = product("many", **{f"field{number}": number for number in range(600)})
+    long = product("".join(map(chr, range(0x4E00, 0x4E00 + 3_000))))
+    await crawled(tmp_path / "out", (product("a", n=1), *odd, many, long, product("b", n=2)))
+    done = export()
+    assert server.query("SELECT url, n FROM shop ORDER BY url") == [("a", 1), ("b", 2)], done.err
+    assert done.code == 2
+    assert "cannot be the name of a column" in done.err
+    assert "more than 500 fields" in done.err
+    assert "the key is longer than 2,000 bytes" in done.err
 
 
 def rows(server: PostgresProcess) -> int:
