@@ -289,10 +289,12 @@ class Frontier:
             for place, answer in zip(of_lease, reply[1:], strict=False):  # none if the shard is lost
                 answers[place] = None if answer == UNKNOWN else bool(answer)
         unsettled = {url for url, answer in zip(urls, answers, strict=True) if answer}
-        self._recent.withdraw(unsettled)
         if unsettled and crawl in ("", self.keys.crawl):  # the server may have lost them with their leases
             with contextlib.suppress(ShardLost):  # frozen by a reshard, which needs a server that has lost nothing
                 await self._push([url.entry for url in unsettled], replicas_ack=0)
+        self._recent.withdraw(
+            unsettled
+        )  # at last: if a call fails, all of this is repeated, and has to find them again
         return answers
 
     # restarts of the server

@@ -174,6 +174,32 @@ class TestALostTail:
         assert await two.revoke(urls(again)) == [False]
         assert await counts(two) == (1, 1, 0)
 
+    async def test_the_late_learns_it_although_a_call_fails_meanwhile(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """What failed is repeated as a whole, and must find the page again that has to be removed."""
+        one, two = await server.replica(), await server.replica()
+        await one.push([entry()])
+        kept = server.log_size()
+        lease = await lease_one(one, shard=home(one))
+        await one.settle([settle_all(lease)])
+        server.restart(kept)
+        await notice(two)
+        await two.lease([home(two)], 2, "r2", 1)
+        server.time.ms += GRACE_MS
+        await lease_one(two, 2, "r2", home(two))
+        await notice(one)
+
+        async def fails(*_: object, **__: object) -> None:
+            raise RedisAway("lost")
+
+        runs = one.replaced_runs()
+        with monkeypatch.context() as patch, pytest.raises(RedisAway):
+            patch.setattr(one, "_push", fails)
+            await one.repeat_settlements(runs)
+        assert all(map(one.may_repeat, urls(lease)))
+        assert await repeat(one) == urls(lease)
+
     async def test_a_replica_leases_nothing_before_it_has_repeated_its_writes(self, server: Server) -> None:
         """It might lease what it has settled, and keep a second page of it."""
         one, two = await server.replica(), await server.replica()
