@@ -280,6 +280,7 @@ async def cpu_s(store: RedisStore, keys: list[str]) -> float:
     return time.process_time() - began
 
 
+@pytest.mark.timed
 async def test_a_batch_costs_hardly_more_than_on_a_single_server(valkey: ValkeyProcess, reading: RedisStore) -> None:
     """Measured: 1.2 times as much for a batch to one node, 2.1 times if three nodes share it. The turns are short, some
     milliseconds, so that what else runs on the machine slows those that are compared alike."""
