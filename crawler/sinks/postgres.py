@@ -43,8 +43,9 @@ MOST_COLUMNS = 500
 LONGEST_KEY = 2_000
 """Bytes of all key fields of an item as JSON. An entry of an index of PostgreSQL may have 2,704 bytes."""
 
-_PASSING = ("08", "53", "57")
-"""Classes of errors that pass: of the connection, of resources, and of an operator who stops the server."""
+_PASSING = ("08", "53300", "57P01", "57P02", "57P03")
+"""Errors that pass: of the connection, too many connections, and a server that stops, has crashed or starts. A full disk
+or a statement that takes too long may never pass, and whoever waits for it would not hear of it."""
 
 _TYPES: dict[Kind, str] = {
     "bool": "boolean",

@@ -310,6 +310,23 @@ def test_items_are_followed_as_their_pages_are_settled(export: Export, server: P
     assert (done.code, done.out) == (0, "2 items; 2 rows of the table shop new or changed\n")
 
 
+@pytest.mark.parametrize("state", ["53100", "57014"])  # a full disk, and a statement that takes too long
+def test_an_error_that_need_not_pass_ends_the_command(
+    export: Export, server: PostgresProcess, tmp_path: Path, state: str
+) -> None:
+    server.query(
+        "CREATE TABLE shop (url int PRIMARY KEY, _settled_at timestamptz); CREATE OR REPLACE FUNCTION refuse() RETURNS "
+        f"trigger LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION 'as told' USING ERRCODE = '{state}'; END $$; "
+        "CREATE TRIGGER refuse BEFORE INSERT ON shop EXECUTE FUNCTION refuse()"
+    )
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1))
+    following = Following(tmp_path, server).process
+    wait_until(lambda: "as told" in following.err, "the error")
+    assert "database_away" not in following.err
+    assert following.wait().code == 2
+
+
 def test_a_table_that_was_dropped_is_filled_again(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1, 2))
