@@ -188,9 +188,9 @@ class ItemTable:
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 changed = self._upsert(cursor, rows, fields) if rows else 0
                 self._save_positions(cursor, batch)
-        except NotNullViolation:
-            raise  # of a column that no item has
         except (DataError, IntegrityError, ProgramLimitExceeded) as error:
+            if isinstance(error, NotNullViolation) and error.diag.column_name not in fields:
+                raise  # no item has this column
             raise BadValues((error.diag.message_primary or type(error).__name__).splitlines()[0]) from error
         return changed
 

@@ -239,6 +239,17 @@ async def test_items_that_the_server_refuses_are_left_out_and_the_others_are_wri
         assert reason in done.err
 
 
+async def test_an_item_without_a_value_that_the_table_needs_is_left_out(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    server.query("CREATE TABLE shop (url text PRIMARY KEY, n int NOT NULL, _settled_at timestamptz)")
+    await crawled(tmp_path / "out", (product("a", n=1), product("b"), product("c", n=3)))
+    done = export()
+    assert server.query("SELECT url FROM shop ORDER BY url") == [("a",), ("c",)], done.err
+    assert 'null value in column "n"' in done.err
+    assert len((tmp_path / "export" / "shop.refused.jsonl").read_bytes().splitlines()) == 1
+
+
 async def test_an_item_that_fits_no_table_holds_up_no_other(
     export: Export, server: PostgresProcess, tmp_path: Path
 ) -> None:
