@@ -94,11 +94,11 @@ class Destination(msgspec.Struct, frozen=True):
         try:
             if not self.url.startswith(SCHEMES):
                 raise UserError("--to takes a URL: postgresql://HOST/DATABASE")
-            psycopg.conninfo.conninfo_to_dict(self.url)
+            parts = psycopg.conninfo.conninfo_to_dict(self.url)
         except psycopg.Error as error:  # its text has the URL
             raise UserError("--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE") from error
-        if urlsplit(self.url).netloc.count("@") > 1:  # libpq would take a part of the password for the host
-            raise UserError("--to has an @ in its user or password: write it as %40, or use PGPASSWORD")
+        if _is_split_wrongly(self.url, parts):
+            raise UserError("--to has an @ or / in its user or password: write %40 or %2F, or use PGPASSWORD")
 
 
 class ItemTable:
@@ -250,6 +250,13 @@ class ItemTable:
                 "DO UPDATE SET position = excluded.position",
                 [self._destination.table, batch.data_set, file, position],
             )
+
+
+def _is_split_wrongly(url: str, parts: Mapping[str, Any]) -> bool:
+    """Whether libpq takes a part of the password for the host, the port or the database, and would show it in errors."""
+    host, port, database = (str(parts.get(part) or "") for part in ("host", "port", "dbname"))
+    is_odd_port = any(not number.isdecimal() for number in port.split(",") if number)
+    return urlsplit(url).netloc.count("@") > 1 or "@" in host[1:] + database or is_odd_port
 
 
 def _made_by_others() -> tuple[type[Exception], ...]:

@@ -195,8 +195,11 @@ async def test_several_keys_and_names_that_must_be_quoted(
         (
             "",
             {"to": "postgresql://me:a@s3cret@127.0.0.1:1/x"},
-            "--to has an @ in its user or password: write it as %40",
+            "--to has an @ or / in its user or password: write %40 or %2F",
         ),
+        ("", {"to": "postgresql://me:a#b@s3cret@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
+        ("", {"to": "postgresql://me:s3cret/b@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
+        ("", {"to": "postgresql://me:12/s3cret@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
         ("", {"to": "postgresql://me:s3cret@/x?host=/nowhere"}, "PostgreSQL: connection is bad: "),
     ],
 )
