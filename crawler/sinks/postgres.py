@@ -159,6 +159,8 @@ class ItemTable:
                 self._connection.execute(self._extension(new) if self.columns else self._creation(new))
         except _made_by_others():
             self.columns = self._read_columns()
+            if not self.columns:
+                raise  # a type of this name, or a table without columns
             return self.add_columns(fields)
         self.columns |= {name: _KINDS.get(kind, "text") for name, kind in new.items()}
         return new
@@ -261,9 +263,9 @@ def _is_split_wrongly(url: str, parts: Mapping[str, Any]) -> bool:
 
 def _made_by_others() -> tuple[type[Exception], ...]:
     """What is raised if another process makes the same table or column at the same time."""
-    from psycopg.errors import DuplicateColumn, DuplicateTable, UniqueViolation  # noqa: PLC0415
+    from psycopg.errors import DuplicateColumn, DuplicateObject, DuplicateTable, UniqueViolation  # noqa: PLC0415
 
-    return DuplicateTable, DuplicateColumn, UniqueViolation  # the last one by a table of the system
+    return DuplicateTable, DuplicateColumn, DuplicateObject, UniqueViolation  # the last two by the type of its rows
 
 
 def _plain(value: Any) -> Any:

@@ -184,6 +184,7 @@ async def test_several_keys_and_names_that_must_be_quoted(
             {},
             'PostgreSQL: null value in column "must" of relation "shop" violates not-null constraint',
         ),
+        ("CREATE TABLE shop ()", {}, 'PostgreSQL: relation "shop" already exists'),
         ("", {"keys": ("--key", "url", "--key", "x")}, "no item has a field 'x', the --key"),
         ("", {"to": "mysql://x/y"}, "--to takes a URL: postgresql://HOST/DATABASE"),
         (
@@ -322,6 +323,22 @@ def test_items_are_followed_as_their_pages_are_settled(export: Export, server: P
     following.send(signal.SIGINT)
     done = following.wait()
     assert (done.code, done.out) == (0, "2 items; 2 rows of the table shop new or changed\n")
+
+
+def test_exporters_that_start_at_once_share_the_table(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
+    followings = []
+    for number in range(4):
+        folder = tmp_path / str(number)
+        (folder / "out").mkdir(parents=True)
+        (folder / f"out/{number}.pages.jsonl").write_bytes(lines(number))
+        followings.append(Following(folder, server).process)
+    try:
+        wait_until(lambda: rows(server) == 4, "four rows", 20)
+    finally:
+        for following in followings:
+            following.send(signal.SIGINT)
+        ends = [(following.wait().code, following.err) for following in followings]
+    assert [code for code, _ in ends] == [0] * 4, ends
 
 
 @pytest.mark.parametrize("state", ["53100", "57014"])  # a full disk, and a statement that takes too long
