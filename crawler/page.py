@@ -116,9 +116,12 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 """Names of data sets, which become names of files."""
 
+MAX_ITEM_BYTES = 8 << 20
+"""Bytes of all items of a page, as JSON."""
+
 
 class Item(msgspec.Struct, frozen=True, gc=False):
-    """An item that a handler has found on a page: the name of its data set, and its fields as a JSON object."""
+    """An item that a handler or a rule has found on a page: the name of its data set, and its fields as a JSON object."""
 
     name: str
     json: bytes

@@ -161,13 +161,6 @@ class Counters:
         numbers = ([sum(due), *(int(number or 0) for number in reply[1:])] for reply, *due in replies)
         return [(due + accepted + outboxed, sum(settled)) for due, accepted, outboxed, *settled in numbers]
 
-    async def last_holders(self) -> list[LastHolder]:
-        """The last holder of each shard that was ever leased from."""
-        names = ("epoch", "replica", "since")
-        replies = await self._read_each(self._keys.shards, lambda shard: [command("HMGET", shard.owner, *names)])
-        found = (last_holder(shard, *reply) for shard, (reply,) in enumerate(replies))
-        return [holder for holder in found if holder is not None]
-
     async def _read_each(
         self, shards: Sequence[ShardKeys], calls_of: Callable[[ShardKeys], Sequence[Call]]
     ) -> list[list[Reply]]:

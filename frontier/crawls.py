@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+from collections.abc import Collection
 from functools import lru_cache
 from itertools import chain
 
@@ -77,7 +78,7 @@ class Crawl(msgspec.Struct, frozen=True):
     last_tokens: tuple[int, ...] = ()  # of each former layout
     resharding: ReshardProgress | None = None
     former: int = 0  # the number of shards of the former layout while its keys are still there
-    signs: bool = False  # whether a replica that signs its requests has started
+    local: frozenset[str] = frozenset()  # tables of settings that replicas had on their machines: see `mark_local`
 
     @property
     def keys(self) -> CrawlKeys:
@@ -174,10 +175,16 @@ async def verify_crawl(store: Store, crawl: Crawl) -> None:
         )
 
 
-async def mark_signing(store: Store, crawl: Crawl) -> None:
-    """Remember that a replica of `crawl` signs its requests, for commands that would not. Raises RedisAway."""
-    if not crawl.signs:
-        await store.send([command("HSET", crawl.keys.meta, "signs", 1)])
+_LOCAL = "local "
+"""How the fields of `meta` begin that say which local tables replicas had."""
+
+
+async def mark_local(store: Store, crawl: Crawl, tables: Collection[str]) -> None:
+    """Remember that a replica of `crawl` has started with these `tables` of settings of its own machine, which the crawl
+    does not store, for commands that lack them. Raises RedisAway."""
+    if new := set(tables) - crawl.local:
+        words = [word for table in sorted(new) for word in (_LOCAL + table, 1)]
+        await store.send([command("HSET", crawl.keys.meta, *words)])
 
 
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:
@@ -210,5 +217,5 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         last_tokens=tokens_of(meta.get("last_tokens")),
         resharding=reshard_progress(meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
         former=int(meta.get("former", b"0")),
-        signs="signs" in meta,
+        local=frozenset(field.removeprefix(_LOCAL) for field in meta if field.startswith(_LOCAL)),
     )

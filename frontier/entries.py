@@ -65,11 +65,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
         if self.visit:
-            return f"{raw} {self.origin} {self.visit}"
-        return f"{raw} {self.origin}" if self.origin else raw
+            return f"{raw} {self.provenance} {self.visit}"
+        return f"{raw} {self.provenance}" if self.provenance else raw
 
     @property
-    def origin(self) -> str:
+    def provenance(self) -> str:
         """What is stored of where the URL is from: the page where it was found, and its tag."""
         return f"{self.via}\t{self.tag}" if self.tag else self.via
 

@@ -34,8 +34,8 @@ def page_of(raw: str) -> str:
 def rest_of_record(entry: Entry) -> bytes:
     """What is stored of `entry`, behind the time of the next visit. The state of its visits is in hexadecimal digits."""
     raw, priority = entry.raw, repr(entry.priority).removesuffix(".0")
-    origin = f",{entry.origin}" if entry.origin else ""
-    text = f"{page_of(raw)} {raw[1:3]}{raw[4]}{priority}{origin} "
+    provenance = f",{entry.provenance}" if entry.provenance else ""
+    text = f"{page_of(raw)} {raw[1:3]}{raw[4]}{priority}{provenance} "
     return text.encode() + bytes.fromhex(entry.visit)
 
 
@@ -43,9 +43,9 @@ def pages_in(records: bytes, domain: str) -> Iterator[KnownPage]:
     """The pages in a bucket of `domain`."""
     for due_s, rest in _parsed(records):
         page, about, state = rest.split(b" ", 2)
-        counts, _, origin = about.decode().partition(",")
+        counts, _, provenance = about.decode().partition(",")
         raw = f"{page[:1].decode()}{counts[:2]}0{counts[2]}0{page[1:].decode()}"
-        yield KnownPage(due_s, parse_entry(f"{raw} {origin} {state.hex()}", domain, float(counts[3:])))
+        yield KnownPage(due_s, parse_entry(f"{raw} {provenance} {state.hex()}", domain, float(counts[3:])))
 
 
 def without_via(records: bytes, is_gone: Callable[[str], bool]) -> tuple[bytes, int]:
@@ -54,8 +54,8 @@ def without_via(records: bytes, is_gone: Callable[[str], bool]) -> tuple[bytes, 
     changed = 0
     for due_s, rest in _parsed(records):
         page, about, state = rest.split(b" ", 2)
-        counts, _, origin = about.partition(b",")
-        via, _, tag = origin.partition(b"\t")
+        counts, _, provenance = about.partition(b",")
+        via, _, tag = provenance.partition(b"\t")
         if via and is_gone(via.decode()):
             kept = b"%b,\t%b" % (counts, tag) if tag else counts
             rest, changed = b" ".join((page, kept, state)), changed + 1

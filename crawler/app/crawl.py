@@ -25,7 +25,7 @@ from crawler.app.build import RECENT_URLS, context, seams
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
-from crawler.app.request_setup import request_setup
+from crawler.app.request_setup import local_tables, request_setup
 from crawler.app.run import local_settings
 from crawler.app.seams import Seams
 from crawler.app.seed_check import refused_seeds
@@ -49,7 +49,7 @@ from crawler.sinks.output_folder import check_output_folder
 from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater
 from frontier.control import Control
 from frontier.crawls import Crawl as StoredCrawl
-from frontier.crawls import create_crawl, mark_signing, open_crawl
+from frontier.crawls import create_crawl, mark_local, open_crawl
 from frontier.errors import NoSuchCrawl
 from frontier.queue import LeasedUrl
 from frontier.store import RedisStore
@@ -189,8 +189,7 @@ class Crawl:
             log(logging.WARNING, "no_contact", problem=doubt)
         if self._router is not None and not stored.archive.pages:
             raise UserError("handlers need archive.pages = true: items are written in the lines of pages")
-        if setup.identity is not None:
-            await mark_signing(store, opened)
+        await mark_local(store, opened, local_tables(settings))
         local = local_settings(settings)
         reaching = seams(opened, store, stored, local, setup=setup)
         waiting = _WaitingSink(reaching.sink, self._room)

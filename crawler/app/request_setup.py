@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import re
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from crawler.app.signing import Identity, identity_of
+from crawler.app.signing import UNSIGNED, Identity, identity_of
 from crawler.errors import UserError
 from crawler.settings.loading import Settings
 from crawler.settings.requests_table import DIRECT, RequestsTable, check_value, fields_of, origin_of
@@ -22,6 +22,15 @@ if TYPE_CHECKING:  # these import aiohttp, which commands that fetch nothing do 
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750 2.1."""
+
+WITHOUT = {
+    "identity": UNSIGNED,
+    "requests": (
+        "the replicas of this crawl had rules for requests, such as a login or a proxy, but no [[requests]] is given here: "
+        "to use them, stop this command and add --settings FILE with [[requests]]"
+    ),
+}
+"""What to warn of if a table is missing that replicas of the crawl had before."""
 
 Made = TypeVar("Made")
 
@@ -36,6 +45,17 @@ class RequestSetup(msgspec.Struct, frozen=True):
 def request_setup(settings: Settings, environment: Mapping[str, str] = os.environ) -> RequestSetup:
     """Return what `settings` add to requests. Raises UserError if a key or an environment variable cannot be used here."""
     return RequestSetup(identity_of(settings.identity), request_rules(settings.requests, environment))
+
+
+def local_tables(settings: Settings) -> frozenset[str]:
+    """Return which tables of `settings` add something to requests. A crawl does not store them."""
+    given = {"identity": settings.identity.keys, "requests": settings.requests}
+    return frozenset(name for name, value in given.items() if value)
+
+
+def missing_tables(settings: Settings, had: Collection[str]) -> list[str]:
+    """Return what to warn of if a crawl goes on with `settings` whose replicas `had` these local tables."""
+    return [WITHOUT[name] for name in sorted(set(had) - local_tables(settings)) if name in WITHOUT]
 
 
 def request_rules(tables: Sequence[RequestsTable], environment: Mapping[str, str]) -> tuple[RequestRule, ...]:

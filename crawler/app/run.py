@@ -17,7 +17,7 @@ from crawler.app.gc_schedule import paced_collection
 from crawler.app.installed import check_installed
 from crawler.app.progress import progress_logged
 from crawler.app.replica import Replica
-from crawler.app.request_setup import RequestSetup, request_setup
+from crawler.app.request_setup import RequestSetup, local_tables, request_setup
 from crawler.app.reshard_wait import successor, was_resharded
 from crawler.app.signals import on_end_of_supervisor, on_stop_signal
 from crawler.app.start_settings import OnDifference, choose_and_adopt
@@ -27,7 +27,7 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.replica_table import ReplicaTable
-from frontier.crawls import Crawl, mark_signing, open_crawl
+from frontier.crawls import Crawl, mark_local, open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
 
@@ -62,8 +62,7 @@ async def run_replica(crawl: str, settings: Settings, replicas: int, options: Ru
         return await _run_several(crawl, settings, replicas, options)
     async with open_store(settings.replica) as store:
         opened, stored = await _open(store, crawl, settings, options)
-        if setup.identity is not None:
-            await mark_signing(store, opened)
+        await mark_local(store, opened, local_tables(settings))
         replica = replica_of(store, opened, stored, local_settings(settings), setup)
         every_s = 0.0 if options.supervised else progress_s(settings)
         async with paced_collection(), progress_logged(store, crawl, every_s):

@@ -13,11 +13,10 @@ from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.progress import progress_logged
-from crawler.app.request_setup import request_setup
+from crawler.app.request_setup import missing_tables, request_setup
 from crawler.app.seed_check import refused_seeds
 from crawler.app.seeding import queue_seeds
 from crawler.app.signals import on_stop_signal
-from crawler.app.signing import UNSIGNED
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
 from crawler.app.supervisor import supervise
 from crawler.cli.crawl_access import place_of
@@ -212,7 +211,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         logs.configure(local.log_format, level or (QUIET if shows or not self.show else "info"))
         check(self.settings)
         check_installed(self.settings)
-        identity = request_setup(self.settings).identity  # raises an error for a key or a secret that cannot be used
+        request_setup(self.settings)  # raises an error for a key or a secret that cannot be used
         seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
         if not (seeds or local.redis or local.data_dir.exists()):
             raise UserError(_no_seeds(self.files))
@@ -238,8 +237,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
                 console.tell(f"crawl {self.crawl} has settings of its own, which apply: {own}")
             if doubt := missing_contact(applied):
                 note(doubt)
-            if stored.signs and identity is None:
-                note(UNSIGNED)
+            for problem in missing_tables(self.settings, stored.local):
+                note(problem)
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
             running = len(await health_records(store, stored.keys))

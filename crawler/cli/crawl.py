@@ -13,7 +13,7 @@ import typer
 
 from crawler import logs
 from crawler.app.listen_addresses import check_free, count_up
-from crawler.app.signing import UNSIGNED
+from crawler.app.request_setup import missing_tables
 from crawler.app.start_settings import OnDifference
 from crawler.cli.completion import scopes
 from crawler.cli.crawl_access import CrawlAccess
@@ -281,8 +281,8 @@ def _before_run(access: CrawlAccess, loaded: Settings, replicas: int) -> Callabl
             logs.log(logging.WARNING, "crawl_paused", crawl=crawl, resume=f"crawler resume {place}")
         if doubt := missing_contact(CrawlSettings.from_json(opened.settings)):
             logs.log(logging.WARNING, "no_contact", problem=doubt)
-        if opened.signs and not loaded.identity.keys:
-            logs.log(logging.WARNING, "not_signed", problem=UNSIGNED)
+        for problem in missing_tables(loaded, opened.local):
+            logs.log(logging.WARNING, "without_local_settings", problem=problem)
         others = remember(loaded.replica, crawl)
         logs.log(logging.INFO, "output", folder=shown(loaded.replica.out))
         if others:

@@ -13,11 +13,8 @@ from typing import Any
 import msgspec
 
 from crawler.hooks import Handled, Wanted
-from crawler.page import DATA_SET, Item, Link
+from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link
 from frontier.entries import tag_of
-
-MAX_ITEM_BYTES = 8 << 20
-"""Bytes of all items of a page, as JSON."""
 
 MAX_ADDED = 50_000
 """Links that a handler may add to a page."""

@@ -21,7 +21,7 @@ import msgspec
 import pcre2  # type: ignore[import-untyped]
 import turbohtml
 
-from crawler.page import Item, Page, RejectedItem
+from crawler.page import MAX_ITEM_BYTES, Item, Page, RejectedItem
 from crawler.parse import tree
 from crawler.parse.content_coding import decode_body
 from crawler.parse.field_values import NotOfType, converted
@@ -32,8 +32,7 @@ from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
 MAX_ITEMS = 10_000
-MAX_ITEM_BYTES = 8 << 20
-"""The most items of a page, and the bytes of all of them as JSON. That many may also be rejected."""
+"""The most items of a page. That many may also be rejected."""
 
 MAX_VALUES = 1_000
 MAX_LENGTH = 1 << 20

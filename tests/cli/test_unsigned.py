@@ -1,4 +1,4 @@
-"""A crawl that has signed its requests, and is continued without `[identity]`."""
+"""A crawl whose replicas had `[identity]` or `[[requests]]`, and that is continued without."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from crawler.app.request_setup import WITHOUT
 from crawler.app.signing import UNSIGNED
 from crawler.identity.keys import make_key
 from tests.typed import Typed
@@ -38,6 +39,20 @@ def test_a_crawl_that_has_signed_warns_when_it_goes_on_without_an_identity(
     assert (done.code, done.err.count(UNSIGNED)) == (0, 1)
 
 
+def test_a_crawl_that_had_rules_for_requests_warns_when_it_goes_on_without_them(typed: Typed) -> None:
+    rules = '[[requests]]\norigin = "https://a.test"\nbasic_env = "LOGIN"\n'
+    (typed.folder / "rules.toml").write_text(rules)
+    given = ("--settings", "rules.toml")
+    first = typed("run", "--until-empty", *given, environment=WIDE | {"LOGIN": "me:s3cret"})
+    assert (first.code, WITHOUT["requests"] in first.err) == (0, False), first.err
+    for words in (("crawl", "--quiet"), ("run", "--until-empty")):
+        done = typed(*words, environment=WIDE)
+        assert (done.code, done.err.count(WITHOUT["requests"])) == (0, 1), done.err
+    stored = b"".join(path.read_bytes() for path in (typed.folder / ".crawler").rglob("*") if path.is_file())
+    assert b"local requests" in stored
+    assert b"LOGIN" not in stored
+
+
 def test_the_warning_survives_a_change_of_the_settings(typed: Typed) -> None:
     assert typed("run", "--until-empty", "--settings", "crawler.toml").code == 0
     done = typed("crawl", "--quiet", "--max-pages", "8", "--apply-settings", environment=WIDE)
@@ -47,7 +62,7 @@ def test_the_warning_survives_a_change_of_the_settings(typed: Typed) -> None:
 def test_no_key_and_no_path_is_stored(typed: Typed) -> None:
     assert typed("run", "--until-empty", "--settings", "crawler.toml").code == 0
     stored = b"".join(path.read_bytes() for path in (typed.folder / ".crawler").rglob("*") if path.is_file())
-    assert b"signs" in stored
+    assert b"local identity" in stored
     assert b"key.pem" not in stored
 
 

@@ -27,6 +27,7 @@ from frontier.refreshing import refresh_page
 from frontier.settlements import revisit
 from frontier.shards import identify_shards
 from frontier.store import Call, RedisStore, Reply, Store
+from frontier.survey import survey
 from tests.frontier.helpers import CountingStore, entry, lease_one
 from tests.sinks.values import settings
 from tests.worker.test_throttle import runtime
@@ -88,8 +89,9 @@ async def test_an_empty_shard_is_leased_from_once_and_then_looked_at_until_other
     await counting.looked.wait()
     # Then it was leased from once, so that all know whose it is;
     assert counting.calls["lease"] == 1
-    (holder,) = await Counters(store, fed.frontier.keys).last_holders()
-    assert (holder.replica, holder.epoch) == ("me", 3)
+    (surveyed,) = await survey(store, fed.frontier.keys, [0], 0, 1)
+    assert surveyed.last_holder is not None
+    assert (surveyed.last_holder.replica, surveyed.last_holder.epoch) == ("me", 3)
     # and what somebody else pushes there is found.
     await (await Fed.on(store, crawl_name, tmp_path)).frontier.push([entry()])
     assert (await taking).domain == "a.test"
