@@ -217,9 +217,8 @@ class Crawl:
             )
         return seeds
 
-    @staticmethod
-    async def _fetchable(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
-        refused = await refused_seeds(seeds, settings)
+    async def _fetchable(self, seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
+        refused = await refused_seeds(seeds, settings, self._settings.requests)
         if seeds and len(refused) == len(seeds):
             first = next(iter(refused.values()))
             raise UserError(f"no seed can be fetched: {first.url}: {', and '.join(first.reasons)}")
