@@ -71,7 +71,9 @@ class _OnePage(Crawl):
 
     def _adapted(self, reaching: Seams) -> Seams:
         reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed)
-        return msgspec.structs.replace(reaching, http=_OneRequest(reaching.http, self._parsed()[0].url.href))
+        return msgspec.structs.replace(
+            reaching, http=_OneRequest(reaching.http, self._parsed(self._settings)[0].url.href)
+        )
 
     def _observe(self, event: Event) -> None:
         match event:
