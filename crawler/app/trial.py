@@ -24,7 +24,7 @@ from crawler.fetch.client import HttpClient
 from crawler.page import Exchange, Item, Page
 from crawler.settings.loading import Settings
 from frontier.entries import Entry, parse_entry
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Store, command
 
 MOST = 10_000

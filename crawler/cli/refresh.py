@@ -23,7 +23,7 @@ from crawler.settings.policies import url_rules
 from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock
 from frontier.errors import BadUrl
-from frontier.refreshing import known_domains, refresh_domain, refresh_matching, refresh_page
+from frontier.refreshing import domains_with_known_pages, refresh_domain, refresh_matching, refresh_page
 from frontier.store import RedisStore
 from frontier.urls import Url
 
@@ -82,7 +82,7 @@ def refresh(
         elif is_wanted is None:
             number = await refresh_domain(store, opened.keys, named or "", now_ms)
         else:
-            domains = {named} if named else {one async for one in known_domains(store, opened.keys)}
+            domains = {named} if named else {one async for one in domains_with_known_pages(store, opened.keys)}
             number = sum([await refresh_matching(store, opened.keys, one, is_wanted, now_ms) for one in domains])
         return Refreshed(access.crawl, named, number), bool(settings.recrawl.rules)
 
