@@ -77,12 +77,12 @@ class UrlPostponed(msgspec.Struct, frozen=True, gc=False):
 
 
 class LinksPushed(msgspec.Struct, frozen=True, gc=False):
-    """The links of a group of pages were offered to the frontier. `accepted`: links that were queued; `known`: seen before;
+    """The links of a group of pages were offered to the frontier. `accepted`: links that were queued; `seen`: seen before;
     `capped`: dropped because their domain is at its URL limit; `outside`: of domains that the crawl does not know;
     `skipped`: not offered because this replica pushed them recently."""
 
     accepted: int
-    known: int
+    seen: int
     capped: int
     outside: int
     skipped: int
@@ -97,9 +97,9 @@ class LinkDropped(msgspec.Struct, frozen=True, gc=False):
 
 
 class GroupCommitted(msgspec.Struct, frozen=True, gc=False):
-    """A group of `pages` results was committed. `done`: how many were settled as done; `stale`: how many visits had lost
-    their lease. `push_s`, `sink_s`, `settle_s`: seconds spent pushing the links, writing the records and settling the URLs;
-    `lag_s`: seconds since the first result of the group arrived."""
+    """A group of `pages` results was committed. `done`: how many were settled as done; `stale`: for how many domains the
+    lease had ended. `push_s`, `sink_s`, `settle_s`: seconds spent pushing the links, writing the records and settling the
+    URLs; `lag_s`: seconds since the first result of the group arrived."""
 
     pages: int
     done: int

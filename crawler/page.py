@@ -169,7 +169,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     `usage`: what the owner says about the use of the page. `is_withheld`: this refuses the purpose of the crawl, so
     nothing of the page is kept, and the body of `exchange` is missing. `licenses`: the URLs of licence offers in the
     robots.txt that applies to it. In a crawl that visits pages again, `visit`: what this visit found
-    (`crawler.scope.revisits.Found`); `previous_at`: the visit before, and `body_at`: the response whose body a 304
+    (`crawler.scope.next_visit.Found`); `previous_at`: the visit before, and `body_at`: the response whose body a 304
     stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit. `items`: what its
     handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
     not; `rejected`: the first items that were not written, and `rejected_count`: how many were not.

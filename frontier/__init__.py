@@ -11,11 +11,11 @@ In data-flow order:
   `packing` compresses the tails of long queues into `blocks`.
   `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards whose nodes are away
   go to `outboxes`. `push_batches` splits long pushes, and `pipelining` sends many calls in parts.
-- `store`, `scripts` and `keys` are the interface to Redis, and `calls` is what a store carries out. `redis_url` reads the
-  URL of the store, and `redis_options` its options. Of the store, `servers`, `cluster` and `sentinels` find the server of a
-  key, `redis_server` holds the connections to one server (`connection`), and `cluster_redirects` sends calls again after a
-  MOVED or an ASK. `slot_map` reads which node serves which hash slots. `redis_errors` turns what goes wrong into `errors`
-  of the frontier.
+- `store`, `scripts` and `redis_keys` are the interface to Redis, and `calls` is what a store carries out. `redis_url`
+  reads the URL of the store, and `redis_options` its options. Of the store, `servers`, `cluster` and `sentinels` find
+  the server of a key, `redis_server` holds the connections to one server (`connection`), and `cluster_redirects`
+  sends calls again after a MOVED or an ASK. `slot_map` reads which node serves which hash slots. `redis_errors` turns
+  what goes wrong into `errors` of the frontier.
 - `crawls` creates and opens crawls, and `shards` gives each shard the identity of its crawl. `repair` restores shards that
   have lost their data. `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents`
   lists. `budget` and `duties` divide the page limit and the periodic duties among the replicas; with many, each asks less

@@ -5,7 +5,7 @@ A page is a URL that is settled as done. Before a replica requests a page, it ta
 exceed the limit, so a crawl with a limit of 100 pages fetches 100 with any number of replicas. Rules for editors:
 
 **When in doubt, a permit counts as used.** It is unknown how many pages a replica fetched with its permits before it
-died, or whether a page was fetched whose lease was lost before it was settled. So fewer pages may have been fetched than
+died, or whether a page was fetched whose lease ended before it was settled. So fewer pages may have been fetched than
 were counted, but never more, unless Redis loses its last writes (docs/explanation/faults.md).
 
 **The shard counters are authoritative.** Once all permits are used and no replica holds one, no page is about to be
@@ -36,8 +36,8 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.errors import RedisMisused
-from frontier.keys import CrawlKeys
 from frontier.pace import period_s
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import RECOUNT, RESERVE_BUDGET
 from frontier.store import Store, script_call
 
@@ -63,7 +63,7 @@ If Redis was away, no replica could report, and all of them reconnect within thi
 
 SURE_MS = 2_000
 """How long the counters must show too few pages before they correct the count. After a restart, the server lacks its last
-writes until the replicas have repeated them, for which a shard grants no leases for a second (`lua/lost_tail.lua`)."""
+writes until the replicas have repeated them, for which a shard grants no leases for a second (`lua/lost_writes.lua`)."""
 
 STOCK = 2
 """Permits for each request that can start at any time, which a replica holds also while it requests none. All its requests
@@ -199,8 +199,8 @@ class Budget:
         return self._drawn > 0 and 2 * (self._permits - self._taken) <= self._ahead
 
     def is_due(self, replicas: int, waiting: int) -> bool:
-        """Whether one of `replicas`, with `waiting` visits that wait for a permit, should call `refresh` now. A server that
-        was restarted may have forgotten the last reports."""
+        """Whether one of `replicas`, with `waiting` domains that wait for a permit, should call `refresh` now. A server
+        that was restarted may have forgotten the last reports."""
         is_free = self._is_free and not self.limit
         usual_s = SHORT_PERIOD_S if self.is_short or waiting else FREE_PERIOD_S if is_free else PERIOD_S
         longest_s = (self._lease_ms + AFTER_LEASE_MS) / 1000 / PERIODS_A_LAPSE
@@ -228,7 +228,7 @@ class Budget:
 
     async def refresh(self, at_once: int, waiting: int) -> None:
         """Report used permits and fill up the supply. `at_once`: maximum number of requests in flight; `waiting`: number of
-        visits that wait for a permit. Raises RedisAway; the report is then repeated with the next call."""
+        domains that wait for a permit. Raises RedisAway; the report is then repeated with the next call."""
         drawn = max(self._drawn, waiting)
         elapsed_s = (self._clock.now_ms() - self._answered_ms) / 1000
         is_far = self._told is None or self._answer.share > PLENTY * at_once

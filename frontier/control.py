@@ -13,7 +13,7 @@ import msgspec
 
 from frontier.crawls import RESHARD_FIELDS, ReshardProgress, reshard_progress
 from frontier.domains import forgotten_mark, shard_of
-from frontier.keys import CrawlKeys, tokens_of
+from frontier.redis_keys import CrawlKeys, tokens_of
 from frontier.store import Store, command, pairs
 
 

@@ -25,8 +25,8 @@ from typing import NamedTuple
 import msgspec
 
 from frontier.errors import ShardLost
-from frontier.keys import CrawlKeys, ShardKeys
 from frontier.pipelining import send_in_parts
+from frontier.redis_keys import CrawlKeys, ShardKeys
 from frontier.store import Call, Reply, Store, command
 
 SHARDS_A_PART = 128
@@ -221,8 +221,8 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
             else:
                 numbers[name] += int(value)
     named = {name.decode(): number for name, number in numbers.items()}
-    again = _with_prefix("requeued:", named)
-    requeued = {outcome: sum(_with_prefix(f"{outcome}:", again).values()) for outcome in ("denied", "dead")}
+    requeued_by = _with_prefix("requeued:", named)
+    requeued = {outcome: sum(_with_prefix(f"{outcome}:", requeued_by).values()) for outcome in ("denied", "dead")}
     outcomes = {name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES}
     return Counts(
         accepted=numbers[b"accepted"] - sum(requeued.values()),
@@ -245,7 +245,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         requeued=requeued,
         first_ms=min(first_ms, default=0),
         last_ms=last_ms,
-        reasons={name: left for name in outcomes if (left := named[name] - again.get(name, 0))},
+        reasons={name: left for name in outcomes if (left := named[name] - requeued_by.get(name, 0))},
         dropped=_with_prefix("drop:", named),
         cut=_with_prefix("cut:", named),
     )

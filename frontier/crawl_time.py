@@ -40,7 +40,7 @@ call may have to be repeated."""
 _FIELDS = ("version", "correction_ms", "errors_ms", "asked", "answered")
 
 
-class _Known(NamedTuple):
+class _Stored(NamedTuple):
     """What Redis knows. `errors_ms`: by how much all corrections together may have put crawl time back; `claimed_ms`: crawl
     time of the last claim."""
 
@@ -60,7 +60,7 @@ class _Question(NamedTuple):
     version: int
     reading: Reading
 
-    def is_moot(self, known: _Known, reading: Reading) -> bool:
+    def is_moot(self, known: _Stored, reading: Reading) -> bool:
         """Whether the correction has changed since, or the server's clock has stepped, by the later `reading`."""
         return self.version != known.version or self.reading.step_to(reading) != 0
 
@@ -104,35 +104,35 @@ class CrawlTime:
         self._question = None
         return self.is_known
 
-    async def _look(self) -> _Known:
+    async def _look(self) -> _Stored:
         clock = command("HMGET", clock_key(self._key), *_FIELDS)
         calls = [clock, command("GET", self._key), command("HGET", f"{self._key}:running", "last_ms")]
         numbers, epoch, claimed_ms = await self._store.send(calls)
-        return _Known(*(int(number or 0) for number in (*numbers, epoch, claimed_ms)))
+        return _Stored(*(int(number or 0) for number in (*numbers, epoch, claimed_ms)))
 
-    def _is_doubtful(self, known: _Known, claimed_epoch: int) -> bool:
+    def _is_doubtful(self, known: _Stored, claimed_epoch: int) -> bool:
         """Whether this replica's clock may be the one that is wrong, if it differs from crawl time: others went on without
         this replica, so its clock may have stood still; or another replica has changed the correction, and two that are
         both sure would change it for ever."""
         return known.open_epoch > claimed_epoch + 1 or known.version != self._version
 
-    def _behind_ms(self, known: _Known, reading: Reading) -> float:
+    def _behind_ms(self, known: _Stored, reading: Reading) -> float:
         """By how many milliseconds this replica's clock is behind the last claim: 0 if errors of measurement explain it."""
         last = self._best(known, reading)
         behind_ms = known.claimed_ms - (self._clock.monotonic() * 1000 + last.offset_ms)
         return behind_ms if behind_ms > last.round_trip_ms + last.drifted_ms(reading.at) else 0.0
 
-    def _best(self, known: _Known, reading: Reading) -> Reading:
+    def _best(self, known: _Stored, reading: Reading) -> Reading:
         """The more certain one of `reading` and that in use, or the latter if the server's clock has stepped since."""
         last = self.server_clock.reading or reading
         return reading if reading.is_as_certain_as(last) and not self._step_to(known, reading) else last
 
-    def _step_to(self, known: _Known, reading: Reading) -> float:
+    def _step_to(self, known: _Stored, reading: Reading) -> float:
         """By how many milliseconds the server's clock has stepped, apart from errors of corrections (`Reading.step_to`)."""
         last = self.server_clock.reading or reading
         return last.step_to(reading, known.errors_ms - self._errors_ms)
 
-    async def _keep(self, known: _Known, reading: Reading, wanted_ms: float) -> bool:
+    async def _keep(self, known: _Stored, reading: Reading, wanted_ms: float) -> bool:
         """Keep crawl time as this replica knows it, `wanted_ms` later, though the server's clock says `reading`. Returns
         False if another replica has changed the correction meanwhile."""
         last = self._best(known, reading)
@@ -166,7 +166,7 @@ class CrawlTime:
 
     # of a replica that does not know the time
 
-    def _is_answered(self, known: _Known) -> bool:
+    def _is_answered(self, known: _Stored) -> bool:
         asked = self._question
         if asked is None or asked.version != known.version or known.answered < asked.number:
             return False
@@ -174,7 +174,7 @@ class CrawlTime:
         self._include_errors(known.errors_ms)
         return True
 
-    async def _is_alone(self, known: _Known, reading: Reading) -> bool:
+    async def _is_alone(self, known: _Stored, reading: Reading) -> bool:
         asked = self._question
         if (
             asked is None
@@ -191,7 +191,7 @@ class CrawlTime:
             self.server_clock.use(reading)
         return True
 
-    async def _ask(self, known: _Known, reading: Reading) -> None:
+    async def _ask(self, known: _Stored, reading: Reading) -> None:
         """Ask whether `reading` is right, unless an earlier one that it agrees with is still in question."""
         asked = self._question
         if asked is not None and not asked.is_moot(known, reading):

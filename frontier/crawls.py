@@ -21,7 +21,7 @@ from frontier.errors import (
     SchemaMismatch,
     SettingsMoved,
 )
-from frontier.keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, tokens_of
+from frontier.redis_keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, tokens_of
 from frontier.scripts import CREATE_CRAWL, SAVE_SETTINGS
 from frontier.shards import identify_shards
 from frontier.store import Reply, Store, command, script_call

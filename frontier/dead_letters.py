@@ -10,7 +10,7 @@ import msgspec
 
 from frontier.entries import parse_entry
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import REQUEUE
 from frontier.shards import check_identity
 from frontier.store import Store, command, pairs, script_call

@@ -3,13 +3,13 @@
 An entry is a header of six characters and the URL. If the crawl stores where URLs were found, a space follows, which no
 canonical URL contains, and then the URL of that page. If a program has given the URL a tag, this follows in the same
 place, after a tab. The entry of a page that was visited before ends in another space and the state of its visits
-(`crawler.scope.revisits`). The header holds how the URL was shortened (the key contains the domain, so most URLs are
-stored without scheme and host), its depth, its tries, its redirect hops, and how often it was lost with its holder.
+(`crawler.scope.next_visit`). The header holds how the URL was shortened (the key contains the domain, so most URLs are
+stored without scheme and host), its depth, its tries, its redirect hops, and how often it was taken back.
 `lua/take_back.lua` increments this last number, so its position is part of the key schema.
 
     s 02 0 0 0 /docs/index.html
     | |  | | |
-    | |  | | +-- times taken back from a lost holder, one hexadecimal digit
+    | |  | | +-- times taken back after its lease expired, one hexadecimal digit
     | |  | +---- redirect hops from the last link, one hexadecimal digit
     | |  +------ tries so far, one hexadecimal digit
     | +--------- links from the seed, two hexadecimal digits
@@ -52,7 +52,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     depth: int = 0
     tries: int = 0
     hops: int = 0
-    lost: int = 0
+    taken_back: int = 0
     mode: PushMode = "new"  # how it is pushed; not stored
     via: str = ""
     visit: str = ""
@@ -63,7 +63,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         """The text that Redis stores."""
         code, rest = _shortened(self.url, self.domain)
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
-        raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.lost:x}{rest}"
+        raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.taken_back:x}{rest}"
         if self.visit:
             return f"{raw} {self.provenance} {self.visit}"
         return f"{raw} {self.provenance}" if self.provenance else raw
@@ -78,7 +78,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         """The label in its tag."""
         return self.tag.partition("{")[0]
 
-    def again(self, priority: float) -> Entry:
+    def next_try(self, priority: float) -> Entry:
         """The entry for the next try."""
         return msgspec.structs.replace(self, tries=self.tries + 1, priority=priority)
 
@@ -121,5 +121,5 @@ def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     origin, _, visit = more.partition(" ")
     via, _, tag = origin.partition("\t")
     url = rest if raw[0] == _WHOLE else _BEGINNINGS[raw[0]] + domain + rest
-    depth, tries, hops, lost = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
-    return Entry(url, domain, priority, depth, tries, hops, lost, via=via, visit=visit, tag=tag)
+    depth, tries, hops, taken_back = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
+    return Entry(url, domain, priority, depth, tries, hops, taken_back, via=via, visit=visit, tag=tag)

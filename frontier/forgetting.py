@@ -5,7 +5,7 @@ steps can be repeated, so a command that was killed is run again:
 
 1. The domain gets a mark (`domains.forgotten_mark`) in the operator's rules and in its shard. From then on, the shard
    refuses its URLs, whoever pushes them, and a lease on it is void.
-2. What was taken back from lost leases (`lost`) does not name its domain. Its URLs are those that the seen-set knows, so
+2. What was taken back from expired leases (`lost`) does not name its domain. Its URLs are those that the seen-set knows, so
    they are removed first.
 3. Its queue, its blocks, its known pages, and what waits, is leased or dead are removed, each with the fingerprints of
    its URLs.
@@ -29,11 +29,11 @@ from frontier.crawls import Crawl
 from frontier.domains import is_of, shard_of
 from frontier.entries import parse_entry
 from frontier.errors import StillAdded
-from frontier.keys import CrawlKeys, ShardKeys, shard_keys
 from frontier.known_pages import pages_in, without_via
 from frontier.layout_copy import asked, pages
 from frontier.lookup import escaped, seen_bucket
 from frontier.queue import Frontier
+from frontier.redis_keys import CrawlKeys, ShardKeys, shard_keys
 from frontier.scripts import DELIVER, FORGET_DOMAIN, FORGET_URLS, FORGET_VIA
 from frontier.shard_contents import Key
 from frontier.shards import check_identity

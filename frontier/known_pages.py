@@ -12,7 +12,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from frontier.entries import Entry, parse_entry
-from frontier.keys import CrawlKeys, ShardKeys
+from frontier.redis_keys import CrawlKeys, ShardKeys
 from frontier.store import Store, command
 
 _HEAD = Struct(">HI")

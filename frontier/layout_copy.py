@@ -14,8 +14,8 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from frontier.blocks import size_of
 from frontier.crawls import Crawl
 from frontier.errors import CrawlLost, CrawlResharded
-from frontier.keys import CrawlKeys, ShardKeys
 from frontier.pipelining import send_in_parts
+from frontier.redis_keys import CrawlKeys, ShardKeys
 from frontier.scripts import ARRIVE
 from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, Division, Key, Part, stats_of
 from frontier.store import Argument, Call, Reply, Store, command, script_call
@@ -33,7 +33,7 @@ FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
 
 TOKENS_AHEAD = 10_000
-"""How far the tokens of old leases may be above those in the shards: see `lua/lost_tail.lua`."""
+"""How far the tokens of old leases may be above those in the shards: see `lua/lost_writes.lua`."""
 
 Tell = Callable[[str, int, int], None]
 """Is called with the step, and how many of how many keys are done; in the step "waiting", how many leases are left."""

@@ -16,10 +16,10 @@ import msgspec
 
 from frontier.blocks import rows_of
 from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
-from frontier.keys import ShardKeys
 from frontier.known_pages import find_page
 from frontier.outboxes import OUTBOX_LINKS
 from frontier.queue import Frontier
+from frontier.redis_keys import ShardKeys
 from frontier.store import Store, command, pairs
 
 Where = Literal["unseen", "outbox", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Hashable, Iterable
 from typing import TypeVar
 
 from frontier.errors import ShardLost
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.shards import lost_shards
 from frontier.store import Store, command
 

@@ -15,8 +15,8 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from frontier.entries import Entry, PushMode, parse_entry
-from frontier.keys import CrawlKeys
 from frontier.push_batches import PUSH_CHUNK
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import DELIVER, KEEP_LINKS
 from frontier.shards import check_identity
 from frontier.store import Call, Store, command, script_call

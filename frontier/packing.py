@@ -19,7 +19,7 @@ import msgspec
 
 from frontier.blocks import LARGEST, Block, Row, block_of, has_seeds, rows_of, size_of
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import PACK, UNPACK
 from frontier.store import Call, Reply, Store, command, script_call
 

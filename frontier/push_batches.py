@@ -27,7 +27,7 @@ class PushReply(msgspec.Struct, frozen=True):
     because the crawl does not know their domain or has forgotten it. `shards`: those in which URLs were queued."""
 
     accepted: int = 0
-    known: int = 0
+    seen: int = 0
     capped: int = 0
     outside: int = 0
     shards: frozenset[int] = frozenset()

@@ -17,11 +17,11 @@ from frontier.clock import ServerClock
 from frontier.entries import Entry
 from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.frontier_settings import FrontierSettings
-from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
 from frontier.packing import Packer, reported_queues
 from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, PushReply, batches, chunks
 from frontier.recent_writes import RecentWrites, Write
+from frontier.redis_keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
 from frontier.settlements import (
     KEEP,
@@ -59,8 +59,8 @@ __all__ = [
 UNKNOWN = 2
 """What `revoke.lua` returns if it cannot tell."""
 
-KNOWN_DOMAINS = 10_000
-"""Maximum number of known domains that are cached, at about 100 bytes each."""
+SEEN_DOMAINS = 10_000
+"""Maximum number of seen domains that are cached, at about 100 bytes each."""
 
 
 class Frontier:
@@ -75,7 +75,7 @@ class Frontier:
         self.settings = settings
         self._fingerprint_key = fingerprint_key
         self.outboxes = Outboxes(store, keys)
-        self._known: set[str] = set()  # domains of which the crawl has accepted a URL
+        self._seen_domains: set[str] = set()  # domains of which the crawl has accepted a URL
         self._packer = Packer(store, keys, clock.now_ms)
         self._calls: dict[int, int] = {}  # shard -> replies with leases so far, and one
         self._recent = RecentWrites(self._run_of, store.runs, self._is_away, clock.now_ms)
@@ -109,8 +109,8 @@ class Frontier:
             if number % PUSH_BATCH == 0:
                 await asyncio.sleep(0)
         outside = await self._drop_outside(by_shard)
-        again = {(shard, domain) for shard, groups in by_shard.items() for domain, mode in groups if mode == "again"}
-        await self._packer.unpack_seeds(again)
+        always = {(shard, domain) for shard, groups in by_shard.items() for domain, mode in groups if mode == "again"}
+        await self._packer.unpack_seeds(always)
         parts = [(shard, part) for shard, groups in by_shard.items() for part in chunks(groups, PUSH_CHUNK)]
         replies: list[Reply] = []
         for batch in batches(parts):
@@ -124,7 +124,7 @@ class Frontier:
         counts = [(part[0], *map(int, reply[1:5])) for part, reply in zip(parts, replies, strict=True)]
         return PushReply(
             accepted=sum(count[1] for count in counts),
-            known=sum(count[2] for count in counts),
+            seen=sum(count[2] for count in counts),
             capped=sum(count[3] for count in counts),
             outside=outside + sum(count[4] for count in counts),
             shards=frozenset(count[0] for count in counts if count[1]),
@@ -141,7 +141,7 @@ class Frontier:
             for shard, groups in by_shard.items()
             for domain, mode in groups
             if mode == "known"
-            and domain not in self._known
+            and domain not in self._seen_domains
             and not groups.keys() & {(domain, "new"), (domain, "again")}
         ]
         outside = 0
@@ -150,11 +150,11 @@ class Frontier:
             calls = [command("HEXISTS", self.keys.shards[shard].domain(domain), "accepted") for shard, domain in part]
             for (shard, domain), is_known in zip(part, await self._store.send(calls), strict=True):
                 if is_known:
-                    self._known.add(domain)
+                    self._seen_domains.add(domain)
                 else:
                     outside += len(by_shard[shard].pop((domain, "known")))
-        if len(self._known) > KNOWN_DOMAINS:
-            self._known.clear()
+        if len(self._seen_domains) > SEEN_DOMAINS:
+            self._seen_domains.clear()
         return outside
 
     def _push_call(self, shard: int, groups: dict[Group, list[Entry]], replicas_ack: int) -> Call:
@@ -352,18 +352,18 @@ class Frontier:
         writes = [write for write in self._recent.of(shards) if write.entries]
         stuck = {id(write) for write in writes if write.is_kept and self._has_away(write.entries)}
         kept = [write for write in writes if id(write) in stuck]
-        await self._push_again([write for write in writes if id(write) not in stuck], without_acks)
+        await self._repeat_pushes([write for write in writes if id(write) not in stuck], without_acks)
         links: dict[int, list[tuple[int, Entry]]] = defaultdict(list)
         for write in kept:
             links[write.shard] += [(self.shard_of(link.domain), link) for link in write.entries]
         full = await self.keep_links(links)
         self._recent.forget([write for write in kept if write.shard not in full])
-        await self._push_again([write for write in kept if write.shard in full], without_acks)
+        await self._repeat_pushes([write for write in kept if write.shard in full], without_acks)
 
     def _has_away(self, links: Sequence[Entry]) -> bool:
         return any(self._is_away(self.shard_of(link.domain)) for link in links)
 
-    async def _push_again(self, writes: Sequence[Write], without_acks: bool) -> None:
+    async def _repeat_pushes(self, writes: Sequence[Write], without_acks: bool) -> None:
         replicas_ack = 0 if without_acks else self.settings.replicas_ack
         await self._push([entry for write in writes for entry in write.entries], replicas_ack)
         self._recent.forget(writes)

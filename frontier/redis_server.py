@@ -203,7 +203,7 @@ class RedisServer:
         self._adopt(connection)
         return connection
 
-    def _look_at_opening(self, limit: asyncio.Timeout, again_s: float) -> None:
+    def _look_at_opening(self, limit: asyncio.Timeout, look_s: float) -> None:
         """Decide about a connection that takes long to open. Called until it is open."""
         loop = asyncio.get_running_loop()
         if limit.expired():
@@ -213,7 +213,7 @@ class RedisServer:
             return
         if limit in self._openings:
             self._watcher.server_is_silent(self)
-        self._openings[limit] = loop.call_later(again_s, self._look_at_opening, limit, SILENT_AGAIN_S)
+        self._openings[limit] = loop.call_later(look_s, self._look_at_opening, limit, SILENT_AGAIN_S)
 
     def _adopt(self, connection: Connection) -> None:
         """Take note of the run, and close the connections to an earlier one."""
@@ -241,8 +241,8 @@ class RedisServer:
         if took_s >= self._limits.reply_s - 0.001 or not self._is_serving:
             connection.fail(self._failed(TimeoutError(f"no reply within {took_s:.1f} s")))
             return
-        again_s = min(SILENT_AGAIN_S, self._limits.reply_s - took_s)
-        timer = asyncio.get_running_loop().call_later(again_s, self._look_at, connection)
+        look_s = min(SILENT_AGAIN_S, self._limits.reply_s - took_s)
+        timer = asyncio.get_running_loop().call_later(look_s, self._look_at, connection)
         self._busy[connection] = _Exchange(exchange.began, timer)
 
     def _ended(self, connection: Connection, error: Exception | None) -> Exception:

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from frontier.domains import shard_of
 from frontier.entries import Entry
-from frontier.keys import CrawlKeys
 from frontier.known_pages import page_of, pages_in
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import REFRESH
 from frontier.shards import check_identity
 from frontier.store import Argument, Reply, Store, command, script_call
@@ -72,7 +72,7 @@ async def count_known(
     return known, wanted
 
 
-async def known_domains(store: Store, keys: CrawlKeys) -> AsyncIterator[str]:
+async def domains_with_known_pages(store: Store, keys: CrawlKeys) -> AsyncIterator[str]:
     """The domains with known pages, some of them perhaps more than once. Raises RedisAway."""
     for of in keys.shards:
         cursor: int | None = None

@@ -13,8 +13,8 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
-from frontier.keys import with_identity
 from frontier.queue import Frontier, FrontierSettings
+from frontier.redis_keys import with_identity
 from frontier.scripts import RESTORE
 from frontier.shards import check_identity, identify_shards, lost_shards
 from frontier.store import Store, command, script_call

@@ -11,7 +11,7 @@ import msgspec
 
 from frontier.clock import ServerClock
 from frontier.errors import RedisMisused
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import END_RESERVATION, RESERVE
 from frontier.shards import check_identity
 from frontier.store import Store, script_call
@@ -34,9 +34,9 @@ class Reservation(msgspec.Struct, frozen=True):
 
 
 class ReservationRefused(msgspec.Struct, frozen=True):
-    """Nothing was reserved. Try again at `again_ms` (server time)."""
+    """Nothing was reserved. Try again at `retry_ms` (server time)."""
 
-    again_ms: int
+    retry_ms: int
 
 
 class Reservations:

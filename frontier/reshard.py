@@ -26,8 +26,8 @@ from typing import NamedTuple
 from frontier.clock import Clock, ServerClock
 from frontier.crawls import Crawl
 from frontier.errors import BadInput, CrawlResharded, RedisAway, RedisMisused, ShardLost
-from frontier.keys import MOST_SHARDS, CrawlKeys, ShardKeys, with_identity
 from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, nodes_of, pages
+from frontier.redis_keys import MOST_SHARDS, CrawlKeys, ShardKeys, with_identity
 from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
 from frontier.shards import check_identity, identify_shards, lost_shards
@@ -50,7 +50,7 @@ DURABLE_S = 1.5
 """How long before the switch all copies were written, in seconds: servers write to disk once a second by default."""
 
 KEPT_MS = 3 * 86_400_000 + 3_600_000
-"""How long it stays known what was settled under old leases, as in `lua/lost_tail.lua`, and an hour."""
+"""How long it stays known what was settled under old leases, as in `lua/lost_writes.lua`, and an hour."""
 
 
 RESHARD_STEP = ("resharding", "reshard_open", "reshard_progress")

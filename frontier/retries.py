@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from frontier.domains import shard_of
-from frontier.keys import CrawlKeys
 from frontier.lookup import escaped
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import RETRY_NOW
 from frontier.store import Store, command, pairs, script_call
 

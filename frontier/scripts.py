@@ -31,10 +31,10 @@ def _load(name: str, keys: int, parts: tuple[str, ...] = ()) -> Script:
 
 LEASE_PARTS = (
     "identity",
-    "lost_tail",
+    "lost_writes",
     "first_ms",
     "fence",
-    "lease_again",
+    "repeat_lease",
     "dead_letter",
     "take_back",
     "count_merged",
@@ -50,7 +50,7 @@ LEASE_PARTS = (
 SETTLE_PARTS = (
     "identity",
     "forgotten",
-    "lost_tail",
+    "lost_writes",
     "first_ms",
     "count_merged",
     "wake",
@@ -80,7 +80,7 @@ SETTLE = _load("settle", keys=8, parts=SETTLE_PARTS)
 PACK = _load("pack", keys=2, parts=("identity",))
 UNPACK = _load("unpack", keys=2, parts=("identity", "count_merged"))
 RELEASE = _load("release", keys=6, parts=("identity",))
-REVOKE = _load("revoke", keys=5, parts=("lost_tail",))
+REVOKE = _load("revoke", keys=5, parts=("lost_writes",))
 RESTORE = _load("restore", keys=4, parts=("identity", "dead_letter"))
 RESERVE_BUDGET = _load("reserve_budget", keys=2)
 RECOUNT = _load("recount", keys=1)
@@ -95,7 +95,7 @@ END_RESERVATION = _load("end_reservation", keys=2)
 CLAIM_DUTY = _load("claim_duty", keys=1)
 BEGIN_RESHARD = _load("begin_reshard", keys=1)
 CANCEL_RESHARD = _load("cancel_reshard", keys=1)
-FREEZE_SHARD = _load("freeze_shard", keys=6, parts=("lost_tail", "first_ms", "dead_letter", "take_back"))
+FREEZE_SHARD = _load("freeze_shard", keys=6, parts=("lost_writes", "first_ms", "dead_letter", "take_back"))
 ARRIVE = _load("arrive", keys=2, parts=("identity",))
 SWITCH_LAYOUT = _load("switch_layout", keys=1)
 END_RESHARD = _load("end_reshard", keys=1)

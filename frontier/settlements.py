@@ -42,13 +42,13 @@ class LeasedUrl(NamedTuple):
 
 class SettledUrl(msgspec.Struct, frozen=True, gc=False):
     """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the
-    crawl's counters. `again`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters;
+    crawl's counters. `follow_up`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters;
     of a page that is visited again, what `revisit` says."""
 
     entry: Entry
     outcome: str
     reason: str
-    again: str | bytes = ""
+    follow_up: str | bytes = ""
 
 
 KEEP = "keep"
@@ -59,7 +59,7 @@ QUEUED_VISIT = 1e12
 
 def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> SettledUrl:
     """Try `entry` again from `ready_ms` on. Counts a try."""
-    return SettledUrl(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.again(priority).raw}")
+    return SettledUrl(entry, "retry", reason, f"{ready_ms}\n{priority!r}\n{entry.next_try(priority).raw}")
 
 
 def postpone(entry: Entry, reason: str, ready_ms: int) -> SettledUrl:
@@ -132,7 +132,7 @@ def parts_of(settlements: Sequence[Settlement], places: Iterable[int]) -> Iterat
 
 
 class SettleReply(msgspec.Struct, frozen=True):
-    """`stale`: the lease was lost, and nothing was changed. `expires_ms`: when the lease expires, None if it has ended.
+    """`stale`: the lease had ended, and nothing was changed. `expires_ms`: when the lease expires, None if it has ended.
     `due_ms`: when the domain is due, if the lease has ended and URLs are queued."""
 
     stale: bool = False
@@ -145,8 +145,8 @@ def _ends(urls: Sequence[SettledUrl]) -> list[str | bytes | int]:
     words: list[str | bytes | int] = []
     groups: dict[tuple[str, str], list[str]] = {}
     for settled in urls:
-        if settled.outcome in ("dead", "retry") or settled.again:
-            words += (settled.outcome, settled.reason, settled.again, 1, settled.entry.raw)
+        if settled.outcome in ("dead", "retry") or settled.follow_up:
+            words += (settled.outcome, settled.reason, settled.follow_up, 1, settled.entry.raw)
         else:
             groups.setdefault((settled.outcome, settled.reason), []).append(settled.entry.raw)
     for (outcome, reason), entries in groups.items():

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from frontier.counters import SHARDS_A_PART
 from frontier.errors import CrawlLost, ShardLost
-from frontier.keys import CrawlKeys
 from frontier.pipelining import send_in_parts
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import IDENTIFY_SHARD
 from frontier.store import Reply, Store, command, script_call
 

@@ -15,8 +15,8 @@ import msgspec
 
 from frontier.counters import SHARDS_A_PART, LastHolder, ShardCounters, last_holder, shard_counters
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
 from frontier.pipelining import send_in_parts
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import SURVEY
 from frontier.store import Call, Reply, Store, command, script_call
 

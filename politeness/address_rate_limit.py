@@ -23,7 +23,7 @@ from typing import Protocol
 import msgspec
 
 from frontier.clock import Clock, ServerClock
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import RATE_LIMIT
 from frontier.store import Reply, Store, script_call
 

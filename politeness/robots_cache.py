@@ -49,7 +49,7 @@ RULE_BYTES = 520
 """Memory for a rule, at most: 260 for a plain path, 510 for one with several `*` among hundreds of such rules."""
 
 
-class KnownRobots(msgspec.Struct, frozen=True):
+class OriginRobots(msgspec.Struct, frozen=True):
     """An origin's record, and its rules. `rules` is None unless the record has any. `error`: the exception that the rules
     raised when they were built, which is a defect; nothing of the origin may then be fetched. `tdm`: the rules of its
     tdmrep.json, None if there are none."""
@@ -97,18 +97,18 @@ class RobotsCache:
         self._capacity = capacity
         self._max_bytes = max_bytes
         self._in_turn = in_turn
-        self._parsed: OrderedDict[str, KnownRobots] = OrderedDict()
+        self._parsed: OrderedDict[str, OriginRobots] = OrderedDict()
         self._bytes = 0
         self._working = asyncio.Lock()
 
-    def recall(self, origin: str) -> KnownRobots | None:
+    def recall(self, origin: str) -> OriginRobots | None:
         """What is cached here, without asking Redis."""
         known = self._parsed.get(origin)
         if known is not None:
             self._parsed.move_to_end(origin)
         return known
 
-    async def load(self, origin: str, domain: str) -> KnownRobots | None:
+    async def load(self, origin: str, domain: str) -> OriginRobots | None:
         """What is stored in Redis, or None if nothing is. Raises RedisAway."""
         return await self.remember(origin, (await self.read({origin: domain}))[origin])
 
@@ -118,7 +118,7 @@ class RobotsCache:
         calls = [command("HGET", self._key(domain), origin) for origin, domain in domains.items()]
         return dict(zip(domains, await self._store.send(calls), strict=True))
 
-    async def remember(self, origin: str, stored: bytes | None) -> KnownRobots | None:
+    async def remember(self, origin: str, stored: bytes | None) -> OriginRobots | None:
         """Cache a record that was read.
 
         A record that cannot be unpacked counts as missing, so the origin is asked again.
@@ -138,7 +138,7 @@ class RobotsCache:
         excerpt = await self._finish(extract(result.body, self._product_token))
         return msgspec.structs.replace(result, body=b"", excerpt=excerpt.pack())
 
-    async def save(self, origin: str, domain: str, record: RobotsRecord, now_ms: int) -> KnownRobots:
+    async def save(self, origin: str, domain: str, record: RobotsRecord, now_ms: int) -> OriginRobots:
         """Store `record` for all replicas. Raises RedisAway."""
         await self._store.send([self._save_call(origin, domain, record, now_ms)])
         return await self.keep(origin, record)
@@ -166,7 +166,7 @@ class RobotsCache:
     def _key(self, domain: str) -> str:
         return self._frontier.keys.shards[self._frontier.shard_of(domain)].robots(domain)
 
-    async def keep(self, origin: str, record: RobotsRecord) -> KnownRobots:
+    async def keep(self, origin: str, record: RobotsRecord) -> OriginRobots:
         """Cache `record` in this process only."""
         rules = error = tdm = None
         try:
@@ -179,7 +179,7 @@ class RobotsCache:
             raise
         except Exception as raised:
             error = raised
-        known = KnownRobots(record, rules, error, tdm)
+        known = OriginRobots(record, rules, error, tdm)
         before = self._parsed.pop(origin, None)
         self._bytes += known.size - (before.size if before is not None else 0)
         self._parsed[origin] = known

@@ -1,20 +1,24 @@
-"""Fetching the robots.txt of one origin: what to request next, what a response means, and how long it is valid. No I/O.
+"""Decides what to request for the robots.txt of an origin, what a response means, and how long it is valid. No I/O.
 
-`RobotsFetch` tells which URL to request, takes the response, and ends with a `RobotsFetchResult`. `next_record` combines it
-with the previous record to the record that is stored. What this means for a URL of the origin:
+`RobotsFetch` says which URL to request, takes the response, and ends with a `RobotsFetchResult`. `next_record` makes the
+record of the origin from this result and from the record before. `crawler.worker.robots_lookup` sends the requests, and
+`crawler.worker.url_verdict` says what becomes of a URL:
 
-| record | access | a URL is |
+| the last attempt ended with | record, while it is fresh | a URL of the origin |
 |---|---|---|
-| none, or not fresh | | undecided: robots.txt has to be fetched first |
-| fresh, from a 2xx response | "rules" | decided by the rules |
-| fresh, from 4xx except 429, or from redirects that cannot be followed | "allow" | allowed (RFC 9309 2.3.1.3, 2.3.1.2) |
-| fresh, unreachable, with earlier rules | "rules" | decided by those rules (2.4) |
-| fresh, unreachable, no earlier rules | "disallow" | not fetched; it may wait until `retry_at_ms` (2.3.1.4) |
-| fresh, unreachable for 30 days, no earlier rules | "allow" | allowed (2.3.1.4) |
+| (no record, or one that is not fresh) | | waits: robots.txt is requested first |
+| 2xx | "rules" | as the rules say |
+| 4xx except 429, or a redirect that leads nowhere | "allow" | is allowed (RFC 9309 2.3.1.3, 2.3.1.2) |
+| unreachable, and a 2xx before | "rules" | as the rules of that 2xx say, however old they are (2.4) |
+| unreachable, and no 2xx before | "disallow" | waits, and is dead after as many attempts as a page has (2.3.1.4) |
+| the same for 30 days | "allow" | is allowed (2.3.1.4) |
 
-5xx, network errors and timeouts mean unreachable, and by our own choice 429 does. The RFC counts all of 400-499 as
-unavailable, in which case a crawler *may* fetch; but a server that says "too many requests" should not get more. An earlier
-4xx is not a copy of the file, so it does not apply for longer than a day.
+A redirect leads nowhere if it has no usable Location or is the sixth. Unreachable means: 5xx, 429, a failed request
+(a timeout, no such host, the target of a redirect that is blocked), a body that was cut off by time or by a disconnect, or
+one that cannot be decoded. The RFC counts 429 as unavailable, so a crawler *may* fetch; but a server that says "too many
+requests" should not get more. A 4xx is no copy of the file: if the file is unreachable when the record of a 4xx is no
+longer fresh, after a day at most, nothing is allowed. Redis drops a record an hour after it stopped being fresh
+(`robots_cache`).
 """
 
 from __future__ import annotations
@@ -73,10 +77,10 @@ class HttpResponse(Protocol):
 class RobotsFetchResult(msgspec.Struct, frozen=True):
     """How an attempt to fetch robots.txt ended, regardless of what was known before.
 
-    `access`: "rules" (2xx; the file is in `body`), "allow" (unavailable) or "disallow" (unreachable). `reason`: one word.
-    `status`: of the last response, None if there was none. `max_age_s`: the server's, None if it gave none.
-    `excerpt`: the packed `Excerpt` that replaces `body` before
-    the result becomes a record (`RobotsCache.condense`).
+    `access`: "rules" (2xx; the file is in `body`), "allow" (it does not exist) or "disallow" (it is unreachable). `reason`:
+    one word. `status`: of the last response, None if there was none. `retry_after_ms`, `max_age_s`: what the server asks
+    for, None if nothing. `excerpt`: the packed `Excerpt` that replaces `body` before the result becomes a record
+    (`RobotsCache.condense`).
     """
 
     access: Access
@@ -159,9 +163,9 @@ class RobotsFetch:
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """What is known of an origin's robots.txt. Times are milliseconds since 1970.
 
-    `access`, `reason`, `status`: see the table above and `RobotsFetchResult`; `reason` and `status` are of the last
-    attempt. `retry_at_ms`: when to fetch again; until then the record is fresh. `excerpt` and `fetched_at_ms`: of the last
-    2xx response. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
+    `access`: see the table at the top of this module; `reason` and `status`: of the last attempt (`RobotsFetchResult`).
+    `retry_at_ms`: when to fetch again; until then the record is fresh. `excerpt` and `fetched_at_ms`: of the last 2xx
+    response. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
     `tdm`: the packed `TdmFile` of the origin that was fetched last, empty if it has none, None if that is not known;
     `tdm_failures`: attempts in a row that found it unreachable; `tdm_retry_at_ms`: when to fetch it again.
     """

@@ -1,4 +1,4 @@
-"""Messages count things in plain English: "1 page", and not "1 pages"."""
+"""Messages count things in plain English ("1 page", and not "1 pages"), and a name uses a word for one thing."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import pytest
 
 from crawler.wording import count_of
 
-CRAWLER = Path(__file__).parents[1] / "crawler"
+ROOT = Path(__file__).parents[1]
+CRAWLER = ROOT / "crawler"
 
 COUNTED = (
     *(
@@ -80,3 +81,28 @@ def test_the_live_page_counts_in_the_same_way() -> None:
     """In its script, `counted` does what `count_of` does."""
     script = (CRAWLER / "observe" / "web" / "live.html").read_text()
     assert re.findall(rf'\+ "[ ,]*(?:{"|".join(COUNTED)})\b', script) == []
+
+
+def names_in(path: Path) -> list[str]:
+    """The name of the module, and those of its classes and functions."""
+    kinds = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    return [path.stem, *(node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, kinds))]
+
+
+def words_of(name: str) -> set[str]:
+    return set(re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().split("_"))
+
+
+def test_a_name_says_how_something_happens_again() -> None:
+    """It is requeued, repeated, retried or visited: "again" says none of these."""
+    paths = [path for package in ("crawler", "politeness", "frontier") for path in (ROOT / package).rglob("*.py")]
+    found = [
+        f"{path.relative_to(ROOT)}: {name}" for path in paths for name in names_in(path) if "again" in words_of(name)
+    ]
+    assert found == []
+
+
+def test_no_two_rooms_have_modules_that_hold_different_keys_or_visits_under_one_name() -> None:
+    """A name says what the module holds: Redis keys, signing keys, or when the next visit is."""
+    paths = [path for package in ("crawler", "politeness", "frontier") for path in (ROOT / package).rglob("*.py")]
+    assert [path for path in paths if path.stem in ("keys", "revisits", "visit")] == []

@@ -150,7 +150,7 @@ class EmbeddedValkey:
                     probe_at = time.monotonic() + PROBE_EVERY_S
                 continue
             try:
-                if await self._start_again():
+                if await self._restart():
                     problem = "it did not answer" if is_listening else "it had ended"
                     log(logging.WARNING, "embedded_valkey_restarted", problem=problem, data_dir=self.data_dir)
             except (DataDirError, OSError) as error:
@@ -171,7 +171,7 @@ class EmbeddedValkey:
                 pass  # such as a full queue of connections
         return True
 
-    async def _start_again(self) -> bool:
+    async def _restart(self) -> bool:
         """Start the server unless somebody else does. Returns whether this process did. Raises DataDirError, OSError."""
         with (self.data_dir / "start.lock").open("ab") as lock:
             if not _locked(lock) or await self._answers():

@@ -34,6 +34,7 @@ from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.foreign_domains import KEPT_MS, ForeignDomainAccess
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.leased_fetch import LeasedFetch
 from crawler.worker.outbox_delivery import OutboxDelivery
 from crawler.worker.page_builder import PageBuilder
@@ -45,7 +46,6 @@ from crawler.worker.sitemap_hints import SitemapHints
 from crawler.worker.throttle import Throttle
 from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
-from crawler.worker.visit import Visit
 from crawler.worker.worker import Worker
 from frontier.budget import Budget, PageLimit
 from frontier.control import Control
@@ -136,7 +136,7 @@ class Engine:
     def _build_leases(self, settings: CrawlSettings) -> None:
         self.held = HeldLeases(self.runtime, self._budget)
         self._seams.events.subscribe(self._void_lost, RedisOutageBegan)
-        queue, concurrency = DelayQueue[Visit](self._seams.clock), self._local.concurrency
+        queue, concurrency = DelayQueue[LeasedDomain](self._seams.clock), self._local.concurrency
         self.allowance = Allowance(self.runtime, self._budget, queue, concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
@@ -247,8 +247,8 @@ class Engine:
         await self._wait_for(lambda: not self.held.is_busy, deadline)
         await self._pool.stop()
         await self._repeat_lost_writes(deadline)
-        for visit in self.held:
-            self.committer.give_back(visit)
+        for leased in self.held:
+            self.committer.give_back(leased)
         if not await self._wait_for(lambda: self.committer.is_idle, max(deadline, clock.monotonic() + 1.0)):
             log(logging.WARNING, "stopped_unsettled", replica=self._seams.replica, leases=len(self.held))
         await self.tasks.cancel(self._running)

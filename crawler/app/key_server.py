@@ -15,7 +15,7 @@ from urllib.parse import unquote, urlsplit
 from aiohttp import web
 
 from crawler.errors import UserError
-from crawler.identity.keys import SigningKey
+from crawler.identity.signing_keys import SigningKey
 from crawler.identity.web_bot_auth import WELL_KNOWN, SignedDirectory, signed_directory
 
 CACHED_S = 3_600

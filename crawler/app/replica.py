@@ -136,11 +136,11 @@ class Replica:
         log(logging.INFO, "replica_stopped", replica=self.id)
 
     def _state(self) -> ReplicaState:
-        engine, visits = self.engine, list(self.engine.held)
+        engine, domains = self.engine, list(self.engine.held)
         return ReplicaState(
-            visits=len(visits),
-            busy=sum(visit.busy for visit in visits),
-            urls=sum(len(visit.pending) + visit.busy for visit in visits),
+            domains=len(domains),
+            busy=sum(leased.busy for leased in domains),
+            urls=sum(len(leased.pending) + leased.busy for leased in domains),
             backlog=engine.committer.backlog,
             paused=engine.control.paused,
             sink_bytes=self._seams.sink.written_bytes,
@@ -194,7 +194,7 @@ class Replica:
             epoch=view.epoch if view else 0,
             index=view.index if view else 0,
             shards=len(engine.held.shards),
-            visits=own.visits,
+            domains=own.domains,
             pages=self.metrics.pages_total,
             received_bytes=self.metrics.received_total,
             pages_per_s=round(pages_per_s, 1),

@@ -45,7 +45,7 @@ async def queue_seeds(
     entries = [entry for entry in entries if entry.url not in requeued]
     parts = [await frontier.push(entries[at : at + SEED_CHUNK]) for at in range(0, len(entries), SEED_CHUNK)]
     await Control(store, crawl.keys).seeded()
-    accepted, known, capped, outside = (
-        sum(getattr(part, name) for part in parts) for name in ("accepted", "known", "capped", "outside")
+    accepted, seen, capped, outside = (
+        sum(getattr(part, name) for part in parts) for name in ("accepted", "seen", "capped", "outside")
     )
-    return PushReply(accepted + len(requeued), known, capped, outside)
+    return PushReply(accepted + len(requeued), seen, capped, outside)

@@ -26,7 +26,7 @@ from crawler.handlers.router import Router
 from crawler.page import Exchange, Item, Page
 from crawler.settings.loading import Settings
 from frontier.entries import Entry, parse_entry
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Store, command
 
 MOST = 10_000

@@ -17,7 +17,7 @@ How a command runs, in the order in which data flows:
    web. `checks` examines the machine for `doctor`, with `node_checks` for the nodes of a Redis Cluster, and returns
    `findings`.
 5. `render` turns what was read into tables (`tables`). `live` shows a crawl while it runs and summarizes it at its end.
-   `keys` reads the key that ends a live screen.
+   `quit_key` reads the key that ends a live screen.
 6. `terminal` prints all of it, as tables for people or JSON for programs, and makes text from strangers harmless.
 
 Other rooms import: `main`, `supervised`.

@@ -89,7 +89,7 @@ async def seed_crawl(crawl: str, settings: Settings, lists: SeedLists, on_differ
         opened, seeds = await open_for(store, crawl, settings, seeds, on_difference)
         pushed = await push_seeds(store, opened, seeds, settings, "again" if lists.again else "new")
     Terminal().print(
-        f"crawl {crawl}: {count_of(pushed.accepted, 'seed')} queued, {pushed.known:,} known before"
+        f"crawl {crawl}: {count_of(pushed.accepted, 'seed')} queued, {pushed.seen:,} seen before"
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
     )
     local = settings.replica
@@ -175,7 +175,7 @@ async def push_seeds(
     settings = CrawlSettings.from_json(crawl.settings)
     check_guarded(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
-        seeds = _read_again(seeds, settings)
+        seeds = _reread(seeds, settings)
     pushed = await queue_seeds(store, crawl, seeds, settings, mode)
     if pushed.outside:  # no seed is dropped for another reason
         gone = count_of(pushed.outside, "seed")
@@ -183,7 +183,7 @@ async def push_seeds(
     return pushed
 
 
-def _read_again(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
+def _reread(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
     """Parse `seeds` again with the URL rules of `settings`. A URL that becomes too long, because these rules keep more
     parameters, is reported and skipped."""
     found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))

@@ -18,7 +18,7 @@ from crawler.logs import without_secrets
 from crawler.settings.loading import load
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError, NoSuchCrawl
-from frontier.keys import meta_key
+from frontier.redis_keys import meta_key
 from frontier.store import RedisStore, command, display_url
 
 T = TypeVar("T")

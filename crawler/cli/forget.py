@@ -88,14 +88,14 @@ def forget(
 
     async def work(store: RedisStore, opened: Crawl) -> Result:
         if not unknown:
-            await _check_known(store, opened, named, dry_run)
+            await _check_seen(store, opened, named, dry_run)
         return await _forget(store, opened, access, (named, found, dry_run))
 
     result = access.do(work)
     emit(result, json, _render(result), wraps=False)
 
 
-async def _check_known(store: RedisStore, crawl: Crawl, domain: str, is_dry: bool) -> None:
+async def _check_seen(store: RedisStore, crawl: Crawl, domain: str, is_dry: bool) -> None:
     """Raises UserError if the crawl has no URL of `domain` and has not forgotten it before: nobody can undo a mistake."""
     control = Control(store, crawl.keys)
     await control.refresh()

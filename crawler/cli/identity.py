@@ -31,7 +31,7 @@ from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
 if TYPE_CHECKING:
-    from crawler.identity.keys import SigningKey
+    from crawler.identity.signing_keys import SigningKey
     from crawler.identity.web_bot_auth import Keys, Verified
 
 identity = typer.Typer(
@@ -64,7 +64,7 @@ def init(
 
         crawler identity init /etc/peercrawl/key-2027.pem
     """
-    from crawler.identity.keys import make_key  # noqa: PLC0415 - needs an optional package
+    from crawler.identity.signing_keys import make_key  # noqa: PLC0415 - needs an optional package
     from crawler.identity.web_bot_auth import key_set  # noqa: PLC0415
 
     key = make_key(file)
@@ -258,7 +258,7 @@ def addresses(out: Out = None, settings: SettingsFile = None) -> None:
 
 def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
     """Return `[identity]` and its keys. Raises UserError if requests could not be signed with it."""
-    from crawler.identity.keys import read_keys  # noqa: PLC0415 - needs an optional package
+    from crawler.identity.signing_keys import read_keys  # noqa: PLC0415 - needs an optional package
 
     table = settings.identity
     for name, value in (("keys", table.keys), ("directory", table.directory)):

@@ -104,7 +104,7 @@ def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = 
     head.add_row(
         Text(f"{elapsed_s:5.0f} s"),
         ProgressBar(total=max(found.accepted, 1), completed=settled, width=20),
-        Text(f"{settled:,} of {count_of(found.accepted, 'known URL')}"),
+        Text(f"{settled:,} of {count_of(found.accepted, 'seen URL')}"),
         Text(f"{sum(record.pages_per_s for record in found.replicas):,.0f} pages/s", style="bold green"),
     )
     if found.condition.word == "no replica":  # this command starts them, and waits for their end

@@ -24,7 +24,7 @@ from crawler.settings.policies import url_rules
 from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock
 from frontier.errors import BadUrl
-from frontier.refreshing import known_domains, refresh_domain, refresh_matching, refresh_page
+from frontier.refreshing import domains_with_known_pages, refresh_domain, refresh_matching, refresh_page
 from frontier.store import RedisStore
 from frontier.urls import Url
 
@@ -81,7 +81,7 @@ def refresh(
         page = None if url is None else _page(url, settings)
         clock = await crawl_clock(store, opened)
         asked = Asked(page, page.domain if page else named, match, wanted)
-        domains = set() if asked.domain else {one async for one in known_domains(store, opened.keys)}
+        domains = set() if asked.domain else {one async for one in domains_with_known_pages(store, opened.keys)}
         number, reason = await _refresh(store, opened, asked, domains, clock.now_ms()), ""
         if not number:
             is_on = bool(settings.recrawl.rules)

@@ -277,7 +277,7 @@ class Replicas:
                 str(record.index or "-"),
                 record.replica,
                 str(record.shards),
-                f"{record.visits:,}",
+                f"{record.domains:,}",
                 str(record.busy),
                 f"{record.pages:,}",
                 f"{record.pages_per_s:,.1f}",

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 import typer
 
 from crawler.cli.completion import log_formats, log_levels
-from frontier.keys import check_crawl_name
+from frontier.redis_keys import check_crawl_name
 from frontier.store import display_url
 
 

@@ -13,8 +13,8 @@ from rich.text import Text
 
 from crawler.cli import render
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.keys import quit_key
 from crawler.cli.notes import note
+from crawler.cli.quit_key import quit_key
 from crawler.cli.render import ShardLine
 from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.terminal import Terminal, emit

@@ -37,7 +37,7 @@ class ResolverSettings(msgspec.Struct, frozen=True):
     failure_ttl_s: float = 5.0
 
 
-class _Known(msgspec.Struct, frozen=True):
+class _CacheEntry(msgspec.Struct, frozen=True):
     """A cache entry: addresses, or the kind and detail of the failure."""
 
     expires_at: float
@@ -64,8 +64,8 @@ class Resolver(AbstractResolver):
         self._clock = clock
         self._settings = settings
         self._in_turn = in_turn
-        self._known: dict[str, _Known] = {}  # the oldest answer first
-        self._asking: dict[str, asyncio.Task[_Known]] = {}
+        self._known: dict[str, _CacheEntry] = {}  # the oldest answer first
+        self._asking: dict[str, asyncio.Task[_CacheEntry]] = {}
 
     def __repr__(self) -> str:
         return f"<Resolver known={len(self._known)} asking={len(self._asking)}>"
@@ -97,7 +97,7 @@ class Resolver(AbstractResolver):
             task.cancel()
         await self._lookup.close()
 
-    async def _ask(self, host: str) -> _Known:
+    async def _ask(self, host: str) -> _CacheEntry:
         """One look-up for all concurrent callers. It continues when a caller is cancelled."""
         task = self._asking.get(host)
         if task is None:
@@ -105,25 +105,25 @@ class Resolver(AbstractResolver):
             task.add_done_callback(lambda _: self._asking.pop(host, None))
         return await asyncio.shield(task)
 
-    async def _learn(self, host: str) -> _Known:
+    async def _learn(self, host: str) -> _CacheEntry:
         try:
             known = self._judged(host, await self._lookup.lookup(host))
         except FetchFailed as failure:
             is_temporary = failure.kind is FailureKind.DNS
             ttl_s = self._settings.failure_ttl_s if is_temporary else self._settings.negative_ttl_s
-            known = _Known(self._clock.monotonic() + ttl_s, failure=(failure.kind, failure.detail))
+            known = _CacheEntry(self._clock.monotonic() + ttl_s, failure=(failure.kind, failure.detail))
         self._known.pop(host, None)
         self._known[host] = known
         while len(self._known) > max(self._settings.max_entries, self._in_turn()):
             del self._known[next(iter(self._known))]
         return known
 
-    def _judged(self, host: str, answer: DnsAnswer) -> _Known:
+    def _judged(self, host: str, answer: DnsAnswer) -> _CacheEntry:
         verdicts = {address: judge_address(address, self._policy) for address in answer.addresses}
         allowed = tuple(address for address, reason in verdicts.items() if reason is None)
         if allowed:
             ttl_s = min(answer.ttl_s, self._settings.max_ttl_s)
-            return _Known(self._clock.monotonic() + ttl_s, allowed)
+            return _CacheEntry(self._clock.monotonic() + ttl_s, allowed)
         if not verdicts:
             raise FetchFailed(FailureKind.NO_SUCH_HOST, f"{host} has no address")
         refused = ", ".join(f"{address} ({reason})" for address, reason in verdicts.items())

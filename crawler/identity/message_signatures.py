@@ -13,8 +13,8 @@ from typing import Any
 import msgspec
 
 from crawler.errors import UserError
-from crawler.identity.keys import InvalidSignature, PublicKey
 from crawler.identity.published import LONGEST_HEAD
+from crawler.identity.signing_keys import InvalidSignature, PublicKey
 
 try:
     from http_sf import parse, ser

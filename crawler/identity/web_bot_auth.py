@@ -20,7 +20,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from crawler.identity.keys import PUBLISHED_KEYS, PublicKey, SigningKey, base64, public_key, thumbprint
 from crawler.identity.message_signatures import (
     Message,
     NotDecided,
@@ -32,6 +31,7 @@ from crawler.identity.message_signatures import (
     signatures_of,
 )
 from crawler.identity.published import LONGEST_VALIDITY_S, is_https_url
+from crawler.identity.signing_keys import PUBLISHED_KEYS, PublicKey, SigningKey, base64, public_key, thumbprint
 
 TAG, DIRECTORY_TAG = "web-bot-auth", "http-message-signatures-directory"
 WELL_KNOWN = "/.well-known/http-message-signatures-directory"

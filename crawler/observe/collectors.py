@@ -24,12 +24,12 @@ docs/how-to/size-a-crawl.md has the formula."""
 
 
 class ReplicaState(msgspec.Struct, frozen=True):
-    """The state of a replica. `visits`: leased domains; `busy`: requests in flight; `urls`: leased URLs; `backlog`: results
+    """The state of a replica. `domains`: leased to it; `busy`: requests in flight; `urls`: leased URLs; `backlog`: results
     that wait for the commit; `settings_revision`: the latest revision of the crawl's settings that it applies completely;
     `redis_away`: nothing of Redis can be used; `nodes`: whether each node of a cluster is away; `parked`: results that wait
     for a node; `time_corrections`: how often this replica has corrected crawl time."""
 
-    visits: int
+    domains: int
     busy: int
     urls: int
     backlog: int
@@ -62,7 +62,7 @@ class MetricsCollector(Collector):
 
 def replica_families(own: ReplicaState) -> Iterator[Metric]:
     """Yield the metrics of one replica."""
-    yield _gauge("visits", "Domains leased to this replica", own.visits)
+    yield _gauge("leased_domains", "Domains leased to this replica", own.domains)
     yield _gauge("requests_in_flight", "Requests in flight, including the steps right before and after them", own.busy)
     yield _gauge("leased_urls", "URLs leased to this replica", own.urls)
     yield _gauge("commit_backlog_pages", "Results that wait for the next commit", own.backlog)
@@ -99,7 +99,7 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     waited_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
     yield _gauge("oldest_due_seconds", "Time since the longest-overdue domain became due", waited_ms / 1000)
     yield _gauge("seen_urls", "URLs in the seen-set of the crawl", summary.seen)
-    yield _gauge("known_domains", "Domains that the crawl has seen", summary.domains)
+    yield _gauge("seen_domains", "Domains that the crawl has seen", summary.domains)
     yield _states(
         "known_pages",
         "Pages that are visited again, by whether they wait for their interval to end, or their visit is due",

@@ -18,7 +18,7 @@ from crawler.observe.condition import HALTS, Condition
 from crawler.observe.refusals import remedy, usage_said, why_unseen
 from crawler.observe.snapshot import CrawlReader
 from crawler.page import KEPT_DENIALS
-from crawler.scope.revisits import Visits
+from crawler.scope.next_visit import Visits
 from crawler.scope.seeds import has_scheme, url_named
 from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.scope.visits_in_words import described
@@ -33,7 +33,7 @@ from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
 from frontier.urls import Url, canonicalize
 from politeness.backoff import BackoffState, is_given_up, is_parked
-from politeness.robots_cache import KnownRobots, RobotsCache
+from politeness.robots_cache import OriginRobots, RobotsCache
 from politeness.robots_fetch import RobotsRecord
 
 CUT = {
@@ -113,7 +113,7 @@ class Facts(msgspec.Struct, frozen=True):
     now_ms: int
     status: UrlStatus
     domain: DomainStatus
-    robots: KnownRobots | None
+    robots: OriginRobots | None
     line: dict[str, Any] | None
     rules: DomainRules = DomainRules()
     searched: tuple[str, ...] = ()

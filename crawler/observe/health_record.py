@@ -6,7 +6,7 @@ import msgspec
 
 from crawler.observe.copy_ages import CopyAges
 from frontier.health import Health
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Store
 
 HEALTH_INTERVALS = 3
@@ -23,7 +23,7 @@ class Failure(msgspec.Struct, frozen=True):
 
 
 class HealthRecord(msgspec.Struct, frozen=True):
-    """The state of a replica. `pages` and `received_bytes` count since its start; `visits`: leased domains; `busy`:
+    """The state of a replica. `pages` and `received_bytes` count since its start; `domains`: leased to it; `busy`:
     requests in flight; `urls`: leased URLs; `rss_mb`: peak resident memory; `cpu_s`: processor seconds of the process;
     `recent_failures`: newest first.
 
@@ -39,7 +39,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     epoch: int
     index: int
     shards: int
-    visits: int
+    domains: int
     pages: int
     received_bytes: int
     pages_per_s: float

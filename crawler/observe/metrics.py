@@ -36,7 +36,7 @@ from crawler import events as ev
 from crawler.defects import Stage
 from crawler.observe.copy_ages import FadingAges
 from crawler.page import CopyAge, Exchange, Outcome, Page
-from crawler.scope.revisits import Found
+from crawler.scope.next_visit import Found
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -147,7 +147,7 @@ class Metrics:
         self.leases = self._counter("domains_leased", "Domains leased")
         self.lease_calls = self._histogram("lease_call_seconds", "Round trips that asked for leases")
         self.fenced = self._counter("leases_fenced", "Lease calls refused because of a newer view")
-        self.stale = self._counter("leases_lost", "Leases that were lost before their results were settled")
+        self.stale = self._counter("stale_leases", "Leases that ended before their results were settled")
 
     def _declare_cluster(self) -> None:
         self.epoch = self._gauge("view_epoch", "Epoch of the current view")
@@ -230,7 +230,7 @@ class Metrics:
 
     def _links(self, event: ev.LinksPushed) -> None:
         self.links.labels("accepted").inc(event.accepted)
-        self.links.labels("known").inc(event.known)
+        self.links.labels("seen").inc(event.seen)
         self.links.labels("capped").inc(event.capped)
         self.links.labels("outside").inc(event.outside)
         self.links.labels("recent").inc(event.skipped)

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import not_allowed
 from frontier.urls import Url
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 from politeness.usage_preferences import NO_USAGE, Usage
 
 
@@ -40,7 +40,7 @@ def _out_of_scope(reason: str, settings: CrawlSettings) -> str:
     return f'outside: scope.domains does not list its host, and scope.kind is "{settings.scope.kind}"'
 
 
-def usage_said(line: Mapping[str, Any] | None, robots: KnownRobots | None, url: str) -> Usage:
+def usage_said(line: Mapping[str, Any] | None, robots: OriginRobots | None, url: str) -> Usage:
     """Return what the owner says about the use of `url`: as in its JSON `line`, otherwise as far as it is known from
     `robots`, the files of its site."""
     if line is not None and line.get("usage_statements"):

@@ -17,7 +17,7 @@ from frontier.control import Control, DomainRules
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError
-from frontier.keys import CrawlKeys, with_identity
+from frontier.redis_keys import CrawlKeys, with_identity
 from frontier.store import RedisStore, command
 
 T = TypeVar("T")
@@ -80,7 +80,7 @@ class CrawlReader:
         records = await health_records(self._store, self._keys)
         await self._control.refresh()
         if self._control.has_other_shards or self._is_provisional:
-            await self._open_again()
+            await self._reopen()
         if self._revision != self._control.settings_revision:
             (settings,) = await self._store.send([command("HGET", self._keys.meta, "settings")])
             self._max_pages = CrawlSettings.from_json(settings).limits.max_pages if settings else 0
@@ -89,7 +89,7 @@ class CrawlReader:
         is_old = found is not None and found.shards != len(self._keys.shards)  # it was written before a reshard
         return self._made(records, None if is_old else found)
 
-    async def _open_again(self) -> None:
+    async def _reopen(self) -> None:
         """Read the shards that the crawl has now. While they are changed, they have identities of their own."""
         crawl = await open_crawl(self._store, self._keys.crawl, for_reshard=True)
         self._is_provisional = crawl.resharding is not None

@@ -18,8 +18,8 @@ import msgspec
 from crawler.observe.copy_ages import total
 from crawler.observe.health_record import health_records
 from frontier.counters import Counts, counts_of
-from frontier.keys import CrawlKeys
 from frontier.peer_loop import running_ms
+from frontier.redis_keys import CrawlKeys
 from frontier.store import RedisStore, command
 from frontier.survey import DomainDelay, DomainSample, domain_delays, survey
 from politeness.backoff import BackoffState

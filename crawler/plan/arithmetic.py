@@ -57,7 +57,7 @@ class Workload:
     def pages_per_s(self) -> float:
         return self.pages / self.seconds
 
-    def known_urls(self, constants: Constants) -> float:
+    def seen_urls(self, constants: Constants) -> float:
         """URLs known at the end."""
         if self.urls is not None:
             return max(self.urls, self.pages)
@@ -84,7 +84,7 @@ class Usage:
 
 def queued_urls(work: Workload, constants: Constants) -> float:
     """URLs that are known at the end, and not fetched."""
-    return work.known_urls(constants) - work.pages if work.queued is None else work.queued
+    return work.seen_urls(constants) - work.pages if work.queued is None else work.queued
 
 
 def page_us(work: Workload, constants: Constants) -> float:
@@ -94,7 +94,7 @@ def page_us(work: Workload, constants: Constants) -> float:
         one.cpu_page
         + one.cpu_kilobyte * kilobytes
         + one.cpu_link * work.links_per_page
-        + one.cpu_new_url * work.known_urls(constants) / work.pages
+        + one.cpu_new_url * work.seen_urls(constants) / work.pages
         + work.tls * one.cpu_tls_kilobyte * kilobytes * work.transfer
         + work.archive * (one.cpu_archive_page + one.cpu_archive_kilobyte * kilobytes)
     )
@@ -146,7 +146,7 @@ def disk_page_bytes(work: Workload, constants: Constants) -> float:
 
 def usage_of(work: Workload, constants: Constants) -> Usage:
     """Return what the crawl uses in total."""
-    one, urls = constants, work.known_urls(constants)
+    one, urls = constants, work.seen_urls(constants)
     cpu_us = work.pages * cpu_page_us(work, one)
     page, url = redis_us(work, one)
     redis = work.pages * page + urls * url + work.domains * one.redis_us_domain

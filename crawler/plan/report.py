@@ -74,7 +74,7 @@ def make_plan(work: Workload, one: Constants, machines: Machines, largest: float
 
 
 def _totals(work: Workload, one: Constants) -> list[Line]:
-    urls = work.known_urls(one)
+    urls = work.seen_urls(one)
     if work.urls is None:
         derived = (
             f"{short(work.pages)} pages x {short(work.links_per_page)} links x {one.new_link_share:g} new, at least 1"
@@ -83,8 +83,8 @@ def _totals(work: Workload, one: Constants) -> list[Line]:
         derived = "as given, at least the pages"
     return [
         Line("pages", work.pages_per_s, "pages/s", f"{short(work.pages)} pages / ({short(work.days)} d x 86,400 s)"),
-        Line("known URLs", urls, "URLs", derived),
-        Line("queued URLs", arithmetic.queued_urls(work, one), "URLs", "known URLs - pages, at the end"),
+        Line("seen URLs", urls, "URLs", derived),
+        Line("queued URLs", arithmetic.queued_urls(work, one), "URLs", "seen URLs - pages, at the end"),
     ]
 
 
@@ -110,7 +110,7 @@ def _page_formula(work: Workload, one: Constants) -> str:
     kilobytes = short(work.page_bytes / 1e3)
     parts = [
         f"{short(one.cpu_page)} + {short(one.cpu_kilobyte)} x {kilobytes} kB + {short(one.cpu_link)} x "
-        f"{short(work.links_per_page)} links + {short(one.cpu_new_url)} x {short(work.known_urls(one) / work.pages)} new"
+        f"{short(work.links_per_page)} links + {short(one.cpu_new_url)} x {short(work.seen_urls(one) / work.pages)} new"
     ]
     if work.tls:
         parts.append(
@@ -129,7 +129,7 @@ def _redis(work: Workload, one: Constants, machines: Machines) -> list[Line]:
     cores = used.redis_cpu_s / work.seconds / one.used_share
     memory = used.redis_bytes * one.headroom
     for_memory = memory / machines.redis_bytes
-    urls, (page_us, url_us) = work.known_urls(one), arithmetic.redis_us(work, one)
+    urls, (page_us, url_us) = work.seen_urls(one), arithmetic.redis_us(work, one)
     return [
         Line(
             "Redis cores",

@@ -6,7 +6,7 @@ from __future__ import annotations
 import math
 
 from crawler.page import CopyAge
-from crawler.scope.revisits import LONGEST_S, Visits
+from crawler.scope.next_visit import LONGEST_S, Visits
 
 
 def copy_age(before: Visits, at: float) -> CopyAge:

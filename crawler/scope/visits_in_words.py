@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crawler.scope.revisits import RevisitRule, Visits, marked, parse_rules
+from crawler.scope.next_visit import RevisitRule, Visits, marked, parse_rules
 
 _LONGER = 1.05
 """An interval that is so many times longer than that of the rule has another reason."""

@@ -13,10 +13,10 @@ from msgspec import Meta
 from crawler import __version__
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, AddressPolicy, HostMap
-from crawler.scope.revisits import parse_rules
+from crawler.scope.next_visit import parse_rules
 from crawler.scope.scope import Scope
 from crawler.settings.table import LOADED, Count, NotNegative, PositiveFloat, PositiveInt, Table
-from frontier.keys import MOST_SHARDS
+from frontier.redis_keys import MOST_SHARDS
 from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS, canonicalize
 from politeness.robots_syntax import is_product_token
 from politeness.usage_preferences import Category

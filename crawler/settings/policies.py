@@ -12,7 +12,7 @@ from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.hooks import load
 from crawler.scope.extract_rules import ExtractRule
 from crawler.scope.link_filter import Scorer, breadth_first
-from crawler.scope.revisits import RevisitRule, parse_rules
+from crawler.scope.next_visit import RevisitRule, parse_rules
 from crawler.scope.scope import Scope
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.problems import at, raise_for

@@ -3,9 +3,9 @@
 In the order in which data flows:
 
 1. `lease_manager` takes leases on due domains of the replica's shards, renews them, and returns them when a shard moves
-   to another replica. `held_leases` has those in hand. Each leased domain is a `visit`.
-2. `delay_queue` orders the visits by the time of their next request.
-3. `worker` takes the visit that has been due the longest and makes at most one request for it: `robots_lookup` makes a
+   to another replica. `held_leases` has those in hand, each a `leased_domain`.
+2. `delay_queue` orders the leased domains by the time of their next request.
+3. `worker` takes the domain that has been due the longest and makes at most one request to it: `robots_lookup` makes a
    request for robots.txt if the next URL needs one (`tdmrep_lookup` for tdmrep.json), otherwise `url_handler` requests the
    page itself. `url_verdict` decides, by the domain and its robots.txt, which URLs are settled or retried later without a
    request.
@@ -17,9 +17,9 @@ In the order in which data flows:
    `time_slice` yields to the event loop when several responses arrive at once.
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
    the response into a page and the links to follow. `page_handling` has items extracted (`extractor`), and passes the
-   page to handlers if the crawl has any. `revisits` plans the next visit, if pages are visited again. `sitemap_hints`
+   page to handlers if the crawl has any. With `[recrawl]`, `visit_planning` plans the next visit. `sitemap_hints`
    makes known pages due that a sitemap says have changed.
-6. After a failure, `throttle` sets the domain's backoff. The visit returns to the queue (`turns`).
+6. After a failure, `throttle` sets the domain's backoff. The domain returns to the queue (`turns`).
 7. `commit` stores the `results` in groups: it pushes the links (`link_pusher`), writes the pages to the sink, and settles
    the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `redis_restarts` repeats the last
    writes to a server that was restarted.
@@ -28,6 +28,6 @@ In the order in which data flows:
 `pool` runs the workers, and `runtime` has what all parts share: clocks, events, the policy. Others learn from events
 (`crawler/events.py`) what happens here. The only other room that imports this one is `app`, which connects its parts.
 Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `extractor`, `foreign_domains`, `held_leases`,
-`lease_manager`, `leased_fetch`, `outbox_delivery`, `page_builder`, `page_handling`, `polite_fetch`, `pool`,
-`robots_lookup`, `runtime`, `sitemap_hints`, `throttle`, `turns`, `url_handler`, `visit`, `worker`.
+`lease_manager`, `leased_domain`, `leased_fetch`, `outbox_delivery`, `page_builder`, `page_handling`, `polite_fetch`,
+`pool`, `robots_lookup`, `runtime`, `sitemap_hints`, `throttle`, `turns`, `url_handler`, `worker`.
 """

@@ -1,6 +1,6 @@
-"""Applies the address rate limit to visits: a visit that has to wait for its slot returns to the queue.
+"""Applies the address rate limit to leased domains: one that has to wait for its slot returns to the queue.
 
-A slot is a reservation for one request to one network. The visit keeps it while it waits, so its next turn can send the
+A slot is a reservation for one request to one network. The domain keeps it while it waits, so its next turn can send the
 request without another reservation.
 
 On a cluster, the rate limit of an address lives on any node. While that node is away, each replica limits itself to its
@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from crawler.errors import FetchFailed
 from crawler.fetch.client import HttpClient
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.errors import RedisAway
 from politeness.address_rate_limit import (
     HORIZON_S,
@@ -105,9 +105,9 @@ class AddressLimiter:
             self._policy, self._limiter = policy, None if policy is None else self._made(policy)
         return self._limiter
 
-    async def may_request(self, visit: Visit, url: str) -> bool:
-        """Return whether `visit` may request `url` now. If not, its next turn is set to the start of the slot; a visit that
-        would have to wait longer than `HORIZON_S` is closed."""
+    async def may_request(self, leased: LeasedDomain, url: str) -> bool:
+        """Return whether `leased` may request `url` now. If not, its next turn is set to the start of the slot; if that
+        is later than `HORIZON_S`, the lease is returned."""
         limiter = self._current()
         if limiter is None:
             return True
@@ -118,22 +118,22 @@ class AddressLimiter:
         if address is None:
             return True
         network = network_of(address)
-        slot = visit.take_slot()
+        slot = leased.take_slot()
         if slot is not None and slot[0] == network and limiter.may_use(*slot):
             return True
         wait_s = await self._runtime.retry.call(lambda: limiter.reserve(network))
         if wait_s is None:
-            end_until(visit, self._runtime, self._runtime.now() + HORIZON_S)
+            end_until(leased, self._runtime, self._runtime.now() + HORIZON_S)
             return False
         if wait_s <= 0:
             return True
-        visit.reserve_slot(network, self._runtime.now() + wait_s)
+        leased.reserve_slot(network, self._runtime.now() + wait_s)
         return False
 
 
-def end_until(visit: Visit, runtime: Runtime, at: float) -> None:
-    """Return the lease of `visit`, and do not lease its domain before `at` (monotonic seconds). This is no failure of the
+def end_until(leased: LeasedDomain, runtime: Runtime, at: float) -> None:
+    """Return the lease of `leased`, and do not lease its domain before `at` (monotonic seconds). This is no failure of the
     domain."""
-    visit.wait_until(at)
-    visit.back_off(replace(visit.backoff, limited_until_ms=runtime.server_ms(at)))
-    visit.close()
+    leased.wait_until(at)
+    leased.back_off(replace(leased.backoff, limited_until_ms=runtime.server_ms(at)))
+    leased.close()

@@ -1,7 +1,7 @@
-"""The page permits of this replica: it refills `frontier.budget` in time, and holds the visits that wait for a permit.
+"""The page permits of this replica: it refills `frontier.budget` in time, and holds the domains that wait for a permit.
 
-A visit without a permit waits here and not in the delay queue, so it costs nothing until there are permits. Permits are
-fetched ahead of need. Visits have to wait only near the page limit.
+A domain without a permit waits here and not in the delay queue, so it costs nothing until there are permits. Permits are
+fetched ahead of need. Domains have to wait only near the page limit.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from collections.abc import Callable
 
 from crawler.events import Event, GroupCommitted, ViewAdopted
 from crawler.worker.delay_queue import DelayQueue
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget, PageLimit
 
 GATHER_S = 0.01
@@ -28,7 +28,7 @@ class Allowance:
         self,
         runtime: Runtime,
         budget: Budget,
-        queue: DelayQueue[Visit],
+        queue: DelayQueue[LeasedDomain],
         at_once: int,
         replicas: Callable[[], int] = lambda: 1,
     ) -> None:
@@ -38,7 +38,7 @@ class Allowance:
         self._at_once = at_once
         self._replicas = replicas
         runtime.events.subscribe(self._observe, GroupCommitted, ViewAdopted)
-        self._waiting: deque[Visit] = deque()
+        self._waiting: deque[LeasedDomain] = deque()
         self._is_due = asyncio.Event()
 
     def __repr__(self) -> str:
@@ -46,7 +46,7 @@ class Allowance:
 
     @property
     def is_awaited(self) -> bool:
-        """Whether a visit waits for a permit. If so, it is useless to lease further domains."""
+        """Whether a leased domain waits for a permit. If so, it is useless to lease others."""
         return bool(self._waiting)
 
     def apply(self, limit: PageLimit, lease_ms: int) -> None:
@@ -73,10 +73,10 @@ class Allowance:
         elif isinstance(event, ViewAdopted):
             self._is_due.set()
 
-    def wait(self, visit: Visit) -> None:
-        """Put `visit` into the queue as soon as there is a permit for it."""
-        visit.want_permit(False)
-        self._waiting.append(visit)
+    def wait(self, leased: LeasedDomain) -> None:
+        """Put `leased` into the queue as soon as there is a permit for it."""
+        leased.want_permit(False)
+        self._waiting.append(leased)
         self._wake()
 
     def _note(self) -> None:
@@ -84,13 +84,13 @@ class Allowance:
             self._is_due.set()
 
     def _wake(self) -> None:
-        """Put as many waiting visits into the queue as there are free permits."""
+        """Put as many waiting domains into the queue as there are free permits."""
         now = self._runtime.now()
         for _ in range(min(len(self._waiting), self.budget.free)):
-            visit = self._waiting.popleft()
-            if not visit.closing:  # otherwise its lease was returned in the meantime
-                visit.wait_at_least_until(now)
-                self.queue.put(visit, visit.next_at)
+            leased = self._waiting.popleft()
+            if not leased.closing:  # otherwise its lease was returned in the meantime
+                leased.wait_at_least_until(now)
+                self.queue.put(leased, leased.next_at)
 
     async def run(self, on_spent: Callable[[], None]) -> None:
         """Keep permits in stock until cancelled. Calls `on_spent` repeatedly once the crawl has reached its page limit."""

@@ -1,4 +1,4 @@
-"""The commit: it makes the results of visits durable, in an order that loses nothing in a crash.
+"""The commit: it makes the results of requests durable, in an order that loses nothing in a crash.
 
 Results are collected for some tens of milliseconds and committed as a group:
 
@@ -6,9 +6,9 @@ Results are collected for some tens of milliseconds and committed as a group:
 2. make the pages' records **durable** in the sink, so that every settled URL has its record;
 3. **settle** the URLs. After a crash before this step, URLs are fetched a second time, but no page or link is lost: when
    the sink's files are recovered, the pages that were not settled are removed from them. This replica does the same with
-   pages whose lease was lost before they were settled.
+   pages whose lease ended before they were settled.
 
-Before the first and the last step, results are dropped if the lease of their visit has ended, for example while the
+Before the first and the last step, results are dropped if the lease of their domain has ended, for example while the
 replica was suspended. Other replicas may have counted its permits as used, fetched the URLs again, and found the end of
 the crawl.
 
@@ -21,7 +21,7 @@ the fetching.
 
 **A node of a cluster that is away** holds up only the results of its own shards. They are *parked*, and tried again later.
 Links that belong to its shards go to outboxes (`link_pusher`). If it does not answer when the group is settled, the files
-of the group are set aside, and a task settles the rest later; until then, no other result of this node is written. Visits
+of the group are set aside, and a task settles the rest later; until then, no other result of this node is written. Domains
 whose results would be parked take no turns (`holds_up`), so no more than the results of the requests in flight wait.
 """
 
@@ -39,11 +39,11 @@ from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.group_settler import GroupSettler, settlement
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.link_pusher import LinkPusher
 from crawler.worker.redis_restarts import WriteRepeater
-from crawler.worker.results import Group, Result, VisitReport, release_memory
+from crawler.worker.results import Group, LeaseReport, Result, release_memory
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, LeasedUrl, SettleReply
 
@@ -132,16 +132,16 @@ class Committer:
         """The number of results that wait for a node of a cluster."""
         return len(self._parked.results) + sum(len(group.results) for group in self._late.values())
 
-    def awaits(self, visit: Visit) -> bool:
-        """Whether results or the release of `visit` are not yet committed to Redis."""
+    def awaits(self, leased: LeasedDomain) -> bool:
+        """Whether results or the release of `leased` are not yet committed to Redis."""
         return any(
-            visit in group.closing or any(result.visit is visit for result in group.results)
+            leased in group.closing or any(result.leased is leased for result in group.results)
             for group in (self._now, self._next, self._parked, *self._late.values())
         )
 
-    def holds_up(self, visit: Visit) -> bool:
-        """Whether a result of `visit` would be parked now."""
-        shard = visit.lease.shard
+    def holds_up(self, leased: LeasedDomain) -> bool:
+        """Whether a result of `leased` would be parked now."""
+        shard = leased.lease.shard
         return shard in self._parked_shards or self._runtime.retry.is_shard_away(shard)
 
     @property
@@ -157,9 +157,9 @@ class Committer:
             self._room.clear()
         self._wake()
 
-    def give_back(self, visit: Visit) -> None:
-        """Release the lease of `visit` with its remaining URLs, after the results that were added before."""
-        self._next.closing.append(visit)
+    def give_back(self, leased: LeasedDomain) -> None:
+        """Release the lease of `leased` with its remaining URLs, after the results that were added before."""
+        self._next.closing.append(leased)
         self._wake()
 
     def _wake(self) -> None:
@@ -204,11 +204,11 @@ class Committer:
 
     # parked results
 
-    def _is_held_up(self, visit: Visit) -> bool:
-        node, shard = self._runtime.retry.node_of(visit.lease.shard), visit.lease.shard
+    def _is_held_up(self, leased: LeasedDomain) -> bool:
+        node, shard = self._runtime.retry.node_of(leased.lease.shard), leased.lease.shard
         return self._late_nodes[node] > 0 or shard in self._parked_shards or self._runtime.retry.is_node_away(node)
 
-    def _park(self, results: Iterable[Result], closing: Iterable[Visit] = ()) -> None:
+    def _park(self, results: Iterable[Result], closing: Iterable[LeasedDomain] = ()) -> None:
         for result in results:
             self._parked.add(result, self._runtime.now())
         self._parked.closing.extend(closing)
@@ -224,16 +224,16 @@ class Committer:
         self._wake()
 
     def _park_held_up(self, group: Group) -> None:
-        """Park the results and returns in `group` of visits whose nodes are away. A robots.txt only has to be archived."""
+        """Park the results and returns in `group` of domains whose nodes are away. A robots.txt only has to be archived."""
         if not (self._runtime.retry.has_many_nodes or self._parked_shards or self._late):
             return
-        stuck = [result for result in group.results if not result.exchange and self._is_held_up(result.visit)]
-        visits = {result.visit for result in stuck}
-        unsettled = visits.union(result.visit for late in self._late.values() for result in late.results)
-        leaving = [visit for visit in group.closing if visit in unsettled or self._is_held_up(visit)]
-        if visits:
-            group.results[:] = [result for result in group.results if result.exchange or result.visit not in visits]
-        group.closing[:] = [visit for visit in group.closing if visit not in leaving]
+        stuck = [result for result in group.results if not result.exchange and self._is_held_up(result.leased)]
+        domains = {result.leased for result in stuck}
+        unsettled = domains.union(result.leased for late in self._late.values() for result in late.results)
+        leaving = [leased for leased in group.closing if leased in unsettled or self._is_held_up(leased)]
+        if domains:
+            group.results[:] = [result for result in group.results if result.exchange or result.leased not in domains]
+        group.closing[:] = [leased for leased in group.closing if leased not in leaving]
         self._park(stuck, leaving)
 
     # the steps
@@ -259,7 +259,7 @@ class Committer:
         await self._report(group, results, settler.stale, (started, pushed, written))
 
     async def _report(
-        self, group: Group, results: Sequence[Result], stale: set[Visit], began: tuple[float, float, float]
+        self, group: Group, results: Sequence[Result], stale: set[LeasedDomain], began: tuple[float, float, float]
     ) -> None:
         """Emit the events of a group that is settled. `began`: when the pushing began, the writing and the settling."""
         settled = self._runtime.now()
@@ -270,7 +270,7 @@ class Committer:
                 await asyncio.sleep(0)
         # Also pages that were dropped because their lease has ended, or that a sink could not handle, have used permits.
         done = sum(result.settled is not None and result.settled.outcome == Outcome.DONE for result in group.results)
-        stale = stale | ({result.visit for result in group.results} - {result.visit for result in results})
+        stale = stale | ({result.leased for result in group.results} - {result.leased for result in results})
         lag_s = settled - group.first_at if group.results else 0.0
         started, pushed, written = began
         steps = (pushed - started, written - pushed, settled - written)
@@ -287,12 +287,12 @@ class Committer:
         results, waiting = await self._pusher.push(group.results)
         if not waiting:
             return results
-        stuck = {result.visit for result in waiting}
-        leaving = [visit for visit in group.closing if visit in stuck]
-        self._park((result for result in results if result.visit in stuck and not result.exchange), leaving)
-        group.results[:] = [result for result in group.results if result.exchange or result.visit not in stuck]
-        group.closing[:] = [visit for visit in group.closing if visit not in stuck]
-        return [result for result in results if result.exchange or result.visit not in stuck]
+        stuck = {result.leased for result in waiting}
+        leaving = [leased for leased in group.closing if leased in stuck]
+        self._park((result for result in results if result.leased in stuck and not result.exchange), leaving)
+        group.results[:] = [result for result in group.results if result.exchange or result.leased not in stuck]
+        group.closing[:] = [leased for leased in group.closing if leased not in stuck]
+        return [result for result in results if result.exchange or result.leased not in stuck]
 
     async def _write(self, results: Sequence[Result]) -> Written:
         with_page = [result for result in results if result.page is not None]
@@ -300,8 +300,8 @@ class Committer:
         exchanges = [result.exchange for result in results if result.exchange is not None]
         if not pages and not exchanges:
             return Written()
-        leased = [result.leased for result in with_page]
-        return await self._write_until_there_is_room(lambda: self._sink.write(pages, exchanges, leased))
+        urls = [result.leased_url for result in with_page]
+        return await self._write_until_there_is_room(lambda: self._sink.write(pages, exchanges, urls))
 
     async def _write_until_there_is_room(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat `call` to the sink until it has room, and return the result."""
@@ -320,9 +320,9 @@ class Committer:
         settled = await self._write_until_there_is_room(self._sink.set_aside) if has_pages else None
         nodes = settler.nodes
         self._late_nodes.update(nodes)
-        open_visits = set(settler.open_visits)
+        open_domains = set(settler.open_domains)
         whole = Group(list(group.results), [], group.first_at)  # `run` empties the lists of `group`
-        rest = Group(list(results), [visit for visit in group.closing if visit in open_visits], group.first_at)
+        rest = Group(list(results), [leased for leased in group.closing if leased in open_domains], group.first_at)
 
         async def settle() -> None:
             began = self._runtime.now()
@@ -337,43 +337,45 @@ class Committer:
         task = asyncio.create_task(settle())
         task.add_done_callback(lambda _: self._wake())
         self._late[task] = rest
-        await self._release([visit for visit in group.closing if visit not in open_visits])
+        await self._release([leased for leased in group.closing if leased not in open_domains])
 
-    async def renew(self, visits: Sequence[Visit]) -> None:
-        """Renew the leases of `visits` that have not ended, except those on nodes that are away."""
+    async def renew(self, domains: Sequence[LeasedDomain]) -> None:
+        """Renew the leases of `domains` that have not ended, except those on nodes that are away."""
 
-        async def renew(part: Sequence[Visit]) -> None:
+        async def renew(part: Sequence[LeasedDomain]) -> None:
             at = self._runtime.now()
-            valid = [visit for visit in part if visit.holds(at)]
-            replies = await self._frontier.settle([settlement(self._runtime, visit, VisitReport()) for visit in valid])
-            for visit, reply in zip(valid, replies, strict=True):
-                self._apply(visit, reply, at)
+            valid = [leased for leased in part if leased.holds(at)]
+            replies = await self._frontier.settle(
+                [settlement(self._runtime, leased, LeaseReport()) for leased in valid]
+            )
+            for leased, reply in zip(valid, replies, strict=True):
+                self._apply(leased, reply, at)
 
         retry = self._runtime.retry
-        await retry.each(retry.split(visits, lambda visit: visit.lease.shard), renew)
+        await retry.each(retry.split(domains, lambda leased: leased.lease.shard), renew)
 
-    async def _release(self, visits: Sequence[Visit]) -> None:
-        """Return the leases of `visits`. Those on nodes that are away are parked, and those on a server that was restarted
+    async def _release(self, domains: Sequence[LeasedDomain]) -> None:
+        """Return the leases of `domains`. Those on nodes that are away are parked, and those on a server that was restarted
         until this replica has repeated its writes: without a lease, Redis cannot tell which of its URLs were settled."""
 
-        async def release(part: list[Visit]) -> None:
+        async def release(part: list[LeasedDomain]) -> None:
             replaced = self._frontier.replaced_runs()
-            self._park((), [visit for visit in part if visit.lease.shard in replaced])
-            part[:] = [visit for visit in part if visit.lease.shard not in replaced]
-            settlements = [settlement(self._runtime, visit, VisitReport()) for visit in part]
-            for visit, reply in zip(part, await self._frontier.release(settlements), strict=True):
-                self._apply(visit, reply, self._runtime.now())
+            self._park((), [leased for leased in part if leased.lease.shard in replaced])
+            part[:] = [leased for leased in part if leased.lease.shard not in replaced]
+            settlements = [settlement(self._runtime, leased, LeaseReport()) for leased in part]
+            for leased, reply in zip(part, await self._frontier.release(settlements), strict=True):
+                self._apply(leased, reply, self._runtime.now())
 
         retry = self._runtime.retry
-        parts = retry.split(visits, lambda visit: visit.lease.shard)
+        parts = retry.split(domains, lambda leased: leased.lease.shard)
         for node, answer in (await retry.each(parts, release)).items():
             if isinstance(answer, RedisAway):
                 self._park((), parts[node])
 
-    def _apply(self, visit: Visit, reply: SettleReply, asked_at: float) -> None:
+    def _apply(self, leased: LeasedDomain, reply: SettleReply, asked_at: float) -> None:
         if reply.expires_ms is not None:
             lease_end = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
-            visit.renewed(lease_end, self._runtime.now())
+            leased.renewed(lease_end, self._runtime.now())
         elif reply.stale:
-            visit.renewed(float("-inf"), self._runtime.now())
-        self.held.settled(visit, reply)
+            leased.renewed(float("-inf"), self._runtime.now())
+        self.held.settled(leased, reply)

@@ -1,7 +1,7 @@
-"""Requests to a domain that the visit holds no lease on: a robots.txt may redirect to another domain.
+"""Requests to a domain that is not the leased one: a robots.txt may redirect to another domain.
 
 Another replica may hold the lease on that domain, so each such request needs a reservation (`frontier.reservations`).
-While a visit waits for its reservation it is in the queue and occupies no worker.
+While a leased domain waits for its reservation it is in the queue and occupies no worker.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 
 from crawler.page import Exchange
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import judge_status
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import backoff_after
-from crawler.worker.visit import Visit
 from frontier.domains import host_of
 from frontier.errors import RedisAway
 from frontier.reservations import Reservation, ReservationRefused, Reservations
@@ -20,32 +20,32 @@ from frontier.urls import domain_of
 from politeness.backoff import HEALTHY
 
 MAX_WAIT_MS = 30_000
-"""If the other domain is not available within this time, no reservation is made; the visit asks again at the end of the
+"""If the other domain is not available within this time, no reservation is made; the replica asks again at the end of the
 domain's delay."""
 
 KEPT_MS = 5_000
 """How long after its slot a reserved request may still begin. The response has to end before the reservation does."""
 
 MOST_REFUSALS = 4
-"""Each refusal in a row lengthens the wait by its base value, up to this factor, so that many visits that wait for the same
+"""Each refusal in a row lengthens the wait by its base value, up to this factor, so that many that wait for the same
 domain do not overload Redis."""
 
 
 class ForeignDomainAccess:
-    """Reserves requests to domains that a visit has not leased."""
+    """Reserves requests to domains other than the leased one."""
 
     def __init__(self, runtime: Runtime, reservations: Reservations) -> None:
         self._runtime = runtime
         self._reservations = reservations
         self._ending: set[asyncio.Task[None]] = set()  # of reservations on nodes that are away; at most one a request
 
-    async def may_request(self, visit: Visit, url: str) -> bool:
-        """Return whether `visit` may request `url` now. If not, its next turn is set to the slot, or to when it should ask
+    async def may_request(self, leased: LeasedDomain, url: str) -> bool:
+        """Return whether `leased` may request `url` now. If not, its next turn is set to the slot, or to when it should ask
         again. Raises RedisAway if the other domain's node of a cluster is away."""
         domain = domain_of(host_of(url))
-        if domain == visit.domain:
+        if domain == leased.domain:
             return True
-        held, now_ms = visit.reservation, self._runtime.server_clock.now_ms()
+        held, now_ms = leased.reservation, self._runtime.server_clock.now_ms()
         if held is not None and held.domain == domain and held.slot_ms <= now_ms <= held.slot_ms + KEPT_MS:
             return True
         retry = self._runtime.retry
@@ -53,22 +53,22 @@ class ForeignDomainAccess:
         answer = await retry.soon(lambda: self._reservations.reserve(domain, MAX_WAIT_MS), node)
         now_ms = self._runtime.server_clock.now_ms()
         if isinstance(answer, ReservationRefused):
-            refusals = visit.refused(MOST_REFUSALS)
-            self._wait(visit, int((answer.again_ms - now_ms) * refusals * self._runtime.rng.uniform(0.5, 1.0)))
+            refusals = leased.refused(MOST_REFUSALS)
+            self._wait(leased, int((answer.retry_ms - now_ms) * refusals * self._runtime.rng.uniform(0.5, 1.0)))
             return False
-        visit.reserve(answer)
+        leased.reserve(answer)
         if answer.slot_ms > now_ms:
-            self._wait(visit, answer.slot_ms - now_ms)
+            self._wait(leased, answer.slot_ms - now_ms)
             return False
         return True
 
-    def _wait(self, visit: Visit, wait_ms: int) -> None:
-        visit.wait_at_least_until(self._runtime.now() + wait_ms / 1000)
+    def _wait(self, leased: LeasedDomain, wait_ms: int) -> None:
+        leased.wait_at_least_until(self._runtime.now() + wait_ms / 1000)
 
-    async def end_request(self, visit: Visit, exchange: Exchange | None, delay_ms: int) -> bool:
+    async def end_request(self, leased: LeasedDomain, exchange: Exchange | None, delay_ms: int) -> bool:
         """End the request that `may_request` allowed. `exchange`: the response, None without one; `delay_ms`: the delay of
-        the visit's own domain. If the request went to another domain, starts that domain's delay and returns True."""
-        held = visit.take_reservation()
+        the leased domain. If the request went to another domain, starts that domain's delay and returns True."""
+        held = leased.take_reservation()
         if held is None:
             return False
         now_ms = self._runtime.server_clock.now_ms()

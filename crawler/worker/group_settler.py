@@ -9,19 +9,19 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from math import isfinite
 
-from crawler.worker.results import Result, VisitReport
+from crawler.worker.leased_domain import LeasedDomain
+from crawler.worker.results import LeaseReport, Result
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, Settlement, SettleReply
 
-Apply = Callable[[Visit, SettleReply, float], None]
+Apply = Callable[[LeasedDomain, SettleReply, float], None]
 """Applies the reply to a call that was made at a time (monotonic seconds)."""
 
-Keep = Callable[[Sequence[Result], Collection[int]], Awaitable[set[Visit]]]
-"""Puts the links of results that belong to some shards into outboxes, and returns the visits for which it could not."""
+Keep = Callable[[Sequence[Result], Collection[int]], Awaitable[set[LeasedDomain]]]
+"""Puts the links of results that belong to some shards into outboxes, and returns the domains for which it could not."""
 
-Answered = list[tuple[Visit, SettleReply, float]]
+Answered = list[tuple[LeasedDomain, SettleReply, float]]
 
 
 class GroupSettler:
@@ -35,29 +35,29 @@ class GroupSettler:
         self._apply = apply
         self._keep = keep
         self._results = results
-        self._open: dict[Visit, VisitReport] = {}  # whose settle call is not answered
+        self._open: dict[LeasedDomain, LeaseReport] = {}  # whose settle call is not answered
         self._pages = [result for result in results if result.page is not None]
-        # Number of a page of a stale visit -> whether it was not settled; None: unknown.
+        # Number of a page of a stale lease -> whether it was not settled; None: unknown.
         self._answers: dict[int, bool | None] = {}
-        self.stale: set[Visit] = set()
+        self.stale: set[LeasedDomain] = set()
 
     def begin(self, duplicates: frozenset[str]) -> None:
         """Note what to report. `duplicates`: URLs whose content was archived before."""
         for result in self._results:
             if result.settled is not None:
-                self._open.setdefault(result.visit, VisitReport()).add(
+                self._open.setdefault(result.leased, LeaseReport()).add(
                     result.settled, result.page, is_duplicate=result.settled.entry.url in duplicates
                 )
 
     @property
-    def open_visits(self) -> list[Visit]:
-        """The visits whose URLs may be unsettled."""
+    def open_domains(self) -> list[LeasedDomain]:
+        """The leased domains whose URLs may be unsettled."""
         return list(self._open)
 
     @property
     def nodes(self) -> set[str]:
         """The nodes that have not answered."""
-        open_shards = [visit.lease.shard for visit in self._open]
+        open_shards = [leased.lease.shard for leased in self._open]
         return {self._runtime.retry.node_of(shard) for shard in [*open_shards, *self._doubtful_shards()]}
 
     @property
@@ -78,7 +78,7 @@ class GroupSettler:
 
     async def _settle_all(self) -> None:
         async def settle() -> Answered:
-            holding = [visit for visit in self._open if visit.holds(self._runtime.now())]
+            holding = [leased for leased in self._open if leased.holds(self._runtime.now())]
             repeated: dict[int, str] = {}
             while repeated != (runs := self._frontier.replaced_runs()):
                 await self._frontier.repeat_pushes(runs)
@@ -89,51 +89,53 @@ class GroupSettler:
 
     async def _settle_each(self) -> None:
         retry, now = self._runtime.retry, self._runtime.now()
-        visits = [visit for visit in self._open if not retry.is_shard_away(visit.lease.shard)]
-        holding = [visit for visit in visits if visit.holds(now)]
+        domains = [leased for leased in self._open if not retry.is_shard_away(leased.lease.shard)]
+        holding = [leased for leased in domains if leased.holds(now)]
         if runs := self._frontier.replaced_runs():
             unsafe = await self._repeat_pushes(runs)
             if self._frontier.replaced_runs() != runs:
                 return
-            visits = [visit for visit in visits if visit not in unsafe]
-        parts = retry.split(visits, lambda visit: visit.lease.shard)
+            domains = [leased for leased in domains if leased not in unsafe]
+        parts = retry.split(domains, lambda leased: leased.lease.shard)
         for answer in (await retry.each(parts, lambda part: self._settle(holding, part))).values():
             if not isinstance(answer, RedisAway):
                 self._note(answer)
 
-    async def _repeat_pushes(self, runs: Collection[int]) -> set[Visit]:
-        """Repeat the pushes of the last seconds to the shards in `runs`. Returns the visits that may not be settled."""
+    async def _repeat_pushes(self, runs: Collection[int]) -> set[LeasedDomain]:
+        """Repeat the pushes of the last seconds to the shards in `runs`. Returns the domains that may not be settled."""
         retry = self._runtime.retry
         parts = retry.split(list(runs), lambda shard: shard)
         answers = await retry.each(parts, self._frontier.repeat_pushes)
         missed = {shard for node, part in parts.items() if isinstance(answers[node], RedisAway) for shard in part}
         if not missed:
             return set()
-        return await self._keep([result for result in self._results if result.visit in self._open], missed)
+        return await self._keep([result for result in self._results if result.leased in self._open], missed)
 
-    async def _settle(self, holding: Sequence[Visit], visits: Sequence[Visit]) -> Answered:
-        """Settle the URLs of `visits`. A lease that has ended counts as lost even if Redis still has it, because other
+    async def _settle(self, holding: Sequence[LeasedDomain], domains: Sequence[LeasedDomain]) -> Answered:
+        """Settle the URLs of `domains`. A lease that has ended counts as stale even if Redis still has it, because other
         replicas may have given this one up. `holding`: those that held their leases when the links were pushed."""
         at, held = self._runtime.now(), set(holding)
-        valid = [visit for visit in visits if visit in held and visit.holds(at)]
-        replies = await self._frontier.settle([settlement(self._runtime, visit, self._open[visit]) for visit in valid])
-        by_visit = dict(zip(valid, replies, strict=True))
-        return [(visit, by_visit.get(visit, SettleReply(stale=True)), at) for visit in visits]
+        valid = [leased for leased in domains if leased in held and leased.holds(at)]
+        replies = await self._frontier.settle(
+            [settlement(self._runtime, leased, self._open[leased]) for leased in valid]
+        )
+        by_domain = dict(zip(valid, replies, strict=True))
+        return [(leased, by_domain.get(leased, SettleReply(stale=True)), at) for leased in domains]
 
     def _note(self, answered: Answered) -> None:
-        for visit, reply, at in answered:
-            self._apply(visit, reply, at)
-            if self._open.pop(visit, None) is not None and reply.stale:
-                self.stale.add(visit)
+        for leased, reply, at in answered:
+            self._apply(leased, reply, at)
+            if self._open.pop(leased, None) is not None and reply.stale:
+                self.stale.add(leased)
 
     def _doubtful(self) -> list[int]:
-        """The numbers of the pages of stale visits of which it is unknown whether they were settled."""
+        """The numbers of the pages of stale leases of which it is unknown whether they were settled."""
         if not self.stale:
             return []
         return [
             number
             for number, result in enumerate(self._pages)
-            if result.visit in self.stale and number not in self._answers
+            if result.leased in self.stale and number not in self._answers
         ]
 
     def _doubtful_shards(self) -> list[int]:
@@ -146,17 +148,17 @@ class GroupSettler:
         parts = retry.split(self._doubtful(), lambda number: self._pages[number].shard)
 
         async def revoke(numbers: Sequence[int]) -> list[bool | None]:
-            return await self._frontier.revoke([self._pages[number].leased for number in numbers])
+            return await self._frontier.revoke([self._pages[number].leased_url for number in numbers])
 
         for node, answer in (await retry.each(parts, revoke)).items():
             if not isinstance(answer, RedisAway):
                 self._answers.update(zip(parts[node], answer, strict=True))
 
 
-def settlement(runtime: Runtime, visit: Visit, report: VisitReport) -> Settlement:
-    """What `report` says about the lease of `visit`, and when its domain may be requested next."""
-    next_ms, state = runtime.server_ms(visit.next_at), str(visit.backoff)
+def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> Settlement:
+    """What `report` says about the lease of `leased`, and when its domain may be requested next."""
+    next_ms, state = runtime.server_ms(leased.next_at), str(leased.backoff)
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
-    delay_ms = visit.delay_ms if isfinite(visit.ended_at) else None
+    delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
     counts = (report.received_bytes, report.duplicates, report.cut)
-    return Settlement(visit.lease, next_ms, delay_ms, state, report.urls, *counts)
+    return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)

@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Collection, Iterator
 
 from crawler.events import HandedOver
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.budget import Budget
 from frontier.queue import LeaseReply, SettleReply
 
@@ -20,11 +20,11 @@ class HeldLeases:
     def __init__(self, runtime: Runtime, budget: Budget | None = None) -> None:
         self._runtime = runtime
         self._budget = budget
-        self._visits: dict[Visit, None] = {}  # an ordered set, so that runs are reproducible
-        self._visits_of_shard: Counter[int] = Counter()
+        self._domains: dict[LeasedDomain, None] = {}  # an ordered set, so that runs are reproducible
+        self._domains_of_shard: Counter[int] = Counter()
         self._poll_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
         self._empty: set[int] = set()  # owned shards that had no more than planned visits when last asked
-        self._leaving: set[Visit] = set()  # visits in shards that a view assigned to others
+        self._leaving: set[LeasedDomain] = set()  # in shards that a view assigned to others
         self._leaving_since = 0.0
         self.wake = asyncio.Event()
 
@@ -32,10 +32,10 @@ class HeldLeases:
         return f"<HeldLeases shards={len(self._poll_at)} leased={len(self)}>"
 
     def __len__(self) -> int:
-        return len(self._visits)
+        return len(self._domains)
 
-    def __iter__(self) -> Iterator[Visit]:
-        return iter(list(self._visits))
+    def __iter__(self) -> Iterator[LeasedDomain]:
+        return iter(list(self._domains))
 
     # shards
 
@@ -51,12 +51,12 @@ class HeldLeases:
             self._poll_at[shard] = now
         self.wake.set()
 
-    def remove_shards(self, shards: Collection[int]) -> list[Visit]:
-        """Remove `shards` from the owned shards. Returns their visits, whose leases have to be returned."""
+    def remove_shards(self, shards: Collection[int]) -> list[LeasedDomain]:
+        """Remove `shards` from the owned shards. Returns their leased domains, whose leases have to be returned."""
         for shard in shards:
             del self._poll_at[shard]
             self._empty.discard(shard)
-        parting = [visit for visit in self if visit.lease.shard in shards]
+        parting = [leased for leased in self if leased.lease.shard in shards]
         if parting and not self._leaving:
             self._leaving_since = self._runtime.now()
         self._leaving.update(parting)
@@ -109,14 +109,16 @@ class HeldLeases:
         end = asked_at + lease_s - min(1.0, lease_s / 20)
         return end if self._budget is None else min(end, self._runtime.now() + self._budget.valid_s)
 
-    def take(self, answer: LeaseReply, lease_end: float, asked_at: float, poll_s: float) -> tuple[list[Visit], bool]:
+    def take(
+        self, answer: LeaseReply, lease_end: float, asked_at: float, poll_s: float
+    ) -> tuple[list[LeasedDomain], bool]:
         """Add the leases of `answer`. `lease_end`: until when they may be used; `asked_at`: when they were requested,
-        both in monotonic seconds; `poll_s`: the longest time until the shard is asked again. Returns their visits, and
+        both in monotonic seconds; `poll_s`: the longest time until the shard is asked again. Returns their domains, and
         whether this replica still owns their shard."""
-        visits = [Visit(lease, lease_end, asked_at) for lease in answer.leases]
-        for visit in visits:
-            self._visits[visit] = None
-        self._visits_of_shard[answer.shard] += len(visits)
+        domains = [LeasedDomain(lease, lease_end, asked_at) for lease in answer.leases]
+        for leased in domains:
+            self._domains[leased] = None
+        self._domains_of_shard[answer.shard] += len(domains)
         is_ours = answer.shard in self._poll_at
         if is_ours:
             poll = asked_at + poll_s
@@ -126,15 +128,15 @@ class HeldLeases:
                 self._empty.add(answer.shard)
             # Never in the past: a shard that is due now is asked again next round, not at once.
             self._poll_at[answer.shard] = max(min(poll, due), math.nextafter(asked_at, math.inf))
-        return visits, is_ours
+        return domains, is_ours
 
-    def settled(self, visit: Visit, reply: SettleReply) -> None:
-        """Apply the reply to a settle or release call for `visit`."""
+    def settled(self, leased: LeasedDomain, reply: SettleReply) -> None:
+        """Apply the reply to a settle or release call for `leased`."""
         if reply.expires_ms is not None:
             return
-        self.forget(visit)
+        self.forget(leased)
         if reply.due_ms is not None:
-            self._poll(visit.lease.shard, self._runtime.monotonic(reply.due_ms))
+            self._poll(leased.lease.shard, self._runtime.monotonic(reply.due_ms))
 
     def pushed(self, shards: Collection[int]) -> None:
         """Record that URLs were queued in `shards`. Those without a lease are asked at once; for the others, the next
@@ -142,27 +144,27 @@ class HeldLeases:
         now = self._runtime.now()
         self.filled(shards)
         for shard in shards:
-            if not self._visits_of_shard[shard]:
+            if not self._domains_of_shard[shard]:
                 self._poll(shard, now)
 
     def void(self, node: str) -> None:
         """Record that the leases of the shards on `node` have ended, because it has lost them."""
-        for visit in self:
-            if self._runtime.retry.node_of(visit.lease.shard) == node:
-                visit.renewed(float("-inf"), self._runtime.now())
+        for leased in self:
+            if self._runtime.retry.node_of(leased.lease.shard) == node:
+                leased.renewed(float("-inf"), self._runtime.now())
 
-    def forget(self, visit: Visit) -> None:
-        """Remove `visit`, whose lease has ended."""
-        visit.timer.stop()
-        if visit in self._visits:
-            del self._visits[visit]
-            self._visits_of_shard[visit.lease.shard] -= 1
-        if visit in self._leaving:
-            self._leaving.remove(visit)
+    def forget(self, leased: LeasedDomain) -> None:
+        """Remove `leased`, whose lease has ended."""
+        leased.timer.stop()
+        if leased in self._domains:
+            del self._domains[leased]
+            self._domains_of_shard[leased.lease.shard] -= 1
+        if leased in self._leaving:
+            self._leaving.remove(leased)
             if not self._leaving:
                 self._runtime.events.emit(HandedOver(self._runtime.now() - self._leaving_since))
 
     @property
     def is_busy(self) -> bool:
-        """Whether a worker is busy with any of the visits."""
-        return any(visit.busy for visit in self._visits)
+        """Whether a worker is busy with any of the domains."""
+        return any(leased.busy for leased in self._domains)

@@ -18,8 +18,8 @@ from crawler.events import DomainsLeased, ShardFenced, ViewAdopted
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.errors import Fenced
 from frontier.peer_loop import View
 from frontier.queue import Frontier, LeaseReply
@@ -28,16 +28,16 @@ from frontier.ring import plan_handoff
 CALLS_A_ROUND = 64
 """Lease calls in one round trip. They block the Redis server for about 1 ms."""
 
-Prefetch = Callable[[Sequence[Visit]], Awaitable[None]]
-"""Called with new visits, and awaited, before they enter the queue."""
+Prefetch = Callable[[Sequence[LeasedDomain]], Awaitable[None]]
+"""Called with new leased domains, and awaited, before they enter the queue."""
 
 
 class LeaseManagerSettings(msgspec.Struct, frozen=True):
-    """`ahead`: domains requested in one round, over all shards. `visits`: the most leases held at a time, including waiting
-    ones; each takes about 4 KB. `poll_s`: the longest time in seconds between two polls of an idle shard."""
+    """`ahead`: domains requested in one round, over all shards. `domains`: the most leases held at a time, with those that
+    wait; each takes about 4 KB. `poll_s`: the longest time in seconds between two polls of an idle shard."""
 
     ahead: int = 128
-    visits: int = 20_000
+    domains: int = 20_000
     poll_s: float = 0.5
 
 
@@ -93,26 +93,26 @@ class LeaseManager:
                 self.adopt(self.view)
 
     def drain(self) -> None:
-        """Take no more leases, and return those of visits that no worker is busy with."""
+        """Take no more leases, and return those of leased domains that no worker is busy with."""
         self._is_draining = True
         self.held.disown_all()
         self._close(self.held)
 
-    def _close(self, visits: Iterable[Visit]) -> None:
-        closing = list(visits)
-        for visit in closing:
-            visit.close()
-            visit.queued(False)
+    def _close(self, domains: Iterable[LeasedDomain]) -> None:
+        closing = list(domains)
+        for leased in closing:
+            leased.close()
+            leased.queued(False)
         self.queue.remove(set(closing))
-        for visit in closing:
-            if not visit.busy:
-                self.finish(visit)
+        for leased in closing:
+            if not leased.busy:
+                self.finish(leased)
 
-    def finish(self, visit: Visit) -> None:
-        """Return the lease of `visit` with its remaining URLs, after its last turn."""
-        if visit.pending:
-            visit.pending.clear()
-            self._committer.give_back(visit)
+    def finish(self, leased: LeasedDomain) -> None:
+        """Return the lease of `leased` with its remaining URLs, after its last turn."""
+        if leased.pending:
+            leased.pending.clear()
+            self._committer.give_back(leased)
 
     async def run(self) -> None:
         """Lease domains until cancelled."""
@@ -151,7 +151,7 @@ class LeaseManager:
         if (
             self._is_draining
             or self.view is None
-            or len(self.held) >= self._settings.visits
+            or len(self.held) >= self._settings.domains
             or self._allowance.is_awaited
         ):
             return False
@@ -183,22 +183,22 @@ class LeaseManager:
             asked_at = self._runtime.now()  # set by each attempt: earlier ones may have failed
             return asked_at, *await self._frontier.lease(shards, epoch, self._runtime.replica, each)
 
-        asked_at, leased, fenced = await self._runtime.retry.call(lease, node)
-        taken = [visit for answer in leased for visit in self._accept(answer, asked_at)]
+        asked_at, answers, fenced = await self._runtime.retry.call(lease, node)
+        taken = [leased for answer in answers for leased in self._accept(answer, asked_at)]
         for refusal in fenced:
             self._runtime.events.emit(ShardFenced(str(refusal)))
         self._ask_later(shards, now)  # fenced shards too: the next view says who owns them
-        count = sum(len(answer.leases) for answer in leased)
-        urls = sum(len(lease.entries) for answer in leased for lease in answer.leases)
+        count = sum(len(answer.leases) for answer in answers)
+        urls = sum(len(lease.entries) for answer in answers for lease in answer.leases)
         self._runtime.events.emit(DomainsLeased(count, urls, self._runtime.now() - now))
         await self._enqueue(taken)
 
-    async def _enqueue(self, visits: Sequence[Visit]) -> None:
-        if visits:
-            await self._prefetch(visits)
-        for visit in visits:
-            if not visit.closing:  # it may have been closed during the prefetch
-                self.queue.put(visit, visit.next_at)
+    async def _enqueue(self, domains: Sequence[LeasedDomain]) -> None:
+        if domains:
+            await self._prefetch(domains)
+        for leased in domains:
+            if not leased.closing:  # it may have been closed during the prefetch
+                self.queue.put(leased, leased.next_at)
 
     async def _without_idle(self, node: str, shards: list[int], now: float) -> list[int]:
         """Return `shards` without those that were empty when last asked and still are.
@@ -218,21 +218,21 @@ class LeaseManager:
     def _ask_later(self, shards: Collection[int], now: float) -> None:
         self.held.ask_later(shards, now, now + self._settings.poll_s)
 
-    def _accept(self, answer: LeaseReply, asked_at: float) -> list[Visit]:
-        """Take the leases of `answer`. Returns the visits to put into the queue."""
+    def _accept(self, answer: LeaseReply, asked_at: float) -> list[LeasedDomain]:
+        """Take the leases of `answer`. Returns the leased domains to put into the queue."""
         lease_end = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
-        visits, is_ours = self.held.take(answer, lease_end, asked_at, self._settings.poll_s)
+        domains, is_ours = self.held.take(answer, lease_end, asked_at, self._settings.poll_s)
         if is_ours and not self._is_draining:
-            return visits
-        for visit in visits:
-            visit.close()
-            self.finish(visit)
+            return domains
+        for leased in domains:
+            leased.close()
+            self.finish(leased)
         return []
 
-    def is_held_up(self, visit: Visit) -> bool:
-        """Whether a page of `visit` could not be settled now, because a node of a cluster is away. It then takes no turns,
+    def is_held_up(self, leased: LeasedDomain) -> bool:
+        """Whether a page of `leased` could not be settled now, because a node of a cluster is away. It then takes no turns,
         so the results that wait are at most those of the requests in flight."""
-        return self._committer.holds_up(visit)
+        return self._committer.holds_up(leased)
 
     async def keep_alive(self) -> None:
         """Renew leases that have less than half of their time left, until cancelled.
@@ -245,15 +245,15 @@ class LeaseManager:
         while True:
             await self._runtime.clock.sleep(half_s / 4)
             now = self._runtime.now()
-            old = [visit for visit in self.held if now < visit.lease_end < now + half_s]
-            for visit in [visit for visit in old if self._is_finished(visit)]:
-                old.remove(visit)
-                self._committer.give_back(visit)
+            old = [leased for leased in self.held if now < leased.lease_end < now + half_s]
+            for leased in [leased for leased in old if self._is_finished(leased)]:
+                old.remove(leased)
+                self._committer.give_back(leased)
             for at in range(0, len(old), CALLS_A_ROUND):
                 await self._committer.renew(old[at : at + CALLS_A_ROUND])
-            for visit in self.held:
-                if visit.lease_end <= now and not visit.busy:
-                    self.held.forget(visit)  # it expired before it could be renewed
+            for leased in self.held:
+                if leased.lease_end <= now and not leased.busy:
+                    self.held.forget(leased)  # it expired before it could be renewed
 
-    def _is_finished(self, visit: Visit) -> bool:
-        return not (visit.pending or visit.busy or self._committer.awaits(visit))
+    def _is_finished(self, leased: LeasedDomain) -> bool:
+        return not (leased.pending or leased.busy or self._committer.awaits(leased))

@@ -1,6 +1,6 @@
-"""Cancels the requests in flight of a visit when its lease ends.
+"""Cancels the requests in flight of a leased domain when its lease ends.
 
-One timer serves all requests of a visit, and stays as it is when one of them begins or ends. A timeout of its own for each
+One timer serves all requests of a lease, and stays as it is when one of them begins or ends. A timeout of its own for each
 request would take 7 us, more than 1 % of a page.
 """
 
@@ -11,7 +11,7 @@ from math import inf
 
 
 class LeaseTimer:
-    """The requests in flight of one visit, each the task that waits for it. Times are those of the event loop."""
+    """The requests in flight of one leased domain, each the task that waits for it. Times are those of the event loop."""
 
     __slots__ = ("_ends_at", "_handle", "_requests")
 

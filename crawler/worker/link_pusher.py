@@ -12,9 +12,9 @@ from collections.abc import Collection, Iterable, Sequence
 from crawler.events import LinksPushed
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.entries import Entry, PushMode
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, PushReply
@@ -56,15 +56,13 @@ class LinkPusher:
         self._held.pushed(pushed.shards)
         if offered := sum(len(result.links) for result in valid):
             skipped = offered - len(links)
-            self._runtime.events.emit(
-                LinksPushed(pushed.accepted, pushed.known, pushed.capped, pushed.outside, skipped)
-            )
+            self._runtime.events.emit(LinksPushed(pushed.accepted, pushed.seen, pushed.capped, pushed.outside, skipped))
         return valid, waiting
 
     async def _new_links(self, results: Sequence[Result]) -> tuple[list[Result], Links]:
         """The results whose leases are still valid, and their links that were not pushed recently."""
         now, links = self._runtime.now(), Links()
-        valid = [result for result in results if result.exchange is not None or result.visit.holds(now)]
+        valid = [result for result in results if result.exchange is not None or result.leased.holds(now)]
         for result in valid:
             links.update([((link.url, link.mode), link) for link in result.links if link not in self._recent])
             if len(result.links) > MANY_LINKS:
@@ -91,16 +89,16 @@ class LinkPusher:
                 unsent.update(parts[node])
         return total(answer for answer in answers.values() if isinstance(answer, PushReply)), unsent
 
-    async def keep(self, results: Sequence[Result], shards: Collection[int]) -> set[Visit]:
+    async def keep(self, results: Sequence[Result], shards: Collection[int]) -> set[LeasedDomain]:
         """Put the links of `results` that belong to `shards` into outboxes, also those that were pushed before. Returns the
-        visits of results of which a link is in neither place now."""
+        domains of results of which a link is in neither place now."""
         links = Links()
         for result in results:
             links.update(
                 ((link.url, link.mode), link) for link in result.links if self._frontier.shard_of(link.domain) in shards
             )
         unsafe = await self._keep(results, links)
-        return {result.visit for result in results if unsafe and not unsafe.isdisjoint(keys_of(result))}
+        return {result.leased for result in results if unsafe and not unsafe.isdisjoint(keys_of(result))}
 
     async def _keep(self, results: Sequence[Result], unsent: Links) -> set[LinkKey]:
         """Put links into the outboxes of the shards of `results`. Returns those that are not in each of them."""
@@ -134,7 +132,7 @@ def total(pushed: Iterable[PushReply]) -> PushReply:
     replies = list(pushed)
     return PushReply(
         accepted=sum(reply.accepted for reply in replies),
-        known=sum(reply.known for reply in replies),
+        seen=sum(reply.seen for reply in replies),
         capped=sum(reply.capped for reply in replies),
         outside=sum(reply.outside for reply in replies),
         shards=frozenset().union(*(reply.shards for reply in replies)),

@@ -105,7 +105,7 @@ class OutboxDelivery:
         pushed = total(answer for answer in answers.values() if isinstance(answer, PushReply))
         self._held.pushed(pushed.shards)
         if pushed != PushReply():
-            counts = (pushed.accepted, pushed.known, pushed.capped, pushed.outside)
+            counts = (pushed.accepted, pushed.seen, pushed.capped, pushed.outside)
             self._runtime.events.emit(LinksPushed(*counts, skipped=0))
         return [link for node, part in parts.items() if isinstance(answers[node], PushReply) for link in part]
 

@@ -19,7 +19,7 @@ from crawler.parse.offload import DocumentOffloader
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.usage import noted_fields, robots_tags, usage_of
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
-from crawler.scope.revisits import RevisitRule
+from crawler.scope.next_visit import RevisitRule
 from crawler.worker.outcomes import UrlResult
 from frontier.control import Control, DomainRules
 from frontier.domains import host_of

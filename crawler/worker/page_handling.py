@@ -16,16 +16,16 @@ from crawler.hooks import Handled, PageHandlers
 from crawler.page import Outcome, Page
 from crawler.scope.link_filter import LinkFilter
 from crawler.worker.extractor import Extractor, ExtractSettings
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.page_builder import BuildSettings, PageBuilder
-from crawler.worker.visit import Visit
 from frontier.entries import Entry
 
 MAX_WAITING = 100
 MAX_WAITING_BYTES = 192 << 20
 """The most pages that may wait for handlers while the workers lend their slots, and the bytes of their bodies."""
 
-Waiting = Callable[[Visit], AbstractAsyncContextManager[None]]
-"""While its block runs, the turn of the visit holds up nobody."""
+Waiting = Callable[[LeasedDomain], AbstractAsyncContextManager[None]]
+"""While its block runs, the turn of the domain holds up nobody."""
 
 
 class PageHandling:
@@ -53,9 +53,9 @@ class PageHandling:
         self._extractor.apply(extract)
 
     async def handle(
-        self, visit: Visit, entry: Entry, page: Page, links: Sequence[Entry]
+        self, leased: LeasedDomain, entry: Entry, page: Page, links: Sequence[Entry]
     ) -> tuple[Page, Sequence[Entry]]:
-        """Return `page`, the one of `entry` of `visit`, with its items, and its `links` as its handler wants them. If
+        """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
         the handler fails, the page is dead, and its links stay as they are."""
         exchange = page.exchange
         if exchange is None or not 200 <= exchange.status < 300:
@@ -63,7 +63,7 @@ class PageHandling:
         page = await self._extractor.with_items(page)
         if self._handlers is None or not self._handlers.wants(page):
             return page, links
-        handled = await self._handled(self._handlers, visit, page)
+        handled = await self._handled(self._handlers, leased, page)
         if handled.reason:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
             failed = msgspec.structs.replace(
@@ -76,13 +76,13 @@ class PageHandling:
             links = self.builder.relinked(entry, links, handled)
         return page, links
 
-    async def _handled(self, handlers: PageHandlers, visit: Visit, page: Page) -> Handled:
+    async def _handled(self, handlers: PageHandlers, leased: LeasedDomain, page: Page) -> Handled:
         size = len(page.exchange.body) if page.exchange else 0
         if self._waiting >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
             return await handlers.handle(page)
         self._waiting, self._waiting_bytes = self._waiting + 1, self._waiting_bytes + size
         try:
-            async with self._waits(visit):
+            async with self._waits(leased):
                 return await handlers.handle(page)
         finally:
             self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size

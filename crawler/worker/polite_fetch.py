@@ -1,4 +1,4 @@
-"""The requests of visits: each waits for its slot, is sent within the lease, and starts the domain's delay."""
+"""The requests to leased domains: each waits for its slot, is sent within the lease, and starts the domain's delay."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from crawler.fetch.conditional import Headers
 from crawler.page import Exchange
 from crawler.worker.address_limit import AddressLimiter, end_until
 from crawler.worker.foreign_domains import ForeignDomainAccess
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.leased_fetch import LeasedFetch
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
-from crawler.worker.visit import Visit
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 
 PROXY_PAUSE_S = 30.0
 """Seconds before a domain has its next turn after a failure of the operator's proxy. Its URLs do not lose a try."""
@@ -35,37 +35,39 @@ class PoliteFetch:
         self._foreign = foreign
         self.throttle = throttle
 
-    async def may_request(self, visit: Visit, url: str) -> bool:
-        """Return whether `visit` may request `url`, a URL of its own domain, now. If not, its next turn is set to when
-        it may, or the visit is closing."""
-        return await self._limiter.may_request(visit, url)
+    async def may_request(self, leased: LeasedDomain, url: str) -> bool:
+        """Return whether `leased` may request `url`, a URL of its own domain, now. If not, its next turn is set to when
+        it may, or the lease is being returned."""
+        return await self._limiter.may_request(leased, url)
 
-    async def may_request_any_domain(self, visit: Visit, url: str) -> bool:
+    async def may_request_any_domain(self, leased: LeasedDomain, url: str) -> bool:
         """Like `may_request`, but `url` may belong to another domain. After the request, call `end_foreign_request`."""
-        return await self._foreign.may_request(visit, url) and await self._limiter.may_request(visit, url)
+        return await self._foreign.may_request(leased, url) and await self._limiter.may_request(leased, url)
 
-    async def end_foreign_request(self, visit: Visit, exchange: Exchange | None) -> bool:
+    async def end_foreign_request(self, leased: LeasedDomain, exchange: Exchange | None) -> bool:
         """End the request that `may_request_any_domain` allowed. `exchange`: the response, None without one. If the request
         went to another domain, starts that domain's delay and returns True."""
-        return await self._foreign.end_request(visit, exchange, visit.delay_ms)
+        return await self._foreign.end_request(leased, exchange, leased.delay_ms)
 
-    async def fetch(self, visit: Visit, url: str, known: KnownRobots | None, conditions: Headers = ()) -> Exchange:
+    async def fetch(
+        self, leased: LeasedDomain, url: str, known: OriginRobots | None, conditions: Headers = ()
+    ) -> Exchange:
         """GET `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`: the
         robots.txt that may set the delay, None if unknown; `conditions`: header fields that make the request conditional.
         Raises FetchFailed; after a failure of the proxy, the domain has to wait."""
         began = self._runtime.now()
         try:
-            exchange = await self._fetch.fetch(visit, url, conditions)
+            exchange = await self._fetch.fetch(leased, url, conditions)
         except FetchFailed as failure:
             if failure.request_sent:
-                self.throttle.start_delay(visit, self._runtime.now() - began, known)
+                self.throttle.start_delay(leased, self._runtime.now() - began, known)
             if failure.kind is FailureKind.PROXY:
-                end_until(visit, self._runtime, self._runtime.now() + PROXY_PAUSE_S)
+                end_until(leased, self._runtime, self._runtime.now() + PROXY_PAUSE_S)
                 self._runtime.events.emit(ProxyFailed(failure.detail))
             raise
         except BaseException:  # cancelled, or a defect; the request may have been sent nevertheless
-            self.throttle.start_delay(visit, self._runtime.now() - began, known)
+            self.throttle.start_delay(leased, self._runtime.now() - began, known)
             raise
-        self.throttle.start_delay(visit, exchange.elapsed, known)
+        self.throttle.start_delay(leased, exchange.elapsed, known)
         await self._fetch.time_slice.wait()
         return exchange

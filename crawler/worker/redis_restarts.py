@@ -1,6 +1,6 @@
 """Repeats this replica's last writes after a restart of the server, which may have lost them.
 
-A shard grants no leases for a second after a restart (`frontier/lua/lost_tail.lua`), so that all replicas repeat their
+A shard grants no leases for a second after a restart (`frontier/lua/lost_writes.lua`), so that all replicas repeat their
 writes before URLs that were settled are leased again. If this replica is late, because it was suspended or cut off,
 another one may have leased them. Then their pages are removed from the archive here, so that each page is kept once.
 """
@@ -14,8 +14,8 @@ from typing import Protocol
 from crawler.events import WritesRepeated
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.errors import RedisAway, RedisMisused, ReplicasMissing
 from frontier.queue import Frontier, LeasedUrl
 
@@ -32,7 +32,7 @@ class TakesBack(Protocol):
     async def take_back(self, urls: Sequence[LeasedUrl]) -> None: ...
 
 
-Renew = Callable[[Sequence[Visit]], Awaitable[None]]
+Renew = Callable[[Sequence[LeasedDomain]], Awaitable[None]]
 
 
 class WriteRepeater:
@@ -74,9 +74,9 @@ class WriteRepeater:
                 await self._sink.take_back(unsettled)
             if repeated := sum(len(moved[node]) for node in done):
                 self._runtime.events.emit(WritesRepeated(repeated, len(unsettled)))
-            visits = [visit for visit in self._held if visit.lease.shard in runs]
-            for at in range(0, len(visits), RENEWED_AT_ONCE):
-                await renew(visits[at : at + RENEWED_AT_ONCE])
+            domains = [leased for leased in self._held if leased.lease.shard in runs]
+            for at in range(0, len(domains), RENEWED_AT_ONCE):
+                await renew(domains[at : at + RENEWED_AT_ONCE])
             if repeated < len(runs):
                 return
 

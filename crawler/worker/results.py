@@ -1,4 +1,4 @@
-"""The results of visits, collected in groups for the commit."""
+"""The results of turns, collected in groups for the commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from crawler.page import Exchange, Page
-from crawler.worker.visit import Visit
+from crawler.worker.leased_domain import LeasedDomain
 from frontier.entries import Entry
 from frontier.queue import LeasedUrl, SettledUrl
 
@@ -17,9 +17,9 @@ LINK_BYTES = 200
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The result of one turn of a visit: a settled URL with its page, links to push, or a robots.txt to archive."""
+    """The result of one turn of a leased domain: a settled URL with its page, links to push, or a robots.txt to archive."""
 
-    visit: Visit
+    leased: LeasedDomain
     settled: SettledUrl | None = None
     page: Page | None = None
     links: Sequence[Entry] = ()
@@ -27,14 +27,14 @@ class Result(msgspec.Struct, frozen=True):
 
     @property
     def shard(self) -> int:
-        """The shard of the visit's domain."""
-        return self.visit.lease.shard
+        """The shard of the domain."""
+        return self.leased.lease.shard
 
     @property
-    def leased(self) -> LeasedUrl:
+    def leased_url(self) -> LeasedUrl:
         """The settled URL and its lease."""
         assert self.settled is not None
-        lease = self.visit.lease
+        lease = self.leased.lease
         return LeasedUrl(lease.shard, lease.domain, lease.token, self.settled.entry)
 
     @property
@@ -56,10 +56,10 @@ class Result(msgspec.Struct, frozen=True):
 
 
 class Group(msgspec.Struct):
-    """Results to commit together, and visits whose leases are returned after that."""
+    """Results to commit together, and leased domains whose leases are returned after that."""
 
     results: list[Result] = msgspec.field(default_factory=list)
-    closing: list[Visit] = msgspec.field(default_factory=list)
+    closing: list[LeasedDomain] = msgspec.field(default_factory=list)
     first_at: float = 0.0  # monotonic seconds when the first result came
     memory_bytes: int = 0  # of all results
 
@@ -77,8 +77,8 @@ class Group(msgspec.Struct):
         self.memory_bytes += other.memory_bytes
 
 
-class VisitReport(msgspec.Struct):
-    """What a group reports to Redis about one visit."""
+class LeaseReport(msgspec.Struct):
+    """What a group reports to Redis about one lease."""
 
     urls: list[SettledUrl] = msgspec.field(default_factory=list)
     received_bytes: int = 0
@@ -86,7 +86,7 @@ class VisitReport(msgspec.Struct):
     cut: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
-        """Add one URL of the visit."""
+        """Add one URL of the domain."""
         self.urls.append(settled)
         self.duplicates += is_duplicate
         if page is not None and page.exchange is not None:

@@ -10,13 +10,13 @@ from crawler.errors import FetchFailed
 from crawler.page import Exchange
 from crawler.parse.content_coding import decoded_start
 from crawler.worker.commit import Committer
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.errors import RedisAway
-from politeness.robots_cache import KnownRobots, RobotsCache
+from politeness.robots_cache import OriginRobots, RobotsCache
 from politeness.robots_fetch import RobotsFetchResult
 from politeness.robots_syntax import MAX_BODY
 from politeness.tdmrep import PATH, TdmFetch, with_tdm
@@ -31,34 +31,34 @@ class TdmrepLookup:
         self._fetch = fetch
         self._committer = committer
 
-    async def complete(self, visit: Visit, origin: str, known: KnownRobots) -> KnownRobots | None:
-        """Return what is known of `origin`, with its tdmrep.json if it is wanted. Returns None if this turn of `visit` was
+    async def complete(self, leased: LeasedDomain, origin: str, known: OriginRobots) -> OriginRobots | None:
+        """Return what is known of `origin`, with its tdmrep.json if it is wanted. Returns None if this turn of `leased` was
         used for fetching it, or if this has to wait."""
         record = known.record
         if not self._runtime.policy.usage.reads_tdmrep or record.access == "disallow" or known.error is not None:
             return known
         if self._now_ms() < record.tdm_retry_at_ms:
             return known
-        fetch = visit.tdm.setdefault(origin, TdmFetch(origin))
+        fetch = leased.tdm.setdefault(origin, TdmFetch(origin))
         if known.rules is not None and not known.rules.decide(fetch.url).allowed:  # the file, or where it redirects to
-            return await self._save(visit, origin, known, RobotsFetchResult("allow", "robots"))
-        if self._fetch.throttle.must_wait_longer(visit, known):
+            return await self._save(leased, origin, known, RobotsFetchResult("allow", "robots"))
+        if self._fetch.throttle.must_wait_longer(leased, known):
             return None
-        if visit.requesting > 1:
-            visit.limit_to(1)
+        if leased.requesting > 1:
+            leased.limit_to(1)
             return None
-        if await self._fetch.may_request(visit, fetch.url):
-            await self._request(visit, origin, known, fetch)
+        if await self._fetch.may_request(leased, fetch.url):
+            await self._request(leased, origin, known, fetch)
         return None
 
-    async def _request(self, visit: Visit, origin: str, known: KnownRobots, fetch: TdmFetch) -> None:
+    async def _request(self, leased: LeasedDomain, origin: str, known: OriginRobots, fetch: TdmFetch) -> None:
         exchange: Exchange | None = None
         result: RobotsFetchResult | None
         try:
-            exchange = await self._fetch.fetch(visit, fetch.url, known)
+            exchange = await self._fetch.fetch(leased, fetch.url, known)
         except FetchFailed as failure:
             if not failure.request_sent:
-                self._fetch.throttle.start_delay(visit, 0.0, known)
+                self._fetch.throttle.start_delay(leased, 0.0, known)
             if failure.kind in NOT_THE_URLS_FAULT:
                 return
             result = fetch.failed(str(failure.kind))
@@ -69,18 +69,20 @@ class TdmrepLookup:
                 result = fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
             except Exception as error:
                 result = self._defect(fetch, error)
-            self._fetch.throttle.back_off(visit, judge_status(exchange.status), exchange)
-            await self._committer.add(Result(visit, exchange=exchange))
+            self._fetch.throttle.back_off(leased, judge_status(exchange.status), exchange)
+            await self._committer.add(Result(leased, exchange=exchange))
         if result is not None:  # None after a redirect, which the next turn follows
-            await self._save(visit, origin, known, result)
+            await self._save(leased, origin, known, result)
 
     def _defect(self, fetch: TdmFetch, error: Exception) -> RobotsFetchResult:
         """Report the defect. A tdmrep.json that cannot be processed counts as unreachable."""
         self._runtime.events.emit(defect("usage", fetch.url, error))
         return fetch.failed("defect")
 
-    async def _save(self, visit: Visit, origin: str, known: KnownRobots, result: RobotsFetchResult) -> KnownRobots:
-        visit.tdm.pop(origin, None)
+    async def _save(
+        self, leased: LeasedDomain, origin: str, known: OriginRobots, result: RobotsFetchResult
+    ) -> OriginRobots:
+        leased.tdm.pop(origin, None)
         now_ms, rand, policy = self._now_ms(), self._runtime.rng.random(), self._runtime.policy.robots
         try:
             record = with_tdm(known.record, result, now_ms, rand, policy)
@@ -88,9 +90,9 @@ class TdmrepLookup:
             self._runtime.events.emit(defect("usage", origin + PATH, error))
             failed = RobotsFetchResult("disallow", "defect")
             record = with_tdm(known.record, failed, now_ms, rand, policy)
-        node = self._runtime.retry.node_of(visit.lease.shard)
+        node = self._runtime.retry.node_of(leased.lease.shard)
         try:
-            return await self._runtime.retry.soon(lambda: self._cache.save(origin, visit.domain, record, now_ms), node)
+            return await self._runtime.retry.soon(lambda: self._cache.save(origin, leased.domain, record, now_ms), node)
         except RedisAway:
             return await self._cache.keep(origin, record)  # whoever leases the domain next may fetch the file again
 

@@ -1,4 +1,4 @@
-"""Delays and backoff of visits: when a domain may be requested again, and when its URLs may be retried."""
+"""Delays and backoff: when a leased domain may be requested again, and when its URLs may be retried."""
 
 from __future__ import annotations
 
@@ -8,92 +8,94 @@ import msgspec
 
 from crawler.events import BackedOff
 from crawler.page import Exchange
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import UrlResult
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.control import Control
 from frontier.entries import Entry
 from politeness.backoff import BackoffState, after_failure, after_success, is_given_up, parse_retry_after
 from politeness.delay import delay_ms, is_above_cap, with_set_delay
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 
 
 class Throttle:
-    """Applies the politeness policy, and an operator's rules for single domains, to visits."""
+    """Applies the politeness policy, and an operator's rules for single domains, to leased domains."""
 
     def __init__(self, runtime: Runtime, control: Control) -> None:
         self._runtime = runtime
         self._control = control
 
-    def start_delay(self, visit: Visit, response_s: float, known: KnownRobots | None) -> None:
+    def start_delay(self, leased: LeasedDomain, response_s: float, known: OriginRobots | None) -> None:
         """Start the domain's delay after a response that took `response_s` seconds and has just ended. `known`: the
         robots.txt that may set the delay."""
-        visit.start_delay(self._delay_ms(visit, known, response_s), self._runtime.now())
+        leased.start_delay(self._delay_ms(leased, known, response_s), self._runtime.now())
 
-    def must_wait_longer(self, visit: Visit, known: KnownRobots) -> bool:
-        """Return whether the origin's robots.txt asks for a longer delay than the domain has waited. If so, the visit's
+    def must_wait_longer(self, leased: LeasedDomain, known: OriginRobots) -> bool:
+        """Return whether the origin's robots.txt asks for a longer delay than the domain has waited. If so, the domain's
         next turn is set to the end of that delay."""
-        due = visit.ended_at + self._delay_ms(visit, known, 0.0) / 1000
+        due = leased.ended_at + self._delay_ms(leased, known, 0.0) / 1000
         if self._runtime.now() >= due:
             return False
-        visit.wait_until(due)
+        leased.wait_until(due)
         return True
 
-    def _delay_ms(self, visit: Visit, known: KnownRobots | None, response_s: float) -> int:
+    def _delay_ms(self, leased: LeasedDomain, known: OriginRobots | None, response_s: float) -> int:
         rules = known.rules if known else None
-        set_delay_s = self._control.rules.delays.get(visit.domain)
+        set_delay_s = self._control.rules.delays.get(leased.domain)
         policy = with_set_delay(self._runtime.policy.throttle.delay, set_delay_s)
         # Compared with None because a file may ask for a delay and have no rules, and is then false.
         asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
         return delay_ms(policy, *asked, response_s)
 
-    def concurrency(self, visit: Visit, known: KnownRobots) -> int:
+    def concurrency(self, leased: LeasedDomain, known: OriginRobots) -> int:
         """Return how many requests to the domain may be in flight at once. More than one is allowed only if neither
         settings, operator nor robots.txt set a delay, and the domain's backoff counts no failures."""
         policy = self._runtime.policy.throttle
-        if policy.parallel == 1 or visit.backoff.failures or self._delay_ms(visit, known, 0.0):
+        if policy.parallel == 1 or leased.backoff.failures or self._delay_ms(leased, known, 0.0):
             return 1
         return policy.parallel
 
-    def back_off(self, visit: Visit, result: UrlResult, exchange: Exchange | None) -> None:
-        """Update the domain's backoff after `result`. If the domain has to back off, closes the visit. `exchange`: the
-        response, None without one."""
+    def back_off(self, leased: LeasedDomain, result: UrlResult, exchange: Exchange | None) -> None:
+        """Update the domain's backoff after `result`. If the domain has to back off, its lease is returned. `exchange`:
+        the response, None without one."""
         now_ms = self._runtime.server_clock.now_ms()
-        before, policy = visit.backoff, self._runtime.policy.throttle.backoff
-        is_backing_off = visit.closing and before.until_ms > now_ms  # this request was in flight when the backoff began
+        before, policy = leased.backoff, self._runtime.policy.throttle.backoff
+        is_backing_off = (
+            leased.closing and before.until_ms > now_ms
+        )  # this request was in flight when the backoff began
         if not result.backs_off:
             if not is_backing_off:
-                visit.back_off(after_success(before, policy, now_ms))
+                leased.back_off(after_success(before, policy, now_ms))
             return
         if is_backing_off:  # requests that failed together are one failure
             before = msgspec.structs.replace(before, failures=before.failures - 1)
         after = backoff_after(self._runtime, before, result, exchange)
-        visit.back_off(max(visit.backoff, after, key=lambda state: state.until_ms) if is_backing_off else after)
-        delay_s = (visit.backoff.until_ms - now_ms) / 1000
-        visit.wait_at_least_until(self._runtime.now() + delay_s)
-        visit.close()
+        leased.back_off(max(leased.backoff, after, key=lambda state: state.until_ms) if is_backing_off else after)
+        delay_s = (leased.backoff.until_ms - now_ms) / 1000
+        leased.wait_at_least_until(self._runtime.now() + delay_s)
+        leased.close()
         self._runtime.events.emit(BackedOff(result.reason, delay_s))
 
     def is_blocked(self, domain: str) -> bool:
         """Return whether an operator has blocked `domain`, or had it forgotten."""
         return self._control.rules.is_blocked(domain)
 
-    def exceeds_cap(self, known: KnownRobots) -> bool:
+    def exceeds_cap(self, known: OriginRobots) -> bool:
         """Return whether the robots.txt asks for a delay above the crawl's cap. The crawl then skips the origin."""
         rules = known.rules
         return rules is not None and is_above_cap(
             self._runtime.policy.throttle.delay, rules.crawl_delay, rules.request_rate
         )
 
-    def has_given_up(self, visit: Visit) -> bool:
+    def has_given_up(self, leased: LeasedDomain) -> bool:
         """Return whether the domain has failed so often that the crawl makes no more requests to it."""
-        return is_given_up(visit.backoff, self._runtime.policy.throttle.backoff)
+        return is_given_up(leased.backoff, self._runtime.policy.throttle.backoff)
 
-    def retry_at_ms(self, visit: Visit, entry: Entry, result: UrlResult) -> int:
+    def retry_at_ms(self, leased: LeasedDomain, entry: Entry, result: UrlResult) -> int:
         """Return when `entry` may be tried again, in server milliseconds. If the domain backs off, this is the end of the
         backoff; otherwise the delay grows with the tries of the URL itself."""
         if result.backs_off:
-            return visit.backoff.until_ms
+            return leased.backoff.until_ms
         policy, rng = self._runtime.policy.throttle.backoff, self._runtime.rng
         delay_s = min(policy.max_s, policy.base_s * 2**entry.tries) * (1 + policy.jitter * rng.uniform(-1, 1))
         return self._runtime.server_clock.now_ms() + int(delay_s * 1000)

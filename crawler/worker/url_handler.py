@@ -1,4 +1,4 @@
-"""Handles one URL of a visit: requests it and builds its page, or settles it without a request."""
+"""Handles one URL of a leased domain: requests it and builds its page, or settles it without a request."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from crawler.page import KEPT_DENIALS, Exchange, Outcome, Page
 from crawler.parse.usage import header_usage
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
 from crawler.worker.page_builder import bare_page
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.results import Result
-from crawler.worker.revisits import SiteGains, conditions, planned
 from crawler.worker.runtime import Runtime
 from crawler.worker.url_verdict import REFUSED, USAGE_UNREACHABLE
-from crawler.worker.visit import Visit
+from crawler.worker.visit_planning import SiteGains, conditions, planned
 from frontier.entries import Entry
 from frontier.queue import KEEP, SettledUrl, postpone, retry
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 from politeness.site_usage import NOT_STATED
 
 
 class UrlHandler:
-    """Requests the URLs of visits or settles them without a request, and passes the results to the committer. `handling`:
-    builds pages and passes them to handlers."""
+    """Requests the URLs of leased domains or settles them without a request, and passes the results to the committer.
+    `handling`: builds pages and passes them to handlers."""
 
     def __init__(
         self, runtime: Runtime, fetch: PoliteFetch, handling: PageHandling, committer: Committer, allowance: Allowance
@@ -43,40 +43,40 @@ class UrlHandler:
         self._allowance = allowance
         self._gains = SiteGains()
 
-    async def may_request(self, visit: Visit, entry: Entry) -> bool:
-        """Return whether `entry`, the next URL of `visit`, may be requested now. If so, takes a permit and removes the URL
-        from the visit. If not, the visit has to wait."""
+    async def may_request(self, leased: LeasedDomain, entry: Entry) -> bool:
+        """Return whether `entry`, the next URL of `leased`, may be requested now. If so, takes a permit and removes the URL
+        from the pending ones. If not, the domain has to wait."""
         if not self._allowance.take():
-            visit.want_permit(True)
+            leased.want_permit(True)
             return False
-        if not await self._fetch.may_request(visit, entry.url) or visit.closing:
+        if not await self._fetch.may_request(leased, entry.url) or leased.closing:
             self._allowance.give_back()
             return False
-        visit.pending.popleft()
+        leased.pending.popleft()
         return True
 
-    async def request(self, visit: Visit, entry: Entry, known: KnownRobots) -> None:
+    async def request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> None:
         """Request `entry`, for which `may_request` returned True, and pass the result to the committer."""
         try:
             conditional = conditions(self._builder.revisit_rules, entry)
-            exchange = await self._fetch.fetch(visit, entry.url, known, conditional)
+            exchange = await self._fetch.fetch(leased, entry.url, known, conditional)
         except FetchFailed as failure:
             self._allowance.give_back()
-            await self._failed(visit, entry, failure)
+            await self._failed(leased, entry, failure)
         except Exception as error:
             self._allowance.give_back()
             self._report("fetch", entry, error)
-            await self._settle(visit, entry, DEFECT)
+            await self._settle(leased, entry, DEFECT)
         except BaseException:
             self._allowance.give_back()
-            visit.pending.appendleft(entry)
+            leased.pending.appendleft(entry)
             raise
         else:
-            visit.received(len(exchange.body))
-            await self._answered(visit, entry, exchange, known)
+            leased.received(len(exchange.body))
+            await self._answered(leased, entry, exchange, known)
 
     async def settle_without_request(
-        self, visit: Visit, entry: Entry, result: UrlResult, known: KnownRobots | None
+        self, leased: LeasedDomain, entry: Entry, result: UrlResult, known: OriginRobots | None
     ) -> None:
         """Settle `entry` as denied or dead, or postpone it until the unreachable file in `known` is fetched again."""
         if result.outcome is Outcome.RETRY and known is not None:
@@ -84,46 +84,46 @@ class UrlHandler:
             at_ms = record.tdm_retry_at_ms if result.reason == USAGE_UNREACHABLE else record.retry_at_ms
             settled = postpone(entry, result.reason, at_ms)
             self._runtime.events.emit(UrlPostponed(result.reason))
-            await self._committer.add(Result(visit, settled))
+            await self._committer.add(Result(leased, settled))
         else:
-            await self._settle(visit, entry, result, known=known if result == REFUSED else None)
+            await self._settle(leased, entry, result, known=known if result == REFUSED else None)
 
-    async def _answered(self, visit: Visit, entry: Entry, exchange: Exchange, known: KnownRobots) -> None:
+    async def _answered(self, leased: LeasedDomain, entry: Entry, exchange: Exchange, known: OriginRobots) -> None:
         result = last_try(judge_status(exchange.status), entry.tries, self._runtime.policy.tries)
         if result.outcome is not Outcome.DONE:
             self._allowance.give_back()  # a page uses its permit when it is settled
         try:
-            self._fetch.throttle.back_off(visit, result, exchange)
+            self._fetch.throttle.back_off(leased, result, exchange)
         except Exception as error:
             self._report("answer", entry, error)
-        await self._settle(visit, entry, result, exchange, known)
+        await self._settle(leased, entry, result, exchange, known)
 
-    async def _failed(self, visit: Visit, entry: Entry, failure: FetchFailed) -> None:
+    async def _failed(self, leased: LeasedDomain, entry: Entry, failure: FetchFailed) -> None:
         if failure.kind in NOT_THE_URLS_FAULT:
-            visit.pending.appendleft(entry)
+            leased.pending.appendleft(entry)
             return
         result = last_try(judge_failure(failure.kind), entry.tries, self._runtime.policy.tries)
-        self._fetch.throttle.back_off(visit, result, None)
-        await self._settle(visit, entry, result)
+        self._fetch.throttle.back_off(leased, result, None)
+        await self._settle(leased, entry, result)
 
     async def _settle(
         self,
-        visit: Visit,
+        leased: LeasedDomain,
         entry: Entry,
         result: UrlResult,
         exchange: Exchange | None = None,
-        known: KnownRobots | None = None,
+        known: OriginRobots | None = None,
     ) -> None:
         """Pass the outcome of `entry` to the committer, with its page and links. `known`: the files of the site, if they
         may say something about the use of the page."""
         purpose = self._runtime.policy.usage.purpose
         if result.outcome is Outcome.RETRY:
-            ready_ms = self._fetch.throttle.retry_at_ms(visit, entry, result)
+            ready_ms = self._fetch.throttle.retry_at_ms(leased, entry, result)
             settled = retry(entry, result.reason, ready_ms, entry.priority - 1)
             page = bare_page(entry, result, exchange, self._now_s())
             if exchange is not None and purpose:
                 page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
-            await self._committer.add(Result(visit, settled, page))
+            await self._committer.add(Result(leased, settled, page))
             return
         links: Sequence[Entry] = ()
         try:
@@ -131,7 +131,7 @@ class UrlHandler:
             page, links = await self._builder.build(entry, result, exchange, self._now_s(), site)
             page = _if_allowed(page, purpose) if purpose else page
             if page.outcome is Outcome.DONE:
-                page, links = await self._handling.handle(visit, entry, page, links)
+                page, links = await self._handling.handle(leased, entry, page, links)
         except Exception as error:
             self._report("read", entry, error)
             page = bare_page(entry, DEFECT, exchange, self._now_s())
@@ -142,7 +142,7 @@ class UrlHandler:
         keep = KEEP if page.outcome is Outcome.DENIED and page.reason in KEPT_DENIALS else ""
         done = SettledUrl(entry, page.outcome, reason, keep)
         settled, page = planned(self._builder.revisit_rules, done, page, self._gains)
-        await self._committer.add(Result(visit, settled, page, links))
+        await self._committer.add(Result(leased, settled, page, links))
 
     def _now_s(self) -> float:
         return self._runtime.server_clock.now_ms() / 1000

@@ -11,7 +11,7 @@ from crawler.errors import FailureKind
 from crawler.page import Outcome
 from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
 from politeness import tdmrep
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
 
 NO_SUCH_HOST_TRIES = 2
@@ -37,7 +37,7 @@ USAGE_UNREACHABLE = "usage_unreachable"
 
 
 def verdict_by_robots(
-    url: str, known: KnownRobots, tries: int, exceeds_cap: bool, purpose: Collection[str] = ()
+    url: str, known: OriginRobots, tries: int, exceeds_cap: bool, purpose: Collection[str] = ()
 ) -> UrlResult | None:
     """`known`: the fresh robots.txt of the origin of `url`. `tries`: how often it is fetched if it is unreachable.
     `exceeds_cap`: it asks for a delay above the crawl's cap. `purpose`: that of the crawl. Raises what the matching of a

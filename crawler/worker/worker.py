@@ -1,10 +1,10 @@
-"""The workers: each takes the visit that has been due the longest from the queue and gives it one turn.
+"""The workers: each takes the leased domain that has been due the longest from the queue and gives it one turn.
 
 A turn makes at most one HTTP request to the domain: for a page, or for a robots.txt or one of its redirects. URLs that
 need no request (denied, or of an origin whose robots.txt is unreachable) are settled during the turn. After the response
-the visit returns to the queue and waits for the domain's delay; it occupies no worker while it waits.
+the domain returns to the queue and waits for its delay; it occupies no worker while it waits.
 
-A domain without a delay may have several requests in flight (`Throttle.concurrency`). Its visit returns to the queue as
+A domain without a delay may have several requests in flight (`Throttle.concurrency`). It returns to the queue as
 soon as a request was sent if further ones are allowed, and otherwise when a request ends. `crawler.worker.turns` decides
 what follows a turn.
 """
@@ -15,6 +15,7 @@ import asyncio
 
 from crawler.defects import defect
 from crawler.events import TurnTaken
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import DEFECT, UrlResult
 from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
@@ -22,20 +23,19 @@ from crawler.worker.throttle import Throttle
 from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.url_verdict import verdict_by_domain, verdict_by_robots
-from crawler.worker.visit import Visit
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 
 REST_S = 0.5
-"""How long a visit rests if a node of a cluster that it needs is away. It then occupies no worker."""
+"""How long a domain rests if a node of a cluster that it needs is away. It then occupies no worker."""
 
 SLICE_S = 0.005
 """For how long URLs are settled without a request before yielding to the event loop. Each may take milliseconds."""
 
 
 class Worker:
-    """Gives visits their turns. `run` may run in many tasks at once."""
+    """Gives leased domains their turns. `run` may run in many tasks at once."""
 
     def __init__(
         self, runtime: Runtime, turns: Turns, robots: RobotsLookup, throttle: Throttle, urls: UrlHandler
@@ -49,80 +49,80 @@ class Worker:
         self._urls = urls
 
     async def run(self) -> None:
-        """Wait until a visit is due, and give it one turn."""
-        visit = await self._queue.take()
-        if self._leases.is_held_up(visit):
-            self._rest(visit)
+        """Wait until a leased domain is due, and give it one turn."""
+        leased = await self._queue.take()
+        if self._leases.is_held_up(leased):
+            self._rest(leased)
             return
-        late_s = max(0.0, self._runtime.now() - visit.next_at)
-        self._runtime.events.emit(TurnTaken(late_s, visit.next_at - visit.ended_at))
-        visit.taken()
+        late_s = max(0.0, self._runtime.now() - leased.next_at)
+        self._runtime.events.emit(TurnTaken(late_s, leased.next_at - leased.ended_at))
+        leased.taken()
         try:
-            await self._take_turn(visit)
+            await self._take_turn(leased)
         except RedisAway:
-            visit.wait_at_least_until(self._runtime.now() + REST_S)
+            leased.wait_at_least_until(self._runtime.now() + REST_S)
         finally:
-            visit.left()
-        self._turns.ended(visit)
+            leased.left()
+        self._turns.ended(leased)
 
-    def _rest(self, visit: Visit) -> None:
-        """Put `visit` back into the queue, unless its lease has ended meanwhile."""
-        if visit.holds(self._runtime.now()):
-            visit.wait_at_least_until(self._runtime.now() + REST_S)
-            self._turns.enqueue(visit)
+    def _rest(self, leased: LeasedDomain) -> None:
+        """Put `leased` back into the queue, unless its lease has ended meanwhile."""
+        if leased.holds(self._runtime.now()):
+            leased.wait_at_least_until(self._runtime.now() + REST_S)
+            self._turns.enqueue(leased)
         else:
-            visit.queued(False)
-            self._leases.held.forget(visit)
+            leased.queued(False)
+            self._leases.held.forget(leased)
 
-    async def _take_turn(self, visit: Visit) -> None:
+    async def _take_turn(self, leased: LeasedDomain) -> None:
         try:
-            request = await self._prepare(visit)
+            request = await self._prepare(leased)
         finally:
-            visit.queued(False)
+            leased.queued(False)
         if request is not None:
             entry, known = request
-            visit.limit_to(self._throttle.concurrency(visit, known))
-            if visit.pending and visit.requesting < visit.concurrency:
-                visit.wait_at_least_until(self._runtime.now())
-                self._turns.enqueue(visit)
-            await self._urls.request(visit, entry, known)
+            leased.limit_to(self._throttle.concurrency(leased, known))
+            if leased.pending and leased.requesting < leased.concurrency:
+                leased.wait_at_least_until(self._runtime.now())
+                self._turns.enqueue(leased)
+            await self._urls.request(leased, entry, known)
 
-    async def _prepare(self, visit: Visit) -> tuple[Entry, KnownRobots] | None:
-        """Return the URL to request now, after taking it from `visit` with a permit; None if this turn requests no page.
+    async def _prepare(self, leased: LeasedDomain) -> tuple[Entry, OriginRobots] | None:
+        """Return the URL to request now, after taking it from `leased` with a permit; None if this turn requests no page.
         URLs that need no request are settled here."""
         since = self._runtime.now()
-        while visit.pending and not visit.closing:
-            if not visit.holds(self._runtime.now()):
+        while leased.pending and not leased.closing:
+            if not leased.holds(self._runtime.now()):
                 return None
-            entry = visit.pending[0]
-            result = self._verdict_by_domain(visit)
+            entry = leased.pending[0]
+            result = self._verdict_by_domain(leased)
             known = None
             if result is None:
-                known = await self._robots.robots_for(visit, entry.url)
-                if known is None or self._throttle.must_wait_longer(visit, known):
+                known = await self._robots.robots_for(leased, entry.url)
+                if known is None or self._throttle.must_wait_longer(leased, known):
                     return None  # robots.txt was requested, or it is too early for this origin
                 result = self._verdict_by_robots(entry, known)
             if result is None:
                 assert known is not None
-                return (entry, known) if await self._may_request(visit, entry, known) else None
-            visit.pending.popleft()
-            await self._urls.settle_without_request(visit, entry, result, known)
+                return (entry, known) if await self._may_request(leased, entry, known) else None
+            leased.pending.popleft()
+            await self._urls.settle_without_request(leased, entry, result, known)
             if self._runtime.now() - since > SLICE_S:
                 await asyncio.sleep(0)
                 since = self._runtime.now()
         return None
 
-    async def _may_request(self, visit: Visit, entry: Entry, known: KnownRobots) -> bool:
-        if visit.requesting > 1 and self._throttle.concurrency(visit, known) == 1:
-            visit.limit_to(1)  # wait until the other requests and their delay have ended
+    async def _may_request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> bool:
+        if leased.requesting > 1 and self._throttle.concurrency(leased, known) == 1:
+            leased.limit_to(1)  # wait until the other requests and their delay have ended
             return False
-        return await self._urls.may_request(visit, entry)
+        return await self._urls.may_request(leased, entry)
 
-    def _verdict_by_domain(self, visit: Visit) -> UrlResult | None:
-        given_up_reason = visit.backoff.reason if self._throttle.has_given_up(visit) else None
-        return verdict_by_domain(self._throttle.is_blocked(visit.domain), given_up_reason)
+    def _verdict_by_domain(self, leased: LeasedDomain) -> UrlResult | None:
+        given_up_reason = leased.backoff.reason if self._throttle.has_given_up(leased) else None
+        return verdict_by_domain(self._throttle.is_blocked(leased.domain), given_up_reason)
 
-    def _verdict_by_robots(self, entry: Entry, known: KnownRobots) -> UrlResult | None:
+    def _verdict_by_robots(self, entry: Entry, known: OriginRobots) -> UrlResult | None:
         exceeds_cap, tries = self._throttle.exceeds_cap(known), self._runtime.policy.tries
         try:
             return verdict_by_robots(entry.url, known, tries, exceeds_cap, self._runtime.policy.usage.purpose)

@@ -74,10 +74,10 @@ CLUSTER = Dashboard(
                     "From a view that removes shards to the return of their last lease.",
                 ),
                 Panel(
-                    "Leases lost",
+                    "Stale leases",
                     "cps",
-                    rate("leases_lost_total", "replica"),
-                    "Leases lost before their results were settled. Their URLs are fetched again.",
+                    rate("stale_leases_total", "replica"),
+                    "Leases that ended before their results were settled. Their URLs are fetched again.",
                 ),
                 Panel(
                     "Leases expired",
@@ -124,7 +124,7 @@ CLUSTER = Dashboard(
                 Panel(
                     "Leased domains",
                     "short",
-                    latest("visits", "replica"),
+                    latest("leased_domains", "replica"),
                     "Domains leased to each replica.",
                     width=12,
                     stack=True,
@@ -266,7 +266,7 @@ REPLICA = Dashboard(
                 ),
                 stat("Shards", "short", f"sum(peercrawl_shards_owned{ONE})", "Shards that the view assigns to it."),
                 stat("Requests", "short", f"sum(peercrawl_requests_in_flight{ONE})", "Requests in flight."),
-                stat("Leased domains", "short", f"sum(peercrawl_visits{ONE})", "Domains leased to it."),
+                stat("Leased domains", "short", f"sum(peercrawl_leased_domains{ONE})", "Domains leased to it."),
                 stat("Leased URLs", "short", f"sum(peercrawl_leased_urls{ONE})", "URLs leased to it."),
                 stat("Paused", "short", f"max(peercrawl_paused{ONE})", "1 while an operator has paused the crawl."),
             ],

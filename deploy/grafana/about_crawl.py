@@ -5,7 +5,7 @@ from __future__ import annotations
 from model import C, Dashboard, Panel, R, Row, latest, phases, quantiles, rate, stat
 
 _LINK_RESULTS = (
-    "Links offered to the frontier. accepted: new, queued; known: queued or fetched before; recent: known to the replica, "
+    "Links offered to the frontier. accepted: new, queued; seen: queued or fetched before; recent: seen by the replica, "
     "so not sent; capped: the domain has reached its limit; outside: outside the crawl's scope."
 )
 
@@ -177,7 +177,7 @@ FRONTIER = Dashboard(
         Row(
             "Now",
             [
-                stat("Known domains", "short", f"max(peercrawl_known_domains{C})", "Domains that the crawl has seen."),
+                stat("Seen domains", "short", f"max(peercrawl_seen_domains{C})", "Domains that the crawl has seen."),
                 stat("Seen URLs", "short", f"max(peercrawl_seen_urls{C})", "URLs in the seen-set."),
                 stat(
                     "Accepted URLs",

@@ -1,7 +1,7 @@
 -- lease: lease due domains of a shard to its owner exclusively, each with a batch of URLs and a fencing token.
 --
 -- Before that, it does other jobs in the same round trip, each in its own file: `fence` refuses an outdated owner,
--- `lost_tail` notices a restart of the server, `lease_again` repeats a reply that was lost, `take_back` ends expired leases,
+-- `lost_writes` notices a restart of the server, `repeat_lease` repeats a reply that was lost, `take_back` ends expired leases,
 -- `wake` queues waiting entries that are ready, and `visits` known pages whose next visit is due. Domains that have been due
 -- longest are leased first. `packed` finds the next packed URLs of a domain; if its queue lacks those of the highest priority,
 -- it stays due until they are unpacked.
@@ -38,8 +38,8 @@ local fenced = fence(keys.owner, known, tonumber(ARGV[2]), ARGV[3], now_ms)
 if fenced then return fenced end
 local quiet_ms = notice_run(keys.owner, known, ARGV[4], now_ms)
 if quiet_ms > now_ms then return {'leased', quiet_ms} end
-local again = lease_again(keys, known, number, now_ms, lease_ms, default_delay_ms)
-if again then return again end
+local repeated = repeat_lease(keys, known, number, now_ms, lease_ms, default_delay_ms)
+if repeated then return repeated end
 local expiring_ms = take_back_expired(keys, now_ms, default_delay_ms)
 local waking_ms = wake_ready(keys, now_ms)
 local visit_ms = share and wake_visits(keys.shard, now_ms) or math.huge
@@ -93,9 +93,9 @@ end
 -- What was read stays right until it is due. The leases that begin now end after the others.
 local function next_ms(key, before_ms) return before_ms > now_ms and before_ms or first_ms(key) end
 if #reply > 2 then expiring_ms = math.min(expiring_ms, now_ms + lease_ms) end
-local again_ms = math.min(next_ms(keys.due, due_ms), next_ms(keys.leases, expiring_ms), next_ms(keys.waiting, waking_ms))
+local wake_ms = math.min(next_ms(keys.due, due_ms), next_ms(keys.leases, expiring_ms), next_ms(keys.waiting, waking_ms))
 if share then visit_ms = next_ms(keys.shard .. 'revisits', visit_ms) end
-if again_ms < math.huge then reply[2] = math.min(again_ms, visit_ms) end
+if wake_ms < math.huge then reply[2] = math.min(wake_ms, visit_ms) end
 for _, domain in ipairs(low) do reply[#reply + 1] = domain end
-if again_ms == math.huge and visit_ms < math.huge then reply[#reply + 1] = {visit_ms} end
+if wake_ms == math.huge and visit_ms < math.huge then reply[#reply + 1] = {visit_ms} end
 return reply

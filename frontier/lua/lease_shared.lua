@@ -15,8 +15,8 @@ local function lease_shared(queue, inflight, urls, share, chance)
   local best = redis.call('ZRANGE', queue, known, known + firsts - 1, 'REV', 'WITHSCORES')
   if firsts == 0 then best = {} end
   if visits > 0 then
-    local again = redis.call('ZRANGE', queue, 0, visits - 1, 'REV', 'WITHSCORES')
-    for i = 1, #again do best[#best + 1] = again[i] end
+    local due = redis.call('ZRANGE', queue, 0, visits - 1, 'REV', 'WITHSCORES')
+    for i = 1, #due do best[#best + 1] = due[i] end
   end
   for i = 1, #best, 2 do
     redis.call('ZREM', queue, best[i])

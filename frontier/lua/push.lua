@@ -52,9 +52,9 @@ local function split_one()
   if buckets == half * 2 then half = half * 2 end
 end
 
-local accepted, known, capped, outside = 0, 0, 0, 0
+local accepted, seen_before, capped, outside = 0, 0, 0, 0
 
-local function push_domain(domain, again, from, to)
+local function push_domain(domain, always, from, to)
   local domain_key = base .. 'd:' .. domain
   local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
   local inflight, new, size = base .. 'inflight:' .. domain, {}, 0
@@ -64,14 +64,14 @@ local function push_domain(domain, again, from, to)
       local is_new = redis.call('SADD', key, fingerprint) == 1
       if is_new then seen = seen + 1 end
       if seen > buckets * FILL then split_one() end
-      if is_new or (again and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
-        new[size + 1], new[size + 2] = ARGV[i + 1], again and take_page(base, domain, page_of(ARGV[i + 2])) or ARGV[i + 2]
+      if is_new or (always and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
+        new[size + 1], new[size + 2] = ARGV[i + 1], always and take_page(base, domain, page_of(ARGV[i + 2])) or ARGV[i + 2]
         size = size + 2
       else
-        known = known + 1
+        seen_before = seen_before + 1
       end
     elseif redis.call('SISMEMBER', key, fingerprint) == 1 then
-      known = known + 1
+      seen_before = seen_before + 1
     else
       capped = capped + 1
     end
@@ -108,4 +108,4 @@ if accepted > 0 then
 end
 count_refused(KEYS[3])
 if capped > 0 then redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped) end
-return {'pushed', accepted, known, capped, outside, unpack(reported)}
+return {'pushed', accepted, seen_before, capped, outside, unpack(reported)}

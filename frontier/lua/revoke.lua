@@ -1,4 +1,4 @@
--- revoke: report which URLs of a lost lease were not settled under it, and ensure that they never will be. Used to recover
+-- revoke: report which URLs of a stale lease were not settled under it, and ensure that they never will be. Used to recover
 -- pages that a holder wrote before it died: a URL that was not settled under that lease is fetched again, so its page is a
 -- duplicate.
 --
@@ -33,7 +33,7 @@ if redis.call('HGET', domain_key, 'token') == token then
   redis.call('HDEL', domain_key, 'token')
 end
 
-local was_lost = is_in_lost_tail(known, token)
+local was_lost = is_lease_lost(known, token)
 local otherwise = tonumber(token) < now_ms - LOST_KEPT_MS and 2 or 0
 local reply = {'revoked'}
 for i = 5, #ARGV do

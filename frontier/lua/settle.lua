@@ -36,18 +36,18 @@ local owner = nil  -- read when a lease is unknown, which is rare
 local function settle_urls(domain, remove, at, last)
   local settled = 0
   while at <= last do
-    local outcome, reason, again, entries = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
+    local outcome, reason, follow_up, entries = ARGV[at], ARGV[at + 1], ARGV[at + 2], tonumber(ARGV[at + 3])
     local gone = remove(unpack(ARGV, at + 4, at + 3 + entries))
     if gone > 0 then
       settled = settled + gone
       count(outcome, gone)
       count(outcome .. ':' .. reason, gone)
-      local is_visit = again ~= '' and plan_visit(base, domain, again, count)
-      if not is_visit and (outcome == 'dead' or again == 'keep') then
+      local is_visit = follow_up ~= '' and plan_visit(base, domain, follow_up, count)
+      if not is_visit and (outcome == 'dead' or follow_up == 'keep') then
         local is_kept = keep_dead_letter(KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
         if not is_kept then count('drop:dead_letters', 1) end
       elseif outcome == 'retry' then
-        local ready_ms, priority, entry = string.match(again, '^([^\n]*)\n([^\n]*)\n(.*)$')
+        local ready_ms, priority, entry = string.match(follow_up, '^([^\n]*)\n([^\n]*)\n(.*)$')
         if redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. entry) == 0 then
           count_merged(KEYS[4])
         end
@@ -67,7 +67,7 @@ local function settle(at, last)
   local remove = function(...) return redis.call('ZREM', inflight, ...) end
   if not is_held then
     owner = owner or noticed_owner(KEYS[6], ARGV[2], now_ms)
-    if not is_in_lost_tail(owner, token) or is_forgotten(redis.call('HGET', KEYS[4], 'forgotten'), domain) then
+    if not is_lease_lost(owner, token) or is_forgotten(redis.call('HGET', KEYS[4], 'forgotten'), domain) then
       return 'stale', -1
     end
     remove = function(...) return remove_queued(keys, domain, token, now_ms, ...) end

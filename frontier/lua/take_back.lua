@@ -1,8 +1,8 @@
 -- take_back: part of `lease`. End expired leases, and return their entries to the queue.
 --
--- The sixth character of an entry counts how often it was lost with its holder. An entry that was lost fifteen times
+-- The sixth character of an entry counts how often it was taken back. An entry that was taken back fifteen times
 -- becomes a dead letter, because it may be what crashes the holders. Entries are recorded for LOST_KEPT_MS under the
--- token of the lost lease: see `revoke`.
+-- token of the expired lease: see `revoke`.
 --
 -- keys: table with the keys of `lease` by name, and `shard`, the prefix of the keys of a domain
 --
@@ -30,7 +30,7 @@ local function take_back(keys, domain, expiry_ms, now_ms, default_delay_ms)
   redis.call('DEL', inflight)
   redis.call('ZREM', keys.leases, domain)
   redis.call('HINCRBY', keys.stats, 'expired', 1)
-  -- The lost holder may have sent a request until the very end of its lease.
+  -- Its holder may have sent a request until the very end of its lease.
   local next_ms = math.max(tonumber(state[1] or '0'), expiry_ms + tonumber(state[2] or default_delay_ms))
   redis.call('HDEL', domain_key, 'token')
   redis.call('HSET', domain_key, 'next', next_ms)

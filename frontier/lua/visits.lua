@@ -10,7 +10,7 @@
 --       each lease of it looks for visits that are due
 --
 -- plan_visit stores the next visit of a page whose visit is settled, and calls `count` with what to count. It returns whether
---   `again` is that of such a page (settle.lua). A first visit does not replace what later ones have found.
+--   `follow_up` is that of such a page (settle.lua). A first visit does not replace what later ones have found.
 -- wake_page queues the known page that has this entry, which was queued before the server lost its last writes
 -- wake_domain queues visits of a domain that are due; wake_visits those of all, and returns when the first is or was due, ms
 
@@ -20,8 +20,8 @@ local WAKE_DOMAINS = 32
 -- In one call, which then takes about 4 ms.
 local pages_left, buckets_left = 512, 128
 
-local function plan_visit(base, domain, again, count)
-  local found, due_s, body = string.match(again, '^visit\n([^\n]*)\n([^\n]*)\n(.*)$')
+local function plan_visit(base, domain, follow_up, count)
+  local found, due_s, body = string.match(follow_up, '^visit\n([^\n]*)\n([^\n]*)\n(.*)$')
   if not found then return false end
   count('visit:' .. found, 1)
   if due_s ~= '' and put_page(base, domain, tonumber(due_s), body, found == 'new') then count('known', 1) end

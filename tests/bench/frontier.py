@@ -42,8 +42,8 @@ from pathlib import Path
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl
 from frontier.entries import Entry
-from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
+from frontier.redis_keys import CrawlKeys
 from frontier.store import RedisStore, command, connect
 from tests.bench.measure import Figure, cpu_s
 from tests.valkey import ValkeyProcess

@@ -9,7 +9,7 @@ for each tenth; it ends when `--urls` are discovered or `--seconds` have passed.
 Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2,
 `--seconds 640` (docs/explanation/speed.md tells more):
 
-discovered   pages  visits replica MB  Valkey MB
+discovered   pages domains replica MB  Valkey MB
    537,200   2,686     506        208        101
  1,027,000   5,135     406        220        126
  1,513,400   7,567     384        217        156
@@ -50,7 +50,7 @@ class Moment:
 
     discovered: int
     pages: int
-    visits: int
+    domains: int
     rss_mb: float
     valkey_mb: float
 
@@ -77,7 +77,7 @@ def grow(urls: int, domains: int, links: int, seconds: float) -> Iterator[Moment
 
 def _moment(look: Look, valkey_mb: float) -> Moment:
     discovered = look.values["links_total accepted"]
-    return Moment(int(discovered), int(look.pages), int(look.values["visits"]), look.rss_mb, valkey_mb)
+    return Moment(int(discovered), int(look.pages), int(look.values["leased_domains"]), look.rss_mb, valkey_mb)
 
 
 def settings(host_map: list[str]) -> Tables:
@@ -109,11 +109,11 @@ def main() -> None:
     parser.add_argument("--links", type=int, default=200)
     parser.add_argument("--seconds", type=float, default=240)
     options = parser.parse_args()
-    print(f"{'discovered':>10} {'pages':>7} {'visits':>7} {'replica MB':>10} {'Valkey MB':>10}")
+    print(f"{'discovered':>10} {'pages':>7} {'domains':>7} {'replica MB':>10} {'Valkey MB':>10}")
     moments = []
     for moment in grow(options.urls, options.domains, options.links, options.seconds):
         moments.append(moment)
-        print(f"{moment.discovered:10,} {moment.pages:7,} {moment.visits:7,} ", end="")
+        print(f"{moment.discovered:10,} {moment.pages:7,} {moment.domains:7,} ", end="")
         print(f"{moment.rss_mb:10.0f} {moment.valkey_mb:10.0f}", flush=True)
     print(f"grown since {SETTLED_IN:,}: {growth(moments):.0f} MB")
 

@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from crawler.identity.keys import make_key
+from crawler.identity.signing_keys import make_key
 from crawler.identity.web_bot_auth import RequestSigner
 from tests.bench.measure import Figure, median
 from tests.bench.speed import speedometer

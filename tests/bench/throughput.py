@@ -52,7 +52,7 @@ from typing import TypeVar
 
 import msgspec
 
-from crawler.identity.keys import make_key
+from crawler.identity.signing_keys import make_key
 from tests.bench.contenders import CONTENDERS, SCRAPY_EXTRACTING, Contender
 from tests.bench.docweb import DocWeb, free_port, serve
 from tests.bench.measure import Figure, Usage, cpu_s, median, used_by

@@ -16,7 +16,7 @@ LONGEST_STOP_S = 2.0
 
 LONGEST_RETURN_S = 2.0
 """From the moment when a node's slots answer again to the first request for one of their domains, in seconds. For the first
-of them, shards grant no leases (`frontier/lua/lost_tail.lua`)."""
+of them, shards grant no leases (`frontier/lua/lost_writes.lua`)."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -130,10 +130,10 @@ def test_equal_settings_are_not_a_difference(slow: Cluster) -> None:
 def test_seeds_are_parsed_with_the_rules_of_the_crawl(cluster: Cluster) -> None:
     """`seed` without settings uses those of the crawl, including the rules that normalize its URLs."""
     cluster.seed(FIRST, "-s", cluster.file({"scope": {"strip_params": ["color"]}}))
-    assert "0 seeds queued, 1 known before" in cluster.seed("https://a.test/1?color=red").out
-    assert "1 seed queued, 0 known before" in cluster.seed("https://a.test/1?utm_source=x").out
+    assert "0 seeds queued, 1 seen before" in cluster.seed("https://a.test/1?color=red").out
+    assert "1 seed queued, 0 seen before" in cluster.seed("https://a.test/1?utm_source=x").out
     changed = cluster.file({"scope": {"strip_params": ["size"]}}, "changed.toml")
-    assert "0 seeds queued, 1 known before" in cluster.seed("https://a.test/1?color=red", "-s", changed, KEEP).out
+    assert "0 seeds queued, 1 seen before" in cluster.seed("https://a.test/1?color=red", "-s", changed, KEEP).out
 
 
 @pytest.mark.parametrize("replica", [{"concurrency": 7}, {"listen": "127.0.0.1:0", "log_format": "json"}])

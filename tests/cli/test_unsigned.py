@@ -8,7 +8,7 @@ import pytest
 
 from crawler.app.request_setup import WITHOUT
 from crawler.app.signing import UNSIGNED
-from crawler.identity.keys import make_key
+from crawler.identity.signing_keys import make_key
 from tests.typed import Typed
 
 WIDE = {"COLUMNS": "300"}

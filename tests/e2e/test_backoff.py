@@ -14,7 +14,7 @@ import redis
 from crawler.simweb.features import Kind
 from crawler.simweb.log_judge import TooClose
 from frontier.domains import shard_of
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from politeness.backoff import BackoffState
 from tests.e2e.harness import EVEN, Web, bench, wait_until
 from tests.valkey import ValkeyProcess

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from frontier.keys import meta_key
+from frontier.redis_keys import meta_key
 from frontier.store import command, connect
 from tests.e2e.harness import Finished
 from tests.typed import Typed

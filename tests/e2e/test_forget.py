@@ -171,7 +171,7 @@ def test_it_stays_blocked_for_good(commands: Bench, typed: Typed) -> None:
             f"error: {GONE} was forgotten in this crawl: it stays blocked, and nothing is stored of it\n",
         )
     done = type_("seed", f"https://{GONE}/new", "https://d00000.test/new")
-    assert "1 seed queued, 0 known before" in done.out
+    assert "1 seed queued, 0 seen before" in done.out
     assert "1 seed dropped, because `crawler forget` has removed" in done.err
     said = type_("why", f"https://{GONE}/new").out
     assert "its domain was forgotten" in said

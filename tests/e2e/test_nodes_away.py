@@ -36,8 +36,8 @@ from frontier.clock import SystemClock
 from frontier.counters import Counters
 from frontier.crawls import create_crawl, open_crawl
 from frontier.entries import Entry
-from frontier.keys import CrawlKeys
 from frontier.peer_loop import View
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Store, connect
 from frontier.urls import shard_of
 from tests.chaos.standstills import Standstill, longest, watch

@@ -160,7 +160,7 @@ def test_urls_denied_by_robots_txt_are_seeded_again(site: Site, folder: Folder) 
     """They are not kept, but in the output."""
     crawl(folder, folder.seed)
     words = ("seed", folder.seed, "-s", "crawler.toml")
-    assert "0 seeds queued, 1 known before" in folder.type(*words).out
+    assert "0 seeds queued, 1 seen before" in folder.type(*words).out
     assert "1 seed queued" in folder.type(*words, "--again").out
     crawl(folder)
     assert folder.counts == (4, 0, 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.identity.keys import make_key
+from crawler.identity.signing_keys import make_key
 from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, kill, replicas_under, wait_until
 from tests.identity.made import DIRECTORY
 from tests.killing import find

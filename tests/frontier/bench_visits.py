@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from time import perf_counter
 
-from crawler.scope.revisits import Visits
+from crawler.scope.next_visit import Visits
 from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
 from frontier.refreshing import refresh_domain

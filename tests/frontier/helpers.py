@@ -9,8 +9,8 @@ from frontier.clock import ServerClock
 from frontier.crawls import open_crawl
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl, RedisAway
-from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
+from frontier.redis_keys import CrawlKeys
 from frontier.shards import identify_shards
 from frontier.store import Argument, Call, Reply, Store, command
 

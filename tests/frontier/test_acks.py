@@ -13,8 +13,8 @@ import pytest
 from frontier.clock import ServerClock, SystemClock
 from frontier.entries import Entry
 from frontier.errors import RedisAway, ReplicasMissing
-from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
+from frontier.redis_keys import CrawlKeys
 from frontier.shards import identify_shards
 from frontier.slot_map import slot_of
 from frontier.store import Acks, Call, RedisStore, command, connect
@@ -69,7 +69,7 @@ def links(frontier: Frontier, cluster: ValkeyCluster, master: ClusterNode) -> li
 
 async def test_a_push_is_accepted_once_a_replica_has_it(frontier: Frontier, cluster: ValkeyCluster) -> None:
     pushed = await frontier.push(links(frontier, cluster, cluster.masters[0]))
-    assert (pushed.accepted, pushed.known) == (3, 0)
+    assert (pushed.accepted, pushed.seen) == (3, 0)
 
 
 async def test_a_push_that_no_replica_has_is_refused_also_when_repeated(
@@ -88,7 +88,7 @@ async def test_a_push_that_no_replica_has_is_refused_also_when_repeated(
     finally:
         cluster.resume(replica)
     pushed = await frontier.push(entries)
-    assert (pushed.accepted, pushed.known) == (0, 3)
+    assert (pushed.accepted, pushed.seen) == (0, 3)
 
 
 async def test_a_server_that_has_forgotten_the_script_waits_as_well(frontier: Frontier, cluster: ValkeyCluster) -> None:
@@ -149,7 +149,7 @@ async def test_one_push_a_second_waits_for_replicas_that_are_missing(
             pushed = await frontier.push(entries)
             break
         await asyncio.sleep(0.1)
-    assert (pushed.accepted, pushed.known) == (0, 3)
+    assert (pushed.accepted, pushed.seen) == (0, 3)
 
 
 async def test_a_node_without_any_replica_is_known_to_lack_them(frontier: Frontier, cluster: ValkeyCluster) -> None:
@@ -184,7 +184,7 @@ async def test_a_slot_that_moves_costs_only_its_own_calls_time(frontier: Frontie
     finally:
         await moving
         await asyncio.to_thread(cluster.move_slots, [slot], target, source)
-    assert pushed.accepted + pushed.known == len(entries)
+    assert pushed.accepted + pushed.seen == len(entries)
 
 
 async def test_the_mark_of_a_push_does_not_stay(store: RedisStore, frontier: Frontier, cluster: ValkeyCluster) -> None:

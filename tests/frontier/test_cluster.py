@@ -12,7 +12,7 @@ from statistics import median
 import pytest
 
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import Script
 from frontier.slot_map import SLOTS, UNSERVED, slot_of
 from frontier.store import RedisStore, command, connect, script_call

@@ -8,9 +8,9 @@ from collections.abc import Callable
 import pytest
 
 from frontier.crawl_time import PATIENCE, crawl_ms
-from frontier.keys import CrawlKeys
 from frontier.peer_loop import PeerLoop, PeerSettings, View, epoch_of
 from frontier.queue import Frontier, FrontierSettings
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import CORRECT_TIME
 from frontier.shards import identify_shards
 from frontier.store import RedisStore, script_call

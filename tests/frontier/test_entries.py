@@ -23,14 +23,14 @@ from frontier.entries import Entry, parse_entry, payload_of, tag_of
     ],
 )
 def test_any_url_survives_the_round_trip(url: str) -> None:
-    original = Entry(url, "a.test", 1.5, depth=17, tries=2, hops=3, lost=4)
+    original = Entry(url, "a.test", 1.5, depth=17, tries=2, hops=3, taken_back=4)
     assert parse_entry(original.raw, "a.test", 1.5) == original
 
 
 def test_where_a_url_was_found_survives_and_costs_nothing_when_it_is_not_kept() -> None:
     found = Entry("https://a.test/x?y", "a.test", depth=1, via="https://b.test/y?z")
     assert parse_entry(found.raw, "a.test", 0.0) == found
-    assert parse_entry(found.again(-1.0).raw, "a.test", -1.0) == replace(found, tries=1, priority=-1.0)
+    assert parse_entry(found.next_try(-1.0).raw, "a.test", -1.0) == replace(found, tries=1, priority=-1.0)
     assert len(found.raw) == len(replace(found, via="").raw) + 1 + len(found.via)
 
 

@@ -15,8 +15,8 @@ from frontier.domains import forgotten_mark, is_of, shard_of
 from frontier.entries import Entry, parse_entry
 from frontier.errors import RedisAway, StillAdded
 from frontier.forgetting import Forgetting
-from frontier.keys import shard_keys
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, retry
+from frontier.redis_keys import shard_keys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, reshard_crawl
@@ -188,7 +188,7 @@ async def test_it_does_not_come_back_whoever_brings_it(store: RedisStore, crawl:
     # A link, a seed, one that is queued again, and one that waited in an outbox are dropped, and counted.
     for mode in ("new", "known", "again"):
         pushed = await frontier.push([Entry(url(1), GONE, mode=mode)])  # type: ignore[arg-type]
-        assert (pushed.accepted, pushed.known, pushed.outside) == (0, 0, 1)
+        assert (pushed.accepted, pushed.seen, pushed.outside) == (0, 0, 1)
     assert (await Counters(store, crawl.keys).counts()).dropped["forgotten"] == 2  # "known" is dropped before
     # Whoever held a lease on it is refused, and leaves nothing behind.
     now_ms = (await crawl_clock(store, crawl)).now_ms()

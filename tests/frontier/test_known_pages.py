@@ -13,7 +13,7 @@ from frontier.forgetting import Forgetting
 from frontier.known_pages import find_page, page_of, pages_in, rest_of_record, without_via
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
-from frontier.refreshing import known_domains, refresh_matching, refresh_page
+from frontier.refreshing import domains_with_known_pages, refresh_matching, refresh_page
 from frontier.settlements import revisit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, lease_one, make_frontier
@@ -134,7 +134,7 @@ async def test_pages_that_match_are_refreshed(store: RedisStore, frontier: Front
     assert await refresh_matching(store, frontier.keys, DOMAIN, wanted, time.ms) == 70
     assert await refresh_matching(store, frontier.keys, DOMAIN, wanted, time.ms) == 0
     assert await refresh_matching(store, frontier.keys, "b.test", wanted, time.ms) == 0
-    assert [domain async for domain in known_domains(store, frontier.keys)] == [DOMAIN]
+    assert [domain async for domain in domains_with_known_pages(store, frontier.keys)] == [DOMAIN]
     assert {one.url[-1] for one in (await lease_one(frontier)).entries} == {"7"}
 
 

@@ -15,9 +15,9 @@ from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.crawls import create_crawl, open_crawl, verify_crawl
 from frontier.errors import CrawlLost, RedisAway, ShardLost
-from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, retry
 from frontier.recent_writes import KEPT_MS
+from frontier.redis_keys import CrawlKeys
 from frontier.settlements import SettledUrl, Settlement
 from frontier.shards import identify_shards, lost_shards
 from frontier.store import RedisStore, command, connect
@@ -332,7 +332,7 @@ class TestALeaseCallWithoutAReply:
         for _ in range(20):
             deaf._calls.clear()  # the reply is lost
             ((leased,), _) = await deaf.lease([home(deaf)], 1, "r1", 1)
-            assert [item.lost for item in leased.leases[0].entries] == [0] * 5
+            assert [item.taken_back for item in leased.leases[0].entries] == [0] * 5
             server.time.ms += 40_000
         await deaf.settle([settle_all(leased.leases[0])])
         found = await Counters(one._store, one.keys).counts()

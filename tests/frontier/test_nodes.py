@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from frontier.keys import MOST_SHARDS, CrawlKeys
 from frontier.nodes import Nodes
+from frontier.redis_keys import MOST_SHARDS, CrawlKeys
 from frontier.store import Call, Reply, Store
 
 

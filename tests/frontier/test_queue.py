@@ -16,8 +16,8 @@ class TestPush:
     async def test_a_url_is_accepted_once(self, frontier: Frontier) -> None:
         first = await frontier.push([entry()])
         second = await frontier.push([entry()])
-        assert (first.accepted, first.known) == (1, 0)
-        assert (second.accepted, second.known) == (0, 1)
+        assert (first.accepted, first.seen) == (1, 0)
+        assert (second.accepted, second.seen) == (0, 1)
 
     async def test_the_domain_cap_drops_and_counts(self, store: RedisStore, crawl_name: str, time: ManualTime) -> None:
         frontier = await make_frontier(store, crawl_name, time, FrontierSettings(domain_cap=2))
@@ -92,7 +92,7 @@ class TestPush:
         """Linear hashing: every bucket stays an intset, and every URL is found again after any number of splits."""
         urls = [entry(f"https://a.test/{n}") for n in range(20_000)]
         assert (await frontier.push(urls)).accepted == 20_000
-        assert (await frontier.push(urls)).known == 20_000
+        assert (await frontier.push(urls)).seen == 20_000
         keys = frontier.keys.shards[0]
         buckets = int(await ask(store, "HGET", keys.stats, "buckets"))
         assert buckets > 90
@@ -184,7 +184,7 @@ class TestLease:
         time.ms += 1000
         again = await lease_one(frontier, 2, "r2")
         assert again.token != lost.token
-        assert [(e.url, e.lost) for e in again.entries] == [("https://a.test/1", 1)]
+        assert [(e.url, e.taken_back) for e in again.entries] == [("https://a.test/1", 1)]
         assert (await counters.counts()).leases_expired == 1
 
     async def test_a_reply_says_what_comes_first_after_it(self, frontier: Frontier, time: ManualTime) -> None:

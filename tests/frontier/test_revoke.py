@@ -1,4 +1,4 @@
-"""`revoke` reports the URLs of a lost lease that were not settled under it. Runs on a real server."""
+"""`revoke` reports the URLs of a stale lease that were not settled under it. Runs on a real server."""
 
 from __future__ import annotations
 

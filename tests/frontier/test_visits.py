@@ -157,7 +157,7 @@ async def test_a_lost_lease_returns_visits_with_their_state(
     lost = await lease_one(frontier)
     time.ms += SETTINGS.lease_ms + 1_000
     (again,) = (await lease_one(frontier)).entries
-    assert (again.visit, again.lost) == ("a1", 1)
+    assert (again.visit, again.taken_back) == ("a1", 1)
     (stale,) = await frontier.settle([planned(lost, time.ms + LATER_MS, "changed", "1a7e")])
     assert stale.stale
     url = LeasedUrl(0, "a.test", lost.token, lost.entries[0])

@@ -16,10 +16,10 @@ from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.forgetting import Forgetting
-from frontier.keys import CrawlKeys
 from frontier.known_pages import pages_in
 from frontier.packing import First, Packer, Queue, Sizes
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
+from frontier.redis_keys import CrawlKeys
 from frontier.refreshing import refresh_domain
 from frontier.reservations import Reservation, Reservations
 from frontier.retries import retry_now

@@ -17,8 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256, SHA512
 
-from crawler.identity.keys import InvalidSignature
 from crawler.identity.message_signatures import Message, NotDecided, signature_base, signatures_of
+from crawler.identity.signing_keys import InvalidSignature
 from crawler.identity.web_bot_auth import check_request
 
 MODULUS = """

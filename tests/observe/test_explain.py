@@ -19,7 +19,7 @@ from frontier.control import DomainRules
 from frontier.entries import Entry
 from frontier.lookup import DomainStatus, UrlStatus
 from frontier.urls import canonicalize
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
 from politeness.robots_rules import Rules
 
@@ -45,9 +45,9 @@ def domain(**changes: object) -> DomainStatus:
     return DomainStatus(**{**values, **changes})  # type: ignore[arg-type]
 
 
-def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1, reason: str = "ok") -> KnownRobots:
+def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1, reason: str = "ok") -> OriginRobots:
     record = RobotsRecord(access, reason, 200, NOW - 1_000, retry_at_ms, body)  # type: ignore[arg-type]
-    return KnownRobots(record, Rules.parse(body, "peercrawl") if access == "rules" else None)
+    return OriginRobots(record, Rules.parse(body, "peercrawl") if access == "rules" else None)
 
 
 def explained(

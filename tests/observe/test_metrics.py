@@ -15,8 +15,8 @@ from crawler.page import CopyAge, Outcome, Page
 
 def test_links_are_counted_by_result() -> None:
     metrics = Metrics()
-    metrics.observe(LinksPushed(accepted=1, known=2, capped=3, outside=4, skipped=5))
-    results = ("accepted", "known", "capped", "outside", "recent")
+    metrics.observe(LinksPushed(accepted=1, seen=2, capped=3, outside=4, skipped=5))
+    results = ("accepted", "seen", "capped", "outside", "recent")
     counted = [metrics.registry.get_sample_value("peercrawl_links_total", {"result": result}) for result in results]
     assert counted == [1, 2, 3, 4, 5]
 
@@ -68,11 +68,11 @@ def test_repeated_writes_are_counted_with_their_outcome() -> None:
 
 def test_every_series_names_its_crawl_and_replica() -> None:
     metrics = Metrics({"crawl": "news", "replica": "r1"})
-    metrics.observe(LinksPushed(accepted=1, known=2, capped=3, outside=4, skipped=5))
+    metrics.observe(LinksPushed(accepted=1, seen=2, capped=3, outside=4, skipped=5))
     for _ in range(2):  # a scrape changes nothing for the next one
         lines = [line for line in metrics.render().decode().splitlines() if not line.startswith("#")]
         assert [line for line in lines if 'crawl="news"' not in line or 'replica="r1"' not in line] == []
-    assert 'peercrawl_links_total{crawl="news",replica="r1",result="known"} 2.0' in lines
+    assert 'peercrawl_links_total{crawl="news",replica="r1",result="seen"} 2.0' in lines
 
 
 def test_the_versions_are_labels_of_a_metric() -> None:

@@ -7,7 +7,7 @@ from crawler.observe import summary
 from crawler.observe.explain import explanation, gather
 from crawler.settings.loading import CrawlSettings
 from crawler.worker.address_limit import AddressLimiter
-from crawler.worker.visit import Visit
+from crawler.worker.leased_domain import LeasedDomain
 from frontier.clock import ServerClock
 from frontier.crawls import create_crawl
 from frontier.queue import Frontier, FrontierSettings, Settlement
@@ -29,11 +29,11 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
     assert await limiter.reserve("192.0.2.1") == 0.0  # given a slot that another domain at the address has used
 
     lease = await lease_one(frontier)
-    visit = Visit(lease, 1e12, time.monotonic())
+    leased = LeasedDomain(lease, 1e12, time.monotonic())
     addresses = AddressLimiter(runtime_with(time, policy), OneAddress(), lambda _: limiter)
-    assert not await addresses.may_request(visit, "https://a.test/")  # when the domain has to wait for the next one
+    assert not await addresses.may_request(leased, "https://a.test/")  # when the domain has to wait for the next one
     until_ms = time.ms + int(1000 * HORIZON_S)
-    await frontier.release([Settlement(lease, until_ms, 1_000, str(visit.backoff), [])])
+    await frontier.release([Settlement(lease, until_ms, 1_000, str(leased.backoff), [])])
 
     (line,) = (await summary.take(store, frontier.keys, time.ms + 1, "r1", ())).resting
     assert (line.is_rate_limited, render.why(line)) == (True, "address rate limit")
@@ -42,4 +42,4 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
     (line,) = (await summary.take(store, frontier.keys, until_ms, "r1", ())).overdue
     assert not line.is_rate_limited
     time.ms = until_ms
-    assert Visit(await lease_one(frontier), 1e12, time.monotonic()).backoff == BackoffState()
+    assert LeasedDomain(await lease_one(frontier), 1e12, time.monotonic()).backoff == BackoffState()

@@ -106,10 +106,10 @@ def test_long_queues_are_packed() -> None:
 
 def test_urls_come_from_the_links_unless_they_are_given() -> None:
     work = Workload(pages=1e6, days=1, domains=1_000, links_per_page=50)
-    assert work.known_urls(Constants()) == 5e6
-    assert replace(work, links_per_page=3).known_urls(Constants()) == 1e6  # every page is a URL
-    assert replace(work, urls=7e6).known_urls(Constants()) == 7e6
-    assert replace(work, urls=5).known_urls(Constants()) == 1e6
+    assert work.seen_urls(Constants()) == 5e6
+    assert replace(work, links_per_page=3).seen_urls(Constants()) == 1e6  # every page is a URL
+    assert replace(work, urls=7e6).seen_urls(Constants()) == 7e6
+    assert replace(work, urls=5).seen_urls(Constants()) == 1e6
 
 
 def test_the_politeness_bound() -> None:

@@ -16,13 +16,13 @@ from crawler.events import Events
 from crawler.fetch.client import HttpClient
 from crawler.redis_retry import RedisRetry
 from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
 from frontier.nodes import Nodes
 from frontier.queue import Lease
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Call, RedisStore, Reply, Store, command
 from politeness.address_rate_limit import (
     ON_TIME_S,
@@ -193,13 +193,13 @@ class TestOutage:
         policy = RateLimitPolicy(rate_per_s=10)
         limiter = await shared_limiter(store, crawl_name, time, policy)
         address_limiter = AddressLimiter(runtime_with(time, policy), OneAddress(), lambda _: limiter)
-        visits = [visit() for _ in range(200)]
+        domains = [leased() for _ in range(200)]
 
         async def turns() -> None:
-            for each in [each for each in visits if each.next_at <= time.monotonic()]:
+            for each in [each for each in domains if each.next_at <= time.monotonic()]:
                 if await address_limiter.may_request(each, "https://a.test/"):
                     requests.append(time.monotonic())
-                    visits.remove(each)
+                    domains.remove(each)
 
         await turns()
         # when no domain has a turn for 8 seconds,
@@ -233,8 +233,8 @@ class TestOutage:
         assert limiter.may_use("a", missed)
 
 
-def visit() -> Visit:
-    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), lease_end=2e9, now=0.0)
+def leased() -> LeasedDomain:
+    return LeasedDomain(Lease("a.test", 0, 1, 0, 0, "", ()), lease_end=2e9, now=0.0)
 
 
 def runtime_with(time: ManualTime, policy: RateLimitPolicy) -> Runtime:

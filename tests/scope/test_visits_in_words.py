@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from crawler.scope.revisits import RevisitRule, Visits, parse_rules
+from crawler.scope.next_visit import RevisitRule, Visits, parse_rules
 from crawler.scope.visits_in_words import described
 
 HOUR, DAY = 3_600, 86_400

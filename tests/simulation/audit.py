@@ -7,7 +7,7 @@ from typing import Any
 
 from frontier.blocks import rows_of
 from frontier.entries import parse_entry
-from frontier.keys import CrawlKeys, ShardKeys
+from frontier.redis_keys import CrawlKeys, ShardKeys
 from tests.simulation.domain_books import NOBODYS, Domain
 from tests.simulation.history import Breach
 from tests.simulation.ledger import Ledger

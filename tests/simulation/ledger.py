@@ -126,7 +126,7 @@ class Ledger:
 
     def _push(self, replica: str, call: Call, reply: Reply) -> None:
         words = [str(word) for word in call.arguments]
-        counts = {"accepted": 0, "known": 0, "capped": 0, "outside": 0}
+        counts = {"accepted": 0, "seen": 0, "capped": 0, "outside": 0}
         at = 4
         while at < len(words):
             domain, count = self._domain(words[at], call.keys[0]), int(words[at + 2])
@@ -143,7 +143,7 @@ class Ledger:
     def _offer(self, domain: Domain, entry: Entry, cap: int) -> str:
         """Return what must become of `entry`."""
         if entry.url in self.accepted:
-            return "known"
+            return "seen"
         if cap and domain.accepted >= cap:
             self.capped.add(entry.url)
             return "capped"

@@ -99,10 +99,10 @@ MUTANTS = (
     ),
     _without("outbox-forgets", "crawler/worker/outbox_delivery.py", "sent = await self._push(links)", "sent = links"),
     _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
-    _without("lease-end-ignored", "crawler/worker/visit.py", "return now < self.lease_end", "return True"),
+    _without("lease-end-ignored", "crawler/worker/leased_domain.py", "return now < self.lease_end", "return True"),
     _without("lease-end-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
-    _without("settles-after-lease", GROUP_SETTLER, "if visit in held and visit.holds(at)]", "]"),
-    _without("renews-after-lease", COMMIT, "for visit in part if visit.holds(at)]", "for visit in part]"),
+    _without("settles-after-lease", GROUP_SETTLER, "if leased in held and leased.holds(at)]", "]"),
+    _without("renews-after-lease", COMMIT, "for leased in part if leased.holds(at)]", "for leased in part]"),
     _without("lapses-with-lease", "frontier/budget.py", "AFTER_LEASE_MS = 2_000", "AFTER_LEASE_MS = -3_900"),
     _without(
         "pages-outlive-permits",
@@ -137,8 +137,8 @@ MUTANTS = (
     _without(
         "finished-lease-is-renewed",
         "crawler/worker/lease_manager.py",
-        "for visit in [visit for visit in old if self._is_finished(visit)]:",
-        "for visit in list[Visit]():",
+        "for leased in [leased for leased in old if self._is_finished(leased)]:",
+        "for leased in list[LeasedDomain]():",
     ),
     _without("token-without-clock", LUA + "lease.lua", "math.max(last_token + 1, now_ms)", "last_token + 1"),
     Mutant(
@@ -150,17 +150,17 @@ MUTANTS = (
     _without("each-corrects-a-step", LUA + "correct_time.lua", "if (known[1] or '0') ~= ARGV[1] then", "if false then"),
     _without("newcomers-trust-the-server", TIME, " or claimed > has_claimed", ""),
     _without("answers-are-not-awaited", TIME, " or known.answered < asked.number", ""),
-    _without("no-grace", LUA + "lost_tail.lua", "local GRACE_MS = 1000", "local GRACE_MS = 0"),
+    _without("no-grace", LUA + "lost_writes.lua", "local GRACE_MS = 1000", "local GRACE_MS = 0"),
     _without(
         "no-repeated-writes",
         "crawler/worker/redis_restarts.py",
         "while runs := self._frontier.replaced_runs():",
         "while False and (runs := self._frontier.replaced_runs()):",
     ),
-    _without("lost-leases-forgotten", LUA + "lost_tail.lua", "> tonumber(from) and", "> tonumber(to) and"),
-    _without("repeated-lease-grants-anew", LUA + "lease_again.lua", "if number > known.call then", "if true then"),
+    _without("lost-leases-forgotten", LUA + "lost_writes.lua", "> tonumber(from) and", "> tonumber(to) and"),
+    _without("repeated-lease-grants-anew", LUA + "repeat_lease.lua", "if number > known.call then", "if true then"),
     _without(
-        "late-lease-call-is-answered", LUA + "lease_again.lua", "if number < known.call then return reply end", ""
+        "late-lease-call-is-answered", LUA + "repeat_lease.lua", "if number < known.call then return reply end", ""
     ),
     _without(
         "packs-what-has-changed",

@@ -21,9 +21,9 @@ from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
-from frontier.keys import shard_keys
 from frontier.peer_loop import View
 from frontier.queue import LeasedUrl
+from frontier.redis_keys import shard_keys
 from frontier.scripts import REVOKE
 from frontier.store import script_call
 from tests.simulation.history import Breach, History

@@ -25,7 +25,7 @@ import msgspec
 
 from crawler.settings.crawl_tables import RecrawlTable
 from crawler.simweb.freshness_judge import Freshness, judge_freshness
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from tests.simulation.history import Breach, History
 from tests.simulation.loop import SimLoop, Universe
 from tests.simulation.network import SEEDER, Network

@@ -14,8 +14,8 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
 from frontier.queue import Frontier
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import SAVE_SETTINGS
 from frontier.store import script_call
 from frontier.urls import canonicalize

@@ -14,14 +14,14 @@ from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
 from crawler.worker.commit import BACKLOG, BACKLOG_BYTES, Committer, SettleLater
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.results import LINK_BYTES, Result
 from crawler.worker.runtime import Runtime
-from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.counters import Counters, Counts
 from frontier.entries import Entry
-from frontier.keys import ShardKeys
 from frontier.queue import Lease, SettledUrl
+from frontier.redis_keys import ShardKeys
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
 from tests.sinks.values import exchange, page, settings
@@ -64,14 +64,14 @@ async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_las
     """A crash between any two steps costs a second fetch, never a page or a link."""
     frontier = await make_frontier(store, crawl_name, ManualTime())
     await frontier.push([Entry("https://site.test/a", "site.test")])
-    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
-    visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
+    ((answer,), _) = await frontier.lease([0], 1, "me", 1)
+    leased = LeasedDomain(answer.leases[0], lease_end=float("inf"), now=0.0)
     sink, shared = WatchingSink(Counters(store, frontier.keys)), await on_a_clock(ManualTime())
     committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
     running = asyncio.create_task(committer.run())
-    (entry,) = visit.lease.entries
+    (entry,) = leased.lease.entries
     link = Entry("https://site.test/linked", "site.test")
-    await committer.add(Result(visit, SettledUrl(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
+    await committer.add(Result(leased, SettledUrl(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
     await committer.flush()
     running.cancel()
     seen = [(step, counts.accepted, counts.done) for step, counts in sink.seen]
@@ -85,9 +85,9 @@ async def test_the_counters_include_bodies_that_were_archived_before(
     frontier = await make_frontier(store, crawl_name, ManualTime())
     bodies = {"a": SAME, "b": SAME, "c": b"another one " * 200, "d": SAME}
     await frontier.push(Entry(f"https://site.test/{name}", "site.test") for name in bodies)
-    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
-    (lease,) = leased.leases
-    visit = Visit(lease, lease_end=float("inf"), now=0.0)
+    ((answer,), _) = await frontier.lease([0], 1, "me", 1)
+    (lease,) = answer.leases
+    leased = LeasedDomain(lease, lease_end=float("inf"), now=0.0)
     # When their pages are committed, in two groups, to an archive that remembers bodies,
     archive = Archive(settings(tmp_path))
     await archive.start()
@@ -96,7 +96,7 @@ async def test_the_counters_include_bodies_that_were_archived_before(
     running = asyncio.create_task(committer.run())
     for entry in lease.entries:
         made = exchange(entry.url[-1], bodies[entry.url[-1]])
-        await committer.add(Result(visit, SettledUrl(entry, Outcome.DONE, "200"), page(made)))
+        await committer.add(Result(leased, SettledUrl(entry, Outcome.DONE, "200"), page(made)))
         if entry is lease.entries[1]:
             await committer.flush()
     await committer.flush()
@@ -141,15 +141,15 @@ async def test_nothing_is_settled_after_the_lease_ended(
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time)
     await frontier.push([Entry("https://site.test/a", "site.test")])
-    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
-    visit = Visit(leased.leases[0], lease_end=time.monotonic() + 10, now=time.monotonic())
+    ((answer,), _) = await frontier.lease([0], 1, "me", 1)
+    leased = LeasedDomain(answer.leases[0], lease_end=time.monotonic() + 10, now=time.monotonic())
     sink, shared = SlowSink(time, takes_ms=20_000 if ends_during_the_write else 0), await on_a_clock(time)
     committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
-    (entry,) = visit.lease.entries
+    (entry,) = leased.lease.entries
     link = Entry("https://site.test/linked", "site.test")
     made, robots = exchange("a", SAME), exchange("robots.txt", b"")
-    await committer.add(Result(visit, SettledUrl(entry, Outcome.DONE, "200"), page(made), [link]))
-    await committer.add(Result(visit, exchange=robots))
+    await committer.add(Result(leased, SettledUrl(entry, Outcome.DONE, "200"), page(made), [link]))
+    await committer.add(Result(leased, exchange=robots))
     # When the lease ends before the commit, or while the sink is writing,
     time.ms += 0 if ends_during_the_write else 20_000
     running = asyncio.create_task(committer.run())
@@ -164,8 +164,8 @@ async def test_nothing_is_settled_after_the_lease_ended(
     time.ms += 60_000
     await frontier.lease([0], 2, "other", 1)
     time.ms += 60_000
-    ((leased,), _) = await frontier.lease([0], 2, "other", 1)
-    assert "https://site.test/a" in {one.url for one in leased.leases[0].entries}
+    ((answer,), _) = await frontier.lease([0], 2, "other", 1)
+    assert "https://site.test/a" in {one.url for one in answer.leases[0].entries}
 
 
 async def test_a_lease_that_has_ended_is_not_renewed(store: RedisStore, crawl_name: str) -> None:
@@ -173,19 +173,19 @@ async def test_a_lease_that_has_ended_is_not_renewed(store: RedisStore, crawl_na
     time = ManualTime()
     frontier = await make_frontier(store, crawl_name, time)
     await frontier.push([Entry("https://site.test/a", "site.test")])
-    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
-    visit = Visit(leased.leases[0], lease_end=time.monotonic() + 10, now=time.monotonic())
+    ((answer,), _) = await frontier.lease([0], 1, "me", 1)
+    leased = LeasedDomain(answer.leases[0], lease_end=time.monotonic() + 10, now=time.monotonic())
     shared = await on_a_clock(time)
     committer = Committer(shared, frontier, SlowSink(time, 0), RecentUrls(10), HeldLeases(shared))
     time.ms += 60_000
     # When the renewal is repeated after the outage,
-    await committer.renew([visit])
+    await committer.renew([leased])
     # Then the lease is over here as well as in Redis.
-    assert not visit.holds(time.monotonic())
+    assert not leased.holds(time.monotonic())
     await frontier.lease([0], 2, "other", 1)
     time.ms += 60_000
-    ((leased,), _) = await frontier.lease([0], 2, "other", 1)
-    assert leased.leases
+    ((answer,), _) = await frontier.lease([0], 2, "other", 1)
+    assert answer.leases
 
 
 class RestartedStore(CountingStore):
@@ -238,14 +238,14 @@ async def test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_thei
         if frontier.shard_of(f"other{number}.test") != frontier.shard_of("site.test")
     )
     await frontier.push([Entry("https://site.test/a", "site.test")])
-    ((leased,), _) = await frontier.lease([frontier.shard_of("site.test")], 1, "me", 1)
-    visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
+    ((answer,), _) = await frontier.lease([frontier.shard_of("site.test")], 1, "me", 1)
+    leased = LeasedDomain(answer.leases[0], lease_end=float("inf"), now=0.0)
     shared = await on_a_clock(time)
     sink = ForgettingSink(restarted, frontier.keys.shards[frontier.shard_of(link.domain)], link.domain)
     committer = Committer(shared, frontier, sink, RecentUrls(10), HeldLeases(shared))
     running = asyncio.create_task(committer.run())
-    (entry,) = visit.lease.entries
-    await committer.add(Result(visit, SettledUrl(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
+    (entry,) = leased.lease.entries
+    await committer.add(Result(leased, SettledUrl(entry, Outcome.DONE, "200"), page(exchange("a", SAME)), [link]))
     await committer.flush()
     running.cancel()
     counts = await Counters(store, frontier.keys).counts()
@@ -267,9 +267,9 @@ async def test_workers_wait_with_their_results_while_too_many_or_too_large_ones_
     time = ManualTime()
     frontier, shared = await make_frontier(store, crawl_name, time), await on_a_clock(time)
     committer = Committer(shared, frontier, SlowSink(time, 0), RecentUrls(10), HeldLeases(shared))
-    visit = Visit(Lease("site.test", 0, 1, 0, 0, "", ()), lease_end=float("inf"), now=0.0)
+    leased = LeasedDomain(Lease("site.test", 0, 1, 0, 0, "", ()), lease_end=float("inf"), now=0.0)
     many = [Entry("https://site.test/link", "site.test")] * links
-    result = Result(visit, links=many, exchange=exchange("robots.txt", bytes(body_bytes)))
+    result = Result(leased, links=many, exchange=exchange("robots.txt", bytes(body_bytes)))
     for _ in range(accepted):
         await asyncio.wait_for(committer.add(result), 60)
     waiting = asyncio.create_task(committer.add(result))

@@ -7,7 +7,7 @@ import pytest
 from crawler.worker.held_leases import HeldLeases
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime
 from tests.worker.test_throttle import runtime

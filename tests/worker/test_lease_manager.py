@@ -16,13 +16,13 @@ from crawler.worker.commit import Committer
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, Prefetch
-from crawler.worker.visit import Visit
+from crawler.worker.leased_domain import LeasedDomain
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
-from frontier.keys import CrawlKeys
 from frontier.peer_loop import Member, View
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
+from frontier.redis_keys import CrawlKeys
 from frontier.refreshing import refresh_page
 from frontier.settlements import revisit
 from frontier.shards import identify_shards
@@ -33,7 +33,7 @@ from tests.sinks.values import settings
 from tests.worker.test_throttle import runtime
 
 
-async def nothing(visits: Sequence[Visit]) -> None:
+async def nothing(domains: Sequence[LeasedDomain]) -> None:
     """Prefetch nothing."""
 
 
@@ -57,7 +57,7 @@ class Fed:
 
     frontier: Frontier
     committer: Committer
-    queue: DelayQueue[Visit]
+    queue: DelayQueue[LeasedDomain]
     leases: LeaseManager
 
     @classmethod
@@ -70,7 +70,7 @@ class Fed:
         frontier = Frontier(store, keys, server_clock, FrontierSettings(), b"key")
         shared = runtime(clock, server_clock)
         committer = Committer(shared, frontier, Archive(settings(folder)), RecentUrls(10), HeldLeases(shared))
-        queue: DelayQueue[Visit] = DelayQueue(clock)
+        queue: DelayQueue[LeasedDomain] = DelayQueue(clock)
         allowance = Allowance(shared, Budget(store, frontier.keys, server_clock, "me", PageLimit(0, 1)), queue, 4)
         leases = LeaseManager(shared, frontier, committer, allowance, prefetch, LeaseManagerSettings(poll_s=0.01))
         leases.adopt(View(3, (), "me", owners=("me",)))
@@ -125,14 +125,14 @@ async def test_a_shard_with_later_visits_is_leased_from_once_and_then_looked_at_
 
 
 @pytest.mark.parametrize("is_over", [False, True])
-async def test_a_visit_is_prepared_before_its_first_turn_and_may_be_over_by_then(
+async def test_a_domain_is_prepared_before_its_first_turn_and_may_be_over_by_then(
     store: RedisStore, crawl_name: str, tmp_path: Path, is_over: bool
 ) -> None:
-    # Given a visit that is being prepared,
+    # Given a leased domain that is being prepared,
     asked, may_go_on = asyncio.Event(), asyncio.Event()
 
-    async def prepare(visits: Sequence[Visit]) -> None:
-        assert [visit.domain for visit in visits] == ["a.test"]
+    async def prepare(domains: Sequence[LeasedDomain]) -> None:
+        assert [leased.domain for leased in domains] == ["a.test"]
         asked.set()
         await may_go_on.wait()
 
@@ -167,12 +167,12 @@ async def test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back
     fed.frontier.apply(FrontierSettings(lease_ms=2_000))
     await fed.frontier.push([entry()])
     tasks = [asyncio.create_task(fed.leases.run()), asyncio.create_task(fed.committer.run())]
-    visit = await fed.queue.take()
-    visit.pending.clear()  # all settled, as far as the replica knows
+    leased = await fed.queue.take()
+    leased.pending.clear()  # all settled, as far as the replica knows
     tasks.append(asyncio.create_task(fed.leases.keep_alive()))
     async with asyncio.timeout(60):
         again = await fed.queue.take()
-    assert again.lease.token != visit.lease.token
+    assert again.lease.token != leased.lease.token
     assert [one.url for one in again.lease.entries] == [entry().url]
     for task in tasks:
         task.cancel()

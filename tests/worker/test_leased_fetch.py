@@ -13,8 +13,8 @@ from crawler.fetch.client import Fetcher
 from crawler.fetch.conditional import Headers
 from crawler.page import Exchange
 from crawler.worker.lease_timer import LeaseTimer
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.leased_fetch import LeasedFetch
-from crawler.worker.visit import Visit
 from frontier.clock import SystemClock
 from frontier.queue import Lease
 
@@ -44,29 +44,29 @@ LEASE_S = 0.3
 """Long enough to begin the request on a busy machine."""
 
 
-def a_visit(lasts_s: float) -> Visit:
+def a_leased_domain(lasts_s: float) -> LeasedDomain:
     now = SystemClock().monotonic()
-    return Visit(Lease("a.test", 0, 1, 0, 0, "", ()), lease_end=now + lasts_s, now=now)
+    return LeasedDomain(Lease("a.test", 0, 1, 0, 0, "", ()), lease_end=now + lasts_s, now=now)
 
 
 async def test_a_response_that_outlives_its_lease_is_broken_off() -> None:
     site = NeverEnds()
     fetch = LeasedFetch(cast(Fetcher, site), SystemClock())
     with pytest.raises(FetchFailed) as caught:
-        await fetch.fetch(a_visit(LEASE_S), URL)
+        await fetch.fetch(a_leased_domain(LEASE_S), URL)
     assert caught.value.kind is FailureKind.LEASE_EXPIRED
     assert site.hung_up
 
 
 async def test_a_renewal_under_way_moves_the_limit() -> None:
-    site, visit, clock = NeverEnds(), a_visit(LEASE_S), SystemClock()
-    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), clock).fetch(visit, URL))
+    site, leased, clock = NeverEnds(), a_leased_domain(LEASE_S), SystemClock()
+    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), clock).fetch(leased, URL))
     await site.begun.wait()
     now = clock.monotonic()
-    visit.renewed(now + 60, now)
+    leased.renewed(now + 60, now)
     _, pending = await asyncio.wait([request], timeout=1.5 * LEASE_S)
     assert pending
-    visit.renewed(float("-inf"), clock.monotonic())  # another replica holds the lease now
+    leased.renewed(float("-inf"), clock.monotonic())  # another replica holds the lease now
     with pytest.raises(FetchFailed):
         await request
     assert site.hung_up
@@ -75,20 +75,20 @@ async def test_a_renewal_under_way_moves_the_limit() -> None:
 async def test_nothing_leaves_when_the_lease_has_ended() -> None:
     site = NeverEnds()
     with pytest.raises(FetchFailed):
-        await LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_visit(-1.0), URL)
+        await LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_leased_domain(-1.0), URL)
     assert not site.begun.is_set()
 
 
 async def test_all_requests_of_a_lease_end_with_it() -> None:
-    site, visit = NeverEnds(), a_visit(LEASE_S)
+    site, leased = NeverEnds(), a_leased_domain(LEASE_S)
     fetch = LeasedFetch(cast(Fetcher, site), SystemClock())
-    ended = await asyncio.gather(fetch.fetch(visit, URL), fetch.fetch(visit, URL), return_exceptions=True)
+    ended = await asyncio.gather(fetch.fetch(leased, URL), fetch.fetch(leased, URL), return_exceptions=True)
     assert [cast(FetchFailed, one).kind for one in ended] == [FailureKind.LEASE_EXPIRED] * 2
 
 
 async def test_a_worker_that_is_cancelled_is_not_told_that_its_lease_ended() -> None:
     site = NeverEnds()
-    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_visit(60), URL))
+    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(a_leased_domain(60), URL))
     await site.begun.wait()
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -96,10 +96,10 @@ async def test_a_worker_that_is_cancelled_is_not_told_that_its_lease_ended() -> 
 
 
 async def test_a_worker_that_is_cancelled_when_its_lease_ends_stays_cancelled() -> None:
-    site, visit = NeverEnds(), a_visit(60)
-    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(visit, URL))
+    site, leased = NeverEnds(), a_leased_domain(60)
+    request = asyncio.create_task(LeasedFetch(cast(Fetcher, site), SystemClock()).fetch(leased, URL))
     await site.begun.wait()
-    visit.renewed(float("-inf"), SystemClock().monotonic())
+    leased.renewed(float("-inf"), SystemClock().monotonic())
     await asyncio.sleep(0)  # the timer rings
     request.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -108,35 +108,35 @@ async def test_a_worker_that_is_cancelled_when_its_lease_ends_stays_cancelled() 
 
 async def test_a_request_after_the_renewal_ends_with_the_new_lease() -> None:
     """No request was in flight when the lease was renewed. The timer of the first one rings at the old end."""
-    site, visit, clock = NeverEnds(), a_visit(LEASE_S), SystemClock()
+    site, leased, clock = NeverEnds(), a_leased_domain(LEASE_S), SystemClock()
     fetch = LeasedFetch(cast(Fetcher, site), clock)
-    first = asyncio.create_task(fetch.fetch(visit, URL))
+    first = asyncio.create_task(fetch.fetch(leased, URL))
     await site.begun.wait()
     first.cancel()
     await asyncio.wait([first])
     now = clock.monotonic()
-    visit.renewed(now + 3 * LEASE_S, now)
+    leased.renewed(now + 3 * LEASE_S, now)
     with pytest.raises(FetchFailed):
-        await fetch.fetch(visit, URL)
+        await fetch.fetch(leased, URL)
     assert clock.monotonic() >= now + 3 * LEASE_S
 
 
 async def test_a_request_after_the_lease_was_shortened_ends_with_it() -> None:
     """No request was in flight when the lease was shortened, and the timer of the first one is set for the old end."""
-    site, visit, clock = NeverEnds(), a_visit(60), SystemClock()
+    site, leased, clock = NeverEnds(), a_leased_domain(60), SystemClock()
     fetch = LeasedFetch(cast(Fetcher, site), clock)
-    first = asyncio.create_task(fetch.fetch(visit, URL))
+    first = asyncio.create_task(fetch.fetch(leased, URL))
     await site.begun.wait()
     first.cancel()
     await asyncio.wait([first])
     now = clock.monotonic()
-    visit.renewed(now + LEASE_S, now)
+    leased.renewed(now + LEASE_S, now)
     async with asyncio.timeout(30):
         with pytest.raises(FetchFailed):
-            await fetch.fetch(visit, URL)
+            await fetch.fetch(leased, URL)
 
 
-async def test_a_visit_that_is_over_keeps_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_lease_that_is_over_keeps_no_timer(monkeypatch: pytest.MonkeyPatch) -> None:
     loop, timer, request = asyncio.get_running_loop(), LeaseTimer(), asyncio.current_task()
     assert request is not None
     set_timers = []

@@ -17,15 +17,15 @@ from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
 from crawler.worker.commit import Committer, Result
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.redis_restarts import WriteRepeater
-from crawler.worker.visit import Visit
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
 from frontier.nodes import Nodes
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement
+from frontier.redis_keys import CrawlKeys
 from frontier.shards import identify_shards
 from frontier.store import Call, RedisStore, Reply, connect
 from tests.frontier.helpers import CountingStore
@@ -86,12 +86,12 @@ async def test_a_fast_restart_with_concurrent_calls_loses_no_link_and_no_page(
     shared, sink = runtime(clock, server_clock), KeepingSink()
     await frontier.push([HOME])
     size = cut_log(tmp_path)
-    ((leased,), _) = await frontier.lease([frontier.shard_of("site.test")], 1, "me", 1)
+    ((answer,), _) = await frontier.lease([frontier.shard_of("site.test")], 1, "me", 1)
     committer = Committer(shared, frontier, sink, RecentUrls(100), HeldLeases(shared))
     running = [asyncio.create_task(committer.run()), asyncio.create_task(committer.watch_runs())]
-    visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
+    leased = LeasedDomain(answer.leases[0], lease_end=float("inf"), now=0.0)
     made = page(exchange("a", b"body"))
-    await committer.add(Result(visit, SettledUrl(visit.lease.entries[0], Outcome.DONE, "200"), made, LINKS))
+    await committer.add(Result(leased, SettledUrl(leased.lease.entries[0], Outcome.DONE, "200"), made, LINKS))
     await committer.flush()
     counters = Counters(store, keys)
     before = await counters.counts()
@@ -144,16 +144,16 @@ async def test_a_lease_is_not_returned_before_the_writes_under_it_are_repeated(
     await identify_shards(store, keys, range(1))
     frontier = Frontier(store, keys, server_clock, FrontierSettings(), b"key")
     await frontier.push([HOME, Entry("https://site.test/b", "site.test")])
-    ((leased,), _) = await frontier.lease([0], 1, "me", 1)
+    ((answer,), _) = await frontier.lease([0], 1, "me", 1)
     store.size = cut_log(tmp_path)
-    visit = Visit(leased.leases[0], lease_end=float("inf"), now=0.0)
+    leased = LeasedDomain(answer.leases[0], lease_end=float("inf"), now=0.0)
     shared, sink = runtime(clock, server_clock), KeepingSink()
     committer = Committer(shared, frontier, sink, RecentUrls(100), HeldLeases(shared))
     running = asyncio.create_task(committer.run())
     made = page(exchange("a", b"body"))
-    await committer.add(Result(visit, SettledUrl(visit.lease.entries[0], Outcome.DONE, "200"), made))
+    await committer.add(Result(leased, SettledUrl(leased.lease.entries[0], Outcome.DONE, "200"), made))
     # when the server is restarted without the settlement while the lease is returned,
-    committer.give_back(visit)
+    committer.give_back(leased)
     await committer.flush()
     # then only the other URL is queued.
     counts = await Counters(store, keys).counts()
@@ -187,10 +187,10 @@ async def test_two_new_masters_without_replicas_take_the_last_writes() -> None:
         # Given a page on the first node, with links to all nodes,
         home = next(one for one in LINKS if nodes.of(frontier.shard_of(one.domain)) == cluster.masters[0].name)
         await frontier.push([home])
-        ((leased,), _) = await frontier.lease([frontier.shard_of(home.domain)], 1, "me", 1)
+        ((answer,), _) = await frontier.lease([frontier.shard_of(home.domain)], 1, "me", 1)
         await frontier.push(LINKS)
         settled = SettledUrl(home, Outcome.DONE, "200")
-        await frontier.settle([Settlement(leased.leases[0], 0, urls=[settled])])
+        await frontier.settle([Settlement(answer.leases[0], 0, urls=[settled])])
         # when two nodes are replaced by masters without replicas,
         for master, replica in zip(cluster.masters[:2], cluster.replicas[:2], strict=True):
             cluster.kill(master)
@@ -222,4 +222,4 @@ async def test_two_new_masters_without_replicas_take_the_last_writes() -> None:
         await store.close()
 
 
-async def no_renewal(visits: Sequence[Visit]) -> None: ...
+async def no_renewal(domains: Sequence[LeasedDomain]) -> None: ...

@@ -1,11 +1,11 @@
-"""The robots.txt records in Redis are read for many visits at once, and used when a visit has its turn."""
+"""The robots.txt records in Redis are read for many leased domains at once, and used when a leased domain has its turn."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.robots_lookup import RobotsLookup
-from crawler.worker.visit import Visit
 from frontier.clock import ServerClock
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
@@ -33,11 +33,11 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
         ("https://www.c.test", "c.test"),
     ):
         await before.save(origin, domain, RULES, 1)
-    domains = ("a.test", "b.test", "c.test")
-    await frontier.push([entry(f"https://{domain}/", domain) for domain in domains])
-    visits = {
-        domain: Visit(await lease_one(frontier, shard=frontier.shard_of(domain)), float("inf"), 0.0)
-        for domain in domains
+    names = ("a.test", "b.test", "c.test")
+    await frontier.push([entry(f"https://{domain}/", domain) for domain in names])
+    domains = {
+        domain: LeasedDomain(await lease_one(frontier, shard=frontier.shard_of(domain)), float("inf"), 0.0)
+        for domain in names
     }
     counting = CountingStore(store)
     cache = RobotsCache(counting, frontier, "peercrawl")
@@ -45,18 +45,18 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     # When they are prefetched, except for one that is cached,
     await cache.load("https://b.test", "b.test")
     counting.calls.clear()
-    await robots_lookup.prefetch(list(visits.values()))
+    await robots_lookup.prefetch(list(domains.values()))
     # Then each of the others has what Redis had,
     assert counting.calls == {"HGET": 2}
-    assert visits["b.test"].take_stored_robots("https://b.test") == (False, None)
-    assert visits["c.test"].take_stored_robots("https://c.test") == (True, None)
+    assert domains["b.test"].take_stored_robots("https://b.test") == (False, None)
+    assert domains["c.test"].take_stored_robots("https://c.test") == (True, None)
     # and it is looked at without asking again,
-    known = await robots_lookup.robots_for(visits["a.test"], "https://a.test/private/x")
+    known = await robots_lookup.robots_for(domains["a.test"], "https://a.test/private/x")
     assert known is not None
     assert known.rules is not None
     assert not known.rules.decide("https://a.test/private/x").allowed
     assert counting.calls == {"HGET": 2}
     # once; and it counts for that origin alone.
-    assert visits["a.test"].take_stored_robots("https://a.test") == (False, None)
-    assert await robots_lookup.robots_for(visits["c.test"], "https://www.c.test/") is not None
+    assert domains["a.test"].take_stored_robots("https://a.test") == (False, None)
+    assert await robots_lookup.robots_for(domains["c.test"], "https://www.c.test/") is not None
     assert counting.calls == {"HGET": 3}

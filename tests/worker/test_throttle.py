@@ -11,18 +11,18 @@ import pytest
 from crawler.events import Events
 from crawler.page import Exchange, Outcome
 from crawler.redis_retry import RedisRetry
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import UrlResult
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
-from crawler.worker.visit import Visit
 from frontier.control import Control, DomainRules
-from frontier.keys import CrawlKeys
 from frontier.queue import Lease
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Store
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import CurrentPolicy, PolitenessPolicy
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsPolicy, RobotsRecord
 from politeness.robots_rules import Rules
 
@@ -60,12 +60,12 @@ def throttle_for(
     return Throttle(runtime(clock, throttle=policy), control)
 
 
-def visit(state: str = "") -> Visit:
-    return Visit(Lease("a.test", 0, 1, 0, 0, state, ()), lease_end=2e6, now=1e6)
+def leased_domain(state: str = "") -> LeasedDomain:
+    return LeasedDomain(Lease("a.test", 0, 1, 0, 0, state, ()), lease_end=2e6, now=1e6)
 
 
-def robots(body: bytes = b"") -> KnownRobots:
-    return KnownRobots(RobotsRecord("rules", "", 200, 0, 0, body), Rules.parse(body, "peercrawl"))
+def robots(body: bytes = b"") -> OriginRobots:
+    return OriginRobots(RobotsRecord("rules", "", 200, 0, 0, body), Rules.parse(body, "peercrawl"))
 
 
 def answer(retry_after: bytes) -> Exchange:
@@ -90,13 +90,15 @@ def answer(retry_after: bytes) -> Exchange:
 def test_concurrency_is_for_domains_without_a_delay(
     concurrency: int, delay_s: float, parallel: int, told: dict[str, float], body: bytes, state: str
 ) -> None:
-    assert throttle_for(Stopped(), delay_s, parallel, told).concurrency(visit(state), robots(body)) == concurrency
+    assert (
+        throttle_for(Stopped(), delay_s, parallel, told).concurrency(leased_domain(state), robots(body)) == concurrency
+    )
 
 
 def test_requests_that_fail_together_are_one_failure() -> None:
     """Given four requests in flight, when they are answered 429, then the domain backs off as after one failure, for the
     longest time that a response asked for. A successful response among them does not shorten it."""
-    clock, leased = Stopped(), visit()
+    clock, leased = Stopped(), leased_domain()
     judge = throttle_for(clock)
     for header in (b"5", b"20", b"10"):
         judge.back_off(leased, BUSY, answer(header))
@@ -110,11 +112,11 @@ def test_requests_that_fail_together_are_one_failure() -> None:
 
 
 def test_a_failure_after_the_rest_is_a_further_one() -> None:
-    clock, first = Stopped(), visit()
+    clock, first = Stopped(), leased_domain()
     judge = throttle_for(clock)
     judge.back_off(first, BUSY, answer(b"5"))
     clock.now += 6
-    second = visit(str(first.backoff))
+    second = leased_domain(str(first.backoff))
     judge.back_off(second, BUSY, None)
     assert second.backoff.failures == 2
 
@@ -123,6 +125,6 @@ def test_a_date_of_retry_after_is_never_a_fraction_of_a_millisecond_early() -> N
     clock, again_s = Stopped(), 1_000_129
     for milliseconds in range(1_000):
         clock.now = 1_000_000 + milliseconds / 1000
-        asked = visit()
+        asked = leased_domain()
         throttle_for(clock).back_off(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
         assert 0 <= asked.backoff.until_ms - 1000 * again_s <= 1

@@ -7,7 +7,7 @@ import pytest
 from crawler.page import Outcome
 from crawler.worker.outcomes import DEFECT, UrlResult
 from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES, verdict_by_domain, verdict_by_robots
-from politeness.robots_cache import KnownRobots
+from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
 from politeness.robots_rules import Rules
 from politeness.tdmrep import TdmFile
@@ -37,7 +37,7 @@ def test_a_url_waits_for_an_unreachable_robots_txt_as_often_as_for_a_page(
     reason: str, failures: int, expected: UrlResult
 ) -> None:
     record = RobotsRecord("disallow", reason, None, 0, 0, failures=failures)
-    assert verdict_by_robots(URL, KnownRobots(record, None), 5, exceeds_cap=False) == expected
+    assert verdict_by_robots(URL, OriginRobots(record, None), 5, exceeds_cap=False) == expected
 
 
 def test_a_url_is_requested_only_if_rules_and_delay_allow_it() -> None:
@@ -45,16 +45,16 @@ def test_a_url_is_requested_only_if_rules_and_delay_allow_it() -> None:
     denied, allowed = (
         Rules.parse(f"User-agent: *\nDisallow: {path}".encode(), "bot") for path in ("/private", "/other")
     )
-    assert verdict_by_robots(URL, KnownRobots(record, denied), 5, False) == UrlResult(Outcome.DENIED, "robots")
-    assert verdict_by_robots(URL, KnownRobots(record, allowed), 5, True) == UrlResult(Outcome.DENIED, "crawl_delay")
-    assert verdict_by_robots(URL, KnownRobots(record, allowed), 5, False) is None
-    assert verdict_by_robots(URL, KnownRobots(record, None, ValueError("defect")), 5, False) == DEFECT
+    assert verdict_by_robots(URL, OriginRobots(record, denied), 5, False) == UrlResult(Outcome.DENIED, "robots")
+    assert verdict_by_robots(URL, OriginRobots(record, allowed), 5, True) == UrlResult(Outcome.DENIED, "crawl_delay")
+    assert verdict_by_robots(URL, OriginRobots(record, allowed), 5, False) is None
+    assert verdict_by_robots(URL, OriginRobots(record, None, ValueError("defect")), 5, False) == DEFECT
 
 
 def test_what_the_purpose_may_not_have_is_not_requested() -> None:
     body = b"User-agent: *\nDisallow: /no\nContent-Usage: /private/ search=n\n"
     record = RobotsRecord("rules", "ok", 200, 1, 2)
-    known = KnownRobots(record, Rules.parse(body, "peercrawl"))
+    known = OriginRobots(record, Rules.parse(body, "peercrawl"))
     assert verdict_by_robots(URL, known, 5, False) is None
     assert verdict_by_robots(URL, known, 5, False, {"train-ai"}) is None
     assert verdict_by_robots(URL, known, 5, False, {"train-ai", "search"}) == UrlResult(Outcome.DENIED, "usage")
@@ -67,7 +67,7 @@ def test_what_the_purpose_may_not_have_is_not_requested() -> None:
 def test_an_unreachable_tdmrep_json_is_not_taken_for_permission() -> None:
     def verdict(failures: int, purpose: set[str], tdm: bytes | None = None) -> UrlResult | None:
         record = RobotsRecord("allow", "http_404", 404, 1, 2, tdm=tdm, tdm_failures=failures)
-        return verdict_by_robots(URL, KnownRobots(record, None), 5, False, purpose)
+        return verdict_by_robots(URL, OriginRobots(record, None), 5, False, purpose)
 
     assert verdict(1, {"train-ai"}) == UrlResult(Outcome.RETRY, "usage_unreachable")
     assert verdict(4, {"ai-use", "search"}) == UrlResult(Outcome.RETRY, "usage_unreachable")
@@ -79,6 +79,6 @@ def test_an_unreachable_tdmrep_json_is_not_taken_for_permission() -> None:
 
 def test_a_reservation_in_tdmrep_json_is_known_before_the_request() -> None:
     file = TdmFile.parse(b'[{"location":"/private/","tdm-reservation":1}]')
-    known = KnownRobots(RobotsRecord("allow", "http_404", 404, 1, 2), None, tdm=file)
+    known = OriginRobots(RobotsRecord("allow", "http_404", 404, 1, 2), None, tdm=file)
     assert verdict_by_robots(URL, known, 5, False, {"search"}) is None
     assert verdict_by_robots(URL, known, 5, False, {"train-ai"}) == UrlResult(Outcome.DENIED, "usage")

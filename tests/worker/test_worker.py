@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from crawler.page import Exchange, Outcome, Page
 from crawler.worker.delay_queue import BYTES_PER_S, DelayQueue
+from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
-from crawler.worker.visit import Visit
 from crawler.worker.worker import Worker
 from frontier.entries import Entry
 from frontier.queue import Lease
@@ -27,19 +27,19 @@ from tests.worker.test_throttle import Stopped, answer, robots, runtime, throttl
 DELAY_S = 1.0
 
 
-def visit(now: float, *names: str) -> Visit:
+def leased_domain(now: float, *names: str) -> LeasedDomain:
     entries = tuple(Entry(f"https://a.test/{name}", "a.test") for name in names)
-    return Visit(Lease("a.test", 0, 1, 0, 0, "", entries), lease_end=2e6, now=now)
+    return LeasedDomain(Lease("a.test", 0, 1, 0, 0, "", entries), lease_end=2e6, now=now)
 
 
 @pytest.mark.parametrize("late_s", [0.0, 5.0])
 async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(late_s: float) -> None:
     clock: Any = Stopped()
-    queue: DelayQueue[Visit] = DelayQueue(clock)
+    queue: DelayQueue[LeasedDomain] = DelayQueue(clock)
     large = replace(answer(b""), status=200, headers=(), body=bytes(3 * BYTES_PER_S))
 
-    async def fetch(visit_: Visit, url: str, *_: object) -> Exchange:
-        queue.put(visit(clock.now), clock.now - late_s)  # another domain waits
+    async def fetch(_domain: LeasedDomain, url: str, *_: object) -> Exchange:
+        queue.put(leased_domain(clock.now), clock.now - late_s)  # another domain waits
         return large
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
@@ -52,7 +52,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     pages = UrlHandler(shared, polite_fetch, handling, AsyncMock(), nobody)
     turns = Turns(shared, Mock(queue=queue, is_held_up=lambda _: False), nobody, nullcontext)
     worker = Worker(shared, turns, robots_lookup, delays, pages)
-    first = visit(clock.now, "1", "2")
+    first = leased_domain(clock.now, "1", "2")
     queue.put(first, clock.now)
     await worker.run()
     assert len(queue) == 2

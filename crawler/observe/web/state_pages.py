@@ -106,7 +106,7 @@ def replica_rows(record: HealthRecord) -> Rows:
         ("index in the view", str(record.index or "")),
         ("epoch", str(record.epoch)),
         ("shards", f"{record.shards:,}"),
-        ("domains leased", f"{record.visits:,}"),
+        ("domains leased", f"{record.domains:,}"),
         ("URLs leased", f"{record.urls:,}"),
         ("requests in flight", f"{record.busy:,}"),
         ("pages since its start", f"{record.pages:,}"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from frontier.budget import SURE_MS, Budget
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Store, command
 from tests.frontier.helpers import ManualTime
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontier.budget import AFTER_LEASE_MS, GRACE_MS, PageLimit
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import RECOUNT
 from frontier.store import RedisStore, command, script_call
 from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, keep_asking, settle

@@ -9,7 +9,7 @@ import pytest
 
 from frontier.budget import Budget, PageLimit
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Call, RedisStore, Reply, Store
 from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, settle
 from tests.frontier.helpers import CountingStore, ManualTime

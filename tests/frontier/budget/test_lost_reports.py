@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from frontier.keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.budget.spending import AT_ONCE, MakeBudget, fetch, keep_asking, settle
 from tests.frontier.helpers import CountingStore, ManualTime, ask

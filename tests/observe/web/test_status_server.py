@@ -26,8 +26,8 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.crawls import create_crawl
 from frontier.health import Health
-from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
+from frontier.redis_keys import CrawlKeys
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 from tests.observe.web.browser import Browser
@@ -290,7 +290,7 @@ async def test_the_chart_has_axes_a_time_span_and_values_under_the_pointer(store
         assert labels[1::2] == ["now", "−0:30", "−1:00", "−1:30", "−2:00"]
         assert await browser.value("document.getElementById('errors').textContent") == "2.5"
         assert await browser.value("document.getElementById('bytes').textContent") == "48 kB"
-        assert "0 of 3 known URLs" in await browser.value("document.getElementById('progress').textContent")
+        assert "0 of 3 seen URLs" in await browser.value("document.getElementById('progress').textContent")
         place = await browser.value(
             "(({right, top}) => [right - 9, top + 50])(at('chart-pages').getBoundingClientRect())"
         )

@@ -1,4 +1,4 @@
--- lease_again: part of `lease`. Return the leases of a call whose reply was lost, once more.
+-- repeat_lease: part of `lease`. Return the leases of a call whose reply was lost, once more.
 --
 -- A replica numbers its calls by the replies with leases that it got from the shard. So a call with the number of the last
 -- grant comes from a replica that does not know of it: the leases are still unused, and begin now. An earlier number comes
@@ -8,7 +8,7 @@
 --
 -- Returns the reply of `lease` | nil if the call is a new one
 
-local function lease_again(keys, known, number, now_ms, lease_ms, default_delay_ms)
+local function repeat_lease(keys, known, number, now_ms, lease_ms, default_delay_ms)
   if number > known.call then return nil end
   local reply = {'leased', now_ms}
   if number < known.call then return reply end

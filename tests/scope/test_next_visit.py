@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from crawler.errors import UserError
-from crawler.scope.revisits import (
+from crawler.scope.next_visit import (
     DIGEST,
     MISSES,
     Answer,

@@ -9,8 +9,8 @@ import re
 
 from crawler.page import Exchange, Outcome, Page
 from crawler.scope.freshness import Observed, interval_s
-from crawler.scope.revisits import parse_rules
-from crawler.worker.revisits import MOST_SITES, SiteGains, planned
+from crawler.scope.next_visit import parse_rules
+from crawler.worker.visit_planning import MOST_SITES, SiteGains, planned
 from frontier.entries import Entry
 from frontier.queue import SettledUrl
 
@@ -74,7 +74,7 @@ def test_visits_that_wait_are_made_in_the_order_in_which_they_were_due() -> None
             entry.url, "a.test", 0, Outcome.DONE, "ok", 1.7e9, exchange=exchange(entry.url, 1.7e9 + 60 * number)
         )
         settled, _ = planned(rules, SettledUrl(entry, "done", "200"), page, SiteGains())
-        priority = re.search(rb" \w{3}(-\d+) ", bytes(settled.again))  # of the record of the page
+        priority = re.search(rb" \w{3}(-\d+) ", bytes(settled.follow_up))  # of the record of the page
         assert priority is not None
         due.append((-int(priority[1]), number))
     assert [number for _, number in sorted(due)] == [0, 2, 3, 1]

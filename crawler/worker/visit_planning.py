@@ -1,4 +1,4 @@
-"""Plans the next visits of pages when they are settled (`crawler.scope.revisits` decides), and makes requests
+"""Plans the next visits of pages when they are settled (`crawler.scope.next_visit` decides), and makes requests
 conditional."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.page import Exchange, Outcome, Page
 from crawler.scope.copy_age import copy_age
-from crawler.scope.revisits import (
+from crawler.scope.next_visit import (
     DIGEST,
     Answer,
     Headers,
@@ -70,7 +70,7 @@ def conditions(rules: Sequence[RevisitRule], entry: Entry) -> Headers:
 def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains: SiteGains) -> tuple[SettledUrl, Page]:
     """Return both with what the visit found, and the first also with the time of the next one. Unchanged if there are
     no `rules`, because no page is visited again then, and for URLs that are kept with the dead letters."""
-    if not rules or settled.again:
+    if not rules or settled.follow_up:
         return settled, page
     before = visits_of(settled.entry) if settled.entry.visit else None
     if before is None and page.outcome is not Outcome.DONE:

@@ -1,4 +1,4 @@
-"""A visit: one leased domain with its URLs, and the replica's state for it while it holds the lease."""
+"""A leased domain with its URLs, and the replica's state for it while it holds the lease."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from politeness.robots_fetch import RobotsFetch
 from politeness.tdmrep import TdmFetch
 
 
-class Visit:
+class LeasedDomain:
     """The mutable state of a lease. Other classes read its attributes, but change them only through its methods, except
     the collections `pending`, `robots` and `tdm`, and `timer`, which ends the requests in flight with the lease.
 
-    `pending`: URLs that are not fetched yet. `next_at`: when the domain may be requested again, and thus when the visit is
+    `pending`: URLs that are not fetched yet. `next_at`: when the domain may be requested again, and thus when it is
     due in the queue, in monotonic seconds. `lease_end`: when the lease ends, by the local monotonic clock; a replica that
     was suspended sees that its leases have ended. `closing`: the lease is returned as soon as nothing is in flight.
 
-    `busy`: the number of workers that have taken the visit. `handling`: those of them that only wait for a handler of
-    users; the others, `requesting`, are at most `concurrency`. `is_queued`: the visit waits in the queue for its next
+    `busy`: the number of workers that have taken the domain. `handling`: those of them that only wait for a handler of
+    users; the others, `requesting`, are at most `concurrency`. `is_queued`: the domain waits in the queue for its next
     turn, or waits for a permit (`wants_permit`), or a worker prepares its turn. So only one worker at a time decides
     what to request next, however many requests are in flight.
     """
@@ -80,7 +80,7 @@ class Visit:
         self._confirmed: set[str] = set()  # origins whose robots.txt is still unreachable according to Redis
 
     def __repr__(self) -> str:
-        return f"<Visit {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"
+        return f"<LeasedDomain {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"
 
     @property
     def domain(self) -> str:
@@ -108,7 +108,7 @@ class Visit:
     # turns
 
     def taken(self) -> None:
-        """Record that a worker has taken the visit."""
+        """Record that a worker has taken the domain."""
         self.busy += 1
 
     def left(self) -> None:
@@ -125,7 +125,7 @@ class Visit:
         self.handling += 1 if is_handed_on else -1
 
     def queued(self, is_queued: bool) -> None:
-        """Record whether the visit waits for its next turn."""
+        """Record whether the domain waits for its next turn."""
         self.is_queued = is_queued
 
     def limit_to(self, concurrency: int) -> None:
@@ -133,7 +133,7 @@ class Visit:
         self.concurrency = concurrency
 
     def want_permit(self, wants: bool) -> None:
-        """Record whether the visit needs a permit before its next turn."""
+        """Record whether the domain needs a permit before its next turn."""
         self.wants_permit = wants
 
     # times

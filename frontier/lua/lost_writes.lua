@@ -1,4 +1,4 @@
--- lost_tail: part of other scripts. Notice that the shard is served by another server process than before, and remember
+-- lost_writes: part of other scripts. Notice that the shard is served by another server process than before, and remember
 -- which leases that process may have lost.
 --
 -- A server that was restarted or replaced may have lost its last writes. Leases that it granted in them have tokens above
@@ -48,7 +48,7 @@ local function notice_run(owner, known, run, now_ms)
   return known.quiet_ms
 end
 
-local function is_in_lost_tail(known, token)
+local function is_lease_lost(known, token)
   for from, to in string.gmatch(known.tails, '(%d+)-(%d+)') do
     if tonumber(token) > tonumber(from) and tonumber(token) <= tonumber(to) then return true end
   end
