@@ -15,7 +15,8 @@ from pathlib import Path
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.sinks.items import FoundItem, ItemForm, Kind, Schema, line_files, write_items
+from crawler.scope.item_schema import Kind, Schema
+from crawler.sinks.items import FoundItem, ItemForm, line_files, write_items
 from crawler.sinks.line_search import lines_in
 from crawler.sinks.pages import Place
 from crawler.sinks.parquet import require_pyarrow

@@ -158,5 +158,5 @@ def settlement(runtime: Runtime, visit: Visit, report: VisitReport) -> Settlemen
     next_ms, state = runtime.server_ms(visit.next_at), str(visit.backoff)
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = visit.delay_ms if isfinite(visit.ended_at) else None
-    counts = (report.received_bytes, report.duplicates, report.cut)
+    counts = (report.received_bytes, report.duplicates, report.cut, report.rejected)
     return Settlement(visit.lease, next_ms, delay_ms, state, report.urls, *counts)
