@@ -198,7 +198,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit. `items`: what its
     handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
     not; `rejected`: items that were not written, all that were complete and the first others; `rejected_by`: the number
-    of all, by `RejectedItem.word`.
+    of all, by `RejectedItem.word`. `tag`: label and payload of the URL (`frontier.entries`); `followed`: the links that
+    were queued, by their tags, if its handler has chosen them; None if they follow from `links`.
     """
 
     url: str
@@ -235,6 +236,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     rejected: tuple[RejectedItem, ...] = ()
     rejected_by: Mapping[str, int] = {}
     tag: str = ""
+    followed: Mapping[str, tuple[str, ...]] | None = None
 
     @property
     def rejected_count(self) -> int:
@@ -274,6 +276,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
             usage=self.usage,
             is_withheld=True,
             licenses=self.licenses,
+            tag=self.tag,
         )
 
     def failed(self) -> Page:

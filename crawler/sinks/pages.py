@@ -39,7 +39,9 @@ class Line(msgspec.Struct, frozen=True):
     `fetched_at` of the visit before. `items`: those that a handler has and settings have found, by the name of their
     data set; null if there are none. `handler_error`: with which error it failed. `rejected`: the first items that were
     rejected, and why; `rejected_count`: how many were. `rejected_items`: those that were complete, as `RejectedLine`s, by
-    the name of their data set; null if there are none.
+    the name of their data set; null if there are none. `label`, `payload`: those with which the URL was queued; null if
+    there are none. `followed`: the links that its handler has had queued, by their tags (`frontier.entries`); null if it
+    has not chosen them.
     """
 
     url: str
@@ -89,6 +91,9 @@ class Line(msgspec.Struct, frozen=True):
     rejected: list[str] = []
     rejected_count: int = 0
     rejected_items: Any = None  # as `items`
+    label: str | None = None
+    payload: Any = None  # as `items`
+    followed: Mapping[str, Sequence[str]] | None = None
 
 
 class RejectedLine(msgspec.Struct, frozen=True):
@@ -186,6 +191,9 @@ class PageLines:
             rejected=list(map(str, page.rejected[:SHOWN])),
             rejected_count=page.rejected_count,
             rejected_items=_complete(page.rejected) if page.rejected else None,
+            label=page.label or None,
+            payload=_payload(page.tag),
+            followed=page.followed if self._with_links else None,
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
 
@@ -196,6 +204,11 @@ def _by_name(items: Sequence[Item]) -> msgspec.Raw:
     for item in items:
         named.setdefault(item.name, []).append(msgspec.Raw(item.json))
     return msgspec.Raw(msgspec.json.encode(named))
+
+
+def _payload(tag: str) -> msgspec.Raw | None:
+    _, brace, text = tag.partition("{")
+    return msgspec.Raw(f"{brace}{text}".encode()) if brace else None
 
 
 def _complete(rejected: Sequence[RejectedItem]) -> msgspec.Raw | None:

@@ -75,6 +75,7 @@ class PageHandling:
             page = msgspec.structs.replace(page, items=(*page.items, *handled.items))
         if handled.added or handled.dropped:
             links = self.builder.relinked(entry, links, handled)
+            page = msgspec.structs.replace(page, followed=_by_tag(links))
         return await self._items.checked(page), links
 
     async def _handled(self, handlers: PageHandlers, visit: Visit, page: Page) -> Handled:
@@ -87,3 +88,11 @@ class PageHandling:
                 return await handlers.handle(page)
         finally:
             self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size
+
+
+def _by_tag(links: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
+    """The URLs of `links` by their tags."""
+    found: dict[str, list[str]] = {}
+    for link in links:
+        found.setdefault(link.tag, []).append(link.url)
+    return {tag: tuple(urls) for tag, urls in found.items()}

@@ -95,7 +95,10 @@ def _check_exports(typed: Typed, out: Path, folder: Path) -> None:
     table = pq.read_table(folder / "all/shop.parquet")
     assert sorted(table["price"].to_pylist(), key=str) == [1.0, 2.5, 3.0, None]
     (first,) = (file for file in out.glob("*.pages.jsonl") if b"http://a.test/1" in file.read_bytes())
-    for name, columns in (("shop", "url: string\nprice: double"), ("titles", "title: string\ntext: string\nsize: double")):
+    for name, columns in (
+        ("shop", "url: string\nprice: double"),
+        ("titles", "title: string\ntext: string\nsize: double"),
+    ):
         assert typed("export", str(first), "--items", name, "--format", "parquet", "--out", str(folder)).code == 0
         assert pq.read_schema(folder / f"{name}.parquet").to_string() == columns
     kept = json.loads((out / "crawl.types.json").read_text())

@@ -86,6 +86,9 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         "rejected": [],
         "rejected_count": 0,
         "rejected_items": None,
+        "label": None,
+        "payload": None,
+        "followed": None,
     }
 
 
