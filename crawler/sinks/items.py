@@ -24,7 +24,7 @@ from crawler.sinks.kept_types import kept_types
 from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.pages import RejectedLine
 from crawler.sinks.parquet import require_pyarrow
-from crawler.sinks.segment import LINES, whole_file
+from crawler.sinks.segment import LINES, remove_left_over, whole_file
 
 T = TypeVar("T")
 
@@ -148,6 +148,7 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
     target = out / f"{name}.{form}"
     try:
         out.mkdir(parents=True, exist_ok=True)
+        remove_left_over(out)
         left_out = {(item.url, item.json) for item, _ in refused}
         kept = (item for item in read_items(paths, name) if (item.url, item.json) not in left_out)
         with whole_file(target) as scratch:
