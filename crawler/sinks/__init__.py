@@ -25,9 +25,9 @@ A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<seri
 `raw_record` and `replaced_files`.
 
 `sink` defines what a sink is, `settings` has the settings of the archive, `times` formats times, and `output_folder` checks
-the folder of the archive before a crawl begins. `export`, with `warc_rows` and `export_record`, `wacz`, `items`, `changes`
-and `line_search` read the files of a crawl, WARC files with `warc_reader` and files that are still open with `open_files`.
-`kept_types` keeps the types of the fields of items beside them.
+the folder of the archive before a crawl begins. `export`, with `warc_rows`, `export_record` and `processes`, `wacz`,
+`items`, `changes` and `line_search` read the files of a crawl, WARC files with `warc_reader` and files that are still open
+with `open_files`. `kept_types` keeps the types of the fields of items beside them.
 `item_tail` reads items while a crawl runs, and `item_writer` writes them to a table of a database (`postgres`).
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.

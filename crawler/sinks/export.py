@@ -11,7 +11,7 @@ from __future__ import annotations
 import glob
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -30,6 +30,7 @@ from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.output_folder import check_output_folder
 from crawler.sinks.pages import PageLines, Row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
+from crawler.sinks.processes import shared_work
 from crawler.sinks.segment import OPEN_SUFFIX, open_path, remove_left_over, scratch_file, whole_file
 from crawler.sinks.times import iso_time
 from crawler.sinks.warc_reader import BrokenFraming
@@ -144,7 +145,7 @@ def export(
             total = Exported(differing=frozenset(prepare(settings.out, _wanted(files, settings))))
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
-    with ProcessPoolExecutor(max(1, min(processes, len(files)))) as pool:
+    with shared_work(max(1, min(processes, len(files)))) as pool:
         running = {pool.submit(export_file, path, settings): path for path in files}
         for future in as_completed(running):
             path = running[future]

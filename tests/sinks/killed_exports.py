@@ -33,7 +33,7 @@ CALLS = {"write", "writelines", "writerow", "write_table", "write_text", "write_
 """Calls that write, or after which something was written."""
 
 WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT
-PATIENCE_S = 60.0
+PATIENCE_S = 30.0
 
 
 def run(folder: Path, words: list[str], number: int | None, kills_all: bool) -> int:
@@ -107,7 +107,7 @@ def main(folder: Path, who: str, words: list[str]) -> None:
             sys.exit(code)
         if (code := run(here, words, None, False)) not in (0, 2):
             sys.exit(f"{here}: the second command ended with {code}: {(here / 'log').read_text()}")
-        number += 1 + number // 2
+        number += 1 + number * 2 // 3
 
 
 if __name__ == "__main__":
