@@ -24,6 +24,7 @@ from crawler.scope.seeds import Seed
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
+from crawler.sinks.kept_types import types_of
 from crawler.sinks.line_search import is_of_another, line_files, lines_in
 from crawler.sinks.replaced_files import marks_in
 from crawler.wording import count_of
@@ -31,6 +32,7 @@ from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry, tag_of
 from frontier.errors import BadUrl, NoSuchCrawl
+from frontier.field_types import FieldTypes
 from frontier.repair import Ended, Repair
 from frontier.store import RedisStore
 from frontier.urls import UrlRules, canonicalize
@@ -108,6 +110,7 @@ async def _repair(
     clock = await crawl_clock(store, crawl)
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)
     forgotten = await _forgotten(store, crawl, folders)
+    await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
     if not await repair.begin(forgotten):
         return Result([], 0, 0, 0)
     rules, links = url_rules(settings), page_rules(settings, RecentUrls(1)).links

@@ -39,17 +39,34 @@ def save_types(folder: Path, crawl: str, types: Mapping[str, Kinds]) -> None:
         log(logging.WARNING, "types_not_kept", file=target, error=error)
 
 
+def types_of(folders: Sequence[Path], crawl: str) -> dict[tuple[str, str], str]:
+    """Return the types that are kept for `crawl` in `folders`, by data set and field. Raises UserError for a file that
+    cannot be read."""
+    files = (folder / f"{file_name(crawl)}{SUFFIX}" for folder in folders)
+    return {
+        (name, field): kind
+        for file in files
+        if file.exists()
+        for name, kinds in _read(file).items()
+        for field, kind in kinds.items()
+    }
+
+
 def kept_types(paths: Sequence[Path], name: str) -> Kinds:
     """Return the types of the fields of the data set `name` that are kept beside `paths`, which are files or folders.
     Raises UserError for a file that cannot be read."""
     found: Kinds = {}
     for folder in dict.fromkeys(path if path.is_dir() else path.parent for path in paths):
         for file in sorted(folder.glob(f"*{SUFFIX}")):
-            try:
-                found = {**_decoder.decode(file.read_bytes()).get(name, {}), **found}
-            except (OSError, msgspec.MsgspecError) as error:
-                raise UserError(f"{file}: {reason_of(error, file)}") from error
+            found = {**_read(file).get(name, {}), **found}
     return found
+
+
+def _read(file: Path) -> dict[str, Kinds]:
+    try:
+        return _decoder.decode(file.read_bytes())
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"{file}: {reason_of(error, file)}") from error
 
 
 @contextlib.contextmanager

@@ -55,7 +55,7 @@ def test_what_is_restored_is_due_by_crawl_time(hand: Hand) -> None:
     assert hand.with_store(due_in_ms) <= 0
 
 
-def test_labels_come_back_from_the_lines(hand: Hand, tmp_path: Path) -> None:
+def test_labels_and_types_come_back_from_the_output(hand: Hand, tmp_path: Path) -> None:
     """Those of a page that was given up, of the target of a redirect, and of the links that a handler has chosen."""
     payload, tag = {"shop": 7, "text": "a b"}, 'product{"shop":7,"text":"a\\u0020b"}'
     about = {"domain": "a.test", "reason": "x", "depth": 0, "replica": "r1", "label": "product", "payload": payload}
@@ -73,9 +73,11 @@ def test_labels_come_back_from_the_lines(hand: Hand, tmp_path: Path) -> None:
         },
     ]
     (tmp_path / "a.pages.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / f"{hand.crawl}.types.json").write_text('{"shop": {"price": "float"}}')
     hand.with_store(lose_shard)
     hand.type("repair", "--archive", str(tmp_path))
     hand.type("dead", "requeue", "--all")
+    assert hand.json("types") == [{"data_set": "shop", "field": "price", "type": "float"}]
 
     async def tags(store: RedisStore, crawl: Crawl) -> dict[str, str]:
         return {entry.url.rpartition("/")[2]: entry.tag for entry in await queued(store, crawl.keys)}

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import asyncio
+import random
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 import pytest
 
-from crawler.events import Event, ItemsRejected, RedisOutageEnded
+from crawler.events import Event, Events, ItemsRejected, RedisOutageEnded
 from crawler.page import Item, Page
+from crawler.redis_retry import RedisRetry
 from crawler.scope.item_schema import Kinds
 from crawler.worker.item_types import READ_AGAIN_S, SLICE_ITEMS, ItemTypes
+from frontier.clock import SystemClock
+from frontier.errors import RedisAway
 from frontier.field_types import FieldTypes
 from frontier.keys import CrawlKeys
-from frontier.store import RedisStore
+from frontier.nodes import Nodes
+from frontier.store import Call, RedisStore, Reply, Store
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.sinks.values import exchange, page
 from tests.worker.test_throttle import runtime
@@ -23,14 +29,20 @@ from tests.worker.test_throttle import runtime
 class Replica:
     """A replica's view of the types, over a store that counts."""
 
-    def __init__(self, store: RedisStore, crawl_name: str, declared: Mapping[str, Kinds] | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        crawl_name: str,
+        declared: Mapping[str, Kinds] | None = None,
+        retry: RedisRetry | None = None,
+    ) -> None:
         self.time = ManualTime()
         self.store = CountingStore(store)
         self.saved: dict[str, Kinds] = {}
         self.events: list[Event] = []
-        shared = runtime(self.time)
+        shared = msgspec.structs.replace(runtime(self.time), retry=retry) if retry else runtime(self.time)
         shared.events.subscribe(self.events.append, ItemsRejected)
-        self.emit = shared.events.emit
+        self.emit, self.retry = shared.events.emit, shared.retry
         self.types = ItemTypes(shared, FieldTypes(self.store, CrawlKeys(crawl_name, 1)), self._save)
         self.types.apply(declared or {})
 
@@ -116,6 +128,36 @@ async def test_what_the_settings_declare_counts_more_than_what_was_found(replica
     one = replica(declared={"shop": {"a": "int"}})
     assert await one.kept({"a": "text"}, {"a": 1}, {"a": 1.5}, {"b": "x"}) == [{"a": 1}]
     assert one.saved == {"shop": {"a": "int", "b": "int"}}
+
+
+class AwayAtTimes(CountingStore):
+    """A cluster of two nodes. `is_away_now`: that of the control keys does not answer."""
+
+    is_away_now = True
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if self.is_away_now:
+            raise RedisAway("away", "a")
+        return await super().send(calls)
+
+    def node_of(self, key: str) -> str:
+        return "b" if ":1}" in key else "a"
+
+
+async def test_a_node_that_is_away_holds_up_no_page(store: RedisStore, crawl_name: str) -> None:
+    """What this replica finds counts until the node is back. If others have found another type by then, theirs counts."""
+    events, cluster = Events(), AwayAtTimes(store)
+    nodes = Nodes(cluster, CrawlKeys(crawl_name, 2))
+    one = Replica(cluster, crawl_name, retry=RedisRetry(SystemClock(), events, random.Random(1), nodes=nodes))
+    async with asyncio.timeout(20):
+        assert await one.kept({"a": 1, "b": 1}, {"a": "x"}) == [{"a": 1, "b": 1}]
+        assert await one.kept({"a": "x"}, {"a": 2}) == [{"a": 2}]
+        await Replica(store, crawl_name).checked({"b": "text"})
+        cluster.is_away_now = False
+        one.retry.answered("a")
+        assert await one.kept({"a": 3}, {"b": 2}) == [{"a": 3}]
+    kept = await FieldTypes(store, CrawlKeys(crawl_name, 1)).read()
+    assert kept == {("shop", "a"): "int", ("shop", "b"): "text"}
 
 
 async def test_invented_fields_are_limited_and_cost_no_calls(
