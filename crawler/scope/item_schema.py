@@ -58,12 +58,16 @@ class Schema:
         """Add the fields of `item`. Returns why this is impossible, "" if it is not. Then the schema has not changed."""
         found = self.found_in(item)
         if not isinstance(found, Misfit):
-            self.kinds |= found
+            self.learn(found)
             return ""
         if found.found is None:
             return f"{found.field}: {str(found.value)[:40]} is too large a number"
         where = "the column has" if found.field in self._fixed else "earlier items have"
         return f"{found.field}: {found.found} ({shown(found.value)}), where {where} {found.known}"
+
+    def learn(self, found: Mapping[str, Kind | None]) -> None:
+        """Let fields have the types in `found`."""
+        self.kinds |= found
 
     def found_in(self, item: Mapping[str, Any]) -> dict[str, Kind | None] | Misfit:
         """Return the types of those fields of `item` that are new or change, or the first field that does not fit."""

@@ -109,7 +109,7 @@ class ItemTypes:
             draft = drafts.setdefault(item.name, self._schema(item.name))
             found = self._found_in(draft, fields)
             if not isinstance(found, Misfit):
-                draft.kinds |= found
+                draft.learn(found)
                 offered |= {(item.name, field): kind for field, kind in found.items()}
         if offered:
             self._adopt({**offered, **await self._kept(offered)})
@@ -147,7 +147,7 @@ class ItemTypes:
             schema = self._schemas.setdefault(name, self._schema(name))
             is_declared = field in self._declared.get(name, ())
             if not is_declared and (field in schema.kinds or self._size < MOST_FIELDS):
-                schema.kinds[field] = kind
+                schema.learn({field: kind})
 
     def _kinds(self) -> dict[tuple[str, str], Any]:
         return {(name, field): kind for name, kinds in self._known().items() for field, kind in kinds.items()}
