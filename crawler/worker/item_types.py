@@ -160,8 +160,8 @@ class ItemTypes:
         kept: list[Item] = []
         rejected: list[RejectedItem] = []
         async for item, fields in _sliced(page.items):
-            schema = self._schemas.get(item.name)
-            found = schema.found_in(fields) if schema else {}
+            schema = self._schemas.get(item.name) or self._schema(item.name)
+            found = schema.found_in(fields)
             if isinstance(found, Misfit):
                 rejected.append(_rejected(item, found))
             else:

@@ -78,6 +78,14 @@ async def test_what_another_replica_has_found_counts(replica: Callable[..., Repl
     assert await one.kept({"name": "d", "price": 3}) == [{"name": "d", "price": 3}]
 
 
+async def test_a_number_that_no_column_can_have_is_rejected_in_the_first_item(replica: Callable[..., Replica]) -> None:
+    found = await replica().checked({"a": 1 << 63})
+    assert [str(one) for one in found.rejected] == [
+        "shop.a: changed '9223372036854775808' (a number that is too large)"
+    ]
+    assert found.items == ()
+
+
 async def test_a_rejected_item_teaches_nothing(replica: Callable[..., Replica]) -> None:
     one = replica()
     assert await one.kept({"a": 1}, {"a": "x", "b": 1}, {"b": "text"}) == [{"a": 1}, {"b": "text"}]
