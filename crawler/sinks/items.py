@@ -20,11 +20,12 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.scope.item_schema import Schema
+from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.kept_types import kept_types
 from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.pages import RejectedLine
 from crawler.sinks.parquet import require_pyarrow
-from crawler.sinks.segment import LINES, remove_left_over, whole_file
+from crawler.sinks.segment import LINES, OPEN_SUFFIX, remove_left_over, whole_file
 
 T = TypeVar("T")
 
@@ -74,9 +75,11 @@ _decoder = msgspec.json.Decoder(_Line)
 
 def line_files(paths: Sequence[Path]) -> list[Path]:
     """Return the files with lines of pages among `paths` and in the folders among them, open ones included. Raises
-    UserError for a path that does not exist."""
+    UserError for a path that does not exist, and for a WARC file."""
     found: list[Path] = []
     for path in paths:
+        if path.name.removesuffix(OPEN_SUFFIX).endswith((*WARC_SUFFIXES, ".warc")) and path.is_file():
+            raise UserError(f"{path} is a WARC file: items and changes are in the files {'*' + LINES} beside it")
         if path.is_dir():
             found += open_and_finished(path, (LINES,))
         elif path.is_file():
