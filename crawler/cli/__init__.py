@@ -2,8 +2,9 @@
 
 How a command runs, in the order in which data flows:
 
-1. `main` is the entry point. It runs the command and prints an error that the user can fix as one line.
-   `command_errors` words those of a command line that cannot be parsed.
+1. `main` is the entry point. It runs the command, and `exits` prints an error that the user can fix as one line.
+   `command_errors` words those of a command line that cannot be parsed. A replica of a supervisor starts at `supervised`
+   instead, which parses no options.
 2. `command_registry` lists which module has which command, in the groups of the help. `value_names` and `completion` say
    what an option takes, to people and to the shell. A module is imported when one of its commands is called, because
    importing all of them takes half a second.
@@ -19,5 +20,5 @@ How a command runs, in the order in which data flows:
    `keys` reads the key that ends a live screen.
 6. `terminal` prints all of it, as tables for people or JSON for programs, and makes text from strangers harmless.
 
-Other rooms import: `main`.
+Other rooms import: `main`, `supervised`.
 """

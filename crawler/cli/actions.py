@@ -215,11 +215,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         check(self.settings)
         check_installed(self.settings)
         request_setup(self.settings)  # raises an error for a key or a secret that cannot be used
-        seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
-        if not (seeds or local.redis or local.data_dir.exists()):
-            raise UserError(_no_seeds(self.files))
         check_output_folder(local.out)
-        seeds = await check_first(seeds, self.settings)
         shown = console if shows else None
         async with contextlib.AsyncExitStack() as stack:
             log = (level or QUIET, await stack.enter_async_context(log_above(shown)))
@@ -228,9 +224,14 @@ class CrawlJob(msgspec.Struct, frozen=True):
                     local.log_format, log[0], stack.enter_context(os.fdopen(os.dup(log[1]), "w", buffering=1))
                 )
                 stack.callback(logs.configure, local.log_format, log[0])
-            # before the store, so that nothing is created if a port is taken
+            # Before the store, so that nothing is created if a port is taken, and before the seeds are parsed, which takes
+            # a tenth of a second for the suffix list: the replicas import meanwhile.
             supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log=log)
             await stack.enter_async_context(supervisor.prepared())
+            seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
+            if not (seeds or local.redis or local.data_dir.exists()):
+                raise UserError(_no_seeds(self.files))
+            seeds = await check_first(seeds, self.settings)
             store = await stack.enter_async_context(open_store(local))
             stored, seeds = await open_for(store, self.crawl, self.settings, seeds, self.on_difference, whole=True)
             applied = CrawlSettings.from_json(stored.settings)
