@@ -168,7 +168,8 @@ class HandlerFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class ItemsRejected(msgspec.Struct, frozen=True, gc=False):
-    """Items that the settings extract were not written: the `count` of the page `url`, and the `first` of them in words."""
+    """Items were not written, because of what they lack or the type of a value: the `count` of the page `url`, and the
+    `first` of them in words."""
 
     url: str
     count: int

@@ -7,8 +7,10 @@ They cannot be part of a reference cycle, so they are created with `gc=False` an
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any, Literal, NamedTuple
+from urllib.parse import quote, unquote
 
 import msgspec
 
@@ -132,23 +134,46 @@ class Item(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.decode(self.json, type=dict[str, Any])
 
 
-RejectReason = Literal["missing", "type", "size", "unread"]
+RejectReason = Literal["missing", "type", "changed", "size", "unread"]
 """Why an item was not written. `missing`: it lacks a required field; `type`: a value is not of the type of its field;
-`size`: the page has more items than it may have, or longer ones; `unread`: the page took too long to read."""
+`changed`: a value is of another type than those in earlier items; `size`: the page has more items than it may have, or
+longer ones; `unread`: the page took too long to read."""
+
+
+LONGEST_WORD = 60
+"""Characters of a field by which rejected items are counted."""
+
+_PLAIN = "!$&'()*+,-./:;<=>?@[]^_`{|}~"
+"""Characters that need no escape there, besides letters and digits."""
 
 
 class RejectedItem(msgspec.Struct, frozen=True, gc=False):
     """An item that was not written, because of its `field`; empty if not because of one. `value`: the beginning of what the
-    page has there."""
+    page has there; `detail`: more about the reason; `json`: the whole item, if it was complete."""
 
     name: str
     field: str
     reason: RejectReason
     value: str = ""
+    detail: str = ""
+    json: bytes = b""
+
+    @property
+    def word(self) -> str:
+        """By what it is counted: data set, field and reason, without spaces. `words_of` reads it."""
+        return f"{self.name}:{quote(self.field[:LONGEST_WORD], _PLAIN)}:{self.reason}"
 
     def __str__(self) -> str:
         place = f"{self.name}.{self.field}" if self.field else self.name
-        return f"{place}: {self.reason} {self.value!r}" if self.value else f"{place}: {self.reason}"
+        found = f"{place}: {self.reason} {self.value!r}" if self.value else f"{place}: {self.reason}"
+        return f"{found} ({self.detail})" if self.detail else found
+
+
+def words_of(word: str) -> tuple[str, str]:
+    """Return the data set in `RejectedItem.word`, and field and reason for people."""
+    name, _, rest = word.partition(":")
+    field, _, reason = rest.rpartition(":")
+    return name, f"{unquote(field)} {reason}".lstrip()
 
 
 class CopyAge(NamedTuple):
@@ -172,7 +197,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     (`crawler.scope.next_visit.Found`); `previous_at`: the visit before, and `body_at`: the response whose body a 304
     stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit. `items`: what its
     handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
-    not; `rejected`: the first items that were not written, and `rejected_count`: how many were not.
+    not; `rejected`: items that were not written, all that were complete and the first others; `rejected_by`: the number
+    of all, by `RejectedItem.word`. `tag`: label and payload of the URL (`frontier.entries`); `followed`: the links that
+    were queued, by their tags, if its handler has chosen them; None if they follow from `links`.
     """
 
     url: str
@@ -207,8 +234,14 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     body_at: float = 0.0
     copy_age: CopyAge | None = None
     rejected: tuple[RejectedItem, ...] = ()
-    rejected_count: int = 0
+    rejected_by: Mapping[str, int] = {}
     tag: str = ""
+    followed: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def rejected_count(self) -> int:
+        """How many items were not written."""
+        return sum(self.rejected_by.values())
 
     @property
     def label(self) -> str:
@@ -243,6 +276,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
             usage=self.usage,
             is_withheld=True,
             licenses=self.licenses,
+            tag=self.tag,
         )
 
     def failed(self) -> Page:

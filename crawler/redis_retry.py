@@ -185,6 +185,10 @@ class RedisRetry:
             raise answer
         return answer
 
+    async def crawl_node_soon(self, call: Callable[[], Awaitable[T]]) -> T:
+        """Like `soon`, for the node of the control keys."""
+        return await self.soon(call, ANY if self._nodes is None else self._nodes.crawl_node)
+
     async def each(self, parts: Mapping[str, Part], call: Callable[[Part], Awaitable[T]]) -> dict[str, T | RedisAway]:
         """The results of `call` for the part of each node, side by side. `parts` is from `split`.
 

@@ -21,6 +21,7 @@ In data-flow order:
   lists. `budget` and `duties` divide the page limit and the periodic duties among the replicas; with many, each asks less
   often (`pace`). `reservations` allows single requests to a domain that another replica has leased.
 - `forgetting` removes a domain whose owner objected.
+- `field_types` keeps the types of the fields of data sets.
 - `counters`, `survey` and `lookup` read the state, and `node_facts` what the nodes of a cluster say about themselves.
   `dead_letters` lists the URLs that failed, and queues them again. `retries` has a domain requested again at once,
   and `refreshing` known pages.

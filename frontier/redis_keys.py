@@ -120,6 +120,7 @@ class CrawlKeys:
         self.duties = f"{{{crawl}}}:duties"
         self.domains = f"{{{crawl}}}:domains"
         self.summary = f"{{{crawl}}}:summary"
+        self.types = f"{{{crawl}}}:types"
 
     def rate_limit(self, address: str) -> str:
         """The rate limit of one network address. It has its own hash tag, so that addresses are spread over a cluster."""

@@ -82,7 +82,8 @@ class Settlement(msgspec.Struct):
 
     `next_ms`: when the next request to the domain may start, by `ServerClock.now_ms`. For the crawl's counters:
     `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
-    `cut`: number of truncated pages by reason.
+    `cut`: number of truncated pages by reason; `rejected`: number of items that were not written, by words without
+    spaces.
     """
 
     lease: Lease
@@ -93,6 +94,7 @@ class Settlement(msgspec.Struct):
     received_bytes: int = 0
     duplicates: int = 0
     cut: Mapping[str, int] = {}
+    rejected: Mapping[str, int] = {}
 
     @property
     def leased(self) -> list[LeasedUrl]:
@@ -111,10 +113,14 @@ class Settlement(msgspec.Struct):
             "" if self.state is None else self.state,
             self.received_bytes,
             self.duplicates,
-            " ".join(f"{reason} {number}" for reason, number in self.cut.items()),
+            " ".join([*_counted("cut", self.cut), *_counted("rejected", self.rejected)]),
             len(ends),
             *ends,
         ]
+
+
+def _counted(name: str, numbers: Mapping[str, int]) -> Iterator[str]:
+    return (f"{name}:{reason} {number}" for reason, number in numbers.items())
 
 
 def parts_of(settlements: Sequence[Settlement], places: Iterable[int]) -> Iterator[list[int]]:

@@ -34,6 +34,7 @@ LONGEST = (
     "tests/realweb/test_realweb.py",
     "tests/fuzz/test_live.py",
     "tests/frontier/test_servers.py",
+    "tests/sinks/test_killed_exports.py",
 )
 """Files that take longest. They begin first, so that a parallel run does not end with one of them."""
 

@@ -48,7 +48,7 @@ ALLOWED = {
     "observe": {"sinks", "settings", "scope", "plan", "crawler", "politeness", "frontier"},
     "audit": {"sinks", "parse", "identity", "crawler", "politeness", "frontier"},
     "worker": {"parse", "fetch", "scope", "crawler", "politeness", "frontier"},
-    "sinks": {"parse", "crawler", "politeness", "frontier"},
+    "sinks": {"parse", "scope", "crawler", "politeness", "frontier"},
     "handlers": {"parse", "crawler", "frontier"},
     "parse": {"scope", "crawler", "politeness", "frontier"},
     "settings": {"fetch", "scope", "identity", "crawler", "politeness", "frontier"},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import socket
+from pathlib import Path
 
 import msgspec
 
@@ -35,14 +36,19 @@ from crawler.settings.policies import (
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
+from crawler.sinks.kept_types import save_types
 from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
 from crawler.worker.extractor import Extractor, ExtractSettings
+from crawler.worker.item_types import ItemTypes
 from crawler.worker.page_builder import BuildSettings, PageBuilder
 from crawler.worker.page_handling import PageHandling
+from crawler.worker.page_items import PageItems
+from crawler.worker.runtime import Runtime
 from crawler.worker.turns import Turns
 from frontier.clock import SystemClock
 from frontier.crawls import Crawl
+from frontier.field_types import FieldTypes
 from frontier.peer_loop import new_replica_id
 from frontier.queue import FrontierSettings
 from frontier.store import Store
@@ -123,15 +129,23 @@ def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
     )
 
 
+def page_items(
+    seams: Seams, runtime: Runtime, settings: CrawlSettings, out: Path, offload: DocumentOffloader
+) -> PageItems:
+    """Return what extracts and checks items. `out`: the output folder, where the types of their fields are written down."""
+    extract, crawl = extraction(settings), seams.crawl
+    types = ItemTypes(runtime, FieldTypes(seams.store, crawl.keys), lambda found: save_types(out, crawl.name, found))
+    return PageItems(Extractor(extract, offload, seams.events), types, extract)
+
+
 def page_handling(
-    seams: Seams, settings: CrawlSettings, builder: PageBuilder, offload: DocumentOffloader, turns: Turns
+    seams: Seams, settings: CrawlSettings, builder: PageBuilder, items: PageItems, turns: Turns
 ) -> PageHandling:
-    """Return what has items extracted from the pages of `builder`, and passes these to the handlers of users, if there are
-    any."""
+    """Return what has `items` extracted from the pages of `builder`, and passes these to the handlers of users, if there
+    are any."""
     limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
     runner = None if seams.router is None else HandlerRunner(seams.router, limits, seams.context)
-    extractor = Extractor(extraction(settings), offload, seams.events)
-    return PageHandling(builder, extractor, runner, turns.handing_on, seams.events)
+    return PageHandling(builder, items, runner, turns.handing_on, seams.events)
 
 
 def extraction(settings: CrawlSettings) -> ExtractSettings:

@@ -12,7 +12,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
-from crawler.app.build import PageRules, frontier_settings, page_handling, page_rules
+from crawler.app.build import PageRules, frontier_settings, page_handling, page_items, page_rules
 from crawler.app.periodic import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
@@ -168,7 +168,8 @@ class Engine:
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
         turns = Turns(runtime, self.leases, self.allowance, self._pool.stand_in)
-        self._handling = page_handling(seams, self._settings, self._builder, self._offload, turns)
+        items = page_items(seams, runtime, self._settings, self._local.out, self._offload)
+        self._handling = page_handling(seams, self._settings, self._builder, items, turns)
         pages = UrlHandler(runtime, self._fetch, self._handling, self.committer, self.allowance)
         hints = SitemapHints(runtime, seams.store, self.frontier, self.tasks.spawn).observe
         seams.events.subscribe(hints, PageSettled)

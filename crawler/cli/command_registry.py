@@ -15,7 +15,14 @@ from crawler.cli.value_names import name_value
 
 GROUPS = {
     "Crawl": {"crawl": "crawl", "seed": "crawl", "run": "crawl", "demo": "crawl", "try": "trial", "plan": "plan"},
-    "Look": {"status": "watch", "top": "watch", "domains": "watch", "shards": "watch", "why": "why"},
+    "Look": {
+        "status": "watch",
+        "top": "watch",
+        "domains": "watch",
+        "shards": "watch",
+        "why": "why",
+        "types": "field_types",
+    },
     "Steer": {
         "pause": "steer",
         "resume": "steer",

@@ -15,6 +15,7 @@ from rich.text import Text
 from crawler.cli.tables import TextTable
 from crawler.observe.condition import Condition
 from crawler.observe.health_record import HealthRecord
+from crawler.observe.rejected_items import rejected_in_words
 from crawler.observe.snapshot import DomainRule, Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
 from crawler.wording import count_of
@@ -77,7 +78,8 @@ def status(found: Status, place: str = "") -> RenderableType:
     if found.leases_expired:
         _marked(grid, f"leases expired {found.leases_expired:,}")
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
-    listed: list[RenderableType] = [*_visits(found), *([Replicas(found.replicas)] if found.replicas else [])]
+    replicas = [Replicas(found.replicas)] if found.replicas else []
+    listed: list[RenderableType] = [*_visits(found), *_rejected(found), *replicas]
     advised = alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}")
     return Group(grid, *listed, *advised, *rules(found.rules), *behind)
 
@@ -103,6 +105,13 @@ def _visits(found: Summary) -> list[Text]:
     counted = sorted(found.visits.items(), key=lambda one: -one[1])
     visits = ", ".join(f"{name} {number:,}" for name, number in counted)
     return [Text.assemble(("visits", "bold"), "  ", visits)] if counted else []
+
+
+def _rejected(found: Summary) -> list[Text]:
+    """Return the line with the items that were rejected, if there are any."""
+    return (
+        [Text.assemble(("items rejected", "bold"), "  ", rejected_in_words(found.rejected))] if found.rejected else []
+    )
 
 
 def _by_reason(counted: Mapping[str, int]) -> str:

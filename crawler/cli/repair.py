@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -23,13 +23,15 @@ from crawler.scope.seeds import Seed
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
+from crawler.sinks.kept_types import types_of
 from crawler.sinks.line_search import is_of_another, line_files, lines_in
 from crawler.sinks.replaced_files import marks_in
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
-from frontier.entries import Entry
+from frontier.entries import Entry, tag_of
 from frontier.errors import BadUrl, NoSuchCrawl
+from frontier.field_types import FieldTypes
 from frontier.repair import Ended, Repair
 from frontier.store import RedisStore
 from frontier.urls import UrlRules, canonicalize
@@ -107,6 +109,7 @@ async def _repair(
     clock = await crawl_clock(store, crawl)
     repair = Repair(store, crawl, clock, settings.limits.domain_cap)
     forgotten = await _forgotten(store, crawl, folders)
+    await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
     if not await repair.begin(forgotten):
         return Result([], 0, 0, 0)
     from crawler.app.build import page_rules  # noqa: PLC0415 - imports the engine, which the help does not need
@@ -151,6 +154,14 @@ class _Line(msgspec.Struct):
     link_count: int = 0
     links: list[str] | None = None
     replica: str | None = None
+    label: str | None = None
+    payload: dict[str, Any] | None = None
+    followed: dict[str, list[str]] | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """The entry of the page."""
+        return Entry(self.url, self.domain, depth=self.depth, tag=tag_of(self.label or "", self.payload))
 
 
 def _batches(folders: Sequence[Path], crawl: str) -> Iterator[list[_Line]]:
@@ -169,19 +180,22 @@ def _batches(folders: Sequence[Path], crawl: str) -> Iterator[list[_Line]]:
 
 
 def _ended(line: _Line) -> Ended:
-    return Ended(Entry(line.url, line.domain, depth=line.depth), line.outcome, line.reason)
+    return Ended(line.entry, line.outcome, line.reason)
 
 
 def _found(line: _Line, links: LinkFilter, rules: UrlRules) -> list[Entry]:
-    """The entries of the links of a page. How they were linked is not archived, except for redirects."""
+    """The entries of the links of a page, those that its handler has chosen with their tags. How they were linked is not
+    archived, except for redirects."""
     kind = LinkKind.REDIRECT if line.status is not None and 300 <= line.status < 400 else LinkKind.ANCHOR
+    tags = {href: tag for tag, hrefs in (line.followed or {}).items() for href in hrefs}
     found = []
-    for href in line.links or ():
+    for href in (line.links or ()) if line.followed is None else tags:
         try:
             found.append((canonicalize(href, rules=rules), kind))
         except BadUrl:  # the rules have changed since
             continue
-    return links.select(found, Entry(line.url, line.domain, depth=line.depth))[0]
+    entries = links.select(found, line.entry)[0]
+    return [msgspec.structs.replace(entry, tag=tags.get(entry.url, entry.tag)) for entry in entries]
 
 
 def _render(result: Result) -> str:

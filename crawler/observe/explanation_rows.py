@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from crawler.observe.explain import Explanation
 from crawler.page import KEPT_DENIALS
 from crawler.wording import count_of
@@ -52,7 +55,15 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ("last", _last(found.last)),
         ("searched", ", ".join(found.searched) if found.seen else ""),
         *(("cut", reason) for reason in found.cut),
+        *(("rejected", text) for text in _rejected(found.last or {})),
     ]
+
+
+def _rejected(line: Mapping[str, Any]) -> list[str]:
+    """The items that were rejected, and why."""
+    told: list[str] = line.get("rejected") or []
+    more = int(line.get("rejected_count") or 0) - len(told)
+    return [*told, f"and {count_of(more, 'more item')}"] if more > 0 else told
 
 
 def _last(line: dict[str, object] | None) -> str:

@@ -189,7 +189,9 @@ class Metrics:
         )
         self.hook_failures = self._counter("hook_failures", "Failures of page hooks", "hook")
         self.handler_failures = self._counter("handler_failures", "Pages whose handler failed or took too long")
-        self.items_rejected = self._counter("items_rejected", "Items that were extracted, but not written")
+        self.items_rejected = self._counter(
+            "items_rejected", "Items that were not written: a value is missing, or of another type"
+        )
         self.defects = self._counter("defects", "Unexpected errors while handling data from sites, by stage", "stage")
         self.sink_blocked = self._counter("sink_blocked", "Writes refused because the sink had no room")
 

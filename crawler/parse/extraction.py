@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -59,11 +60,17 @@ tags is searched in the event loop if no element has 64 ancestors. To find out t
 
 
 class Extraction(msgspec.Struct, frozen=True, gc=False):
-    """What was extracted from a page: its items, the first that were rejected, and how many were."""
+    """What was extracted from a page: its items, the first that were rejected, and how many were, by
+    `RejectedItem.word`."""
 
     items: tuple[Item, ...] = ()
     rejected: tuple[RejectedItem, ...] = ()
-    rejected_count: int = 0
+    rejected_by: dict[str, int] = {}
+
+    @property
+    def rejected_count(self) -> int:
+        """How many items were rejected."""
+        return sum(self.rejected_by.values())
 
 
 class FieldReport(msgspec.Struct):
@@ -144,7 +151,7 @@ class ExtractionJob(msgspec.Struct, frozen=True):
 def unread(rules: Iterable[ExtractRule]) -> Extraction:
     """What is reported of a page that took too long to read."""
     rejected = tuple(RejectedItem(rule.name, "", "unread") for rule in rules)
-    return Extraction((), rejected[:TOLD], len(rejected))
+    return Extraction((), rejected[:TOLD], dict(Counter(one.word for one in rejected)))
 
 
 def _facts(page: Page) -> dict[str, Any]:
@@ -175,7 +182,8 @@ class _Found:
     def __init__(self) -> None:
         self._items: list[Item] = []
         self._rejected: list[RejectedItem] = []
-        self._rejected_count = self._bytes = 0
+        self._rejected_by = Counter[str]()
+        self._bytes = 0
 
     def add(self, rule: ExtractRule, item: dict[str, Any] | _Rejected) -> None:
         if isinstance(item, _Rejected):
@@ -189,12 +197,12 @@ class _Found:
             self._items.append(Item(rule.name, encoded))
 
     def _reject(self, item: RejectedItem) -> None:
-        self._rejected_count += 1
+        self._rejected_by[item.word] += 1
         if len(self._rejected) < TOLD:
             self._rejected.append(item)
 
     def result(self) -> Extraction:
-        return Extraction(tuple(self._items), tuple(self._rejected), self._rejected_count)
+        return Extraction(tuple(self._items), tuple(self._rejected), dict(self._rejected_by))
 
 
 class _Source:

@@ -12,8 +12,8 @@ In the order in which data flows:
 5. With `[recrawl]`, `next_visit` decides when a page is visited again, from what its visits have found, and
    `state_text` writes what it remembers of them. `freshness` says after how long a visit gains enough, and `copy_age`
    for how long the copy of a page was up to date. `visits_in_words` explains when the next visit is.
-6. `extract_rules` says what data is extracted from which pages.
+6. `extract_rules` says what data is extracted from which pages, and `item_schema` which types the fields of items have.
 
-Other rooms import: `copy_age`, `extract_rules`, `link_filter`, `next_visit`, `recent_urls`, `scope`, `seeds`, `traps`,
-`visits_in_words`.
+Other rooms import: `copy_age`, `extract_rules`, `item_schema`, `link_filter`, `next_visit`, `recent_urls`, `scope`,
+`seeds`, `traps`, `visits_in_words`.
 """

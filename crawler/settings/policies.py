@@ -11,6 +11,7 @@ from crawler.errors import UserError
 from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.hooks import load
 from crawler.scope.extract_rules import ExtractRule
+from crawler.scope.item_schema import declared
 from crawler.scope.link_filter import Scorer, breadth_first
 from crawler.scope.next_visit import RevisitRule, parse_rules
 from crawler.scope.scope import Scope
@@ -51,6 +52,10 @@ def unusable(settings: CrawlSettings) -> Iterator[str]:
         yield located(settings, "scope.kind", reason)
     if settings.extract and not settings.archive.pages:
         yield located(settings, "extract", "needs archive.pages = true: items are written in the lines of pages")
+    try:
+        declared(extract_rules(settings))
+    except UserError as error:
+        yield located(settings, "extract", str(error))
     if settings.handlers.app and not settings.archive.pages:
         yield located(settings, "handlers.app", "needs archive.pages = true: items are written in the lines of pages")
 

@@ -15,11 +15,12 @@ from pathlib import Path
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.sinks.items import FoundItem, ItemForm, Kind, Schema, line_files, write_items
+from crawler.scope.item_schema import Kind, Schema
+from crawler.sinks.items import FoundItem, ItemForm, line_files, write_items
 from crawler.sinks.line_search import lines_in
 from crawler.sinks.pages import Place
 from crawler.sinks.parquet import require_pyarrow
-from crawler.sinks.segment import whole_file
+from crawler.sinks.segment import remove_left_over, whole_file
 from crawler.sinks.times import iso_time
 
 CHANGES = frozenset({"new", "changed", "gone", "back"})
@@ -88,6 +89,7 @@ def export_changes(paths: Sequence[Path], since: float, out: Path, form: ItemFor
     target = out / f"changes.{form}"
     try:
         out.mkdir(parents=True, exist_ok=True)
+        remove_left_over(out)
         with whole_file(target) as scratch:
             write_items(form, scratch, changes.read(), Schema(_COLUMNS))
             changes.check()

@@ -9,10 +9,9 @@ an open file are in a file whose name contains `.open`. Each run replaces it, an
 from __future__ import annotations
 
 import glob
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
@@ -31,7 +30,8 @@ from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.output_folder import check_output_folder
 from crawler.sinks.pages import PageLines, Row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.segment import OPEN_SUFFIX, open_path
+from crawler.sinks.processes import shared_work
+from crawler.sinks.segment import OPEN_SUFFIX, open_path, remove_left_over, scratch_file, whole_file
 from crawler.sinks.times import iso_time
 from crawler.sinks.warc_reader import BrokenFraming
 from crawler.sinks.warc_rows import has_body, read_rows, report
@@ -137,11 +137,15 @@ def export(
     total = Exported()
     try:
         settings.out.mkdir(parents=True, exist_ok=True)
-        if settings.form != "markdown":
+        remove_left_over(settings.out)
+        if settings.form == "markdown":
+            for folder in filter(Path.is_dir, settings.out.iterdir()):
+                remove_left_over(folder)
+        else:
             total = Exported(differing=frozenset(prepare(settings.out, _wanted(files, settings))))
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
-    with ProcessPoolExecutor(max(1, min(processes, len(files)))) as pool:
+    with shared_work(max(1, min(processes, len(files)))) as pool:
         running = {pool.submit(export_file, path, settings): path for path in files}
         for future in as_completed(running):
             path = running[future]
@@ -194,9 +198,8 @@ def export_file(path: Path, settings: ExportSettings) -> Exported:
             early.unlink(missing_ok=True)  # its rows are among those of the finished file
         if result.exists():
             return Exported(kept=1)
-    scratch = result.with_name(f"{result.name}.{os.getpid()}.lines.tmp")
     rows = 0
-    try:
+    with scratch_file(result.with_name(f"{result.name}.lines")) as scratch:
         with scratch.open("wb") as file:
             for line in encoded(path, settings, selection):
                 file.write(line)
@@ -205,8 +208,6 @@ def export_file(path: Path, settings: ExportSettings) -> Exported:
             write_parquet(scratch, result)
         else:
             scratch.rename(result)
-    finally:
-        scratch.unlink(missing_ok=True)
     return Exported(rows, refused=selection.refused, unrecorded=selection.unrecorded)
 
 
@@ -250,7 +251,8 @@ def _write_markdown(page: Page, out: Path) -> int:
     fetched = iso_time(page.exchange.started_at)
     if _fetched(folder / name) <= fetched:
         head = f'---\nurl: {page.url}\ntitle: "{title}"\nfetched: {fetched}\n---\n\n'
-        (folder / name).write_text(head + markdown.rstrip() + "\n", encoding="utf-8", errors="replace")
+        with whole_file(folder / name) as scratch:
+            scratch.write_text(head + markdown.rstrip() + "\n", encoding="utf-8", errors="replace")
     return 1
 
 

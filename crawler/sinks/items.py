@@ -1,8 +1,9 @@
 """Reads the items of a data set from the lines of pages, and writes them as a table.
 
-The fields of a data set have types: that of the first value that is not null. Whole numbers may become decimal ones. An
-item with a field of another type would make the table wrong, so it is left out, reported, and written to a file of its
-own (`NAME.refused.jsonl`) with the reason. If the items go to a table of a database (`crawler.sinks.postgres`), its columns
+The fields of a data set have types, which the crawl has kept (`crawler.sinks.kept_types`), or that of the first value that
+is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table wrong, so it
+is left out, reported, and written to a file of its own (`NAME.refused.jsonl`) with the reason. So are those that were
+rejected in the crawl. If the items go to a table of a database (`crawler.sinks.postgres`), its columns
 have the types.
 """
 
@@ -10,31 +11,30 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from crawler.errors import UserError, reason_of
+from crawler.scope.item_schema import Schema
 from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.kept_types import kept_types
 from crawler.sinks.open_files import is_open, open_and_finished
+from crawler.sinks.pages import RejectedLine
 from crawler.sinks.parquet import require_pyarrow
-from crawler.sinks.segment import LINES, OPEN_SUFFIX, whole_file
+from crawler.sinks.segment import LINES, OPEN_SUFFIX, remove_left_over, whole_file
+
+T = TypeVar("T")
 
 ItemForm = Literal["jsonl", "csv", "parquet"]
-Kind = Literal["bool", "int", "float", "text", "time", "list", "object", "json"]
-"""The type of a field. A column with `json` takes lists and objects. Only fields of known columns may be times."""
-
 GROUP_ITEMS = 2_000
 """Items in a row group of a Parquet file."""
 
 SHOWN = 20
 """Items that were left out, of which each is reported."""
-
-_LARGEST = 1 << 63
-"""Whole numbers from here on have no column type. Nor has JSON for many of its readers."""
 
 
 class FoundItem(NamedTuple):
@@ -67,6 +67,7 @@ class _Line(msgspec.Struct):
     url: str
     settled_at: str
     items: dict[str, list[msgspec.Raw]] | None = None
+    rejected_items: dict[str, list[RejectedLine]] | None = None
 
 
 _decoder = msgspec.json.Decoder(_Line)
@@ -91,18 +92,25 @@ def line_files(paths: Sequence[Path]) -> list[Path]:
 def read_items(paths: Sequence[Path], name: str) -> Iterator[FoundItem]:
     """Yield the items of the data set `name` in the finished files among `paths`. An open file may end with pages that are
     not settled. Raises UserError for a file that cannot be read."""
+    return _read(paths, lambda line: items_of(line, name))
+
+
+def read_rejected(paths: Sequence[Path], name: str) -> Iterator[Refused]:
+    """Yield the items of the data set `name` that were rejected in the crawl, in the finished files among `paths`. Raises
+    UserError for a file that cannot be read."""
+    return _read(paths, lambda line: _rejected_of(line, name))
+
+
+def _read(paths: Sequence[Path], parse: Callable[[bytes], Iterable[T]]) -> Iterator[T]:
     for path in line_files(paths):
-        if not is_open(path):
-            yield from _items_in(path, name)
-
-
-def _items_in(path: Path, name: str) -> Iterator[FoundItem]:
-    try:
-        with path.open("rb") as lines:
-            for line in lines:
-                yield from items_of(line, name)
-    except (OSError, msgspec.MsgspecError) as error:
-        raise UserError(f"{path}: {reason_of(error, path)}") from error
+        if is_open(path):
+            continue
+        try:
+            with path.open("rb") as lines:
+                for line in lines:
+                    yield from parse(line)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UserError(f"{path}: {reason_of(error, path)}") from error
 
 
 def items_of(line: bytes, name: str) -> list[FoundItem]:
@@ -113,61 +121,14 @@ def items_of(line: bytes, name: str) -> list[FoundItem]:
     return [FoundItem(read.url, bytes(item), read.settled_at) for item in (read.items or {}).get(name, ())]
 
 
-class Schema:
-    """The fields of a data set in the order in which they were found, and their types. `columns`: fields whose types cannot
-    change, because a table has them."""
-
-    def __init__(self, columns: Mapping[str, Kind] | None = None) -> None:
-        self.kinds: dict[str, Kind | None] = dict(columns or {})
-        self._fixed = set(self.kinds)
-
-    @property
-    def known(self) -> dict[str, Kind]:
-        """The fields of which a value was found that is not null."""
-        return {name: kind for name, kind in self.kinds.items() if kind is not None}
-
-    def fix(self) -> None:
-        """Let the known types be those of columns from now on."""
-        self._fixed |= self.known.keys()
-
-    def add(self, item: dict[str, Any]) -> str:
-        """Add the fields of `item`. Returns why this is impossible, "" if it is not. Then the schema has not changed."""
-        found: dict[str, Kind | None] = {}
-        for name, value in item.items():
-            known, kind = self.kinds.get(name), _kind(value)
-            if value is not None and kind is None:
-                return f"{name}: {str(value)[:40]} is too large a number"
-            if known is None or kind is None or known == kind or (known == "json" and kind in ("list", "object")):
-                found[name] = known or kind
-            elif {known, kind} == {"int", "float"} and (known == "float" or name not in self._fixed):
-                found[name] = "float"
-            else:
-                where = "the column has" if name in self._fixed else "earlier items have"
-                return f"{name}: {kind} ({_shown(value)}), where {where} {known}"
-        self.kinds |= found
-        return ""
-
-
-def _kind(value: object) -> Kind | None:
-    match value:
-        case bool():
-            return "bool"
-        case int():
-            return "int" if -_LARGEST <= value < _LARGEST else None
-        case float():
-            return "float"
-        case str():
-            return "text"
-        case list():
-            return "list"
-        case dict():
-            return "object"
-    return None
-
-
-def _shown(value: object) -> str:
-    text = msgspec.json.encode(value).decode()
-    return text if len(text) <= 40 else f"{text[:40]}..."
+def _rejected_of(line: bytes, name: str) -> list[Refused]:
+    if b'"rejected_items":{' not in line:
+        return []
+    read = _decoder.decode(line)
+    return [
+        Refused(FoundItem(read.url, bytes(one.item), read.settled_at), one.reason)
+        for one in (read.rejected_items or {}).get(name, ())
+    ]
 
 
 def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) -> ItemsExported:
@@ -175,7 +136,8 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
     there is no such item, and for a file that cannot be read or written."""
     if form == "parquet":
         require_pyarrow("--format parquet")
-    schema, refused = Schema(), list[Refused]()
+    schema, rejected = Schema(known=kept_types(paths, name)), list(read_rejected(paths, name))
+    refused: list[Refused] = []
     count = 0
     for item in read_items(paths, name):
         if reason := schema.add(msgspec.json.decode(item.json)):
@@ -183,16 +145,18 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
         else:
             count += 1
     left_open = tuple(path for path in line_files(paths) if is_open(path))
-    if not count and not refused:
+    if not count and not refused and not rejected:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         raise UserError(f"no item of a data set {name!r} in {', '.join(map(str, paths))}{more}")
     target = out / f"{name}.{form}"
     try:
         out.mkdir(parents=True, exist_ok=True)
+        remove_left_over(out)
         left_out = {(item.url, item.json) for item, _ in refused}
         kept = (item for item in read_items(paths, name) if (item.url, item.json) not in left_out)
         with whole_file(target) as scratch:
             write_items(form, scratch, kept, schema)
+        refused = [*rejected, *refused]
         _write_refused(out / f"{name}.refused.jsonl", refused)
     except OSError as error:
         raise UserError(f"{target}: {reason_of(error, target)}") from error

@@ -18,6 +18,9 @@ LINE_URLS = ("canonical", "via", "near_of", "tdm_policy")
 LINE_LISTS = ("links", "licenses")
 """Those that hold a list of URLs."""
 
+LINE_TAGGED = "followed"
+"""The field that holds lists of URLs by their tags."""
+
 _METADATA_URLS = ("outlink", "via", "tdm-policy", "licenses")
 """The lines of a metadata record that hold URLs."""
 
@@ -70,6 +73,11 @@ class NotedUrls:
             found = [url for url in named or () if self.names(url)]
             if named is not None and found:
                 changes[name] = [url for url in named if url not in found]
+                gone += found
+        if LINE_TAGGED in fields:
+            tagged = msgspec.json.decode(fields[LINE_TAGGED], type=dict[str, list[str]] | None) or {}
+            if found := [url for urls in tagged.values() for url in urls if self.names(url)]:
+                changes[LINE_TAGGED] = {tag: [url for url in urls if url not in found] for tag, urls in tagged.items()}
                 gone += found
         for name in LINE_URLS:
             url = msgspec.json.decode(fields[name], type=str | None) if name in fields else None

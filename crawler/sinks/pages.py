@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from crawler.page import Item, Page
+from crawler.page import Item, Page, RejectedItem
 from crawler.sinks.content import NOTHING, Content
 from crawler.sinks.times import iso_time
 
@@ -38,7 +38,10 @@ class Line(msgspec.Struct, frozen=True):
     of a licence offer. `visit`: what the visit found, null unless pages are visited again; `previous_visit`:
     `fetched_at` of the visit before. `items`: those that a handler has and settings have found, by the name of their
     data set; null if there are none. `handler_error`: with which error it failed. `rejected`: the first items that were
-    extracted, but not written, and why; `rejected_count`: how many were not.
+    rejected, and why; `rejected_count`: how many were. `rejected_items`: those that were complete, as `RejectedLine`s, by
+    the name of their data set; null if there are none. `label`, `payload`: those with which the URL was queued; null if
+    there are none. `followed`: the links that its handler has had queued, by their tags (`frontier.entries`); null if it
+    has not chosen them.
     """
 
     url: str
@@ -87,6 +90,21 @@ class Line(msgspec.Struct, frozen=True):
     handler_error: str | None = None
     rejected: list[str] = []
     rejected_count: int = 0
+    rejected_items: Any = None  # as `items`
+    label: str | None = None
+    payload: Any = None  # as `items`
+    followed: Mapping[str, Sequence[str]] | None = None
+
+
+class RejectedLine(msgspec.Struct, frozen=True):
+    """An item that was rejected because of what it has, and why."""
+
+    reason: str
+    item: msgspec.Raw
+
+
+SHOWN = 20
+"""Items in `Line.rejected`."""
 
 
 class Row(NamedTuple):
@@ -170,8 +188,12 @@ class PageLines:
             extra=row.extra,
             items=_by_name(page.items) if page.items else None,
             handler_error=page.handler_error or None,
-            rejected=list(map(str, page.rejected)),
+            rejected=list(map(str, page.rejected[:SHOWN])),
             rejected_count=page.rejected_count,
+            rejected_items=_complete(page.rejected) if page.rejected else None,
+            label=page.label or None,
+            payload=_payload(page.tag),
+            followed=page.followed if self._with_links else None,
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
 
@@ -182,6 +204,20 @@ def _by_name(items: Sequence[Item]) -> msgspec.Raw:
     for item in items:
         named.setdefault(item.name, []).append(msgspec.Raw(item.json))
     return msgspec.Raw(msgspec.json.encode(named))
+
+
+def _payload(tag: str) -> msgspec.Raw | None:
+    _, brace, text = tag.partition("{")
+    return msgspec.Raw(f"{brace}{text}".encode()) if brace else None
+
+
+def _complete(rejected: Sequence[RejectedItem]) -> msgspec.Raw | None:
+    """Those of the `rejected` items that are complete, as a JSON object like that of `_by_name`."""
+    named: dict[str, list[RejectedLine]] = {}
+    for one in rejected:
+        if one.json:
+            named.setdefault(one.name, []).append(RejectedLine(str(one), msgspec.Raw(one.json)))
+    return msgspec.Raw(msgspec.json.encode(named)) if named else None
 
 
 _DEEPEST = 100

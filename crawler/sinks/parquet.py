@@ -94,7 +94,7 @@ def _row(line: Line) -> dict[str, Any]:
     row = msgspec.structs.asdict(line)
     for name in ("settled_at", "fetched_at", "previous_visit"):
         row[name] = row[name] and datetime.fromisoformat(row[name])
-    for name in ("json_ld", "opengraph", "extra", "items"):
+    for name in ("json_ld", "opengraph", "extra", "items", "rejected_items", "payload", "followed"):
         row[name] = None if row[name] is None else msgspec.json.encode(row[name]).decode()
     place = row.pop("warc")
     return row | {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}

@@ -19,8 +19,9 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.logs import without_secrets
+from crawler.scope.item_schema import Kind
 from crawler.sinks.item_tail import Batch, Position
-from crawler.sinks.items import FoundItem, Kind
+from crawler.sinks.items import FoundItem
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor

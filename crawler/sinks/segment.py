@@ -20,6 +20,9 @@ from crawler.errors import SinkFull, UserError, reason_of
 OPEN_SUFFIX = ".open"
 LINES = ".pages.jsonl"
 
+_SCRATCH = re.compile(r".+\.\d+\.tmp")
+"""The names of files that `scratch_file` makes."""
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
@@ -134,12 +137,40 @@ def open_path(path: Path) -> Path:
 def whole_file(target: Path) -> Iterator[Path]:
     """Yield a path to write. At the end of the block the file is renamed to `target`, or removed if the block raised, so a
     file at `target` is always complete. Raises OSError."""
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
-    try:
+    with scratch_file(target) as scratch:
         yield scratch
         scratch.rename(target)
+
+
+@contextlib.contextmanager
+def scratch_file(target: Path) -> Iterator[Path]:
+    """Yield a path beside `target` to write. It is locked, and removed at the end of the block. Raises OSError."""
+    scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    while True:
+        lock = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if is_same_file(lock, scratch):
+            break
+        os.close(lock)  # it was taken for one that is left over
+    try:
+        yield scratch
     finally:
         scratch.unlink(missing_ok=True)
+        os.close(lock)
+
+
+def remove_left_over(folder: Path) -> None:
+    """Remove what killed processes have left of files that they were writing in `folder`. Raises OSError."""
+    for path in folder.iterdir():
+        if not _SCRATCH.fullmatch(path.name):
+            continue
+        with contextlib.suppress(FileNotFoundError, BlockingIOError):  # another process has removed it, or writes it
+            lock = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                path.unlink()
+            finally:
+                os.close(lock)
 
 
 def is_same_file(fd: int, path: Path) -> bool:

@@ -22,7 +22,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import as_completed
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
@@ -38,6 +38,7 @@ from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.index import read_index
 from crawler.sinks.open_files import is_open
 from crawler.sinks.pages import Row, plain
+from crawler.sinks.processes import shared_work
 from crawler.sinks.raw_record import decompressed
 from crawler.sinks.times import iso_time
 from crawler.sinks.warc_reader import BrokenFraming, placed, records_in
@@ -166,7 +167,7 @@ def _work_folder(target: Path) -> Iterator[Path]:
 def _scan_all(
     files: Sequence[Path], folder: Path, text: TextForm, processes: int, on_done: Callable[[Path], None]
 ) -> list[_Scan]:
-    with ProcessPoolExecutor(max(1, min(processes, len(files)))) as pool:
+    with shared_work(max(1, min(processes, len(files)))) as pool:
         running = {pool.submit(_scan, path, folder / str(number), text): path for number, path in enumerate(files)}
         for future in as_completed(running):
             path = running[future]

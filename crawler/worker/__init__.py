@@ -16,9 +16,9 @@ In the order in which data flows:
    (`polite_fetch` does these steps in order).
    `time_slice` yields to the event loop when several responses arrive at once.
 5. `outcomes` maps the response to an outcome for the URL and says whether the domain backs off. `page_builder` turns
-   the response into a page and the links to follow. `page_handling` has items extracted (`extractor`), and passes the
-   page to handlers if the crawl has any. With `[recrawl]`, `visit_planning` plans the next visit. `sitemap_hints`
-   makes known pages due that a sitemap says have changed.
+   the response into a page and the links to follow. `page_handling` has items extracted (`extractor`), passes the
+   page to handlers if the crawl has any, and has all items checked (`page_items`, `item_types`). With `[recrawl]`,
+   `visit_planning` plans the next visit. `sitemap_hints` makes known pages due that a sitemap says have changed.
 6. After a failure, `throttle` sets the domain's backoff. The domain returns to the queue (`turns`).
 7. `commit` stores the `results` in groups: it pushes the links (`link_pusher`), writes the pages to the sink, and settles
    the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `redis_restarts` repeats the last
@@ -28,6 +28,7 @@ In the order in which data flows:
 `pool` runs the workers, and `runtime` has what all parts share: clocks, events, the policy. Others learn from events
 (`crawler/events.py`) what happens here. The only other room that imports this one is `app`, which connects its parts.
 Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `extractor`, `foreign_domains`, `held_leases`,
-`lease_manager`, `leased_domain`, `leased_fetch`, `outbox_delivery`, `page_builder`, `page_handling`, `polite_fetch`,
-`pool`, `robots_lookup`, `runtime`, `sitemap_hints`, `throttle`, `turns`, `url_handler`, `worker`.
+`item_types`, `lease_manager`, `leased_domain`, `leased_fetch`, `outbox_delivery`, `page_builder`, `page_handling`,
+`page_items`, `polite_fetch`, `pool`, `robots_lookup`, `runtime`, `sitemap_hints`, `throttle`, `turns`, `url_handler`,
+`worker`.
 """

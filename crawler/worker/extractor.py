@@ -43,9 +43,7 @@ class Extractor:
         if found.rejected_count:
             first = found.rejected[0]
             self._events.emit(ItemsRejected(page.url, found.rejected_count, str(first)))
-        return msgspec.structs.replace(
-            page, items=found.items, rejected=found.rejected, rejected_count=found.rejected_count
-        )
+        return msgspec.structs.replace(page, items=found.items, rejected=found.rejected, rejected_by=found.rejected_by)
 
     async def _extracted(self, page: Page, rules: tuple[ExtractRule, ...]) -> Extraction:
         assert page.exchange is not None

@@ -15,9 +15,10 @@ from crawler.events import Events, HandlerFailed
 from crawler.hooks import Handled, PageHandlers
 from crawler.page import Outcome, Page
 from crawler.scope.link_filter import LinkFilter
-from crawler.worker.extractor import Extractor, ExtractSettings
+from crawler.worker.extractor import ExtractSettings
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.page_builder import BuildSettings, PageBuilder
+from crawler.worker.page_items import PageItems
 from frontier.entries import Entry
 
 MAX_WAITING = 100
@@ -30,18 +31,18 @@ Waiting = Callable[[LeasedDomain], AbstractAsyncContextManager[None]]
 
 class PageHandling:
     """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none.
-    `extractor`: extracts items before. `waiting`: the block in which a handler is awaited."""
+    `items`: extracts and checks items. `waiting`: the block in which a handler is awaited."""
 
     def __init__(
         self,
         builder: PageBuilder,
-        extractor: Extractor,
+        items: PageItems,
         handlers: PageHandlers | None,
         waiting: Waiting,
         events: Events,
     ) -> None:
         self.builder = builder
-        self._extractor = extractor
+        self._items = items
         self._handlers = handlers
         self._waits = waiting
         self._events = events
@@ -50,7 +51,7 @@ class PageHandling:
     def apply(self, build: BuildSettings, links: LinkFilter, extract: ExtractSettings) -> None:
         """Use these settings and this link filter from now on."""
         self.builder.apply(build, links)
-        self._extractor.apply(extract)
+        self._items.apply(extract)
 
     async def handle(
         self, leased: LeasedDomain, entry: Entry, page: Page, links: Sequence[Entry]
@@ -60,9 +61,9 @@ class PageHandling:
         exchange = page.exchange
         if exchange is None or not 200 <= exchange.status < 300:
             return page, links
-        page = await self._extractor.with_items(page)
+        page = await self._items.extracted(page)
         if self._handlers is None or not self._handlers.wants(page):
-            return page, links
+            return await self._items.checked(page), links
         handled = await self._handled(self._handlers, leased, page)
         if handled.reason:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
@@ -74,7 +75,8 @@ class PageHandling:
             page = msgspec.structs.replace(page, items=(*page.items, *handled.items))
         if handled.added or handled.dropped:
             links = self.builder.relinked(entry, links, handled)
-        return page, links
+            page = msgspec.structs.replace(page, followed=_by_tag(links))
+        return await self._items.checked(page), links
 
     async def _handled(self, handlers: PageHandlers, leased: LeasedDomain, page: Page) -> Handled:
         size = len(page.exchange.body) if page.exchange else 0
@@ -86,3 +88,11 @@ class PageHandling:
                 return await handlers.handle(page)
         finally:
             self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size
+
+
+def _by_tag(links: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
+    """The URLs of `links` by their tags."""
+    found: dict[str, list[str]] = {}
+    for link in links:
+        found.setdefault(link.tag, []).append(link.url)
+    return {tag: tuple(urls) for tag, urls in found.items()}

@@ -16,6 +16,10 @@ LINK_BYTES = 200
 """Of memory for a link: its object, its URL of 80 characters, and its place in a list."""
 
 
+MOST_WORDS = 40
+"""Words by which the rejected items of a visit are counted in a call: a script can pass on those of 64 visits."""
+
+
 class Result(msgspec.Struct, frozen=True):
     """The result of one turn of a leased domain: a settled URL with its page, links to push, or a robots.txt to archive."""
 
@@ -84,6 +88,7 @@ class LeaseReport(msgspec.Struct):
     received_bytes: int = 0
     duplicates: int = 0
     cut: dict[str, int] = msgspec.field(default_factory=dict)
+    rejected: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
         """Add one URL of the domain."""
@@ -93,6 +98,10 @@ class LeaseReport(msgspec.Struct):
             self.received_bytes += len(page.exchange.body)
             for reason in page.cut:
                 self.cut[reason] = self.cut.get(reason, 0) + 1
+            for word, number in page.rejected_by.items():
+                if word not in self.rejected and len(self.rejected) >= MOST_WORDS:
+                    word = f"{word.partition(':')[0]}::other"
+                self.rejected[word] = self.rejected.get(word, 0) + number
 
 
 _FREED_AT_ONCE = 4 << 20

@@ -10,7 +10,7 @@
 -- KEYS[2] leases   zset  domain -> expiry ms
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
 -- KEYS[4] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
---                         cut:<reason>, drop:dead_letters, first_ms, last_ms
+--                         cut:<reason>, rejected:<field and reason>, drop:dead_letters, first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason; also of kept denied URLs
 -- KEYS[6] owner    hash  token, run, quiet_ms, tails
 -- KEYS[7] lost     zset  "+token LF entry" -> when it was settled under a lost lease ms
@@ -18,8 +18,8 @@
 --         packed, known); of a page that is visited again also of revisits zset, visits:<domain> zset, known:<domain> hash
 -- ARGV[1] crawl   ARGV[2] run: of the server process   ARGV[3] now_ms   ARGV[4] lease_ms
 -- ARGV[5...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
---   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, number of truncated pages
---   by reason ("reason number" pairs, or ""), number of arguments that follow:
+--   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, what else is counted
+--   ("counter number" pairs, or ""), number of arguments that follow:
 --   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry", for a denied URL that is kept
 --   with the dead letters "keep", for a page that is visited again "visit LF what was found LF due s ("": not again) LF the
 --     rest of its record (records.lua)", else "", number of entries (1 unless this is "" and not for dead), the entries
@@ -60,7 +60,7 @@ end
 
 -- Settle the lease whose arguments begin at ARGV[at]. Returns its part of the reply.
 local function settle(at, last)
-  local domain, token, wanted_ms, delay_ms, state, bytes, duplicates, cut = unpack(ARGV, at, at + 7)
+  local domain, token, wanted_ms, delay_ms, state, bytes, duplicates, more = unpack(ARGV, at, at + 7)
   local inflight, domain_key = base .. 'inflight:' .. domain, base .. 'd:' .. domain
   local known = redis.call('HMGET', domain_key, 'token', 'next', 'packed')
   local is_held = known[1] == token
@@ -75,8 +75,8 @@ local function settle(at, last)
   if settle_urls(domain, remove, at + 9, last) > 0 then
     count('bytes', bytes)
     if duplicates ~= '0' then count('duplicates', duplicates) end
-    if cut ~= '' then
-      for reason, number in string.gmatch(cut, '(%S+) (%d+)') do count('cut:' .. reason, number) end
+    if more ~= '' then
+      for name, number in string.gmatch(more, '(%S+) (%d+)') do count(name, number) end
     end
   end
 

@@ -8,9 +8,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawler import Crawl, Handle, ParsedPage, Router
+from frontier.entries import tag_of
 from tests.e2e.harness import answering
 
 MANY = 60
@@ -83,3 +85,16 @@ async def test_a_label_and_a_payload_arrive_with_their_page(settings: dict[str, 
         assert item["payload"] == {"number": number, "text": "a b\n"}
     assert {url.split("/")[3] for url in found} == {"plain", "target", "fails"}
     assert [item["url"] for item in crawl.items("others")] == ["http://a.test/unlabelled"]
+
+
+async def test_the_lines_of_pages_have_what_a_repair_needs(settings: dict[str, Any], tmp_path: Path) -> None:
+    async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
+        await crawl.finish()
+    (file,) = (tmp_path / "out").glob("*.pages.jsonl")
+    lines = {line["url"]: line for line in map(msgspec.json.decode, file.read_bytes().splitlines())}
+    (by_tag,) = (line["followed"] for line in lines.values() if line["followed"] is not None)
+    tag = tag_of("product", {"number": 3, "text": "a b\n"})
+    assert (by_tag[tag], by_tag[""]) == (["http://a.test/plain/3"], ["http://a.test/unlabelled"])
+    of_target = lines["http://a.test/target/4"]
+    assert (of_target["label"], of_target["payload"]) == ("product", {"number": 4, "text": "a b\n"})
+    assert lines["http://a.test/"]["label"] is lines["http://a.test/"]["payload"] is None

@@ -18,6 +18,7 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
+from frontier.field_types import FieldTypes
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.store import RedisStore, command
 from frontier.urls import canonicalize
@@ -378,3 +379,22 @@ def test_no_command_takes_long_on_a_crawl_with_many_domains(hand: Hand) -> None:
         began = time.process_time()
         hand.json(*words)
         assert time.process_time() - began < 1.0, words
+
+
+def test_types_are_shown_and_forgotten(hand: Hand) -> None:
+    async def keep(store: RedisStore, crawl: Crawl) -> None:
+        await FieldTypes(store, crawl.keys).keep(
+            {("shop", "price"): "int", ("shop", "name"): "text", ("b", "n"): "bool"}
+        )
+
+    assert "no types are kept" in hand.type("types")
+    hand.with_store(keep)
+    assert hand.json("types", "shop") == [
+        {"data_set": "shop", "field": "name", "type": "text"},
+        {"data_set": "shop", "field": "price", "type": "int"},
+    ]
+    with pytest.raises(UserError, match="name the data set"):
+        hand.type("types", "--forget")
+    assert hand.json("types", "shop", "--forget")["forgotten"] == 2
+    assert "no types of a data set shop are kept" in hand.type("types", "shop", "--forget")
+    assert [line["data_set"] for line in hand.json("types")] == ["b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from crawler.app.trial import queued
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.store import RedisStore, command
@@ -52,3 +53,38 @@ def test_what_is_restored_is_due_by_crawl_time(hand: Hand) -> None:
     # when it is repaired from a seed, this can be leased at once and not in an hour.
     assert hand.json("repair", "https://a.test/1", "--accept-loss")["queued"] == 1
     assert hand.with_store(due_in_ms) <= 0
+
+
+def test_labels_and_types_come_back_from_the_output(hand: Hand, tmp_path: Path) -> None:
+    """Those of a page that was given up, of the target of a redirect, and of the links that a handler has chosen."""
+    payload, tag = {"shop": 7, "text": "a b"}, 'product{"shop":7,"text":"a\\u0020b"}'
+    about = {"domain": "a.test", "reason": "x", "depth": 0, "replica": "r1", "label": "product", "payload": payload}
+    links = [f"https://a.test/{name}" for name in ("chosen", "left", "plain")]
+    lines = [
+        {**about, "url": "https://a.test/dead", "outcome": "dead"},
+        {**about, "url": "https://a.test/moved", "outcome": "done", "status": 301, "links": ["https://a.test/target"]},
+        {
+            **about,
+            "url": "https://a.test/1",
+            "outcome": "done",
+            "status": 200,
+            "links": links,
+            "followed": {tag: [links[0], "https://a.test/added"], "": [links[2]]},
+        },
+    ]
+    (tmp_path / "a.pages.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (tmp_path / f"{hand.crawl}.types.json").write_text('{"shop": {"price": "float"}}')
+    hand.with_store(lose_shard)
+    hand.type("repair", "--archive", str(tmp_path))
+    hand.type("dead", "requeue", "--all")
+    assert hand.json("types") == [{"data_set": "shop", "field": "price", "type": "float"}]
+
+    async def tags(store: RedisStore, crawl: Crawl) -> dict[str, str]:
+        return {entry.url.rpartition("/")[2]: entry.tag for entry in await queued(store, crawl.keys)}
+
+    found = hand.with_store(tags)
+    assert {name: found.get(name) for name in ("dead", "target", "chosen", "added", "plain", "left")} == {
+        **dict.fromkeys(("dead", "target", "chosen", "added"), tag),
+        "plain": "",
+        "left": None,
+    }

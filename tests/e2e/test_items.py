@@ -32,6 +32,19 @@ def title(page: ParsedPage, crawl: Handle) -> None:
     crawl.push("titles", {"url": page.url, "title": page.select_text("title")})
 """
 
+ODD_APP = """
+import os
+
+from crawler import Handle, ParsedPage, Router
+
+router = Router()
+
+@router.handler(content_type="text/html")
+async def odd(page: ParsedPage, crawl: Handle) -> None:
+    length = len(page.url)
+    await crawl.push("odd", {"url": page.url, "length": str(length) if os.environ["IS_ODD"] == "1" else length})
+"""
+
 TABLES: Tables = {
     "frontier": {"lease": 1.5},
     "archive": {"sinks": [f"{SlowArchive.__module__}:{SlowArchive.__name__}"]},
@@ -56,8 +69,9 @@ def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
         yield crawler
 
 
-def start(crawler: Bench) -> Running:
-    return crawler.start("run", "--until-empty", "--app", "shop:router", environment={"PYTHONPATH": str(ROOT)})
+def start(crawler: Bench, **more: str) -> Running:
+    environment = {"PYTHONPATH": str(ROOT), **more}
+    return crawler.start("run", "--until-empty", "--app", "shop:router", environment=environment)
 
 
 def check(crawler: Bench, web: Web) -> None:
@@ -105,6 +119,28 @@ def test_three_replicas_one_of_which_is_killed(crawler: Bench, web: Web) -> None
     assert [other.wait().code for other in others] == [0, 0]
     assert start(crawler).wait().code == 0  # finishes the files of the one that was killed
     check(crawler, web)
+
+
+def test_three_replicas_one_of_which_is_killed_agree_on_the_type_of_a_field(
+    tmp_path: Path, crawler: Bench, web: Web
+) -> None:
+    """Each item is written or rejected, once, and those that are written have one type."""
+    (tmp_path / "shop.py").write_text(ODD_APP)
+    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
+    crawler.type("pause")
+    first, *others = [start(crawler, IS_ODD=odd) for odd in "001"]
+    crawler.begin(3)
+    web.wait_for(30)
+    kill(first.pid)
+    assert [other.wait().code for other in others] == [0, 0]
+    assert start(crawler, IS_ODD="0").wait().code == 0
+    lines = crawler.lines()
+    written = [item for line in lines for item in (line["items"] or {}).get("odd", ())]
+    rejected = [one["item"] for line in lines for one in (line["rejected_items"] or {}).get("odd", ())]
+    pages = [line["url"] for line in lines if line["status"] == 200 and line["content_type"] == "text/html"]
+    assert sorted(item["url"] for item in (*written, *rejected)) == sorted(pages)
+    assert len({type(item["length"]) for item in written}) == len({type(item["length"]) for item in rejected}) == 1
+    assert crawler.status()["rejected"] == {"odd:length:changed": len(rejected)}
 
 
 def test_code_from_redis_alone_is_refused(crawler: Bench) -> None:

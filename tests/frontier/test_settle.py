@@ -79,11 +79,16 @@ class TestSettle:
         await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
         lease = await lease_one(frontier)
         settlement = Settlement(
-            lease, 0, urls=[SettledUrl(lease.entries[0], "done", "200")], cut={"links": 1, "time": 2}
+            lease,
+            0,
+            urls=[SettledUrl(lease.entries[0], "done", "200")],
+            cut={"links": 1, "time": 2},
+            rejected={"shop:price:type": 3},
         )
         await frontier.settle([settlement])
         await frontier.settle([settlement])
-        assert (await counters.counts()).cut == {"links": 1, "time": 2}
+        counts = await counters.counts()
+        assert (counts.cut, counts.rejected) == ({"links": 1, "time": 2}, {"shop:price:type": 3})
 
     async def test_leases_of_one_shard_are_settled_each_by_itself(
         self, frontier: Frontier, time: ManualTime, counters: Counters

@@ -15,6 +15,7 @@ from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
+from frontier.field_types import FieldTypes
 from frontier.forgetting import Forgetting
 from frontier.known_pages import pages_in
 from frontier.packing import First, Packer, Queue, Sizes
@@ -83,6 +84,7 @@ class Machine:
             (
                 *(self._push, self._lease, self._settle, self._release, self._repack),
                 *(self._reserve, self._ask_gate, self._save_robots, self._retry_now, self._forget, self._refresh),
+                self._keep_types,
             )
         )()
 
@@ -178,6 +180,16 @@ class Machine:
         )
         if due is not None and not reply.is_held:
             assert float(due) <= self._time.ms + int(own or delay_ms)
+
+    async def _keep_types(self) -> None:
+        """A type stays, or an int becomes a float; and the reply is what is kept."""
+        rng, types = self._rng, FieldTypes(self._store, self._keys)
+        before = await types.read()
+        names = [(rng.choice("ab"), rng.choice(("", "x", "é\n:", "y" * 201))) for _ in range(rng.randint(0, 5))]
+        kept = await types.keep({name: rng.choice(("int", "float", "text")) for name in names})
+        after = await types.read()
+        assert kept.items() <= after.items()
+        assert all((kind, after[name]) in ((kind, kind), ("int", "float")) for name, kind in before.items())
 
     async def _save_robots(self) -> None:
         """Afterwards the domain's other records have at most the limit of bytes, and none of them has expired."""

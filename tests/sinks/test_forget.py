@@ -16,6 +16,7 @@ from crawler.errors import UserError
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.sinks.archive import Archive
 from crawler.sinks.forget import DomainRewriter, Stopped
+from crawler.sinks.noted_urls import NotedUrls
 from crawler.sinks.open_files import compression_of
 from crawler.sinks.replaced_files import MARKS, add_mark, complete, marks_in
 from frontier.domains import domain_of, forgotten_mark
@@ -333,6 +334,14 @@ def test_urls_as_sites_wrote_them_are_removed_and_those_of_others_stay(tmp_path:
     ]
     assert b"licenses: https://a.test/rsl.xml" in b"\r\n".join(metadata).split(b"\r\n")
     assert not any(b"gone" in block.lower() for block in metadata)
+
+
+def test_links_by_their_tags_are_removed() -> None:
+    followed = {"product": ["https://gone.test/1", "https://a.test/1"], "": ["https://www.gone.test/"]}
+    changes, gone = NotedUrls(GONE).without({"followed": msgspec.Raw(msgspec.json.encode(followed))})
+    assert changes == {"followed": {"product": ["https://a.test/1"], "": []}}
+    assert gone == ["https://gone.test/1", "https://www.gone.test/"]
+    assert NotedUrls(GONE).without({"followed": msgspec.Raw(b"null")}) == ({}, [])
 
 
 def test_a_line_that_cannot_be_parsed_is_named_before_anything_is_changed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Item
 from crawler.sinks.archive import Archive
-from crawler.sinks.items import Schema, export_items, read_items
+from crawler.sinks.items import export_items, read_items
 from crawler.sinks.parquet import write_parquet
 from tests.sinks.values import exchange, page, settings
 
@@ -97,12 +97,3 @@ async def test_a_table_without_refused_items_replaces_one_with_them(tmp_path: Pa
 def test_a_page_that_is_settled_as_a_defect_has_no_items() -> None:
     """It may be queued again, and then gives them again."""
     assert page(exchange("a", b"x"), items=(item("shop", n=1),)).failed().items == ()
-
-
-def test_types_of_fields() -> None:
-    schema = Schema()
-    assert [schema.add(one) for one in ({"a": None}, {"a": 1, "b": True}, {"a": 1.5}, {"a": 2})] == [""] * 4
-    assert schema.kinds == {"a": "float", "b": "bool"}
-    assert "b: int (1), where earlier items have bool" in schema.add({"a": None, "b": 1, "new": 1})
-    assert "too large" in schema.add({"c": 1 << 63})
-    assert "new" not in schema.kinds

@@ -85,6 +85,10 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         "tdm_policy": None,
         "rejected": [],
         "rejected_count": 0,
+        "rejected_items": None,
+        "label": None,
+        "payload": None,
+        "followed": None,
     }
 
 

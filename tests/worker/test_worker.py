@@ -48,7 +48,8 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
-    handling = PageHandling(builder, Mock(with_items=AsyncMock(return_value=page)), None, nullcontext, nobody)
+    items = Mock(extracted=AsyncMock(return_value=page), checked=AsyncMock(return_value=page))
+    handling = PageHandling(builder, items, None, nullcontext, nobody)
     pages = UrlHandler(shared, polite_fetch, handling, AsyncMock(), nobody)
     turns = Turns(shared, Mock(queue=queue, is_held_up=lambda _: False), nobody, nullcontext)
     worker = Worker(shared, turns, robots_lookup, delays, pages)

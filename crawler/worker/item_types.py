@@ -1,0 +1,194 @@
+"""Checks the items of pages against the types of the fields of their data sets, on which all replicas agree.
+
+Redis keeps the first type of each field (`frontier.field_types`). What this replica knows of them is here, so only a page
+with a field that is new, or becomes decimal, needs a call. An item that does not fit is rejected: it is written in the line
+of its page with the reason, and not among the items.
+
+Types may be forgotten on an operator's command. So before an item is rejected, they are read again, at most once in
+`READ_AGAIN_S`. A node of a cluster that has the types and is away holds up no page: the types that this replica finds count
+until it is back. If two replicas find different ones, the export finds out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from crawler.events import ItemsRejected, RedisOutageEnded
+from crawler.page import Item, Page, RejectedItem
+from crawler.scope.item_schema import Kinds, Misfit, Schema, shown
+from crawler.worker.runtime import Runtime
+from frontier.errors import RedisAway
+from frontier.field_types import LONGEST_FIELD, MOST_FIELDS, FieldTypes
+
+READ_AGAIN_S = 10.0
+"""How long types that an operator has forgotten may still be used to reject items, in seconds."""
+
+SLICE_ITEMS = 200
+SLICE_BYTES = 256 << 10
+"""Items, and bytes of items, that are looked at before yielding to the event loop: about 1 ms."""
+
+SHOWN = 100
+"""Characters of a text that does not fit that are reported."""
+
+Save = Callable[[Mapping[str, Kinds]], None]
+"""Writes down the types of the fields of data sets, beside the output. Called in a thread."""
+
+
+class ItemTypes:
+    """The types of the fields of data sets, as this replica knows them. `save`: is called when they have changed."""
+
+    def __init__(self, runtime: Runtime, types: FieldTypes, save: Save) -> None:
+        self._runtime = runtime
+        self._types = types
+        self._save = save
+        self._schemas: dict[str, Schema] = {}
+        self._declared: Mapping[str, Kinds] = {}
+        self._read_at = -math.inf
+        self._has_kept = True  # Redis has all types that are known here
+        # It may have lost its last writes.
+        runtime.events.subscribe(lambda _: self._keep_again(), RedisOutageEnded)
+
+    def __repr__(self) -> str:
+        return f"<ItemTypes data_sets={len(self._schemas)} fields={self._size}>"
+
+    @property
+    def _size(self) -> int:
+        return sum(len(schema.kinds) for schema in self._schemas.values())
+
+    def _keep_again(self) -> None:
+        self._has_kept = False
+
+    def apply(self, declared: Mapping[str, Kinds]) -> None:
+        """Let the fields of data sets have the types that the settings declare."""
+        self._declared = declared
+        self._schemas = {}
+        self._read_at = -math.inf
+
+    async def checked(self, page: Page) -> Page:
+        """Return `page` without the items that do not fit. They are reported."""
+        if not page.items or await self._are_known(page.items):
+            return page
+        await self._learn(page.items)
+        return await self._divided(page)
+
+    async def _are_known(self, items: Sequence[Item]) -> bool:
+        """Whether all `items` fit, and nothing can be learnt from them."""
+        if not self._has_kept:
+            return False
+        async for item, fields in _sliced(items):
+            if item.name not in self._schemas or self._found_in(self._schemas[item.name], fields):
+                return False
+        return True
+
+    def _found_in(self, schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any] | Misfit:
+        """Return what can be learnt of `schema` from an item. Null has no type, and the number of fields is limited."""
+        found = schema.found_in(fields)
+        if isinstance(found, Misfit) or not found:
+            return found
+        is_full = self._size >= MOST_FIELDS
+        return {
+            field: kind
+            for field, kind in found.items()
+            if kind is not None and len(field) <= LONGEST_FIELD and not (is_full and field not in schema.kinds)
+        }
+
+    async def _learn(self, items: Sequence[Item]) -> None:
+        """Have the types of the fields of `items` kept, of those that fit together with those before."""
+        before = self._known()
+        if self._runtime.now() >= self._read_at + READ_AGAIN_S:
+            await self._read()
+        offered = {} if self._has_kept else self._kinds()
+        drafts = {name: self._schema(name, schema.known) for name, schema in self._schemas.items()}
+        async for item, fields in _sliced(items):
+            draft = drafts.setdefault(item.name, self._schema(item.name))
+            found = self._found_in(draft, fields)
+            if not isinstance(found, Misfit):
+                draft.learn(found)
+                offered |= {(item.name, field): kind for field, kind in found.items()}
+        if offered:
+            self._adopt({**offered, **await self._kept(offered)})
+        if (known := self._known()) != before:
+            await asyncio.to_thread(self._save, known)
+
+    async def _read(self) -> None:
+        """Read the types that Redis has. Those that only this replica knows remain if Redis could not keep them."""
+        retry = self._runtime.retry
+        try:
+            kinds = await retry.crawl_node_soon(self._types.read)
+        except RedisAway:
+            return
+        self._read_at = self._runtime.now()
+        local = {} if self._has_kept else self._kinds()
+        self._schemas = {name: self._schema(name) for name in self._declared}
+        self._adopt({**local, **kinds})
+
+    async def _kept(self, offered: Mapping[tuple[str, str], Any]) -> dict[tuple[str, str], str]:
+        """Have the types that are `offered` kept. Returns those that count from now on."""
+        retry = self._runtime.retry
+        try:
+            kept = await retry.crawl_node_soon(lambda: self._types.keep(offered))
+        except RedisAway:
+            self._has_kept = False
+            return {}
+        self._has_kept = True
+        return kept
+
+    def _schema(self, name: str, known: Mapping[str, Any] | None = None) -> Schema:
+        return Schema(self._declared.get(name), known)
+
+    def _adopt(self, kinds: Mapping[tuple[str, str], Any]) -> None:
+        for (name, field), kind in kinds.items():
+            schema = self._schemas.setdefault(name, self._schema(name))
+            is_declared = field in self._declared.get(name, ())
+            if not is_declared and (field in schema.kinds or self._size < MOST_FIELDS):
+                schema.learn({field: kind})
+
+    def _kinds(self) -> dict[tuple[str, str], Any]:
+        return {(name, field): kind for name, kinds in self._known().items() for field, kind in kinds.items()}
+
+    def _known(self) -> dict[str, Kinds]:
+        return {name: schema.known for name, schema in self._schemas.items()}
+
+    async def _divided(self, page: Page) -> Page:
+        """Return `page` with those of its items that fit, and the others as rejected ones."""
+        kept: list[Item] = []
+        rejected: list[RejectedItem] = []
+        async for item, fields in _sliced(page.items):
+            schema = self._schemas.get(item.name) or self._schema(item.name)
+            found = schema.found_in(fields)
+            if isinstance(found, Misfit):
+                rejected.append(_rejected(item, found))
+            else:
+                kept.append(item)
+        if not rejected:
+            return page
+        self._runtime.events.emit(ItemsRejected(page.url, len(rejected), str(rejected[0])))
+        return msgspec.structs.replace(
+            page,
+            items=tuple(kept),
+            rejected=(*page.rejected, *rejected),
+            rejected_by=dict(Counter(page.rejected_by) + Counter(one.word for one in rejected)),
+        )
+
+
+async def _sliced(items: Sequence[Item]) -> AsyncIterator[tuple[Item, dict[str, Any]]]:
+    """Yield `items` with their fields, and yield to the event loop between slices of them."""
+    count = size = 0
+    for item in items:
+        yield item, item.fields
+        count, size = count + 1, size + len(item.json)
+        if count >= SLICE_ITEMS or size > SLICE_BYTES:
+            count = size = 0
+            await asyncio.sleep(0)
+
+
+def _rejected(item: Item, misfit: Misfit) -> RejectedItem:
+    what = "a number that is too large" if misfit.found is None else f"{misfit.found} instead of {misfit.known}"
+    value = misfit.value[:SHOWN] if isinstance(misfit.value, str) else shown(misfit.value)
+    return RejectedItem(item.name, misfit.field, "changed", value, what, item.json)

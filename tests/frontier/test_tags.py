@@ -1,0 +1,183 @@
+"""A URL keeps its label and payload on each way on which it comes back to a queue."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from frontier.clock import ServerClock
+from frontier.crawls import create_crawl, open_crawl
+from frontier.dead_letters import DeadLetters
+from frontier.entries import Entry, tag_of
+from frontier.queue import KEEP, Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
+from frontier.refreshing import refresh_domain
+from frontier.repair import Ended, Repair
+from frontier.reshard import Reshard, Wanted, reshard_crawl
+from frontier.settlements import revisit
+from frontier.store import RedisStore, command
+from tests.frontier.helpers import ManualTime, make_frontier
+
+TAGGED = Entry("https://a.test/1", "a.test", tag=tag_of("product", {"shop": 7, "text": "a b"}))
+LATER_MS = 100_000
+SETTINGS = FrontierSettings(known_share=0.5, delay_ms=1, batch=1)
+
+
+class Scene:
+    """A URL that is leased, and what may happen to it."""
+
+    def __init__(self, store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+        self.store, self.frontier, self.time = store, frontier, time
+
+    async def clock(self) -> ServerClock:
+        clock = ServerClock(self.time, self.time.read_ms)
+        await clock.refresh()
+        return clock
+
+    async def lease(self) -> Lease:
+        shards = range(len(self.frontier.keys.shards))
+        leased, _ = await self.frontier.lease(shards, 1, "r1", 1)
+        return next(lease for reply in leased for lease in reply.leases)
+
+    async def settle(self, settled: Callable[[Entry], SettledUrl]) -> None:
+        lease = await self.lease()
+        await self.frontier.settle([Settlement(lease, 0, urls=[settled(lease.entries[0])])])
+        self.time.ms += LATER_MS
+
+    async def requeue(self) -> None:
+        letters = DeadLetters(self.store, self.frontier.keys)
+        assert await letters.requeue([letter async for letter in letters.find()], self.time.ms) == 1
+
+    async def reshard(self) -> None:
+        crawl = await open_crawl(self.store, self.frontier.keys.crawl, for_reshard=True)
+        await reshard_crawl(
+            Reshard(self.store, crawl, (self.time, await self.clock()), Wanted(3, 1)), crawl, lambda *_: None
+        )
+        self.frontier = await make_frontier(self.store, crawl.name, self.time, SETTINGS)
+
+
+async def released(scene: Scene) -> None:
+    await scene.frontier.release([Settlement(await scene.lease(), 0)])
+
+
+async def taken_back(scene: Scene) -> None:
+    await scene.lease()
+    scene.time.ms += LATER_MS
+
+
+async def retried(scene: Scene) -> None:
+    await scene.settle(lambda entry: retry(entry, "timeout", scene.time.ms + 1, 0.0))
+
+
+async def postponed(scene: Scene) -> None:
+    await scene.settle(lambda entry: postpone(entry, "robots_unreachable", scene.time.ms + 1))
+
+
+async def given_up(scene: Scene) -> None:
+    await scene.settle(lambda entry: SettledUrl(entry, "dead", "timeout"))
+    await scene.requeue()
+
+
+async def denied(scene: Scene) -> None:
+    await scene.settle(lambda entry: SettledUrl(entry, "denied", "blocked", KEEP))
+    await scene.requeue()
+
+
+async def visited_again(scene: Scene) -> None:
+    await scene.settle(lambda entry: revisit(SettledUrl(entry, "done", "200"), "new", scene.time.ms + 1, "57a7e0"))
+
+
+async def refreshed(scene: Scene) -> None:
+    far = scene.time.ms + 10**9
+    await scene.settle(lambda entry: revisit(SettledUrl(entry, "done", "200"), "new", far, "57a7e0"))
+    assert await refresh_domain(scene.store, scene.frontier.keys, "a.test", scene.time.ms) == 1
+
+
+async def seeded_again_while_known(scene: Scene) -> None:
+    far = scene.time.ms + 10**9
+    await scene.settle(lambda entry: revisit(SettledUrl(entry, "done", "200"), "new", far, "57a7e0"))
+    await scene.frontier.push([Entry(TAGGED.url, TAGGED.domain, mode="again")])
+
+
+async def resharded(scene: Scene) -> None:
+    await scene.reshard()
+
+
+async def resharded_while_leased(scene: Scene) -> None:
+    await scene.lease()
+    await scene.reshard()
+    scene.time.ms += LATER_MS
+
+
+async def resharded_while_dead(scene: Scene) -> None:
+    await scene.settle(lambda entry: SettledUrl(entry, "dead", "timeout"))
+    await scene.reshard()
+    await scene.requeue()
+
+
+async def resharded_while_known(scene: Scene) -> None:
+    await scene.settle(lambda entry: revisit(SettledUrl(entry, "done", "200"), "new", scene.time.ms + 1, "57a7e0"))
+    await scene.reshard()
+
+
+async def kept_for_a_node_that_was_away(scene: Scene) -> None:
+    await scene.settle(lambda entry: SettledUrl(entry, "done", "200"))
+    other = Entry("https://a.test/2", "a.test", tag=TAGGED.tag)
+    await scene.frontier.keep_links({1: [(scene.frontier.shard_of("a.test"), other)]})
+    ((link,),) = await scene.frontier.outboxes.read({1: 0}, 10)
+    await scene.frontier.push([link.entry])
+
+
+async def repaired_after_it_was_given_up(scene: Scene) -> None:
+    await scene.settle(lambda entry: SettledUrl(entry, "dead", "timeout"))
+    await _repair(scene, [Ended(TAGGED, "dead", "timeout")], [])
+    await scene.requeue()
+
+
+async def repaired_while_queued(scene: Scene) -> None:
+    await _repair(scene, [], [TAGGED])
+
+
+async def _repair(scene: Scene, ended: list[Ended], found: list[Entry]) -> None:
+    for shard in scene.frontier.keys.shards:
+        ((_, keys),) = await scene.store.send([command("SCAN", 0, "MATCH", f"{shard.base}*", "COUNT", 10**6)])
+        await scene.store.send([command("DEL", key) for key in keys])
+    crawl = await open_crawl(scene.store, scene.frontier.keys.crawl)
+    repair = Repair(scene.store, crawl, await scene.clock(), 0)
+    assert await repair.begin()
+    await repair.restore(ended)
+    await repair.push(found)
+    await repair.finish()
+
+
+WAYS: tuple[Callable[[Scene], Awaitable[None]], ...] = (
+    released,
+    taken_back,
+    retried,
+    postponed,
+    given_up,
+    denied,
+    visited_again,
+    refreshed,
+    seeded_again_while_known,
+    resharded,
+    resharded_while_leased,
+    resharded_while_dead,
+    resharded_while_known,
+    kept_for_a_node_that_was_away,
+    repaired_after_it_was_given_up,
+    repaired_while_queued,
+)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+async def test_a_url_comes_back_with_its_tag(
+    store: RedisStore, crawl_name: str, time: ManualTime, way: Callable[[Scene], Awaitable[None]]
+) -> None:
+    await create_crawl(store, crawl_name, 2, b"{}")
+    frontier = await make_frontier(store, crawl_name, time, SETTINGS)
+    await frontier.push([TAGGED])
+    scene = Scene(store, frontier, time)
+    await way(scene)
+    (entry,) = (await scene.lease()).entries
+    assert (entry.label, entry.tag) == ("product", TAGGED.tag)

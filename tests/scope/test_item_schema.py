@@ -1,0 +1,71 @@
+"""The types of the fields of items: which values fit, and which types the settings declare."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.errors import UserError
+from crawler.scope.extract_rules import ExtractRule, FieldRule
+from crawler.scope.item_schema import Misfit, Schema, declared
+
+
+def test_types_of_fields() -> None:
+    schema = Schema()
+    assert [schema.add(one) for one in ({"a": None}, {"a": 1, "b": True}, {"a": 1.5}, {"a": 2})] == [""] * 4
+    assert schema.kinds == {"a": "float", "b": "bool"}
+    assert "b: int (1), where earlier items have bool" in schema.add({"a": None, "b": 1, "new": 1})
+    assert "too large" in schema.add({"c": 1 << 63})
+    assert "new" not in schema.kinds
+
+
+@pytest.mark.parametrize(
+    ("known", "value", "found"),
+    [
+        (None, 1, {"a": "int"}),
+        (None, None, {"a": None}),
+        ("int", None, {}),
+        ("int", 2, {}),
+        ("int", 2.0, {"a": "float"}),
+        ("float", 2, {}),
+        ("text", None, {}),
+        ("list", [1], {}),
+        ("bool", 1, "misfit"),
+        ("int", True, "misfit"),
+        ("text", 1, "misfit"),
+        ("float", "1.5", "misfit"),
+        ("object", [], "misfit"),
+        ("text", 1 << 63, "misfit"),
+    ],
+)
+def test_what_a_value_changes(known: str | None, value: object, found: object) -> None:
+    result = Schema(known={"a": known} if known else {}).found_in({"a": value})  # type: ignore[dict-item]
+    assert ("misfit" if isinstance(result, Misfit) else result) == found
+
+
+def test_a_declared_type_does_not_change() -> None:
+    schema = Schema({"n": "int"}, {"m": "int"})
+    assert isinstance(schema.found_in({"n": 1.5}), Misfit)
+    assert schema.found_in({"m": 1.5, "n": 1}) == {"m": "float"}
+
+
+def rule(name: str, *fields: FieldRule) -> ExtractRule:
+    return ExtractRule(name, fields)
+
+
+def test_what_tables_declare() -> None:
+    fields = (
+        FieldRule("title", css="h1"),
+        FieldRule("price", css="p", type="decimal_comma"),
+        FieldRule("stock", css="p", type="int"),
+        FieldRule("new", css="p", type="bool"),
+        FieldRule("made", css="p", type="date"),
+        FieldRule("tags", css="p", type="int", list=True),
+    )
+    price = FieldRule("price", css="b", type="int")
+    kinds = {"title": "text", "price": "float", "stock": "int", "new": "bool", "made": "text", "tags": "list"}
+    assert declared([rule("shop", *fields), rule("shop", price), rule("other", price)]) == {
+        "shop": kinds,
+        "other": {"price": "int"},
+    }
+    with pytest.raises(UserError, match="shop has a field price that is int in one table and text in another"):
+        declared([rule("shop", price), rule("shop", FieldRule("price", css="b"))])
