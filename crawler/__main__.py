@@ -28,7 +28,10 @@ _handler = signal.getsignal(signal.SIGINT)
 if _handler is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from crawler.cli.main import main  # noqa: E402 - must come after the above
+if sys.argv[1:3] == ["run", "--when-told"]:  # a replica of a supervisor, which has no options
+    from crawler.cli.supervised import main
+else:
+    from crawler.cli.main import main
 
 signal.signal(signal.SIGINT, _handler)
 

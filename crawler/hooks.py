@@ -18,7 +18,6 @@ import importlib
 import re
 import sys
 from collections.abc import Callable, Iterable
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -139,6 +138,8 @@ def imported(name: str, group: str) -> Any:
                 sys.path.append(here)  # so that modules in the working directory are found
             module, _, attribute = name.partition(":")
             return getattr(importlib.import_module(module), attribute)
+        from importlib.metadata import entry_points  # noqa: PLC0415 - takes 5 ms, and few crawls name an entry point
+
         (point,) = entry_points(group=group, name=name)
         return point.load()
     except ValueError as error:

@@ -21,6 +21,13 @@ _PATH = re.compile(r"[/?#]")
 _LONGEST_SITE = len("https://") + LONGEST_HOST + len(".:65535")
 
 
+def host_of(url: str) -> str:
+    """The host of the canonical `url`; an IPv6 address keeps its brackets."""
+    authority = url.partition("://")[2].partition("/")[0]
+    name, colon, port = authority.rpartition(":")
+    return name if colon and port.isdigit() else authority
+
+
 def domain_of(host: str) -> str:
     """The domain of `host`, which is from a canonical URL and has no port. URLs are queued, leased and rate-limited by
     domain.

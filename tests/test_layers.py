@@ -46,7 +46,7 @@ ALLOWED = {
     },
     "simweb": set(),
     "observe": {"sinks", "settings", "scope", "plan", "crawler", "politeness", "frontier"},
-    "audit": {"sinks", "parse", "fetch", "identity", "crawler", "politeness", "frontier"},
+    "audit": {"sinks", "parse", "identity", "crawler", "politeness", "frontier"},
     "worker": {"parse", "fetch", "scope", "crawler", "politeness", "frontier"},
     "sinks": {"parse", "crawler", "politeness", "frontier"},
     "handlers": {"parse", "crawler", "frontier"},

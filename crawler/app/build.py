@@ -7,6 +7,7 @@ import socket
 
 import msgspec
 
+from crawler.app.archive_setup import Fields, archive_settings
 from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
 from crawler.events import Events
@@ -26,7 +27,6 @@ from crawler.settings.policies import (
     addresses,
     extract_rules,
     host_map,
-    refetched,
     revisit_rules,
     scope,
     scorer,
@@ -35,7 +35,6 @@ from crawler.settings.policies import (
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
-from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
 from crawler.worker.extractor import Extractor, ExtractSettings
@@ -50,10 +49,6 @@ from frontier.store import Store
 
 RECENT_URLS = 200_000
 """URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
-
-
-Fields = tuple[tuple[str, str], ...]
-"""Names and values."""
 
 
 class PageRules(msgspec.Struct, frozen=True):
@@ -172,23 +167,6 @@ def sink(
         return archive
     context = SinkContext(local.out, crawl, replica)
     return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
-
-
-def archive_settings(
-    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, about: Fields = ()
-) -> ArchiveSettings:
-    """Return the settings of the archive. `about`: more fields of its warcinfo records."""
-    archive = msgspec.structs.asdict(settings.archive)
-    return ArchiveSettings(
-        folder=local.out,
-        crawl=crawl,
-        replica=replica,
-        max_age_s=settings.archive.max_age,
-        refetched=refetched(settings),
-        about=(("http-header-user-agent", settings.fetch.user_agent_header), *about),
-        # The others have the same names.
-        **{key: value for key, value in archive.items() if key not in ("max_age", "on_page", "sinks", "via")},
-    )
 
 
 def frontier_settings(settings: CrawlSettings) -> FrontierSettings:

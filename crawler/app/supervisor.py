@@ -160,8 +160,8 @@ def supervise(
     crawl: str, settings: Settings, replicas: int, until_empty: bool, log: tuple[str, int] | None = None
 ) -> Supervisor:
     """Return a supervisor for replicas of `crawl`. The replicas use the crawl's settings without comparing them, since
-    the caller has done that. The Redis URL may have a password, so it is passed in the environment, which `ps` does not
-    show. `log`: level and file descriptor of the replicas' logs, instead of `replica.log_level` and standard error;
+    the caller has done that. Settings are passed in the environment, which `ps` does not show: the Redis URL may have a
+    password. `log`: level and file descriptor of the replicas' logs, instead of `replica.log_level` and standard error;
     the caller then logs the progress, and they do not.
 
     Each replica listens at a port of its own: they count up from those in `replica.listen` and `replica.advertise`.
@@ -170,20 +170,21 @@ def supervise(
     local = settings.replica
     listen = count_up(local.listen, replicas)
     check_free(listen)
-    words = ["--when-told", "--keep-settings", "--crawl", crawl, "--data-dir", str(local.data_dir)]
-    words += ["--out", str(local.out)]
-    words += ["--concurrency", str(local.concurrency), "--capacity", str(local.capacity), "--grace", str(local.grace)]
-    if settings.names("replica.interval"):
-        words += ["--interval", str(local.interval)]
-    if until_empty:
-        words.append("--until-empty")
+    words = ["run", "--when-told", crawl, *(["--until-empty"] if until_empty else [])]  # see `crawler.cli.supervised`
     environment = {
+        "CRAWLER_REPLICA__DATA_DIR": str(local.data_dir),
+        "CRAWLER_REPLICA__OUT": str(local.out),
+        "CRAWLER_REPLICA__CONCURRENCY": str(local.concurrency),
+        "CRAWLER_REPLICA__CAPACITY": str(local.capacity),
+        "CRAWLER_REPLICA__GRACE": str(local.grace),
         "CRAWLER_REPLICA__LOG_FORMAT": local.log_format,
         "CRAWLER_REPLICA__LOG_LEVEL": log[0] if log else local.log_level,
         "CRAWLER_REPLICA__PROGRESS": str(0 if log else local.progress),
         "CRAWLER_REPLICA__HOSTS": json.dumps(local.hosts),
         "CRAWLER_REPLICA__ACCEPT": json.dumps(sorted(accepted(settings))),
     }
+    if settings.names("replica.interval"):
+        environment["CRAWLER_REPLICA__INTERVAL"] = str(local.interval)
     if local.redis:
         environment["CRAWLER_REPLICA__REDIS"] = local.redis
     if settings.identity.keys:
@@ -194,4 +195,4 @@ def supervise(
         {**environment, "CRAWLER_REPLICA__LISTEN": address, "CRAWLER_REPLICA__ADVERTISE": name}
         for address, name in zip(listen, count_up(local.advertise, replicas), strict=True)
     ]
-    return Supervisor([sys.executable, "-m", "crawler", "run", *words], environments, log[1] if log else None)
+    return Supervisor([sys.executable, "-m", "crawler", *words], environments, log[1] if log else None)

@@ -12,7 +12,6 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.audit.signatures import Signatures
 from crawler.errors import UserError
-from crawler.fetch.client import host_of
 from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
 from crawler.logs import log
 from crawler.sinks.compression import WARC_SUFFIXES
@@ -22,6 +21,7 @@ from crawler.sinks.open_files import complete_part, open_and_finished, open_eith
 from crawler.sinks.replaced_files import marks_in
 from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
 from crawler.sinks.warc_rows import usage_in
+from frontier.domains import host_of
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, domain_of, origin_of
 from politeness import tdmrep

@@ -32,6 +32,7 @@ from crawler.settings.contact import missing_contact
 from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.policies import check, url_rules
+from crawler.settings.requests_table import RequestsTable
 from crawler.sinks.output_folder import check_output_folder
 from crawler.wording import count_of
 from frontier.control import Control
@@ -105,7 +106,7 @@ async def check_first(seeds: list[Seed], settings: Settings) -> list[Seed]:
     if local.redis or local.data_dir.exists():
         return seeds
     missing_contact(settings.crawl)  # raises an error before anything is created
-    return await fetchable(seeds, settings.crawl)
+    return await fetchable(seeds, settings.crawl, settings.requests)
 
 
 async def open_for(
@@ -126,12 +127,12 @@ async def open_for(
     if existing is not None:
         choice = choose(existing, settings, on_difference, whole)
         missing_contact(choice.settings)  # raises an error
-        seeds = await fetchable(seeds, choice.settings, "--apply-settings")
+        seeds = await fetchable(seeds, choice.settings, settings.requests, "--apply-settings")
         return await adopt(store, existing, choice), seeds
     if not seeds:
         raise UserError(NO_SEEDS)
     missing_contact(settings.crawl)
-    seeds = await fetchable(seeds, settings.crawl)
+    seeds = await fetchable(seeds, settings.crawl, settings.requests)
     created = settings.created
     opened = await create_crawl(store, name, created.frontier.shards, created.to_json())
     if not opened.created:  # by another command, since `_find`
@@ -146,10 +147,12 @@ async def _find(store: RedisStore, name: str) -> Crawl | None:
         return None
 
 
-async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") -> list[Seed]:
-    """Return the seeds that `settings` allow to fetch, and report the others. `also`: what else a command needs to change
-    the settings. Raises UserError if there are only others."""
-    refused = await refused_seeds(seeds, settings)
+async def fetchable(
+    seeds: list[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable], also: str = ""
+) -> list[Seed]:
+    """Return the seeds that `settings` allow to fetch, and report the others. `requests`: the rules for requests of this
+    machine; `also`: what else a command needs to change the settings. Raises UserError if there are only others."""
+    refused = await refused_seeds(seeds, settings, requests)
     console = Terminal(stderr=True)
     for one in list(refused.values())[:SHOWN_REFUSED]:
         console.tell(" ".join([str(one), also]).rstrip())
@@ -212,11 +215,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
         check(self.settings)
         check_installed(self.settings)
         request_setup(self.settings)  # raises an error for a key or a secret that cannot be used
-        seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
-        if not (seeds or local.redis or local.data_dir.exists()):
-            raise UserError(_no_seeds(self.files))
         check_output_folder(local.out)
-        seeds = await check_first(seeds, self.settings)
         shown = console if shows else None
         async with contextlib.AsyncExitStack() as stack:
             log = (level or QUIET, await stack.enter_async_context(log_above(shown)))
@@ -225,9 +224,14 @@ class CrawlJob(msgspec.Struct, frozen=True):
                     local.log_format, log[0], stack.enter_context(os.fdopen(os.dup(log[1]), "w", buffering=1))
                 )
                 stack.callback(logs.configure, local.log_format, log[0])
-            # before the store, so that nothing is created if a port is taken
+            # Before the store, so that nothing is created if a port is taken, and before the seeds are parsed, which takes
+            # a tenth of a second for the suffix list: the replicas import meanwhile.
             supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log=log)
             await stack.enter_async_context(supervisor.prepared())
+            seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
+            if not (seeds or local.redis or local.data_dir.exists()):
+                raise UserError(_no_seeds(self.files))
+            seeds = await check_first(seeds, self.settings)
             store = await stack.enter_async_context(open_store(local))
             stored, seeds = await open_for(store, self.crawl, self.settings, seeds, self.on_difference, whole=True)
             applied = CrawlSettings.from_json(stored.settings)

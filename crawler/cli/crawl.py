@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import sys
 from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from typing import Annotated, Any
@@ -149,7 +148,7 @@ def crawl(
 
         crawler crawl
     """
-    from crawler.cli.actions import CrawlJob  # noqa: PLC0415 - it imports the display, which replicas do not need
+    from crawler.cli.actions import CrawlJob  # noqa: PLC0415 - it imports the display, which `crawler run` does not need
 
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(
@@ -225,9 +224,6 @@ def run(
     apply_settings: ApplySettings = False,
     log_level: LogLevel = None,
     log_format: LogFormat = None,
-    when_told: Annotated[
-        bool, typer.Option("--when-told", help="Begin when a line arrives on standard input.", hidden=True)
-    ] = False,
 ) -> None:
     """Run replicas of a crawl. They join replicas that already run on this or other machines.
 
@@ -251,12 +247,10 @@ def run(
     )
     loaded = load(settings, given)
     logs.configure(loaded.replica.log_format, loaded.replica.log_level)
-    if when_told and not sys.stdin.readline():  # the supervisor has ended
-        raise typer.Exit(1)
     access = CrawlAccess(crawl, redis, data_dir, settings)
     try:
-        look = None if when_told else _before_run(access, loaded, replicas)
-        _finish(run_replica(crawl, loaded, replicas, RunOptions(until_empty, otherwise, when_told, look)))
+        look = _before_run(access, loaded, replicas)
+        _finish(run_replica(crawl, loaded, replicas, RunOptions(until_empty, otherwise, before_start=look)))
     except NoSuchCrawl:
         access.check()  # raises an error with the names of the crawls there
         raise

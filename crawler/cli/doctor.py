@@ -7,7 +7,6 @@ import asyncio
 import typer
 from rich.text import Text
 
-from crawler.cli.checks import examine
 from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile, flags
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
@@ -36,6 +35,8 @@ def doctor(
 
         crawler doctor --redis redis://queue:6379/0
     """
+    from crawler.cli.checks import examine  # noqa: PLC0415 - imports the client of the DNS, which the help does not need
+
     findings = asyncio.run(examine(load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))))
     shown = TextTable("check", "", "found", keeps="check", wraps="found")
     for one in findings:

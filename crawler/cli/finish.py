@@ -12,7 +12,7 @@ import msgspec
 import typer
 
 from crawler import logs
-from crawler.app.build import archive_settings
+from crawler.app.archive_setup import archive_settings
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.output_folders import check_exists
 from crawler.cli.shared_options import AsJson

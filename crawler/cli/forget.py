@@ -11,7 +11,7 @@ from typing import Annotated
 import msgspec
 import typer
 
-from crawler.app.build import archive_settings
+from crawler.app.archive_setup import archive_settings
 from crawler.app.embedded_valkey import rewrite_log
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.notes import note, unknown_domain

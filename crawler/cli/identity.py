@@ -19,7 +19,6 @@ from rich.text import Text
 from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import Terminal, emit, print_json
 from crawler.errors import UserError
-from crawler.fetch.request import Origin
 from crawler.identity.address_ranges import address_ranges
 from crawler.identity.page import About
 from crawler.identity.page import page as page_of
@@ -272,6 +271,7 @@ def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
 
 def _signed_head(url: str, settings: Settings, now: float) -> str:
     """Return the head of a request for `url` that is signed as a replica signs it."""
+    from crawler.fetch.request import Origin  # noqa: PLC0415 - imports aiohttp, which the help does not need
     from crawler.identity.web_bot_auth import RequestSigner  # noqa: PLC0415 - needs an optional package
 
     table, keys = _signing(settings)

@@ -1,33 +1,15 @@
-"""The entry point. Errors that a user can fix are printed as one line."""
+"""The entry point of the command line."""
 
 from __future__ import annotations
 
-import contextlib
-import errno
-import os
-import sys
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NoReturn
 
 import typer
 
 from crawler import __version__
 from crawler.cli.command_registry import Commands
-from crawler.errors import TRY_LATER, UserError
-from frontier.errors import FrontierError, RedisAway, Resharding
-
-EXIT_CODES = {
-    0: "done",
-    1: "something failed: replicas crashed again and again, `crawler crawl` ended without a page, an audit found a breach, "
-    "or the doctor found a problem",
-    2: "the command cannot be run as given; the message says what to change",
-    TRY_LATER: "Redis is unavailable, or the crawl is being resharded; the same command may succeed later",
-    130: "interrupted twice: the command did not wait for requests in flight",
-}
-
-FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
-"""Errors of a write that say nothing about the crawler."""
+from crawler.cli.exits import run_to_exit
+from crawler.errors import UserError
 
 app = typer.Typer(
     cls=Commands,
@@ -54,25 +36,13 @@ def _options(
 
 
 def main() -> None:
-    """Run the command line. A user's mistake is printed as one line on standard error, without a traceback. Settings that
-    differ or cannot be used are printed before it, one per line."""
-    try:
-        _check_folder()
-        app()
-    except (UserError, FrontierError) as error:
-        _print(error, error.details if isinstance(error, UserError) else (), _advice(error))
-        sys.exit(TRY_LATER if isinstance(error, (RedisAway, Resharding)) else 2)
-    except OSError as error:
-        if error.errno not in FULL:
-            raise
-        _cannot_write(error)
-    finally:
-        try:
-            sys.stdout.flush()
-        except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
-            pass
-        except OSError as error:
-            _cannot_write(error)
+    """Run the command line, and print an error that a user can fix as one line."""
+    run_to_exit(_run)
+
+
+def _run() -> None:
+    _check_folder()
+    app()
 
 
 def _check_folder() -> None:
@@ -81,24 +51,3 @@ def _check_folder() -> None:
         Path.cwd()
     except FileNotFoundError as error:
         raise UserError("the current folder was deleted; change to another one") from error
-
-
-def _cannot_write(error: OSError) -> NoReturn:
-    """End the command because a disk or the device of its output is full."""
-    # What is buffered would be tried again, and reported with a traceback, when the interpreter exits.
-    with contextlib.suppress(OSError, ValueError):
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    _print(UserError(f"cannot write the output: {error.strerror}"))
-    sys.exit(1)
-
-
-def _advice(error: Exception) -> str:
-    """What to check if the server that the user named does not answer. The embedded one has a socket and no address."""
-    named = isinstance(error, RedisAway) and "Redis at redis" in str(error)
-    return "; check that it is running, and the host and port in the Redis URL" if named else ""
-
-
-def _print(error: Exception, details: Iterable[str] = (), advice: str = "") -> None:
-    from crawler.cli.terminal import print_error  # noqa: PLC0415 - `--help` and `--version` start faster without it
-
-    print_error(UserError(f"{error}{advice}"), details)

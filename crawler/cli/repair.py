@@ -10,7 +10,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from crawler.app.build import page_rules
 from crawler.app.embedded_valkey import open_store
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.seed_lists import gather_seeds
@@ -110,6 +109,8 @@ async def _repair(
     forgotten = await _forgotten(store, crawl, folders)
     if not await repair.begin(forgotten):
         return Result([], 0, 0, 0)
+    from crawler.app.build import page_rules  # noqa: PLC0415 - imports the engine, which the help does not need
+
     rules, links = url_rules(settings), page_rules(settings, RecentUrls(1)).links
     restored = queued = without_links = 0
     # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.

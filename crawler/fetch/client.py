@@ -33,6 +33,7 @@ from crawler.fetch.resolver import Resolver, ResolverSettings
 from crawler.fetch.response import describe
 from crawler.page import Exchange
 from frontier.clock import Clock
+from frontier.domains import host_of
 
 _ACCEPTED = (
     ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5"),
@@ -261,13 +262,6 @@ class Fetcher:
         if request.handling.cookies:
             self._cookies.received(url, host_of(url), exchange.headers)
         return request.handling.recorded(exchange)
-
-
-def host_of(url: str) -> str:
-    """The host of the canonical `url`; an IPv6 address keeps its brackets."""
-    authority = url.partition("://")[2].partition("/")[0]
-    name, colon, port = authority.rpartition(":")
-    return name if colon and port.isdigit() else authority
 
 
 _ERRNO_KINDS = {

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 import asyncio
 
-from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.worker.outcomes import judge_status
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import backoff_after
 from crawler.worker.visit import Visit
+from frontier.domains import host_of
 from frontier.errors import RedisAway
 from frontier.reservations import Reservation, ReservationRefused, Reservations
 from frontier.urls import domain_of

@@ -11,7 +11,6 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from crawler.events import Events, LinkDropped
-from crawler.fetch.client import host_of
 from crawler.hooks import Handled, Wanted
 from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
@@ -23,6 +22,7 @@ from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.scope.revisits import RevisitRule
 from crawler.worker.outcomes import UrlResult
 from frontier.control import Control, DomainRules
+from frontier.domains import host_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.urls import Url, canonicalize, canonicalize_links, domain_of, origin_of

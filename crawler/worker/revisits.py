@@ -10,7 +10,6 @@ from http import HTTPStatus
 
 import msgspec
 
-from crawler.fetch.client import host_of
 from crawler.page import Exchange, Outcome, Page
 from crawler.scope.copy_age import copy_age
 from crawler.scope.revisits import (
@@ -24,6 +23,7 @@ from crawler.scope.revisits import (
     served_gain_s,
     validator_of,
 )
+from frontier.domains import host_of
 from frontier.entries import Entry
 from frontier.queue import SettledUrl
 from frontier.settlements import revisit

@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from crawler.defects import defect
 from crawler.errors import FetchFailed
 from crawler.events import RobotsFetchEnded
-from crawler.fetch.client import host_of
 from crawler.page import Exchange
 from crawler.parse.content_coding import decoded_start
 from crawler.worker.commit import Committer
@@ -20,6 +19,7 @@ from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.tdmrep_lookup import TdmrepLookup
 from crawler.worker.visit import Visit
+from frontier.domains import host_of
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.urls import domain_of, origin_of

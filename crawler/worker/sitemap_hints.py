@@ -13,10 +13,9 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
 from crawler.events import Event, PageSettled
-from crawler.fetch.client import host_of
 from crawler.page import LinkKind, Outcome, Page
 from crawler.worker.runtime import Runtime
-from frontier.domains import domain_of
+from frontier.domains import domain_of, host_of
 from frontier.errors import RedisAway, ShardLost
 from frontier.queue import Frontier
 from frontier.refreshing import refresh_pages

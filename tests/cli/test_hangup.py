@@ -52,14 +52,15 @@ def words(folder: Path) -> tuple[str, ...]:
 
 
 def running(folder: Path) -> list[str]:
-    """The command lines of processes that use `folder`."""
+    """The command lines of processes that work in `folder`, or name it: the command, its replicas and the store."""
     found = []
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
+    for process in Path("/proc").glob("[0-9]*"):
         try:
-            line = path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            line = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+            works_there = (process / "cwd").readlink().is_relative_to(folder)
         except OSError:  # it has just ended
             continue
-        if str(folder) in line:
+        if line and (works_there or str(folder) in line):
             found.append(line)
     return found
 

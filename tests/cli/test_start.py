@@ -26,6 +26,8 @@ ENGINE = {
     "prometheus_client",
 }
 URLS = {"tldextract", "requests"}
+OPTIONAL = {"redis", "cryptography", "nacl", "python_socks", "pyarrow", "psycopg", "obstore", "surt"}
+"""What only some settings or URLs need."""
 
 
 def commands_of(module: ModuleType) -> set[str]:
@@ -55,6 +57,8 @@ def test_the_table_names_all_commands_of_a_module(name: str) -> None:
         (["pause", "--redis", NOBODY], ENGINE | URLS),
         (["dead", "list", "--redis", NOBODY], ENGINE | URLS),
         (["why", "https://a.test/", "--redis", NOBODY], ENGINE),
+        (["audit", "nothing"], {"aiohttp", "crawler.app.engine", "prometheus_client"}),
+        (["--help"], {"aiohttp", "aiodns", "crawler.app.engine", "prometheus_client"}),
         (["seed", "https://a.test/", "--redis", NOBODY], ENGINE),
         (["crawl", "https://a.test/", "--redis", NOBODY], ENGINE),
     ],
@@ -70,14 +74,34 @@ def test_a_command_imports_only_what_it_needs(words: list[str], spared: set[str]
     typed = [sys.executable, "-c", program, *words]
     ended = subprocess.run(typed, capture_output=True, text=True, check=True, cwd=tmp_path)
     code, *loaded = ended.stdout.splitlines()[-1].split()
-    assert code == ("0" if words == ["--version"] else "75"), ended.stderr
+    assert code == {"--version": "0", "--help": "0", "audit": "2"}.get(words[0], "75"), ended.stderr
     assert spared & set(loaded) == set()
 
 
-def test_a_replica_imports_nothing_for_the_terminal() -> None:
-    program = "import sys, crawler.app.run; print(*sys.modules)"
-    loaded = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True).stdout.split()
-    assert {"rich", "typer", "pydantic", "pyarrow", "obstore"} & set(loaded) == set()
+def test_a_command_and_a_replica_here_need_no_client_library_of_redis(tmp_path: Path) -> None:
+    """Without --redis, and with no option set, `crawler run` imports none of what only some settings need."""
+    loaded = loaded_by(["run"], tmp_path)
+    assert "crawler.app.engine" in loaded
+    assert OPTIONAL & loaded == set()
+
+
+def test_a_replica_of_a_supervisor_imports_no_parser_of_options_and_nothing_for_the_terminal(tmp_path: Path) -> None:
+    """It waits for a line, and ends here, because there is none."""
+    loaded = loaded_by(["run", "--when-told", "news"], tmp_path)
+    assert "crawler.app.engine" in loaded
+    assert ({"typer", "rich", "crawler.cli.crawl"} | URLS | OPTIONAL) & loaded == set()
+
+
+def loaded_by(words: list[str], folder: Path) -> set[str]:
+    """The modules that `crawler WORDS` has imported when it ends."""
+    program = (
+        "import atexit, runpy, sys\n"
+        "atexit.register(lambda: print(*sys.modules))\n"
+        "runpy.run_module('crawler', run_name='__main__')"
+    )
+    typed = [sys.executable, "-c", program, *words]
+    ended = subprocess.run(typed, capture_output=True, text=True, check=False, cwd=folder, stdin=subprocess.DEVNULL)
+    return set(ended.stdout.splitlines()[-1].split())
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from crawler.fetch import cookies as module
-from crawler.fetch.client import host_of
 from crawler.fetch.cookies import MAX_BYTES, MAX_COOKIES, Cookies
+from frontier.domains import host_of
 
 
 def received(cookies: Cookies, url: str, *headers: str) -> None:

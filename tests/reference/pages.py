@@ -9,7 +9,8 @@ from typing import Any
 
 import typer.main
 
-from crawler.cli.main import EXIT_CODES, app
+from crawler.cli.exits import EXIT_CODES
+from crawler.cli.main import app
 from crawler.observe.collectors import ReplicaState, replica_families
 from crawler.observe.metrics import Metrics
 from crawler.settings import reference

@@ -1,0 +1,67 @@
+"""How a command ends: its exit code, and errors that a user can fix as one line."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import sys
+from collections.abc import Callable, Iterable
+from typing import NoReturn
+
+from crawler.errors import TRY_LATER, UserError
+from frontier.errors import FrontierError, RedisAway, Resharding
+
+EXIT_CODES = {
+    0: "done",
+    1: "something failed: replicas crashed again and again, `crawler crawl` ended without a page, an audit found a breach, "
+    "or the doctor found a problem",
+    2: "the command cannot be run as given; the message says what to change",
+    TRY_LATER: "Redis is unavailable, or the crawl is being resharded; the same command may succeed later",
+    130: "interrupted twice: the command did not wait for requests in flight",
+}
+
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+"""Errors of a write that say nothing about the crawler."""
+
+
+def run_to_exit(command: Callable[[], object]) -> None:
+    """Call `command`. A user's mistake is printed as one line on standard error, without a traceback. Settings that differ
+    or cannot be used are printed before it, one per line."""
+    try:
+        command()
+    except (UserError, FrontierError) as error:
+        _print(error, error.details if isinstance(error, UserError) else (), _advice(error))
+        sys.exit(TRY_LATER if isinstance(error, (RedisAway, Resharding)) else 2)
+    except OSError as error:
+        if error.errno not in FULL:
+            raise
+        _cannot_write(error)
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+            pass
+        except OSError as error:
+            _cannot_write(error)
+
+
+def _cannot_write(error: OSError) -> NoReturn:
+    """End the command because a disk or the device of its output is full."""
+    # What is buffered would be tried again, and reported with a traceback, when the interpreter exits.
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _print(UserError(f"cannot write the output: {error.strerror}"))
+    sys.exit(1)
+
+
+def _advice(error: Exception) -> str:
+    """What to check if the server that the user named does not answer. The embedded one has a socket and no address."""
+    named = isinstance(error, RedisAway) and "Redis at redis" in str(error)
+    return "; check that it is running, and the host and port in the Redis URL" if named else ""
+
+
+def _print(error: Exception, details: Iterable[str] = (), advice: str = "") -> None:
+    from crawler.cli.terminal import print_error  # noqa: PLC0415 - few commands fail, and replicas need no terminal
+
+    print_error(UserError(f"{error}{advice}"), details)
