@@ -168,8 +168,10 @@ class RedisRetry:
             await self._clock.sleep(longest_s)
             return
         back = self._back.setdefault(node, asyncio.Event())
+        # `asyncio.wait_for` of Python 3.11 loses a cancellation at the moment when the node is back.
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(back.wait(), longest_s)
+            async with asyncio.timeout(longest_s):
+                await back.wait()
 
     async def call_crawl_node(self, call: Callable[[], Awaitable[T]]) -> T:
         """Like `call`, for the node of the control keys."""

@@ -132,16 +132,21 @@ class Counters:
         `visits_by_ms`, None if planned visits are not made. Never True while a page in flight can still add links. Raises
         ShardLost if a shard has lost its data, because nobody knows then.
 
-        One shard with open URLs is enough to know, and is read first the next time. Otherwise a replica that only waits
-        would spend much of its CPU time on reading a thousand mostly idle shards.
+        One shard with open URLs is enough to know. The others are not read then, and it is read first the next time.
+        Otherwise a replica that only waits would spend much of its CPU time on reading a thousand mostly idle shards.
         """
         if self._witness is not None and _first_open(await self._totals([self._witness], visits_by_ms)) is not None:
             return False
-        shards = self._keys.shards
-        first = await self._totals(shards, visits_by_ms)
-        found = _first_open(first)
-        self._witness = None if found is None else shards[found]
-        return found is None and await self._totals(shards, visits_by_ms) == first
+        shards, first = self._keys.shards, list[tuple[int, int]]()
+        for at in range(0, len(shards), SHARDS_A_PART):
+            part = shards[at : at + SHARDS_A_PART]
+            totals = await self._totals(part, visits_by_ms)
+            if (found := _first_open(totals)) is not None:
+                self._witness = part[found]
+                return False
+            first += totals
+        self._witness = None
+        return await self._totals(shards, visits_by_ms) == first
 
     async def _totals(self, shards: Sequence[ShardKeys], visits_by_ms: int | None = None) -> list[tuple[int, int]]:
         """(accepted, settled) of each of `shards`, including the links in its outbox, and domains with a visit that is due

@@ -154,6 +154,24 @@ async def test_a_call_is_repeated_as_soon_as_its_node_is_back(monkeypatch: pytes
     watching.cancel()
 
 
+@pytest.mark.parametrize("rounds", range(4))
+async def test_a_call_that_is_cancelled_at_the_moment_when_its_node_is_back_ends(rounds: int) -> None:
+    """Otherwise a replica that stops at this moment waits for it for ever. `rounds`: of the event loop in between."""
+    its = Fixture()
+
+    async def answer() -> None:
+        raise RedisAway("no", "b")
+
+    calling = asyncio.create_task(its.retry.call(answer, "b"))
+    await until(lambda: its.retry.away_nodes == ["b"])
+    its.retry.answered("b")
+    for _ in range(rounds):
+        await asyncio.sleep(0)
+    calling.cancel()
+    await asyncio.wait([calling], timeout=0.5)
+    assert calling.cancelled()
+
+
 @pytest.mark.parametrize("how", ["call", "each", "back from an outage"])
 async def test_a_node_that_has_lost_a_shard_is_away_until_it_is_restored(how: str) -> None:
     its = Fixture()

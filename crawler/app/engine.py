@@ -256,27 +256,28 @@ class Engine:
         await self.leave(self._budget.leave)
         await self._seams.http.stop(0.0)
         await self._offload.stop()
-        is_in_doubt = self.frontier.is_in_doubt
-        if is_in_doubt:
+        # A server may have been restarted since anybody looked, or may not answer now.
+        if is_in_doubt := self.frontier.is_in_doubt or not await self._look_for_new_runs() or self.frontier.is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
         await self._seams.sink.stop(is_in_doubt)
 
     async def _repeat_lost_writes(self, deadline: float) -> None:
         """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases
         are returned: afterwards, Redis cannot tell that their pages were settled."""
+        await self._look_for_new_runs()
+        until = max(deadline, self._seams.clock.monotonic() + 1.0)
+        await self._wait_for(lambda: not self.frontier.replaced_runs(), until)
+
+    async def _look_for_new_runs(self) -> bool:
+        """Return whether all servers that were written to have answered within `PART_S` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(PART_S):
-                while not await self._looked_for_new_runs():
+                while True:
+                    with contextlib.suppress(RedisAway, RedisMisused):  # it may be starting
+                        await self.frontier.look_for_new_runs()
+                        return True
                     await self._seams.clock.sleep(0.1)
-        soon = self._seams.clock.monotonic() + 1.0
-        await self._wait_for(lambda: not self.frontier.replaced_runs(), max(deadline, soon))
-
-    async def _looked_for_new_runs(self) -> bool:
-        try:
-            await self.frontier.look_for_new_runs()
-        except (RedisAway, RedisMisused):
-            return False  # it may be starting
-        return True
+        return False
 
     def skip_grace(self) -> None:
         """Stop waiting for running turns. Their URLs are fetched again later."""

@@ -130,7 +130,8 @@ class Faults:
 
     def _harm(self, replica: SimReplica, kind: str, until: float) -> None:
         if kind == "pause":
-            replica.loop.paused_until = until
+            # What was put off until the end of a longer pause stays there.
+            replica.loop.paused_until = max(replica.loop.paused_until, until)
         elif kind == "cut":
             self._network.cut[replica.name] = until
         elif kind == "crash":

@@ -36,8 +36,9 @@ from tests.simulation.world import World
 PACE_EVERY, PACE_S = 50_000, 0.1
 """This many events take at least this many simulated seconds; otherwise a replica repeats something without a pause."""
 
-WATCHERS = 300
-"""Replicas from whose machines the counters are asked for the end of the crawl at any moment."""
+WATCHED_SHARDS = 9_600
+"""Replicas from whose machines the counters are asked for the end of the crawl at any moment, times the shards that each of
+them reads: 300 replicas with 32 shards, and a few with thousands."""
 
 NAME = "sim"
 
@@ -165,7 +166,7 @@ class Run:
         self.universe.at(
             self.universe.now + self._rng.uniform(0.0, self.scenario.joined_s), replica.start, replica.loop
         )
-        if self._joined <= WATCHERS:
+        if self._joined * self.scenario.shards <= WATCHED_SHARDS:
             replica.loop.spawn(self._watch_end(replica))
 
     def _alive(self) -> list[SimReplica]:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import dataclass
+from itertools import islice
 
 from tests.simulation.scenario import Scenario
 
@@ -86,10 +87,10 @@ class World:
     def _make_pages(self, places: list[tuple[str, str]], rng: random.Random) -> None:
         urls = [url for _, url in places]
         home = {url: domain for domain, url in places}
-        surely = [url for domain, url in places if self.standings[domain] == "known"]
+        surely = {url for domain, url in places if self.standings[domain] == "known"}
         for number, (domain, url) in enumerate(places):
             # The next URL that counts is always linked to, so that the graph hangs together.
-            following = [each for each in urls[number + 1 :] if each in surely][:1]
+            following = list(islice((each for each in islice(urls, number + 1, None) if each in surely), 1))
             found = (*following, *rng.choices(urls, k=rng.randint(0, 6)))
             if self._is_chain:
                 found = tuple(following)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 from asyncio import StreamReader, StreamWriter
-from collections.abc import AsyncIterator, Hashable, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway
+from frontier.scripts import RESERVE_BUDGET
 from frontier.store import Call, RedisStore, Reply, connect
 from tests.fetch.servers import FaultServer
 from tests.frontier.helpers import CountingStore
@@ -75,11 +77,15 @@ class CuttableStore(CountingStore):
         super().__init__(store)
         self.is_cut = False
         self.run = ""  # the run ID that is shown instead of the server's
+        self.after_permits: Callable[[], None] = lambda: None  # is called when the replica has returned its permits
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         if self.is_cut:
             raise RedisAway("cut by the test")
-        return await super().send(calls)
+        replies = await super().send(calls)
+        if any(call.script is RESERVE_BUDGET and int(call.arguments[5]) < 0 for call in calls):
+            self.after_permits()
+        return replies
 
     def node_of(self, key: str) -> str:
         return self._store.node_of(key)
@@ -279,6 +285,39 @@ async def test_a_stop_just_after_a_restart_of_the_server_repeats_the_lost_writes
             await second.ended.wait()
         assert (await cluster.counts()).done == 1
         assert [what for what, path, _ in site.log if path == "/1"] == ["asked", "answered"]
+        assert cluster.archived() == ["http://a.test/1"]
+        await store.close()
+
+
+async def test_a_restart_of_the_server_at_the_end_of_a_stop_leaves_the_last_files_in_doubt(
+    site: Site, tmp_path: Path
+) -> None:
+    """Nobody repeats writes any more, so the next start has to ask which of the pages are settled."""
+    with ValkeyProcess(tmp_path, persistent=True) as server:
+        store = await connect(server.url)
+        cluster = await Cluster.of(store, "stop", site, tmp_path / "out")
+        # Given a replica that has settled a page,
+        async with cluster.replica("r1") as (first, link):
+            await cluster.push(first, "/1")
+            await asyncio.wait_for(site.page_asked.wait(), PATIENCE_S)
+            before = cut_log(tmp_path)
+            site.may_answer.set()
+            await cluster.until_done(1)
+
+            # when the server is restarted without that after the replica has made its last calls,
+            def restart() -> None:
+                server.kill()
+                cut_log(tmp_path, before)
+                server.start()
+
+            link.after_permits = restart
+            await cluster.stop(first, grace_s=PATIENCE_S)
+        with contextlib.suppress(RedisAway):
+            await cluster.counts()  # may meet the connection to the server that was killed
+        # then the page is fetched again, and its first record is removed.
+        async with cluster.replica("r1", until_empty=True) as (second, _), asyncio.timeout(PATIENCE_S):
+            await second.ended.wait()
+        assert [what for what, path, _ in site.log if path == "/1"] == ["asked", "answered"] * 2
         assert cluster.archived() == ["http://a.test/1"]
         await store.close()
 
