@@ -52,7 +52,7 @@ class ItemTypes:
         self._read_at = -math.inf
         self._has_kept = True  # Redis has all types that are known here
         # It may have lost its last writes.
-        runtime.events.subscribe(lambda _: self._keep_again(), RedisOutageEnded)
+        runtime.events.subscribe(lambda _: self._distrust(), RedisOutageEnded)
 
     def __repr__(self) -> str:
         return f"<ItemTypes data_sets={len(self._schemas)} fields={self._size}>"
@@ -61,7 +61,7 @@ class ItemTypes:
     def _size(self) -> int:
         return sum(len(schema.kinds) for schema in self._schemas.values())
 
-    def _keep_again(self) -> None:
+    def _distrust(self) -> None:
         self._has_kept = False
 
     def apply(self, declared: Mapping[str, Kinds]) -> None:
