@@ -172,7 +172,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     (`crawler.scope.revisits.Found`); `previous_at`: the visit before, and `body_at`: the response whose body a 304
     stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit. `items`: what its
     handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
-    not; `rejected`: the first items that were not written, and `rejected_count`: how many were not.
+    not; `rejected`: the first items that were not written, and `rejected_count`: how many were not. `text_digest`: the
+    fingerprint of its main text, if that tells whether the page has changed.
     """
 
     url: str
@@ -209,6 +210,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     rejected: tuple[RejectedItem, ...] = ()
     rejected_count: int = 0
     tag: str = ""
+    text_digest: str = ""
 
     @property
     def label(self) -> str:
