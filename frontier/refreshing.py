@@ -53,16 +53,23 @@ async def refresh_matching(
 ) -> int:
     """Make those known pages of `domain` due whose URL is wanted. Returns how many were not. A page that moves to another
     bucket meanwhile is found there. Raises RedisAway and ShardLost."""
-    name, refreshed, at, buckets = keys.shards[shard_of(domain, len(keys.shards))].known(domain), 0, 0, 1
-    while at < buckets:
-        names = range(at, at + READ_AT_ONCE)
-        found, buckets = await store.send([command("HMGET", name, *names), command("HLEN", name)])
-        entries = [page.entry for records in found if records for page in pages_in(records, domain)]
+    refreshed = 0
+    async for entries in _known(store, keys, domain):
         wanted = [page_of(entry.raw) for entry in entries if is_wanted(entry.url)]
         if wanted:
             refreshed += (await _refresh(store, keys, domain, (now_ms, 0, 0, *wanted)))[0]
-        at += READ_AT_ONCE
     return refreshed
+
+
+async def count_known(
+    store: Store, keys: CrawlKeys, domain: str, is_wanted: Callable[[str], bool] = lambda url: True
+) -> tuple[int, int]:
+    """Return how many known pages `domain` has, and how many of them have a URL that is wanted. Raises RedisAway."""
+    known = wanted = 0
+    async for entries in _known(store, keys, domain):
+        known += len(entries)
+        wanted += sum(is_wanted(entry.url) for entry in entries)
+    return known, wanted
 
 
 async def known_domains(store: Store, keys: CrawlKeys) -> AsyncIterator[str]:
@@ -76,6 +83,16 @@ async def known_domains(store: Store, keys: CrawlKeys) -> AsyncIterator[str]:
             cursor = int(following)
             for domain in found.keys() if isinstance(found, dict) else found[::2]:
                 yield domain.decode()
+
+
+async def _known(store: Store, keys: CrawlKeys, domain: str) -> AsyncIterator[list[Entry]]:
+    """The known pages of `domain`, some buckets at a time."""
+    name, at, buckets = keys.shards[shard_of(domain, len(keys.shards))].known(domain), 0, 1
+    while at < buckets:
+        names = range(at, at + READ_AT_ONCE)
+        found, buckets = await store.send([command("HMGET", name, *names), command("HLEN", name)])
+        yield [page.entry for records in found if records for page in pages_in(records, domain)]
+        at += READ_AT_ONCE
 
 
 async def _refresh(store: Store, keys: CrawlKeys, domain: str, words: Sequence[Argument]) -> tuple[int, int]:

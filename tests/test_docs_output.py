@@ -20,7 +20,7 @@ from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.tee import Tee
 from tests.sinks import readers
-from tests.sinks.values import exchange, page, settings
+from tests.sinks.values import NOON, exchange, page, settings
 
 DOCS = Path(__file__).parent.parent / "docs" / "how-to"
 
@@ -64,7 +64,7 @@ async def test_pages_without_links_can_be_asked_for_their_links(
     view, *queries, _ = blocks("query-output.md", "sql")
     with duckdb.connect() as database:
         database.execute(view)
-        assert database.execute(queries[3]).fetchall() == []
+        assert [database.execute(query).fetchall() for query in queries[3:]] == [[], [], []]
 
 
 def test_the_queries_are_answered(database: duckdb.DuckDBPyConnection) -> None:
@@ -73,7 +73,7 @@ def test_the_queries_are_answered(database: duckdb.DuckDBPyConnection) -> None:
     (export,) = blocks("query-output.md", "sh")
     (frame,) = blocks("query-output.md", "python")
     database.execute(view)
-    per_status, reasons, once, backlinks = (database.execute(query).fetchall() for query in queries)
+    per_status, reasons, once, backlinks, *_ = (database.execute(query).fetchall() for query in queries)
     assert per_status == [("site.test", 200, 2), ("site.test", 404, 1)]
     assert reasons == [("denied", "robots", 1)]
     assert [(url, status) for url, status, _ in once] == [
@@ -88,6 +88,25 @@ def test_the_queries_are_answered(database: duckdb.DuckDBPyConnection) -> None:
     names: dict[str, Any] = {}
     exec(frame, names)
     assert set(names["pages"].url) == {"https://site.test/a", "https://site.test/b"}, "the finished file"
+
+
+async def test_what_visits_have_found_can_be_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    archive = Archive(settings(Path("crawl-out")))
+    await archive.start()
+    for number, found in enumerate(("new", "changed", "unchanged", "changed", "")):
+        visit = {"visit": found, "settled_at": NOON + 60 * number, "previous_at": NOON - 60}
+        await archive.write([page(exchange("a", b"a"), **visit), page(exchange("b", b"b"))])
+    await archive.stop()
+    view, *queries, _ = blocks("query-output.md", "sql")
+    with duckdb.connect() as database:
+        database.execute(view)
+        database.execute("SET TimeZone = 'UTC'")
+        visits, changes = map(database.sql, queries[4:])
+        assert visits.fetchall() == [("changed", 2, 1), ("new", 1, 1), ("unchanged", 1, 1)]
+        assert changes.project("url, changes, last::VARCHAR").fetchall() == [
+            ("https://site.test/a", 2, "2026-09-21 14:16:20.123+00")
+        ]
 
 
 def test_parquet_answers_like_the_lines(database: duckdb.DuckDBPyConnection) -> None:

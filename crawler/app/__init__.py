@@ -18,7 +18,7 @@ How a replica lives, in the order in which data flows:
    `gc_schedule` runs the garbage collector in small steps, and `progress` logs how far the crawl is.
 
 `crawl` is the same replica in a program of a user (`crawler.Crawl`), and `seeding` queues its seeds and those of commands.
-`trial` fetches a single page with it.
+`trial` fetches a single page with it, and `trial_findings` says why nothing was found there.
 
 The command line starts crawls with it. Its commands also set the delay of a domain (`domain_delay`), end its backoff
 (`domain_retry`) and queue failed URLs again (`requeue`). `key_server` serves the key directory of `[identity]`, and

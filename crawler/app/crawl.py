@@ -25,12 +25,12 @@ from crawler.app.build import RECENT_URLS, context, seams
 from crawler.app.embedded_valkey import open_store
 from crawler.app.installed import check_installed
 from crawler.app.replica import Replica
-from crawler.app.request_setup import local_tables, request_setup
+from crawler.app.request_setup import local_tables, missing_tables, request_setup
 from crawler.app.run import local_settings
 from crawler.app.seams import Seams
 from crawler.app.seed_check import refused_seeds
 from crawler.app.seeding import queue_seeds
-from crawler.app.start_settings import choose_and_adopt
+from crawler.app.start_settings import adopt, choose
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
 from crawler.handlers.lifecycle import app_settings
@@ -48,6 +48,7 @@ from crawler.sinks.items import read_items
 from crawler.sinks.output_folder import check_output_folder
 from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater
 from frontier.control import Control
+from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
 from frontier.crawls import create_crawl, mark_local, open_crawl
 from frontier.errors import NoSuchCrawl
@@ -59,13 +60,17 @@ WAITING = 100
 
 
 class Crawl:
-    """A crawl from the URLs `seeds`. It ends when nothing is left, or after `max_pages` pages over all its runs.
+    """A crawl from the URLs `seeds`. It ends when nothing is left, or after `max_pages` pages over all its runs (0: no
+    limit).
 
     `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
     `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store.
 
     As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others, and a
-    crawl that exists there goes on where it stopped; settings that are given change its own.
+    crawl that exists there goes on where it stopped. It keeps its settings. Those that are given here as a dict, as
+    `max_pages` or in the environment change its own one by one, and all others stay: also a `max_pages` of an earlier run.
+    A settings file with tables of the crawl is the whole, as with `crawler crawl --apply-settings`: what it does not name
+    becomes the default. `[replica]`, `[identity]` and `[[requests]]` are not kept: give them each time.
     """
 
     def __init__(
@@ -175,20 +180,22 @@ class Crawl:
         check_installed(settings)
         if self._router is not None and settings.handlers.app:
             raise UserError("give either handlers or the setting handlers.app, not both")
-        if self._router is not None:
-            app_settings(self._router, settings.app)  # raises an error
         setup = request_setup(settings)
         check_output_folder(settings.replica.out)
-        seeds = await self._fetchable(self._parsed(), settings.crawl)
+        if not settings.replica.redis and not settings.replica.data_dir.exists():
+            await self._usable_seeds(settings.crawl)  # raises an error before anything is created
         store = await stack.enter_async_context(open_store(settings.replica))
-        opened = await self._open(store, has_seeds=bool(seeds))
+        opened, seeds = await self._open(store)
         stored = CrawlSettings.from_json(opened.settings)
         check_guarded(stored, accepted(settings))
         check_installed(stored)
         if doubt := missing_contact(stored):
             log(logging.WARNING, "no_contact", problem=doubt)
-        if self._router is not None and not stored.archive.pages:
-            raise UserError("handlers need archive.pages = true: items are written in the lines of pages")
+        for problem in missing_tables(settings, opened.local):
+            log(logging.WARNING, "without_local_settings", problem=problem)
+        done = (await Counters(store, opened.keys).counts()).done
+        if 0 < stored.limits.max_pages <= done:
+            log(logging.WARNING, "page_limit_reached", max_pages=stored.limits.max_pages)
         await mark_local(store, opened, local_tables(settings))
         local = local_settings(settings)
         reaching = seams(opened, store, stored, local, setup=setup)
@@ -209,17 +216,23 @@ class Crawl:
         """Return what reaches the outside of the engine: a subclass may replace parts of it."""
         return reaching
 
-    def _parsed(self) -> list[Seed]:
-        seeds, errors = read_seeds(self._seeds, url_rules(self._settings))
+    def _parsed(self, settings: CrawlSettings) -> list[Seed]:
+        seeds, errors = read_seeds(self._seeds, url_rules(settings))
         if errors:
             raise UserError(
                 f"seed {errors[0].text!r} cannot be used ({errors[0].reason}): write it as https://HOST/PATH"
             )
         return seeds
 
-    @staticmethod
-    async def _fetchable(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
-        refused = await refused_seeds(seeds, settings)
+    async def _usable_seeds(self, settings: CrawlSettings) -> list[Seed]:
+        """Return the seeds that a crawl with `settings` can fetch. Raises UserError if there are only others, and for
+        settings with which the handlers cannot be used."""
+        if self._router is not None:
+            app_settings(self._router, settings.app)  # raises an error
+        if self._router is not None and not settings.archive.pages:
+            raise UserError("handlers need archive.pages = true: items are written in the lines of pages")
+        seeds = self._parsed(settings)
+        refused = await refused_seeds(seeds, settings, self._settings.requests)
         if seeds and len(refused) == len(seeds):
             first = next(iter(refused.values()))
             raise UserError(f"no seed can be fetched: {first.url}: {', and '.join(first.reasons)}")
@@ -227,19 +240,22 @@ class Crawl:
             log(logging.WARNING, "seed_refused", url=one.url, reason=", and ".join(one.reasons))
         return [seed for seed in seeds if seed not in refused]
 
-    async def _open(self, store: RedisStore, has_seeds: bool) -> StoredCrawl:
-        """Return the crawl. If it exists, it gets the settings that were given."""
+    async def _open(self, store: RedisStore) -> tuple[StoredCrawl, list[Seed]]:
+        """Return the crawl, and the seeds that it can fetch. If it exists, the settings that were given change its own."""
         try:
-            opened = await open_crawl(store, self._name)
+            existing = await open_crawl(store, self._name)
         except NoSuchCrawl:
-            if not has_seeds:
-                raise UserError(f"there is no crawl {self._name!r} yet, and no seed") from None
             created = self._settings.created
+            seeds = await self._usable_seeds(created)
+            if not seeds:
+                raise UserError(f"there is no crawl {self._name!r} yet, and no seed") from None
             missing_contact(created)  # raises an error
-            opened = await create_crawl(store, self._name, created.frontier.shards, created.to_json())
-            if opened.created:
-                return opened
-        return await choose_and_adopt(store, opened, self._settings, "apply")
+            existing = await create_crawl(store, self._name, created.frontier.shards, created.to_json())
+            if existing.created:
+                return existing, seeds
+        choice = choose(existing, self._settings, "apply")
+        seeds = await self._usable_seeds(choice.settings)
+        return await adopt(store, existing, choice), seeds
 
     async def _end_with(self, replica: Replica) -> None:
         try:

@@ -15,6 +15,7 @@ from crawler.app.signing import UNSIGNED, Identity, identity_of
 from crawler.errors import UserError
 from crawler.settings.loading import Settings
 from crawler.settings.requests_table import DIRECT, RequestsTable, check_value, fields_of, origin_of
+from frontier.urls import Url
 
 if TYPE_CHECKING:  # these import aiohttp, which commands that fetch nothing do not need
     from crawler.fetch.proxy import Proxy
@@ -63,6 +64,29 @@ def request_rules(tables: Sequence[RequestsTable], environment: Mapping[str, str
     return tuple(_Rule(f"requests.{number}", one, environment).made() for number, one in enumerate(tables))
 
 
+def leaves_names_to_proxy(tables: Sequence[RequestsTable], url: Url) -> bool:
+    """Return whether requests to `url` go through a proxy that alone looks up names, as the rules `tables` say."""
+    if not tables:
+        return False
+    from crawler.fetch.request import Origin  # noqa: PLC0415
+
+    origin = Origin.parse(url.origin)
+    found = (one for one in tables if (one.proxy or one.proxy_env) and _scope_of(one).includes(origin, url.href))
+    first = next(found, None)
+    return first is not None and first.proxy != DIRECT and first.proxy_dns
+
+
+def _scope_of(table: RequestsTable) -> RequestRule:
+    """Return the rule of `table` as far as it says to which requests it applies."""
+    from crawler.fetch.request_rules import RequestRule  # noqa: PLC0415
+
+    return RequestRule(
+        origin=origin_of(table.origin) if table.origin else "",
+        host=table.host.lower().strip("."),
+        match=re.compile(table.match) if table.match else None,
+    )
+
+
 class _Rule:
     """One rule. `name`: that of its table, for errors."""
 
@@ -72,15 +96,12 @@ class _Rule:
         self._environment = environment
 
     def made(self) -> RequestRule:
-        from crawler.fetch.request_rules import RequestRule  # noqa: PLC0415
         from crawler.fetch.secret import Secret  # noqa: PLC0415
 
         table = self._table
         language = [("Accept-Language", table.accept_language)] if table.accept_language else []
-        return RequestRule(
-            origin=origin_of(table.origin) if table.origin else "",
-            host=table.host.lower().strip("."),
-            match=re.compile(table.match) if table.match else None,
+        return msgspec.structs.replace(
+            _scope_of(table),
             fields=(*fields_of(table.headers), *language),
             secrets=tuple((name, Secret(value)) for name, value in self._secrets()),
             cookies=table.cookies,

@@ -4,7 +4,8 @@ A replica makes the same decision for every request (`crawler.fetch`). But it fi
 unreachable, and that may change, so the seed would be tried again for minutes.
 
 Hosts are looked up in the DNS, within limits on number and time. A host that was not found, or not looked up, is left to
-the replicas, which may have another DNS.
+the replicas, which may have another DNS. A name that only a proxy looks up (`proxy_dns` in `[[requests]]`) is never looked
+up here: what it leads to is not known here, and nobody else may learn of it.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from crawler.app.request_setup import leaves_names_to_proxy
 from crawler.errors import FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, judge_address
 from crawler.scope.seeds import Seed
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import addresses, host_map
+from crawler.settings.requests_table import RequestsTable
 
 LOOKED_UP, LOOKUP_S = 200, 3.0
 """The most hosts that are looked up, and the seconds for all of them. Seeds of the user's own network, which this finds,
@@ -39,18 +42,23 @@ class RefusedSeed(msgspec.Struct, frozen=True):
         return f"{self.url}: {', and '.join(self.reasons)}; add {' '.join(self.options)}"
 
 
-async def refused_seeds(seeds: Sequence[Seed], settings: CrawlSettings) -> dict[Seed, RefusedSeed]:
-    """Return those of `seeds` that `settings` forbid to fetch."""
+async def refused_seeds(
+    seeds: Sequence[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable]
+) -> dict[Seed, RefusedSeed]:
+    """Return those of `seeds` that `settings` forbid to fetch. `requests`: the rules for requests of this machine."""
     policy, mapped = addresses(settings), host_map(settings)
     origins = {seed.url.origin: urlsplit(seed.url.origin) for seed in seeds}
     hosts = {parts.hostname or "": None for parts in origins.values()}
     judged = {host: _addresses_of(host) for host in hosts if mapped.find(host) is None}
-    judged.update(await _look_up([host for host, found in judged.items() if not found]))
+    left = {seed for seed in seeds if leaves_names_to_proxy(requests, seed.url)}
+    names = {origins[seed.url.origin].hostname or "": None for seed in seeds if seed not in left}
+    looked_up = await _look_up([host for host in names if judged.get(host) == ()])
     refused = {}
     for seed in seeds:
         parts = origins[seed.url.origin]
         host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-        if host in judged and (found := _judge(seed.url.href, judged[host], port, policy)):
+        addresses_here = judged.get(host) or (() if seed in left else looked_up.get(host, ()))
+        if host in judged and (found := _judge(seed.url.href, addresses_here, port, policy)):
             refused[seed] = found
     return refused
 

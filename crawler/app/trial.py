@@ -18,9 +18,11 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import Crawl
 from crawler.app.seams import Seams
+from crawler.app.trial_findings import findings
 from crawler.errors import UserError
 from crawler.events import Event, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed
 from crawler.fetch.client import HttpClient
+from crawler.handlers.router import Router
 from crawler.page import Exchange, Item, Page
 from crawler.settings.loading import Settings
 from frontier.entries import Entry, parse_entry
@@ -36,9 +38,9 @@ ENDED_S = 30.0
 
 class Trial(msgspec.Struct, frozen=True):
     """What became of one page: its `outcome` and the `reason`, the `status` (None without a response), the error of its
-    handler, its items, the first of its items that are rejected and how many are, and its links. `queued`: the URLs
-    that a crawl would fetch, with depth and priority, the highest priority first. `dropped`: how many links it would
-    not fetch, by reason."""
+    handler, its items, the first of its items that are rejected and how many are, and its links. `findings`: what each
+    `[[extract]]` and the handlers have found, and why not more, in a line each. `queued`: the URLs that a crawl would
+    fetch, with depth and priority, the highest priority first. `dropped`: how many links it would not fetch, by reason."""
 
     url: str
     outcome: str
@@ -50,6 +52,7 @@ class Trial(msgspec.Struct, frozen=True):
     items: list[dict[str, Any]]
     rejected: list[str]
     rejected_count: int
+    findings: list[str]
     links: list[str]
     queued: list[dict[str, Any]]
     dropped: dict[str, int]
@@ -62,6 +65,7 @@ class _OnePage(Crawl):
         super().__init__([url])
         self._settings = settings
         self.dropped = Counter[str]()
+        self.router: Router | None = None
         self.postponed = ""
 
     async def queued(self) -> list[Entry]:
@@ -70,8 +74,11 @@ class _OnePage(Crawl):
         return await queued(self._replica.store, self._replica.crawl.keys)
 
     def _adapted(self, reaching: Seams) -> Seams:
+        self.router = reaching.router
         reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed)
-        return msgspec.structs.replace(reaching, http=_OneRequest(reaching.http, self._parsed()[0].url.href))
+        return msgspec.structs.replace(
+            reaching, http=_OneRequest(reaching.http, self._parsed(self._settings)[0].url.href)
+        )
 
     def _observe(self, event: Event) -> None:
         match event:
@@ -154,7 +161,7 @@ async def try_url(url: str, settings: Settings) -> Trial:
             raise UserError(f"{url} was not fetched within {patience_s:g} s") from None
     if page is None:
         raise UserError(f"{url} cannot be fetched now: {crawl.postponed or 'the crawl ended without it'}")
-    return _told(page, entries, crawl.dropped)
+    return _told(page, entries, crawl.dropped, findings(page, settings, crawl.router))
 
 
 def _alone(settings: Settings, folder: Path) -> Settings:
@@ -171,7 +178,7 @@ def _alone(settings: Settings, folder: Path) -> Settings:
     )
 
 
-def _told(page: Page, entries: list[Entry], dropped: Counter[str]) -> Trial:
+def _told(page: Page, entries: list[Entry], dropped: Counter[str], found: list[str]) -> Trial:
     return Trial(
         url=page.url,
         outcome=page.outcome.value,
@@ -183,6 +190,7 @@ def _told(page: Page, entries: list[Entry], dropped: Counter[str]) -> Trial:
         items=[_with_name(item) for item in page.items],
         rejected=list(map(str, page.rejected)),
         rejected_count=page.rejected_count,
+        findings=found,
         links=[link.url for link in page.links],
         queued=[{"url": entry.url, "depth": entry.depth, "priority": entry.priority} for entry in entries],
         dropped=dict(dropped),

@@ -7,10 +7,11 @@ How a command runs, in the order in which data flows:
 2. `command_registry` lists which module has which command, in the groups of the help. `value_names` and `completion` say
    what an option takes, to people and to the shell. A module is imported when one of its commands is called, because
    importing all of them takes half a second.
-3. The modules `crawl`, `trial`, `watch`, `steer`, `block`, `refresh`, `configure`, `doctor`, `why`, `audit`, `finish`,
-   `forget`, `repair`, `reshard`, `export` (with `export_items` and `export_changes`), `identity` and `plan` hold the
-   commands. They share their options (`shared_options`) and the access to a crawl (`crawl_access`). `output_folders`
-   remembers where crawls write, and `notes` names what a crawl does not know.
+3. The modules `crawl`, `trial`, `watch`, `steer`, `block`, `refresh` (with `refresh_reasons`), `configure`, `doctor`,
+   `why`, `audit`, `finish`, `forget`, `repair`, `reshard`, `export` (with `export_options`, `export_items` and
+   `export_changes`), `identity` and `plan` hold the commands. They share their options (`shared_options`) and the access
+   to a crawl (`crawl_access`). `output_folders` remembers where crawls write, and `notes` names what a crawl does not
+   know.
 4. `seed_lists` reads seeds. `actions` seeds a crawl and runs a whole crawl on one machine. `demo` runs one on a synthetic
    web. `checks` examines the machine for `doctor`, with `node_checks` for the nodes of a Redis Cluster, and returns
    `findings`.

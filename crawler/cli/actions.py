@@ -32,6 +32,7 @@ from crawler.settings.contact import missing_contact
 from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.policies import check, url_rules
+from crawler.settings.requests_table import RequestsTable
 from crawler.sinks.output_folder import check_output_folder
 from crawler.wording import count_of
 from frontier.control import Control
@@ -105,7 +106,7 @@ async def check_first(seeds: list[Seed], settings: Settings) -> list[Seed]:
     if local.redis or local.data_dir.exists():
         return seeds
     missing_contact(settings.crawl)  # raises an error before anything is created
-    return await fetchable(seeds, settings.crawl)
+    return await fetchable(seeds, settings.crawl, settings.requests)
 
 
 async def open_for(
@@ -126,12 +127,12 @@ async def open_for(
     if existing is not None:
         choice = choose(existing, settings, on_difference, whole)
         missing_contact(choice.settings)  # raises an error
-        seeds = await fetchable(seeds, choice.settings, "--apply-settings")
+        seeds = await fetchable(seeds, choice.settings, settings.requests, "--apply-settings")
         return await adopt(store, existing, choice), seeds
     if not seeds:
         raise UserError(NO_SEEDS)
     missing_contact(settings.crawl)
-    seeds = await fetchable(seeds, settings.crawl)
+    seeds = await fetchable(seeds, settings.crawl, settings.requests)
     created = settings.created
     opened = await create_crawl(store, name, created.frontier.shards, created.to_json())
     if not opened.created:  # by another command, since `_find`
@@ -146,10 +147,12 @@ async def _find(store: RedisStore, name: str) -> Crawl | None:
         return None
 
 
-async def fetchable(seeds: list[Seed], settings: CrawlSettings, also: str = "") -> list[Seed]:
-    """Return the seeds that `settings` allow to fetch, and report the others. `also`: what else a command needs to change
-    the settings. Raises UserError if there are only others."""
-    refused = await refused_seeds(seeds, settings)
+async def fetchable(
+    seeds: list[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable], also: str = ""
+) -> list[Seed]:
+    """Return the seeds that `settings` allow to fetch, and report the others. `requests`: the rules for requests of this
+    machine; `also`: what else a command needs to change the settings. Raises UserError if there are only others."""
+    refused = await refused_seeds(seeds, settings, requests)
     console = Terminal(stderr=True)
     for one in list(refused.values())[:SHOWN_REFUSED]:
         console.tell(" ".join([str(one), also]).rstrip())

@@ -14,6 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from crawler.cli.export_changes import Changes, Since, export_changes
 from crawler.cli.export_items import Follow, Key, Table, Target, ToTable, export_items, not_read
+from crawler.cli.export_options import check_options, given
 from crawler.cli.notes import note
 from crawler.cli.output_folders import not_named
 from crawler.cli.shared_options import Use, flags
@@ -60,6 +61,7 @@ Items = Annotated[str | None, typer.Option(help="Data set whose items to write, 
 
 
 def export(
+    context: typer.Context,
     archives: Archives,
     out: Out = Path("export"),
     form: Form = "jsonl",
@@ -81,10 +83,9 @@ def export(
     items of a data set, or what visits of known pages have found.
 
     Open files are read up to their last complete record. If it was interrupted, run the same command again to resume. Files
-    that were exported with other options are replaced.
+    that were exported with other options are replaced. Options that have no effect together are refused.
 
-    With `--format wacz`, all is in one file, which is made anew, and open files are left out. With `--text text`, its pages
-    can be searched.
+    With `--format wacz`, all is in one new file, without open files. With `--text text`, its pages can be searched.
 
     With `--items`, open files are not read. An item with a field whose type differs from that in earlier items is left out
     and reported, and the exit code is then 1. With `--to`, they go to a table of PostgreSQL, one row for each value of
@@ -109,6 +110,7 @@ def export(
 
         crawler export crawl-out --usage train-ai --text text
     """
+    check_options(given(context), form, out)
     if changes or since is not None:
         export_changes(archives, since if changes else None, (out, form), has_items=items is not None)
         return

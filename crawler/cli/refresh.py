@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated
 
 import msgspec
@@ -12,6 +12,7 @@ from rich.text import Text
 
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.notes import note
+from crawler.cli.refresh_reasons import Asked, RefreshReasons
 from crawler.cli.seed_lists import about
 from crawler.cli.shared_options import AsJson
 from crawler.cli.steer import domain_named
@@ -31,11 +32,13 @@ OFF = "the crawl visits no pages again: set recrawl.rules with `crawler config a
 
 
 class Refreshed(msgspec.Struct, frozen=True):
-    """What `crawler refresh` has done. `domain`: null for all; `refreshed`: how many pages became due."""
+    """What `crawler refresh` has done. `domain`: null for all; `refreshed`: how many pages became due; `reason`: why none
+    did."""
 
     crawl: str
     domain: str | None
     refreshed: int
+    reason: str = ""
 
 
 @on_a_crawl
@@ -70,26 +73,36 @@ def refresh(
     """
     if (url is None) == (domain is None and match is None):
         raise UserError("name either a URL, or pages with --domain, --match or both")
-    is_wanted = _matching(match) if match is not None else None
+    wanted = (lambda url: True) if match is None else _matching(match)
+    named = None if domain is None else domain_named(domain)
 
     async def work(store: RedisStore, opened: Crawl) -> tuple[Refreshed, bool]:
         settings = CrawlSettings.from_json(opened.settings)
+        page = None if url is None else _page(url, settings)
         clock = await crawl_clock(store, opened)
-        now_ms, named = clock.now_ms(), None if domain is None else domain_named(domain)
-        if url is not None:
-            page = _page(url, settings)
-            named, number = page.domain, await refresh_page(store, opened.keys, page.href, page.domain, now_ms)
-        elif is_wanted is None:
-            number = await refresh_domain(store, opened.keys, named or "", now_ms)
-        else:
-            domains = {named} if named else {one async for one in known_domains(store, opened.keys)}
-            number = sum([await refresh_matching(store, opened.keys, one, is_wanted, now_ms) for one in domains])
-        return Refreshed(access.crawl, named, number), bool(settings.recrawl.rules)
+        asked = Asked(page, page.domain if page else named, match, wanted)
+        domains = set() if asked.domain else {one async for one in known_domains(store, opened.keys)}
+        number, reason = await _refresh(store, opened, asked, domains, clock.now_ms()), ""
+        if not number:
+            is_on = bool(settings.recrawl.rules)
+            reason = await RefreshReasons(store, opened, clock).find(asked, domains) if is_on else OFF
+        return Refreshed(access.crawl, asked.domain, number, reason), bool(settings.recrawl.rules)
 
     result, is_on = access.do(work)
-    if not is_on:
+    if result.refreshed and not is_on:
         note(OFF)
-    emit(result, json, Text(f"crawl {access.crawl}: refresh: {count_of(result.refreshed, 'page')} made due"))
+    done = f"crawl {access.crawl}: refresh: {count_of(result.refreshed, 'page')} made due"
+    emit(result, json, Text(f"{done}: {result.reason}" if result.reason else done))
+
+
+async def _refresh(store: RedisStore, opened: Crawl, asked: Asked, domains: Collection[str], now_ms: int) -> int:
+    keys = opened.keys
+    if asked.page is not None:
+        return await refresh_page(store, keys, asked.page.href, asked.page.domain, now_ms)
+    if asked.wish is None:
+        return await refresh_domain(store, keys, asked.domain or "", now_ms)
+    named = [asked.domain] if asked.domain else domains
+    return sum([await refresh_matching(store, keys, one, asked.is_wanted, now_ms) for one in named])
 
 
 def _matching(pattern: str) -> Callable[[str], bool]:

@@ -29,7 +29,7 @@ def try_(
     port: Port = None,
     json: AsJson = False,
 ) -> None:
-    """Fetch one page, as a crawl would, and show its items, its links, and what would be queued.
+    """Fetch one page, as a crawl would, and show its items, why there are not more, its links, and what would be queued.
 
     It obeys robots.txt, makes one request for the page, follows no redirect, and keeps nothing. The exit code is 1 if the
     page was not fetched, or its handler failed.
@@ -61,6 +61,8 @@ def try_(
             terminal.print(f"{count_of(found.rejected_count, 'item')} rejected")
             for line in found.rejected:
                 terminal.print(f"  {line}")
+        for line in found.findings:
+            terminal.print(line)
         dropped = ", ".join(f"{reason} {count:,}" for reason, count in sorted(found.dropped.items()))
         terminal.print(
             f"{count_of(len(found.links), 'link')}" + (f", of which are not followed: {dropped}" if dropped else "")

@@ -48,9 +48,14 @@ class RequestRule(msgspec.Struct, frozen=True):
     proxy: Proxy | None = None
     is_direct: bool = False
 
-    def applies_to(self, origin: str, host: str) -> bool:
-        """Whether the rule may apply to URLs of `origin`, whose host is `host`."""
-        return self.origin in ("", origin) and (not self.host or f".{host}".endswith(f".{self.host}"))
+    def may_apply_to(self, origin: Origin) -> bool:
+        """Whether the rule applies to URLs of `origin`, or to some of them."""
+        named, host = f"{origin.url.scheme}://{origin.authority}", origin.key.host.rstrip(".")
+        return self.origin in ("", named) and (not self.host or f".{host}".endswith(f".{self.host}"))
+
+    def includes(self, origin: Origin, url: str) -> bool:
+        """Whether the rule applies to the canonical `url` of `origin`."""
+        return self.may_apply_to(origin) and (self.match is None or self.match.search(url) is not None)
 
 
 class Handling(msgspec.Struct, frozen=True):
@@ -151,8 +156,7 @@ class RequestRules:
 
     def _candidates(self, origin: Origin) -> tuple[tuple[int, ...], bool]:
         """The numbers of the rules that may apply to URLs of `origin`, and whether one of them has a pattern."""
-        named, host = f"{origin.url.scheme}://{origin.authority}", origin.key.host.rstrip(".")
-        found = tuple(number for number, rule in enumerate(self._rules) if rule.applies_to(named, host))
+        found = tuple(number for number, rule in enumerate(self._rules) if rule.may_apply_to(origin))
         return found, any(self._rules[number].match is not None for number in found)
 
     def _combine(self, numbers: tuple[int, ...]) -> Handling:

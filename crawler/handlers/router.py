@@ -29,6 +29,11 @@ class _Route(NamedTuple):
     label: str
     function: Handler
 
+    def __str__(self) -> str:
+        label = f"label {self.label!r}" if self.label else ""
+        conditions = [repr(self.pattern.pattern) if self.pattern.pattern else "", self.content_type, label]
+        return f"{name_of(self.function)} ({', '.join(filter(None, conditions)) or 'all pages'})"
+
     def is_for(self, page: Page) -> bool:
         has_label = not self.label or self.label == page.label
         return has_label and page.has_type(self.content_type) and self.pattern.search(page.url) is not None
@@ -80,6 +85,11 @@ class Router:
         """A decorator for a function that runs once in each replica, after its last page, unless the process is killed."""
         self.ending.append(function)
         return function
+
+    @property
+    def conditions(self) -> list[str]:
+        """The name of each handler, and which pages it handles."""
+        return list(map(str, self._routes))
 
     def handler_of(self, page: Page) -> Handler | None:
         """Return the function that handles `page`, None if there is none."""

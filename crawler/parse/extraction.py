@@ -66,6 +66,36 @@ class Extraction(msgspec.Struct, frozen=True, gc=False):
     rejected_count: int = 0
 
 
+class FieldReport(msgspec.Struct):
+    """What became of a field of a rule: how often it had a value, none, and one that cannot be written, and the first such
+    (`reason`, `value`)."""
+
+    found: int = 0
+    missing: int = 0
+    unusable: int = 0
+    reason: str = ""
+    value: str = ""
+
+    def add(self, outcome: Any) -> None:
+        """Count an `outcome`: a value, or why there is none that can be written."""
+        if not isinstance(outcome, _Rejected):
+            self.found, self.missing = self.found + (outcome is not None), self.missing + (outcome is None)
+        elif outcome.reason == "missing":
+            self.missing += 1
+        else:
+            self.unusable += 1
+            if not self.reason:
+                self.reason, self.value = outcome.reason, outcome.value
+
+
+class RuleReport(msgspec.Struct, frozen=True):
+    """What a rule has found on a page: how many elements that may be items, how many items, and its fields by name."""
+
+    elements: int
+    items: int
+    fields: Mapping[str, FieldReport]
+
+
 class ExtractionJob(msgspec.Struct, frozen=True):
     """A page from which the `rules` extract items. `charset`: the encoding of its text; `coding`: its Content-Encoding;
     `facts`: what is known of it, by the names of `PageFact`; `max_decoded`: the most bytes of its decoded body."""
@@ -95,6 +125,20 @@ class ExtractionJob(msgspec.Struct, frozen=True):
             for item in source.items_of(rule):
                 found.add(rule, item)
         return found.result()
+
+    def report(self, body: bytes) -> RuleReport:
+        """Say what its first rule finds in `body` and what not, for whoever writes the rule. Raises TakesLong as `run`
+        does in the event loop."""
+        (rule, *_), source = self.rules, _Source(decode_body(body, self.coding, self.max_decoded).data, self, True)
+        if source.is_deep:
+            raise TakesLong
+        fields = {field.name: FieldReport() for field in rule.fields}
+        elements = source.elements_of(rule)
+        for element in elements:
+            for field in rule.fields:
+                fields[field.name].add(source.outcome(field, element))
+        items = sum(isinstance(item, dict) for item in source.items_of(rule))
+        return RuleReport(len(elements), items, fields)
 
 
 def unread(rules: Iterable[ExtractRule]) -> Extraction:
@@ -212,14 +256,24 @@ class _Source:
 
     def items_of(self, rule: ExtractRule) -> Iterator[dict[str, Any] | _Rejected]:
         """Yield the items of `rule`, or why they are rejected. Those of which nothing was found are left out."""
-        elements: Sequence[Any] = [None]
-        if rule.each:
-            elements = self.document.select(rule.each)
+        elements = self.elements_of(rule)
         for element in elements[: 2 * MAX_ITEMS]:
             if (item := self._item(rule, element)) is not None:
                 yield item
         if len(elements) > 2 * MAX_ITEMS:
             yield _Rejected("", "size")
+
+    def elements_of(self, rule: ExtractRule) -> Sequence[Any]:
+        """The elements that may be an item of `rule`; None stands for the page."""
+        return list(self.document.select(rule.each)) if rule.each else [None]
+
+    def outcome(self, field: FieldRule, element: Any) -> Any:
+        """The value of `field`, None if it has none, or why it cannot be written."""
+        try:
+            value = self._value(field, element)
+        except _Rejected as rejected:
+            return rejected
+        return None if value == [] else value
 
     def _item(self, rule: ExtractRule, element: Any) -> dict[str, Any] | _Rejected | None:
         """The item that `element`, or the page, is; None if it has a value for no field: it is simply something else."""

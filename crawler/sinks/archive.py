@@ -38,6 +38,9 @@ T = TypeVar("T")
 SLICE_S = 0.004
 """Seconds for which records are made before other tasks get their turn."""
 
+NOTED_S = 1.0
+"""Seconds after which the journal says that the last group is settled, unless another one says so by following it."""
+
 
 class Archive:
     """The sink that writes WARC files and JSON lines.
@@ -67,6 +70,7 @@ class Archive:
         self._serial = 0
         self._may_repeat: MayRepeat = lambda url: False
         self._in_doubt = False  # whether the last group may be unsettled
+        self._noting: asyncio.TimerHandle | None = None
         self.written_bytes = 0
 
     def __repr__(self) -> str:
@@ -104,6 +108,8 @@ class Archive:
         if unsettled:
             await self._in_thread(lambda: self._take_back(unsettled))
         self._in_doubt = False
+        self._cancel_noting()
+        self._noting = asyncio.get_running_loop().call_later(NOTED_S, self._note_soon)
 
     async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
         """See `DurableSink.take_back`. The volume is finished afterwards, with a new index."""
@@ -123,6 +129,7 @@ class Archive:
     async def stop(self, is_in_doubt: bool = False) -> None:
         """See `DurableSink.stop`. If the last group may be unsettled, its files stay open, too."""
         self._in_doubt |= is_in_doubt
+        self._cancel_noting()
         try:
             await self._in_thread(self._end)
         finally:
@@ -135,10 +142,27 @@ class Archive:
             with translated(self._settings.folder):
                 return work()
 
-        job = self._thread.submit(translated_work)
+        return await asyncio.wrap_future(self._submit(translated_work))
+
+    def _submit(self, work: Callable[[], T]) -> Future[T]:
+        job = self._thread.submit(work)
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
-        return await asyncio.wrap_future(job)
+        return job
+
+    def _cancel_noting(self) -> None:
+        if self._noting is not None:
+            self._noting.cancel()
+
+    def _note_soon(self) -> None:
+        self._submit(self._note_settled)
+
+    def _note_settled(self) -> None:
+        """Write to the journal that the last group is settled. If another one is being written, that says so."""
+        if self._volume is None or self._in_doubt:
+            return
+        with contextlib.suppress(OSError):  # the next group says the same, and raises this error if it lasts
+            self._volume.note_settled()
 
     def _volume_at_hand(self, now: float) -> Volume | None:
         """The volume for the next group, unless the thread has work to do first."""

@@ -18,9 +18,10 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from crawler.errors import UserError, reason_of
+from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.parquet import require_pyarrow
-from crawler.sinks.segment import LINES, whole_file
+from crawler.sinks.segment import LINES, OPEN_SUFFIX, whole_file
 
 ItemForm = Literal["jsonl", "csv", "parquet"]
 Kind = Literal["bool", "int", "float", "text", "time", "list", "object", "json"]
@@ -73,9 +74,11 @@ _decoder = msgspec.json.Decoder(_Line)
 
 def line_files(paths: Sequence[Path]) -> list[Path]:
     """Return the files with lines of pages among `paths` and in the folders among them, open ones included. Raises
-    UserError for a path that does not exist."""
+    UserError for a path that does not exist, and for a WARC file."""
     found: list[Path] = []
     for path in paths:
+        if path.name.removesuffix(OPEN_SUFFIX).endswith((*WARC_SUFFIXES, ".warc")) and path.is_file():
+            raise UserError(f"{path} is a WARC file: items and changes are in the files {'*' + LINES} beside it")
         if path.is_dir():
             found += open_and_finished(path, (LINES,))
         elif path.is_file():

@@ -9,6 +9,9 @@ for each page its lease and which bytes are its own. If the writer dies, the rep
 frontier about these leases (`Frontier.revoke`) and removes the pages that were not settled. Their URLs are fetched again,
 so no page is kept twice.
 
+A reader that follows a running crawl (`item_tail`) takes only the last group for unsettled. While no group comes, a group
+without pages says that the one before it is settled.
+
 To remove pages, all groups from the first one concerned are rewritten without them. The new content is first written to
 the `.journal` file as a last line. If the process dies in the middle, the rewrite is repeated, and no settled page is lost.
 """
@@ -95,14 +98,13 @@ def decoded(data: bytes) -> JournalEntry | JournalRewrite | None:
     return last if isinstance(last, JournalRewrite) else merged(groups)
 
 
-def doubt_begins(data: bytes) -> int | None:
-    """Where the lines begin that may not be settled, in bytes of the file of lines, by the lines of its journal; None if
-    there is none: then the journal is being written anew."""
-    found = []
-    for line in data.split(b"\n")[:-1]:
+def last_group_begins(data: bytes) -> int | None:
+    """Where the lines of the last group begin, in bytes of the file of lines, by the lines of its journal; None if there is
+    none: then the journal is being written anew. What comes before was settled, but Redis may still lose that."""
+    for line in reversed(data.split(b"\n")[:-1]):
         with contextlib.suppress(msgspec.MsgspecError):
-            found.append(_decoder.decode(line).lines_at)
-    return min(found, default=None)
+            return _decoder.decode(line).lines_at
+    return None
 
 
 def merged(groups: Sequence[JournalEntry]) -> JournalEntry | None:

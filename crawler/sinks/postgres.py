@@ -19,7 +19,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.logs import without_secrets
-from crawler.sinks.item_tail import Batch
+from crawler.sinks.item_tail import Batch, Position
 from crawler.sinks.items import FoundItem, Kind
 
 if TYPE_CHECKING:
@@ -230,27 +230,49 @@ class ItemTable:
 
     # positions
 
-    def positions(self, data_set: str) -> dict[str, int]:
-        """How far the files of a crawl were read for this table; nothing if there is no table yet."""
+    def positions(self, data_set: str) -> dict[str, Position]:
+        """How far the files of crawls were read for this table; nothing if there is no table yet. Positions from before
+        they named a line do not count: what they stand for is read again, which changes no row."""
         with contextlib.suppress(*_made_by_others()):
             self._connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (target text, data_set text, file text, position bigint, "
                 "PRIMARY KEY (target, data_set, file))"
             )
-        if not self.columns:
-            self._connection.execute(f"DELETE FROM {_POSITIONS} WHERE target = %s", [self._destination.table])
+        self._add_line_columns()
         rows = self._connection.execute(
-            f"SELECT file, position FROM {_POSITIONS} WHERE target = %s AND data_set = %s",
-            [self._destination.table, data_set],
+            f"SELECT file, position, line_begin, line_digest FROM {_POSITIONS} WHERE target = %s AND data_set = %s AND "
+            "line_begin IS NOT NULL",
+            [self._target(), data_set],
         )
-        return dict(rows.fetchall())
+        return {file: Position(*position) for file, *position in rows.fetchall()}
+
+    def _add_line_columns(self) -> None:
+        found = self._connection.execute(
+            f"SELECT FROM pg_attribute WHERE attrelid = '{_POSITIONS}'::regclass AND attname = 'line_digest'"
+        )
+        if not found.fetchall():
+            self._connection.execute(
+                f"ALTER TABLE {_POSITIONS} ADD COLUMN IF NOT EXISTS line_begin bigint, "
+                "ADD COLUMN IF NOT EXISTS line_digest text"
+            )
+
+    def _target(self) -> str | None:
+        """The name of the table with its OID, so that a table that was dropped and made again is another one; None without
+        a table."""
+        name = self._table.as_string(self._connection)
+        (oid,) = self._connection.execute("SELECT to_regclass(%s)::oid", [name]).fetchone() or (None,)
+        return None if oid is None else f"{self._destination.table} {oid}"
 
     def _save_positions(self, cursor: Cursor[Any], batch: Batch) -> None:
+        target = self._target() if batch.positions else None
+        if target is None:
+            return
         for file, position in batch.positions.items():
             cursor.execute(
-                f"INSERT INTO {_POSITIONS} VALUES (%s, %s, %s, %s) ON CONFLICT (target, data_set, file) "
-                "DO UPDATE SET position = excluded.position",
-                [self._destination.table, batch.data_set, file, position],
+                f"INSERT INTO {_POSITIONS} (target, data_set, file, position, line_begin, line_digest) "
+                "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (target, data_set, file) DO UPDATE SET "
+                "position = excluded.position, line_begin = excluded.line_begin, line_digest = excluded.line_digest",
+                [target, batch.data_set, file, position.end, position.begin, position.digest],
             )
 
 

@@ -87,6 +87,21 @@ class Volume(msgspec.Struct):
         self.index.add(self.latest)
         self.doubt, self.latest = doubt, list(index)
 
+    def note_settled(self) -> None:
+        """Write to the journal that the last group is settled, for those who read the lines meanwhile (`item_tail`). Raises
+        OSError; then the journal is as before."""
+        last = self.doubt or (self.recent[-1][1] if self.recent else None)
+        if last is None or self.pages is None:
+            return
+        size = self.journal.size
+        records_at = self.warc.size if self.warc else 0
+        try:
+            self.journal.append(encoded(JournalEntry(last.crawl, records_at, self.pages.size, ())))
+        except BaseException:
+            self.journal.cut(size)
+            raise
+        self.served += 1
+
     def take_back(self, unsettled: Container[int]) -> None:
         """Remove the pages with the indexes `unsettled` in the last group from the files. Raises OSError."""
         if self.doubt is None:

@@ -13,10 +13,14 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
 
+import msgspec
 import pytest
 
 from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
 from crawler.app.crawl import _WaitingSink
+from crawler.app.embedded_valkey import open_store
+from crawler.settings.loading import CrawlSettings, load
+from frontier.crawls import open_crawl
 from tests.e2e.harness import PATIENCE_S, ROOT, answering, wait_until
 
 PAGES = 40
@@ -51,6 +55,10 @@ def settings(tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
             "politeness": {"delay": 0},
             "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
         }
+
+
+class Shop(msgspec.Struct):
+    shop: int
 
 
 router = Router()
@@ -165,6 +173,80 @@ def test_the_blocking_form_ends_with_the_crawl_and_obeys_the_limit(settings: dic
     crawl = Crawl("http://a.test/", handlers=router, max_pages=3, settings=settings)
     crawl.run()
     assert len(headings(crawl)) == 3
+
+
+@pytest.fixture
+def on_loopback(settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The URL of the site, and settings that allow it."""
+    (port,) = [entry.rpartition(":")[2] for entry in settings["fetch"]["host_map"]]
+    return f"http://127.0.0.1:{port}/", settings | {"fetch": {"allow": ["127.0.0.1"], "ports": [int(port)]}}
+
+
+async def stored(settings: dict[str, Any]) -> CrawlSettings:
+    async with open_store(load(None, {"replica": settings["replica"]}).replica) as store:
+        return CrawlSettings.from_json((await open_crawl(store, "crawl")).settings)
+
+
+def test_a_crawl_keeps_the_settings_that_a_later_run_does_not_give(on_loopback: tuple[str, dict[str, Any]]) -> None:
+    """Its seeds are judged and read by the settings of the crawl, too."""
+    seed, settings = on_loopback
+    first = settings | {"politeness": {"delay": 0, "backoff_base": 7}, "scope": {"strip_params": ["x"]}}
+    Crawl([f"{seed}?x=1"], handlers=router, max_pages=3, settings=first).run()
+    before = asyncio.run(stored(settings)).flat()
+    local = {"replica": settings["replica"]}
+    same = Crawl([f"{seed}?x=2"], handlers=router, settings=local)
+    same.run()
+    assert len(headings(same)) == 3, "the limit stays, too"
+    more = Crawl([f"{seed}?x=2"], handlers=router, max_pages=7, settings=local)
+    more.run()
+    assert len(headings(more)) == 7
+    assert asyncio.run(stored(settings)).flat() == before | {"limits.max_pages": 7}
+    Crawl(handlers=router, settings=local | {"scope": {"max_depth": 50}, "politeness": {"delay": 0.01}}).run()
+    after = asyncio.run(stored(settings)).flat()
+    assert after == before | {"limits.max_pages": 7, "scope.max_depth": 50, "politeness.delay": 0.01}
+    Crawl(handlers=router, max_pages=0, settings=local).run()
+    assert len(headings(more)) > 7
+
+
+def test_settings_of_handlers_are_kept(on_loopback: tuple[str, dict[str, Any]]) -> None:
+    seed, settings = on_loopback
+    found = []
+    with_settings = Router(settings=Shop)
+
+    @with_settings.handler()
+    def shop(page: ParsedPage, crawl: Handle) -> None:
+        found.append(crawl.settings.shop)
+
+    with pytest.raises(UserError, match="shop"):
+        Crawl([seed], handlers=with_settings, settings=settings).run()
+    Crawl([seed], handlers=with_settings, max_pages=1, settings=settings | {"app": {"shop": 7}}).run()
+    Crawl([seed], handlers=with_settings, max_pages=2, settings={"replica": settings["replica"]}).run()
+    assert found == [7, 7]
+
+
+def test_what_is_missing_in_a_later_run_is_logged(
+    on_loopback: tuple[str, dict[str, Any]], caplog: pytest.LogCaptureFixture
+) -> None:
+    seed, settings = on_loopback
+    Crawl([seed], max_pages=1, settings=settings | {"requests": [{"headers": ["X-Team: a"]}]}).run()
+    assert caplog.messages == []
+    caplog.clear()
+    Crawl([seed], settings={"replica": settings["replica"]}).run()
+    assert caplog.messages == ["without_local_settings", "page_limit_reached"]
+
+
+def test_a_settings_file_is_the_whole(on_loopback: tuple[str, dict[str, Any]], tmp_path: Path) -> None:
+    seed, settings = on_loopback
+    crawl = Crawl([seed], max_pages=3, settings=settings | {"politeness": {"delay": 0, "backoff_base": 7}})
+    crawl.run()
+    replica = "".join(f"{name} = {value!r}\n" for name, value in settings["replica"].items())
+    (tmp_path / "own.toml").write_text(f"[replica]\n{replica}[politeness]\ndelay = 1\n")
+    Crawl(max_pages=3, settings=tmp_path / "own.toml").run()
+    found = asyncio.run(stored(settings))
+    assert (found.politeness, found.fetch) == (
+        CrawlSettings.of({"politeness": {"delay": 1}}).politeness,
+        CrawlSettings().fetch,
+    )
 
 
 def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, Any], tmp_path: Path) -> None:

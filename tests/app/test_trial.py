@@ -12,6 +12,7 @@ from unittest.mock import AsyncMock
 
 import pytest
 
+from crawler import Router
 from crawler.app.trial import _OneRequest
 from tests.e2e.harness import Finished, Running, answering
 
@@ -35,7 +36,7 @@ class _Site(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self.server.asked.append(self.path)  # type: ignore[attr-defined]
         body = b"User-agent: *\nDisallow: /private" if self.path == "/robots.txt" else b""
-        if self.path in ("/page", "/broken"):
+        if self.path in ("/page", "/broken", "/other"):
             body = b"<title>T</title><h1>Hello</h1><a href=/one>1</a><a href=/dropped>2</a>"
         moved = self.path == "/moved"
         self.send_response(302 if moved else 200 if body else 404)
@@ -74,6 +75,7 @@ def test_items_links_and_what_would_be_queued_are_shown(tmp_path: Path, site: Th
         "title: T",
         "1 item",
         '  headings: {"text":"Hello"}',
+        "handlers: page was called",
         "2 links, of which are not followed: outside 1",
         "2 URLs would be queued",
         "  http://a.test/first (priority 7)",
@@ -128,6 +130,93 @@ def test_what_the_settings_extract_is_shown(
     done = tried(tmp_path, site, "/page", "--settings", "shop.toml")
     assert done.code == 0, done.err
     assert done.out.splitlines()[2 : 2 + len(told)] == told
+
+
+TABLES = """
+[[extract]]
+name = "none"
+match = "/page"
+[extract.fields]
+url = { page = "url" }
+sku = { json_ld = "Product.sku", required = true }
+size = { css = ".size" }
+
+[[extract]]
+name = "wrong"
+[extract.fields]
+title = { css = "title" }
+price = { css = "h1", type = "decimal" }
+
+[[extract]]
+name = "each"
+each = "a"
+[extract.fields]
+to = { attr = "href", type = "url" }
+number = { css = "[data-n]", type = "int", required = true }
+
+[[extract]]
+name = "lists"
+each = "li.product"
+fields = { title = {} }
+
+[[extract]]
+name = "shoes"
+match = "/shoes/[0-9]+"
+fields = { title = { css = "h1" } }
+
+[[extract]]
+name = "feeds"
+content_type = "application/xml"
+fields = { title = { regex = "<title>(.*)" } }
+
+[[extract]]
+name = "good"
+fields = { title = { css = "h1" }, tags = { css = ".tag", list = true } }
+"""
+
+FINDINGS = [
+    "[[extract]] none: 0 items: sku: required, nothing found (json_ld 'Product.sku'); size: nothing found (css '.size')",
+    "[[extract]] wrong: 0 items: price: 'Hello' is not of type decimal (css 'h1')",
+    "[[extract]] each: 0 items: number: required, nothing found in 2 of 2 elements (css '[data-n]')",
+    "[[extract]] lists: 0 items: each = 'li.product' selects no element",
+    "[[extract]] shoes: not for this page: match '/shoes/[0-9]+' is not found in its URL",
+    "[[extract]] feeds: not for this page, which is text/html, not application/xml",
+    "[[extract]] good: 1 item: tags: nothing found (css '.tag')",
+]
+
+
+def test_it_says_what_each_table_has_found_and_what_not(tmp_path: Path, site: ThreadingHTTPServer) -> None:
+    (tmp_path / "shop.toml").write_text(TABLES)
+    done = tried(tmp_path, site, "/page", "--settings", "shop.toml")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    at = lines.index(FINDINGS[0])
+    assert lines[at : at + len(FINDINGS) + 1] == [*FINDINGS, "handlers: page was called"]
+    told = json.loads(tried(tmp_path, site, "/page", "--settings", "shop.toml", "--json").out)
+    assert told["findings"] == [*FINDINGS, "handlers: page was called"]
+
+
+@pytest.mark.parametrize(
+    ("path", "told"),
+    [
+        ("/broken", ["handlers: broken was called"]),
+        ("/other", ["handlers: none is for this page: broken ('/broken'), page ('/page')"]),
+        ("/missing", ["nothing looks for items: only pages with a 2xx status have them"]),
+        ("/private/x", ["nothing looks for items: the page is denied (robots)"]),
+    ],
+)
+def test_it_says_which_handler_was_called(
+    tmp_path: Path, site: ThreadingHTTPServer, path: str, told: list[str]
+) -> None:
+    assert json.loads(tried(tmp_path, site, path, "--json").out)["findings"] == told
+
+
+def test_handlers_are_described_with_their_conditions() -> None:
+    router = Router()
+    router.handler("/p/", content_type="text/html", label="product")(lambda page, crawl: None)
+    router.handler()(lambda page, crawl: None)
+    name = "test_handlers_are_described_with_their_conditions.<locals>.<lambda>"
+    assert router.conditions == [f"{name} ('/p/', text/html, label 'product')", f"{name} (all pages)"]
 
 
 async def test_nothing_is_requested_after_the_page() -> None:

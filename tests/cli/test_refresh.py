@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from crawler.cli.refresh import OFF
+from crawler.cli.refresh_reasons import NOTHING_KNOWN
 from crawler.errors import UserError
+from crawler.settings.loading import CrawlSettings
 from frontier.counters import Counters
-from frontier.crawls import Crawl, crawl_clock
+from frontier.crawls import Crawl, crawl_clock, save_settings
+from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.settlements import revisit
 from frontier.store import RedisStore
@@ -49,13 +53,68 @@ def known(hand: Hand) -> Hand:
 )
 def test_pages_are_made_due_once(known: Hand, words: list[str], refreshed: int, domain: str | None) -> None:
     told = {"crawl": known.crawl, "domain": domain}
-    assert known.json("refresh", *words) == {**told, "refreshed": refreshed}
-    assert known.json("refresh", *words) == {**told, "refreshed": 0}
+    first, second = known.json("refresh", *words), known.json("refresh", *words)
+    assert first == {**told, "refreshed": refreshed, "reason": first["reason"]}
+    assert bool(first["reason"]) == (not refreshed)
+    assert second == {**told, "refreshed": 0, "reason": second["reason"]} and second["reason"]
 
 
 def test_it_says_what_was_done_and_what_is_missing(known: Hand) -> None:
     assert known.type("refresh", "https://a.test/2").strip() == f"crawl {known.crawl}: refresh: 1 page made due"
     assert "2 pages made due" in known.type("refresh", "--match", "test/$")
+
+
+REASONS = [
+    (["https://a.test/3"], "the crawl has not seen it: queue it with `crawler seed`"),
+    (["https://c.test/"], "it is due already"),
+    (["https://a.test/queued"], "it is queued"),
+    (["https://a.test/over"], "it is not visited again: no rule of recrawl.rules applies to it, or it is gone"),
+    (["https://a.test/dead"], "it is dead (timeout): queue it again with `crawler dead requeue`"),
+    (["https://a.test/leased"], "it is being fetched"),
+    (["--domain", "d.test"], "the crawl has no URL of d.test"),
+    (["--domain", "e.test"], "no page of e.test waits for its next visit (1 queued)"),
+    (["--domain", "c.test"], "1 known page of c.test is due already"),
+    (["--domain", "a.test", "--match", "/9$"], "--match '/9$' is found in the URL of none of 2 known pages of a.test"),
+    (["--match", "/9$"], "--match '/9$' is found in the URL of none of 4 known pages"),
+    (["--match", "//c"], "1 known page with such a URL is due already"),
+]
+
+
+@pytest.mark.parametrize(("words", "reason"), REASONS)
+def test_it_says_why_nothing_became_due(known: Hand, words: list[str], reason: str) -> None:
+    set_rules(known, ["every=1h"])
+    known.with_store(more_pages)
+    known.json("refresh", "--domain", "c.test")
+    assert known.type("refresh", *words).startswith(f"crawl {known.crawl}: refresh: 0 pages made due: {reason}")
+
+
+def test_a_crawl_without_known_pages_says_so(hand: Hand) -> None:
+    assert OFF in hand.type("refresh", "--match", "x")
+    set_rules(hand, ["every=1h"])
+    assert NOTHING_KNOWN in hand.type("refresh", "--match", "x")
+    assert "no page of a.test waits for its next visit (2 queued)" in hand.type("refresh", "--domain", "a.test")
+
+
+def set_rules(hand: Hand, rules: list[str]) -> None:
+    async def save(store: RedisStore, crawl: Crawl) -> None:
+        settings = CrawlSettings.of({"recrawl": {"rules": rules}})
+        await save_settings(store, crawl, settings.to_json())
+
+    hand.with_store(save)
+
+
+async def more_pages(store: RedisStore, crawl: Crawl) -> None:
+    """More URLs of a.test, settled and not, and one of e.test."""
+    clock = await crawl_clock(store, crawl)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(known_share=0.5), crawl.fingerprint_key)
+    priorities = {"over": 9.0, "dead": 8.0, "leased": 7.0}
+    await frontier.push([Entry(f"https://a.test/{name}", "a.test", value) for name, value in priorities.items()])
+    (reply, *_), _ = await frontier.lease([frontier.shard_of("a.test")], 1, "r1", 2)
+    (lease,) = reply.leases
+    ends = [SettledUrl(lease.entries[0], "done", "ok"), SettledUrl(lease.entries[1], "dead", "timeout")]
+    await frontier.settle([Settlement(lease, 0, urls=ends)])
+    await frontier.lease([frontier.shard_of("a.test")], 1, "r1", 1)
+    await frontier.push([Entry("https://a.test/queued", "a.test", 0.0), Entry("https://e.test/", "e.test", 0.0)])
 
 
 @pytest.mark.parametrize(

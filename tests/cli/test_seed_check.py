@@ -8,9 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from crawler.app.seed_check import refused_seeds
 from crawler.app.start_settings import choose
 from crawler.errors import SettingsDiffer
+from crawler.fetch.dns import DnsAnswer, DnsLookup
+from crawler.scope.seeds import read_seeds
 from crawler.settings.loading import CrawlSettings, Settings, load
+from crawler.settings.requests_table import RequestsTable
 from frontier.crawls import open_crawl
 from frontier.store import connect
 from tests.e2e.harness import Finished
@@ -156,6 +160,57 @@ def test_ports_of_the_settings_file_stay_allowed(store: Store, tmp_path: Path) -
 def test_a_host_with_an_address_in_the_host_map_is_not_judged(store: Store, tmp_path: Path) -> None:
     (tmp_path / "crawler.toml").write_text('[fetch]\nhost_map = ["*.test=127.0.0.1:3000"]\n')
     assert store.type("seed", "http://a.test:7000/", "-s", "crawler.toml").code == 0
+
+
+DIRECT = """
+[[requests]]
+match = "/here"
+proxy = "direct"
+"""
+
+BY_PROXY = """
+[[requests]]
+host = "localhost"
+proxy_env = "NOT_SET_HERE"
+proxy_dns = true
+"""
+
+
+@pytest.mark.parametrize(
+    ("rules", "url", "is_refused"),
+    [
+        (BY_PROXY, "http://localhost/", False),
+        (BY_PROXY, "http://www.localhost/", False),
+        (BY_PROXY, "http://127.0.0.1/", True),
+        (BY_PROXY, "http://localhost:9999/", True),
+        (BY_PROXY.replace("true", "false"), "http://localhost/", True),
+        (BY_PROXY.replace("localhost", "other.test"), "http://localhost/", True),
+        (DIRECT + BY_PROXY, "http://localhost/there", False),
+        (DIRECT + BY_PROXY, "http://localhost/here", True),
+    ],
+)
+def test_a_name_that_only_a_proxy_looks_up_is_not_judged(
+    store: Store, tmp_path: Path, rules: str, url: str, is_refused: bool
+) -> None:
+    """`localhost` stands for a name that leads somewhere else there. A secret of the proxy need not be here."""
+    (tmp_path / "crawler.toml").write_text(rules)
+    done = store.type("seed", url, "-s", "crawler.toml")
+    assert (done.code == 2) == is_refused, done.err
+
+
+def test_a_name_that_only_a_proxy_looks_up_is_told_to_no_name_server(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    async def lookup(_: DnsLookup, host: str) -> DnsAnswer:
+        asked.append(host)
+        return DnsAnswer(("127.0.0.1",), 60.0)
+
+    monkeypatch.setattr(DnsLookup, "lookup", lookup)
+    seeds, _ = read_seeds(["http://a.test/", "http://b.test/"])
+    rules = (RequestsTable(host="a.test", proxy="http://127.0.0.1:1", proxy_dns=True),)
+    refused = asyncio.run(refused_seeds(seeds, CrawlSettings(), rules))
+    assert asked == ["b.test"]
+    assert list(refused) == [seeds[1]]
 
 
 @pytest.mark.parametrize(

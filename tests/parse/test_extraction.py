@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from crawler.parse import extraction
-from crawler.parse.extraction import Extraction, ExtractionJob
+from crawler.parse.extraction import Extraction, ExtractionJob, FieldReport
 from crawler.parse.tags import TakesLong
 from crawler.scope.extract_rules import ExtractRule, FieldRule
 
@@ -20,9 +20,12 @@ PAGE = b"""<html lang=en><base href="/shop/"><title>T</title><h1>  The
 
 
 def run(rule: ExtractRule, body: bytes = PAGE, is_inline: bool = False) -> Extraction:
+    return job(rule).run(body, is_inline)
+
+
+def job(rule: ExtractRule) -> ExtractionJob:
     facts = {"url": "https://a.test/p/1", "status": 200, "title": None}
-    job = ExtractionJob((rule,), "https://a.test/p/1", "utf-8", "", facts, 1 << 24)
-    return job.run(body, is_inline)
+    return ExtractionJob((rule,), "https://a.test/p/1", "utf-8", "", facts, 1 << 24)
 
 
 def rule(*fields: FieldRule, **more: Any) -> ExtractRule:
@@ -119,6 +122,24 @@ def test_no_page_holds_up_the_event_loop(name: str) -> None:
     with contextlib.suppress(TakesLong):
         run(hostile, body, is_inline=True)
     assert time.thread_time() - since < 0.5  # ten times what it takes on a free machine
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_report_takes_no_longer(name: str) -> None:
+    body, hostile = HOSTILE[name]
+    since = time.thread_time()
+    with contextlib.suppress(TakesLong):
+        job(hostile).report(body)
+    assert time.thread_time() - since < 0.5
+
+
+def test_a_report_counts_what_became_of_each_field() -> None:
+    body = b"<li>1<b>x</b></li><li>one</li><li>2</li>"
+    fields = (FieldRule("n", type="int", regex="^[^x]*"), FieldRule("b", css="b", list=True), FieldRule("i", css="i"))
+    report = job(rule(*fields, each="li")).report(body)
+    assert (report.elements, report.items) == (3, 2)
+    assert report.fields["n"] == FieldReport(found=2, unusable=1, reason="type", value="one")
+    assert (report.fields["b"], report.fields["i"]) == (FieldReport(found=1, missing=2), FieldReport(missing=3))
 
 
 @pytest.mark.parametrize("is_inline", [False, True])

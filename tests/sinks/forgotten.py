@@ -16,7 +16,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401 - so that it is loaded once
+# What a rewrite would import first in each of the processes, which takes half a second.
+import pandas  # type: ignore[import-untyped]  # noqa: F401
+import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401
+import tldextract  # noqa: F401
 
 from crawler.sinks.forget import DomainRewriter
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import os
 import random
 from collections.abc import Sequence
@@ -11,15 +13,27 @@ import msgspec
 import pytest
 
 from crawler.page import Outcome
+from crawler.sinks import archive as archive_module
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
 from crawler.sinks.external_sort import SortedLines
-from crawler.sinks.journal import JOURNAL, KEPT_S, JournalEntry, JournalRewrite, Share, decoded, encoded, without
+from crawler.sinks.journal import (
+    JOURNAL,
+    KEPT_S,
+    JournalEntry,
+    JournalRewrite,
+    Share,
+    decoded,
+    encoded,
+    last_group_begins,
+    without,
+)
 from crawler.sinks.segment import LINES, Segment
 from crawler.sinks.volume import Volume
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.queue import LeasedUrl
+from tests.e2e.harness import wait_until
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings
 
@@ -312,3 +326,67 @@ def test_a_group_that_may_have_to_be_taken_back_stays_in_the_journal(tmp_path: P
         volume.append(b"", b"", now=later)
     assert volume.take_back_urls([leased("a")]) == may_repeat
     assert (tmp_path / "b.open").read_bytes() == (b"" if may_repeat else b"{}\n")
+
+
+async def noted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    """An archive whose two groups were settled, which its journal says."""
+    monkeypatch.setattr(archive_module, "NOTED_S", 0.0)
+    archive = await begun(folder, "gzip")
+    (lines,), (journal,) = (readers.files(folder, f"{end}.open") for end in (LINES, JOURNAL))
+    assert last_group_begins(journal.read_bytes()) == len(lines.read_bytes().splitlines(keepends=True)[0])
+    await archive.settled()
+    await asyncio.to_thread(
+        wait_until, lambda: last_group_begins(journal.read_bytes()) == lines.stat().st_size, "the note"
+    )
+    return archive
+
+
+async def test_pages_are_taken_back_after_the_journal_has_said_that_they_are_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their writer, and by the one that finishes its files."""
+    archive = await noted(tmp_path / "own", monkeypatch)
+    await archive.take_back([leased("a"), leased("d")])
+    await archive.stop()
+    check(tmp_path / "own", "ad")
+    await (await noted(tmp_path / "other", monkeypatch)).stop(is_in_doubt=True)
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        assert crawl == "news"
+        return [url.entry.url[-1] in "ad" for url in urls]
+
+    heir = Archive(settings(tmp_path / "other"))
+    await heir.start(disown)
+    await heir.stop()
+    check(tmp_path / "other", "ad")
+
+
+async def test_a_group_in_doubt_is_not_called_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group before it was settled, and the journal was about to say so."""
+    archive = await noted(tmp_path, monkeypatch)
+    (lines,), (journal,) = (readers.files(tmp_path, f"{end}.open") for end in (LINES, JOURNAL))
+    size = lines.stat().st_size
+    monkeypatch.setattr(archive_module, "NOTED_S", 0.1)
+    await archive.settled()
+    await write_group(archive)
+    await asyncio.sleep(0.2)
+    assert last_group_begins(journal.read_bytes()) == size
+    await archive.stop()
+
+
+class Full(Segment):
+    """Of what is appended, half gets into the file."""
+
+    def append(self, data: bytes) -> None:
+        super().append(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
+    entry = JournalEntry("news", 0, 0, [Share(leased("a"), 0, 0, 0)])
+    journal, pages = Full.create(tmp_path / "a.journal"), Segment.create(tmp_path / "b")
+    Segment.append(journal, encoded(entry))
+    volume = Volume(0.0, False, journal, SortedLines(tmp_path), None, pages, doubt=entry)
+    with pytest.raises(OSError, match="No space"):
+        volume.note_settled()
+    assert (tmp_path / "a.journal.open").read_bytes() == encoded(entry)

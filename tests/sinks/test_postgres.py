@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import sys
 import time
@@ -14,8 +15,11 @@ import pytest
 from crawler.page import Item
 from crawler.sinks.archive import Archive
 from crawler.sinks.journal import JournalEntry, encoded
+from frontier.entries import Entry
+from frontier.queue import LeasedUrl
 from tests.e2e.harness import ROOT, Running, wait_until
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
+from tests.sinks import readers
 from tests.sinks.test_items import item
 from tests.sinks.values import NOON, exchange, page, settings
 from tests.typed import Finished, Typed
@@ -285,10 +289,10 @@ def lines(*numbers: int) -> bytes:
 
 
 class Following:
-    """`crawler export --follow` on the folder `out`, in a process of its own."""
+    """`crawler export --follow` on the folder `out`, in a process of its own. `more`: words in place of the folder."""
 
-    def __init__(self, folder: Path, server: PostgresProcess) -> None:
-        words = ["export", "out", "--items", "shop", "--to", server.url, "--key", "url", "--follow"]
+    def __init__(self, folder: Path, server: PostgresProcess, *more: str) -> None:
+        words = ["export", *(more or ("out",)), "--items", "shop", "--to", server.url, "--key", "url", "--follow"]
         environment = {"PGPASSWORD": PASSWORD, "PYTHONPATH": str(ROOT)}
         self.process = Running([sys.executable, "-m", "crawler", *words], folder, "follow", environment)
 
@@ -323,6 +327,94 @@ def test_items_are_followed_as_their_pages_are_settled(export: Export, server: P
     following.send(signal.SIGINT)
     done = following.wait()
     assert (done.code, done.out) == (0, "2 items; 2 rows of the table shop new or changed\n")
+
+
+async def test_items_arrive_while_a_short_crawl_runs(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
+    """Also those of the last group, which no other one follows. Those of a group that is not settled do not."""
+    archive = Archive(settings(tmp_path / "out"))
+    await archive.start()
+    following = Following(tmp_path, server).process
+
+    async def write(name: str) -> None:
+        one = page(exchange(name, b"x"), items=(product(name),))
+        await archive.write([one], (), [LeasedUrl(0, "site.test", 7, Entry(one.url, "site.test"))])
+
+    for number in range(3):
+        await write(f"{number}")
+        await archive.settled()
+    await asyncio.to_thread(wait_until, lambda: rows(server) == 3, "three rows", 20)
+    await write("3")
+    await asyncio.sleep(2.5)
+    assert rows(server) == 3
+    await archive.settled()
+    await asyncio.to_thread(wait_until, lambda: rows(server) == 4, "the fourth row", 20)
+    assert readers.files(tmp_path / "out", ".pages.jsonl.open")
+    following.send(signal.SIGINT)
+    assert following.wait().code == 0
+    await archive.stop()
+
+
+def test_crawls_whose_files_have_the_same_names_share_a_table(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    """One after the other, and at once."""
+    for number, folder in enumerate(("a", "b")):
+        (tmp_path / folder / "out").mkdir(parents=True)
+        (tmp_path / folder / "out/1.pages.jsonl").write_bytes(lines(10 * number, 10 * number + 1))
+        follow_until(tmp_path / folder, server, 2 * number + 2)
+    both = ("--table", "shop", "a/out", "b/out")
+    for number, folder in enumerate(("a", "b")):
+        (tmp_path / folder / "out/2.pages.jsonl").write_bytes(lines(20 + number))
+    follow_until(tmp_path, server, 6, *both)
+    server.query("DELETE FROM shop")
+    (tmp_path / "b/out/3.pages.jsonl").write_bytes(lines(30))
+    follow_until(tmp_path, server, 1, *both)  # what was read is not read again
+
+
+def test_a_file_that_was_written_anew_is_read_from_the_start(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    """After `crawler forget`, or if Redis has lost that pages were settled: other lines are at the same places."""
+    (tmp_path / "out").mkdir()
+    file = tmp_path / "out/a.pages.jsonl"
+    file.write_bytes(lines(10, 11, 12))
+    follow_until(tmp_path, server, 3)
+    file.write_bytes(lines(10, 13, 14, 15))
+    follow_until(tmp_path, server, 6)
+    file.write_bytes(lines(10, 15, 160_000))
+    follow_until(tmp_path, server, 7)
+
+
+def test_a_table_that_was_dropped_and_made_again_is_filled_again(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1, 2))
+    follow_until(tmp_path, server, 2)
+    server.query("DROP TABLE shop; CREATE TABLE shop (url numeric PRIMARY KEY, _settled_at timestamptz)")
+    follow_until(tmp_path, server, 2)
+
+
+def test_a_table_of_positions_from_before_they_named_a_line_is_kept(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    server.query(
+        "CREATE TABLE crawler_positions (target text, data_set text, file text, position bigint, "
+        "PRIMARY KEY (target, data_set, file)); "
+        "INSERT INTO crawler_positions VALUES ('shop', 'shop', 'a.pages.jsonl', 1000)"
+    )
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1, 2))
+    follow_until(tmp_path, server, 2)
+    assert server.query("SELECT count(*) FROM crawler_positions") == [(2,)]
+
+
+def follow_until(folder: Path, server: PostgresProcess, number: int, *words: str) -> None:
+    """Follow the crawl in `folder` until the table has this `number` of rows."""
+    following = Following(folder, server, *words).process
+    wait_until(lambda: rows(server) == number, f"{number} rows", 20)
+    following.send(signal.SIGTERM)
+    assert following.wait().code == 0
 
 
 def test_exporters_that_start_at_once_share_the_table(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
@@ -362,8 +454,5 @@ def test_a_table_that_was_dropped_is_filled_again(export: Export, server: Postgr
     (tmp_path / "out").mkdir()
     (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1, 2))
     for _ in range(2):
-        following = Following(tmp_path, server).process
-        wait_until(lambda: rows(server) == 2, "two rows")
-        following.send(signal.SIGTERM)
-        assert following.wait().code == 0
+        follow_until(tmp_path, server, 2)
         server.query("DROP TABLE shop")
