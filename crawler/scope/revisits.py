@@ -31,6 +31,9 @@ Headers = tuple[tuple[str, str], ...]
 MISSES = 5
 """Visits in a row without the page after which it is forgotten. The time between them doubles."""
 
+LONGEST_MOVED_S = 30 * 86_400.0
+"""The longest time between visits of a page that redirects permanently. They find out when the redirect ends."""
+
 LONGEST_S = 365 * 86_400.0
 LONGEST_ETAG = 40  # characters; for a longer one, Last-Modified is used
 DIGEST = 12
@@ -281,7 +284,7 @@ def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer, 
     if answer.status in (404, 410):
         return _missed(before, "gone", answer.at)
     if answer.status in (301, 308):  # the target is a page of its own
-        return Decision("gone", None, before)
+        return _missed(before, "gone", answer.at, has_moved=True)
     if not is_not_modified and not 200 <= answer.status < 300 and answer.status not in (302, 303, 307):
         return _missed(before, "failed", answer.at)
     is_type_known = bool(answer.content_type) or not is_not_modified  # a 304 need not tell it
@@ -352,7 +355,7 @@ def _compared(before: Visits, has_changed: bool, at: float) -> Visits:
     )
 
 
-def _missed(before: Visits, found: Found, at: float) -> Decision:
+def _missed(before: Visits, found: Found, at: float, has_moved: bool = False) -> Decision:
     misses = before.misses + 1
     is_gone = found == "gone"
     visits = msgspec.structs.replace(
@@ -363,5 +366,8 @@ def _missed(before: Visits, found: Found, at: float) -> Decision:
         digest="" if is_gone else before.digest,
         validator="" if is_gone else before.validator,  # a page that is back sends its body
     )
-    wait_s = min(before.interval_s * 2.0**misses, LONGEST_S)
+    longest_s = max(LONGEST_MOVED_S, before.interval_s) if has_moved else LONGEST_S
+    wait_s = min(before.interval_s * 2.0 ** min(misses, 60), longest_s)
+    if has_moved:
+        return Decision(found, at + wait_s, visits)
     return Decision(found, None if misses >= MISSES else at + wait_s, visits)

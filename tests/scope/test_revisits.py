@@ -212,8 +212,17 @@ class TestFound:
         assert (made.found, made.due_at) == ("failed", 1 + 12 * HOUR)
         assert after(made.visits, answer(2)).found == "unchanged"
 
-    def test_a_page_that_has_moved_is_not_visited_again(self) -> None:
-        assert after(first(), answer(1, 301)).due_at is None
+    @pytest.mark.parametrize("status", [301, 308])
+    def test_a_page_that_has_moved_is_visited_less_and_less_until_the_redirect_ends(self, status: int) -> None:
+        seen, waits = first(EVERY), []
+        for number in range(9):
+            made = after(seen, answer(float(number), status))
+            assert made.found == "gone" and made.due_at and made.visits.conditions == ()
+            waits.append((made.due_at - number) / HOUR)
+            seen = made.visits
+        assert waits == [12, 24, 48, 96, 192, 384, 720, 720, 720]
+        made = after(seen, answer(10.0))
+        assert (made.found, made.due_at, made.visits.misses) == ("back", 10.0 + 6 * HOUR, 0)
 
     @pytest.mark.parametrize("status", [404, 301, 304])
     def test_a_first_visit_without_a_page_is_not_repeated(self, status: int) -> None:
