@@ -34,6 +34,7 @@ AT_ONCE = 5_000
 ETAG = 'e"5f3c2b1a-1a2b"'
 STATE = str(Visits(1.7e9 + 0.123456, 1.69e9 + 0.654321, 3 * DAY, 1, 20, 5, 20 * DAY, 60 * DAY, 0, "5f" * 6, ETAG))
 LEASES = 1_000
+SLOW_US = 1_000
 SURVEYS = 200
 NAMES = 20  # of domains that a survey lists at each end
 
@@ -139,8 +140,8 @@ def show_times(what: str, took: list[float]) -> None:
 
 async def run(url: str, pages: int, domains: int, is_timed: bool) -> None:
     store, time = await connect(url), ManualTime()
-    await ask(store, "CONFIG", "SET", "slowlog-log-slower-than", 1_000)
-    await ask(store, "CONFIG", "SET", "slowlog-max-len", 100_000)
+    await ask(store, "CONFIG", "SET", "slowlog-log-slower-than", SLOW_US)
+    await ask(store, "CONFIG", "SET", "slowlog-max-len", 10_000)
     frontier = await measure_memory(store, time, pages, domains)
     if is_timed:
         await measure_times(store, frontier, time)
