@@ -199,7 +199,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
     not; `rejected`: items that were not written, all that were complete and the first others; `rejected_by`: the number
     of all, by `RejectedItem.word`. `tag`: label and payload of the URL (`frontier.entries`); `followed`: the links that
-    were queued, by their tags, if its handler has chosen them; None if they follow from `links`.
+    were queued, by their tags, if its handler has chosen them; None if they follow from `links`. `text_digest`: the
+    fingerprint of its main text, if that tells whether the page has changed.
     """
 
     url: str
@@ -237,6 +238,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     rejected_by: Mapping[str, int] = {}
     tag: str = ""
     followed: Mapping[str, tuple[str, ...]] | None = None
+    text_digest: str = ""
 
     @property
     def rejected_count(self) -> int:

@@ -21,6 +21,7 @@ from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.fair_queue import FairQueue
 from crawler.parse.html import Extracted
+from crawler.parse.main_text import TextJob
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
 from crawler.scope.link_filter import NO_HINTS
 from frontier.domains import site_of
@@ -63,6 +64,10 @@ class DocumentOffloader:
         `unread`."""
         found = await self._waited(job.url, body, lambda: self._process.extract(job, body))
         return found or unread(job.rules)
+
+    async def text_digest(self, job: TextJob, body: bytes) -> str:
+        """The fingerprint of the main text of `body`: empty if it exceeds the limits on time or memory."""
+        return await self._waited(job.url, body, lambda: self._process.text_digest(job, body)) or ""
 
     async def _waited(self, url: str, body: bytes, ask: Callable[[], Awaitable[T | None]]) -> T | None:
         """The answer of the process to `ask` about the page at `url`, None if there is none. The slot of the caller is lent

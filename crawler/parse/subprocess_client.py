@@ -15,6 +15,7 @@ from crawler.page import Link
 from crawler.parse.confinement import environment
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.extraction import Extraction, ExtractionJob
+from crawler.parse.main_text import TextJob
 from crawler.parse.subprocess_main import FRAME, OffloadPart, OffloadReply, frame
 from frontier.urls import Url
 
@@ -30,6 +31,7 @@ _SLICE = 1 << 18  # bytes of a body written to the pipe at a time, because writi
 _answer = msgspec.msgpack.Decoder(OffloadReply)
 _part = msgspec.msgpack.Decoder(OffloadPart)
 _extraction = msgspec.msgpack.Decoder(Extraction | None)
+_text_digest = msgspec.msgpack.Decoder(str | None)
 
 T = TypeVar("T")
 
@@ -67,7 +69,11 @@ class OffloadProcess:
 
     async def extract(self, job: ExtractionJob, body: bytes) -> Extraction | None:
         """What `job` extracts from `body`. Returns and raises as `read`."""
-        return await self._with_process(lambda process: _ask_items(process, job, body))
+        return await self._with_process(lambda process: _ask_for(process, job, body, _extraction))
+
+    async def text_digest(self, job: TextJob, body: bytes) -> str | None:
+        """The fingerprint of the main text of `body`. Returns and raises as `read`."""
+        return await self._with_process(lambda process: _ask_for(process, job, body, _text_digest))
 
     async def _with_process(self, ask: Callable[[asyncio.subprocess.Process], Awaitable[T]]) -> T:
         if not self._left:
@@ -128,10 +134,11 @@ async def _sent(process: asyncio.subprocess.Process, job: object, body: bytes) -
     return answers
 
 
-async def _ask_items(process: asyncio.subprocess.Process, job: ExtractionJob, body: bytes) -> Extraction | None:
+async def _ask_for(
+    process: asyncio.subprocess.Process, job: object, body: bytes, decoder: msgspec.msgpack.Decoder[T]
+) -> T:
     answers = await _sent(process, job, body)
-    found: Extraction | None = _extraction.decode(await _content(answers))
-    return found
+    return decoder.decode(await _content(answers))
 
 
 async def _ask(process: asyncio.subprocess.Process, document: Document, limits: ParseLimits) -> ParsedDocument | None:

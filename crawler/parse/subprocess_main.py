@@ -5,9 +5,9 @@ process ends when its input does. It has a low priority, and the kernel limits i
 document, which also ends a loop in C.
 
 A job is two frames: a pickle, because it comes from the crawler, and the document's body, which needs no copy. It asks
-for the contents of the document, or for the items in it (`crawler.parse.extraction`). An answer was made by C parsers
-from untrusted data, so it is MessagePack, decoded into fixed types. Links follow in parts, so that the 50,000 of a
-sitemap do not hold up the event loop that receives them.
+for the contents of the document, for the items in it (`crawler.parse.extraction`), or for the fingerprint of its text
+(`crawler.parse.main_text`). An answer was made by C parsers from untrusted data, so it is MessagePack, decoded into
+fixed types. Links follow in parts, so that the 50,000 of a sitemap do not hold up the event loop that receives them.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from crawler.parse.confinement import renounce_privileges
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
 from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import Extracted
+from crawler.parse.main_text import TextJob
 from frontier.urls import Url
 
 NICENESS = 10
@@ -80,9 +81,9 @@ def answer(reading: ParsedDocument) -> Iterator[bytes]:
         yield msgspec.msgpack.encode(OffloadPart(found.links[at : at + PART], urls, hinted))
 
 
-def _contents(job: tuple[Document, ParseLimits] | ExtractionJob, body: bytes) -> list[bytes]:
+def _contents(job: tuple[Document, ParseLimits] | ExtractionJob | TextJob, body: bytes) -> list[bytes]:
     """The contents of the frames that answer `job`."""
-    if isinstance(job, ExtractionJob):
+    if isinstance(job, ExtractionJob | TextJob):
         return [msgspec.msgpack.encode(job.run(body))]
     document, limits = job
     return list(answer(read(document._replace(body=body), limits)))
@@ -95,11 +96,11 @@ def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
         body = jobs.read(int.from_bytes(jobs.read(FRAME)))
         signal.setitimer(signal.ITIMER_PROF, CPU_S)  # SIGPROF ends the process
         asked = pickle.loads(job)
-        is_extraction = isinstance(asked, ExtractionJob)
+        has_plain_answer = isinstance(asked, ExtractionJob | TextJob)
         try:
             contents = _contents(asked, body)
         except MemoryError:
-            contents = [msgspec.msgpack.encode(None if is_extraction else OffloadReply(None, 0, (), 0))]
+            contents = [msgspec.msgpack.encode(None if has_plain_answer else OffloadReply(None, 0, (), 0))]
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         for content in contents:
             answers.write(frame(content))

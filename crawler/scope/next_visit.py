@@ -31,12 +31,19 @@ Headers = tuple[tuple[str, str], ...]
 MISSES = 5
 """Visits in a row without the page after which it is forgotten. The time between them doubles."""
 
+LONGEST_MOVED_S = 30 * 86_400.0
+"""The longest time between visits of a page that redirects permanently. They find out when the redirect ends."""
+
 LONGEST_S = 365 * 86_400.0
 LONGEST_ETAG = 40  # characters; for a longer one, Last-Modified is used
 DIGEST = 12
-"""Of pages that change, it misses one change in 10^14."""
+"""Hexadecimal digits of a SHA-1. Of pages that change, it misses one change in 10^14."""
+
+TEXT_DIGEST = 11
+"""The same of the fingerprint of a page's main text. By their lengths, both are told apart."""
 
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_SWITCHES = {"cache": "is_cached", "text": "is_by_text"}
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 _HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")  # in its canonical form
 _LAST_DATE = 253_402_300_799  # of the year 9999: a site may name one that a time zone puts after it
@@ -47,8 +54,9 @@ class RevisitRule(msgspec.Struct, frozen=True):
     """Which pages, and how often. `match`: a regular expression that is searched in the URL; `host`: with its
     subdomains; `type`: a media type, in which `*` stands for anything. Empty: any. Times are in seconds. For
     `adaptive`, `start_s` is the time to the second visit, and `gain_s` the least that a visit must gain, in seconds of
-    freshness. `is_cached`: whether a page is not visited while its response says that it is fresh. `mark`: tells the
-    rule and the list that it is from; changed lists have other marks."""
+    freshness. `is_cached`: whether a page is not visited while its response says that it is fresh; `is_by_text`: whether
+    a page is unchanged if its main text is. `mark`: tells the rule and the list that it is from; changed lists have
+    other marks."""
 
     policy: Literal["never", "every", "adaptive"]
     match: str = ""
@@ -60,6 +68,7 @@ class RevisitRule(msgspec.Struct, frozen=True):
     start_s: float = 86_400.0
     gain_s: float = 1_800.0
     is_cached: bool = False
+    is_by_text: bool = False
     mark: int = 0
 
     def applies(self, url: str, host: str, content_type: str | None) -> bool:
@@ -80,8 +89,8 @@ class RevisitRule(msgspec.Struct, frozen=True):
             name, equals, value = word.partition("=")
             if not equals and name in ("never", "adaptive"):
                 policies.append(name)
-            elif word == "cache":
-                values["is_cached"] = True
+            elif word in _SWITCHES:
+                values[_SWITCHES[word]] = True
             elif equals and name in ("match", "host", "type"):
                 values[name] = value
             elif equals and name in ("every", "min", "max", "start", "gain"):
@@ -89,8 +98,8 @@ class RevisitRule(msgspec.Struct, frozen=True):
                 (policies if name == "every" else of_adaptive).append(name)
             else:
                 raise UserError(
-                    f"{word!r}: use match=, host=, type=, cache, and one of never, every=6h, or adaptive with min=, max=, "
-                    "start=, gain="
+                    f"{word!r}: use match=, host=, type=, cache, text, and one of never, every=6h, or adaptive with min=, "
+                    "max=, start=, gain="
                 )
         if "type" in values and "/" not in str(values["type"]):
             raise UserError(f"type={values['type']}: write it as text/html or text/*")
@@ -143,8 +152,8 @@ class Visits(msgspec.Struct, frozen=True):
     `last_at`: the last visit; `body_at`: the last one whose response had a body; `interval_s`: between the last and the
     next; `rule`: the mark of its rule. `compared`: visits that showed whether the page has changed; `changes`: how
     many had; `changed_s`, `unchanged_s`: the sums of their intervals. `misses`: visits in a row that did not find the
-    page. `digest`: of the payload as in a WARC record, without its label, and empty if the page is gone. `validator`:
-    "e" and an ETag, or "m" and the seconds of a Last-Modified.
+    page. `digest`: of the payload, or, with TEXT_DIGEST digits, of the main text; empty if the page is gone.
+    `validator`: "e" and an ETag, or "m" and the seconds of a Last-Modified.
     """
 
     last_at: float
@@ -168,6 +177,11 @@ class Visits(msgspec.Struct, frozen=True):
     def rate(self) -> Rate:
         """The estimated rate of changes. There must be a visit that was compared."""
         return estimated(self.observed)
+
+    @property
+    def is_by_text(self) -> bool:
+        """Whether the main text of the page tells if it has changed."""
+        return len(self.digest) == TEXT_DIGEST
 
     @property
     def conditions(self) -> Headers:
@@ -225,8 +239,9 @@ def fresh_s(headers: Sequence[tuple[bytes, bytes]]) -> float:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be had; `fresh_s`: for how long
-    the response says that it is fresh."""
+    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be had; `digest`: DIGEST digits
+    of the payload's SHA-1; `fresh_s`: for how long the response says that it is fresh; `text`: the fingerprint of the
+    main text, empty if it is not needed (`needs_text`) or the page has none."""
 
     url: str
     host: str
@@ -236,6 +251,7 @@ class Answer(msgspec.Struct, frozen=True):
     digest: str = ""
     validator: str = ""
     fresh_s: float = 0.0
+    text: str = ""
 
 
 class Decision(msgspec.Struct, frozen=True):
@@ -268,19 +284,19 @@ def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer, 
     if answer.status in (404, 410):
         return _missed(before, "gone", answer.at)
     if answer.status in (301, 308):  # the target is a page of its own
-        return Decision("gone", None, before)
+        return _missed(before, "gone", answer.at, has_moved=True)
     if not is_not_modified and not 200 <= answer.status < 300 and answer.status not in (302, 303, 307):
         return _missed(before, "failed", answer.at)
     is_type_known = bool(answer.content_type) or not is_not_modified  # a 304 need not tell it
     rule = _rule_for(rules, answer) if is_type_known else marked(rules, before.rule)
     was_gone = not before.digest
-    has_changed = not is_not_modified and answer.digest != before.digest
+    has_changed = not is_not_modified and (answer.text if before.is_by_text else answer.digest) != before.digest
     seen = msgspec.structs.replace(
         _compared(before, has_changed, answer.at) if not was_gone else before,
         last_at=answer.at,
         body_at=before.body_at if is_not_modified else answer.at,
         misses=0,
-        digest=before.digest if is_not_modified else answer.digest,
+        digest=before.digest if is_not_modified else _digest(rule, answer),
         validator=answer.validator or (before.validator if is_not_modified else ""),
     )
     found: Found = "back" if was_gone else "changed" if has_changed else "unchanged"
@@ -294,8 +310,19 @@ def _first(rules: Sequence[RevisitRule], answer: Answer) -> Decision | None:
     rule = _rule_for(rules, answer)
     if rule is None or rule.policy == "never" or not 200 <= answer.status < 300:
         return None
-    visits = Visits(answer.at, answer.at, digest=answer.digest, validator=answer.validator)
+    visits = Visits(answer.at, answer.at, digest=_digest(rule, answer), validator=answer.validator)
     return _next("new", rule, visits, fresh_s=answer.fresh_s)
+
+
+def needs_text(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer) -> bool:
+    """Whether the main text of the page of `answer` has to be compared, or to be stored for the next visit."""
+    rule = _rule_for(rules, answer)
+    return (before is not None and before.is_by_text) or (rule is not None and rule.is_by_text)
+
+
+def _digest(rule: RevisitRule | None, answer: Answer) -> str:
+    """What tells at the next visit whether the page of `answer` has changed."""
+    return (answer.text if rule is not None and rule.is_by_text else "") or answer.digest
 
 
 def _rule_for(rules: Sequence[RevisitRule], answer: Answer) -> RevisitRule | None:
@@ -328,7 +355,7 @@ def _compared(before: Visits, has_changed: bool, at: float) -> Visits:
     )
 
 
-def _missed(before: Visits, found: Found, at: float) -> Decision:
+def _missed(before: Visits, found: Found, at: float, has_moved: bool = False) -> Decision:
     misses = before.misses + 1
     is_gone = found == "gone"
     visits = msgspec.structs.replace(
@@ -339,5 +366,8 @@ def _missed(before: Visits, found: Found, at: float) -> Decision:
         digest="" if is_gone else before.digest,
         validator="" if is_gone else before.validator,  # a page that is back sends its body
     )
-    wait_s = min(before.interval_s * 2.0**misses, LONGEST_S)
+    longest_s = max(LONGEST_MOVED_S, before.interval_s) if has_moved else LONGEST_S
+    wait_s = min(before.interval_s * 2.0 ** min(misses, 60), longest_s)
+    if has_moved:
+        return Decision(found, at + wait_s, visits)
     return Decision(found, None if misses >= MISSES else at + wait_s, visits)

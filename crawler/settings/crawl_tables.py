@@ -313,7 +313,8 @@ class RecrawlTable(Table, frozen=True, kw_only=True):
         "host with its subdomains, `type=` a media type such as `image/*`) and one policy: `never`, `every=6h`, or "
         "`adaptive`, which estimates from the visits so far how often each page changes, with `min=` (1h), `max=` (30d), "
         "`start=` (1d) and `gain=` (30m). `gain`: how much longer a page must be up to date because of a visit. Higher: "
-        "fewer visits. With `cache`, a page is not visited while its response says that it is fresh. "
+        "fewer visits. With `cache`, a page is not visited while its response says that it is fresh. With `text`, "
+        "a page has changed only if its main text has. Uses more CPU. "
         "Empty: no page is visited again.",
     ] = ()
     share: Annotated[

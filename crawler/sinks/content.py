@@ -14,17 +14,16 @@ from turbohtml import Document, Element
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import is_html
+from crawler.parse.main_text import MAX_BYTES, main_or_all
 from crawler.parse.tree import parse, restored
 from crawler.sinks.simhash import simhash
 
 TextForm = Literal["off", "text", "markdown"]
 
-_MAX_BYTES = 4_194_304  # of a body that are parsed; the tree of so much hostile markup takes 600 MB
 MAX_DECODED = 33_554_432
 _HEADING_LENGTH = 300  # characters
 _JUDGED = 1_000_000  # characters that are compared, because the time of a fingerprint grows with them
 SHORT_CHARACTERS = 4_000  # the longest text of an error page
-_LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
@@ -71,8 +70,8 @@ def content_of(
     is_asked = text != "off" or structured or judged
     if not is_asked or page.exchange is None or not has_content(page, error_pages):
         return NOTHING
-    body = decoded(page.exchange, _MAX_BYTES + 1)
-    document = parse(body[:_MAX_BYTES], page.charset or None)
+    body = decoded(page.exchange, MAX_BYTES + 1)
+    document = parse(body[:MAX_BYTES], page.charset or None)
     main = document.main_content() if text != "off" or judged else None
     content = Content(
         description=_description(document),
@@ -80,7 +79,7 @@ def content_of(
         markdown=restored(main.to_markdown()) or None if main and text == "markdown" else None,
         json_ld=_restored(document.json_ld(), _DEEPEST) or None if structured else None,
         opengraph=_opengraph(document) if structured else None,
-        cut=("text",) if len(body) > _MAX_BYTES else (),
+        cut=("text",) if len(body) > MAX_BYTES else (),
     )
     return _to_be_judged(content, document, main) if judged else content
 
@@ -96,7 +95,7 @@ def has_content(page: Page, error_pages: bool) -> bool:
 
 def _to_be_judged(content: Content, document: Document, main: Element | None) -> Content:
     text = content.text or (restored(main.to_text()) if main else "")
-    whole = text if len(text) >= _LEAST_MAIN else restored(document.to_text())
+    whole = main_or_all(text, document)
     heading = document.select_one("h1, h2")
     said = " ".join(restored(heading.text).split())[:_HEADING_LENGTH] if heading else ""
     return msgspec.structs.replace(

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import contextlib
 import pickle
-import re
 import resource
 import signal
 import subprocess
@@ -24,31 +23,10 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.page import Page
+from crawler.parse import main_text
 from crawler.parse.confinement import environment, renounce_privileges
-from crawler.parse.content_coding import decode_body
 from crawler.sinks.content import Content, TextForm, content_of, has_content
 from crawler.sinks.pages import plain
-
-LIGHT_BYTES = 32_768
-"""A decoded body of this size is parsed in the thread, if it has at most `LIGHT_TAGS` and `LIGHT_ROOTS`."""
-
-LIGHT_TAGS = 1_000
-"""The parser takes quadratic time for `<b a1><p><b a2><p>...`, because each `<p>` opens all unclosed `<b>` again: half a
-second for four times as many tags. Many `<br>` take long to become Markdown."""
-
-LIGHT_TAGGED_BYTES = 131_072
-"""So is a larger body, up to this size, but not in UTF-16, in which tags cannot be counted."""
-
-LIGHT_HIGH_BYTES = 65_536
-"""Nor is a larger one with more bytes above 127: in scripts without spaces, each character counts as a word."""
-
-_HIGH = bytes(range(128, 256))
-
-LIGHT_ROOTS = 8
-"""No body is light with more `<html>` and `<body>` tags. The parser adds the attributes of each to those of the first (HTML
-Living Standard, 13.2.6.4.7), which takes quadratic time: a second for 127 KB."""
-
-_ROOT = re.compile(rb"<(?:html|body)", re.IGNORECASE)
 
 CPU_S = 1.0
 """CPU seconds per document, several times what ordinary markup of the largest size takes. The archive waits, so the process
@@ -89,19 +67,7 @@ def is_light(page: Page) -> bool:
     if page.exchange is None or not has_content(page, error_pages=True):
         return True
     coding = (page.exchange.header_list(b"content-encoding") or b"").decode("latin-1")
-    # A body that decodes to nothing may take long, too.
-    found = decode_body(page.exchange.body, coding, LIGHT_TAGGED_BYTES + 1, max_work=LIGHT_TAGGED_BYTES)
-    if found.error == "too_much_work":
-        return False
-    body = found.data
-    if body.count(b"<") > LIGHT_TAGS:
-        return False
-    if len(body) > LIGHT_BYTES:
-        if len(body) > LIGHT_TAGGED_BYTES or page.charset.startswith("utf-16"):
-            return False
-        if len(body) - len(body.translate(None, _HIGH)) > LIGHT_HIGH_BYTES:
-            return False
-    return len(_ROOT.findall(body)) <= LIGHT_ROOTS
+    return main_text.is_light(page.exchange.body, coding, page.charset)
 
 
 class TextProcess:

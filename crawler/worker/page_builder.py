@@ -21,6 +21,7 @@ from crawler.parse.usage import noted_fields, robots_tags, usage_of
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.scope.next_visit import RevisitRule
 from crawler.worker.outcomes import UrlResult
+from crawler.worker.visit_planning import with_text_digest
 from frontier.control import Control, DomainRules
 from frontier.domains import host_of
 from frontier.entries import Entry
@@ -145,6 +146,8 @@ class PageBuilder:
         entries = await self._select(entry, reading)
         self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
+        if revisited := self._settings.revisit_rules:
+            page = await with_text_digest(revisited, entry, page, self._limits.max_decoded, self._offload)
         usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
 

@@ -1,5 +1,5 @@
 """Plans the next visits of pages when they are settled (`crawler.scope.next_visit` decides), and makes requests
-conditional."""
+conditional. Has the main text of pages compared where a rule asks for that."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from http import HTTPStatus
 import msgspec
 
 from crawler.page import Exchange, Outcome, Page
+from crawler.parse.main_text import TextJob, is_light
+from crawler.parse.offload import DocumentOffloader
 from crawler.scope.copy_age import copy_age
 from crawler.scope.next_visit import (
     DIGEST,
@@ -20,6 +22,7 @@ from crawler.scope.next_visit import (
     Visits,
     decide,
     fresh_s,
+    needs_text,
     served_gain_s,
     validator_of,
 )
@@ -65,6 +68,26 @@ class SiteGains:
 def conditions(rules: Sequence[RevisitRule], entry: Entry) -> Headers:
     """The header fields that make the request for `entry` conditional. Empty for a page that is not known."""
     return visits_of(entry).conditions if rules and entry.visit else ()
+
+
+async def with_text_digest(
+    rules: Sequence[RevisitRule], entry: Entry, page: Page, max_decoded: int, offload: DocumentOffloader
+) -> Page:
+    """Return `page`, the one of `entry`, with the fingerprint of its main text if that has to be compared. A text that may
+    take long to extract is left to `offload`. Without a fingerprint, the body is compared."""
+    exchange, before = page.exchange, visits_of(entry) if entry.visit else None
+    if (
+        exchange is None
+        or not 200 <= exchange.status < 300
+        or not needs_text(rules, before, _answer(page, exchange, ""))
+    ):
+        return page
+    job = TextJob.of(page, max_decoded)
+    if job is None:
+        return page
+    is_inline = is_light(exchange.body, job.coding, job.charset)
+    digest = job.run(exchange.body) if is_inline else await offload.text_digest(job, exchange.body)
+    return msgspec.structs.replace(page, text_digest=digest)
 
 
 def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains: SiteGains) -> tuple[SettledUrl, Page]:
@@ -119,4 +142,5 @@ def _answer(page: Page, exchange: Exchange | None, digest: str) -> Answer:
         digest,
         validator_of(etag.decode("latin-1"), modified.decode("latin-1")),
         fresh_s(exchange.headers),
+        page.text_digest,
     )

@@ -134,6 +134,67 @@ def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
         assert "WARC-Payload-Digest" not in record.headers
 
 
+STORY = "<p>The harbour was closed for the winter, and the boats stayed on land until the ice had gone. " * 4
+
+
+class SiteWithClocks(Site):
+    """Each response has another time in its footer. The long pages are read in the process for large documents."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.RequestHandlerClass = _WithClocks
+
+
+class _WithClocks(_Handler):
+    server: SiteWithClocks
+
+    def do_GET(self) -> None:
+        version, clock = self.server.versions.get(self.path), time.monotonic_ns()
+        story = STORY * (500 if self.path == "/still" else 1)
+        links = "".join(f'<a href="{path}">x</a>' for path in PAGES)
+        body = f"<nav>{links}</nav><article><h1>{self.path}</h1>{story}{version}</article><footer>{clock}</footer>".encode()
+        with self.server.lock:
+            self.server.asked.append((self.path, 200 if version else 404))
+        self.send_response(200 if version else 404)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+
+def test_a_clock_in_the_footer_is_no_change_by_a_rule_for_the_text(tmp_path: Path) -> None:
+    with answering(SiteWithClocks()) as site:
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=1s text"]}))
+        options = ["--settings", str(tmp_path / "crawler.toml")]
+        words = [sys.executable, "-m", "crawler"]
+        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
+        assert seeded.code == 0, seeded.err
+        crawler = Running([*words, "run", *options], tmp_path, "run", {})
+        try:
+            wait_until(lambda: all(site.times(path, 200) >= 2 for path in PAGES), "two visits of each page")
+            site.versions["/moving"] = 2
+            visits = site.times("/moving", 200)
+            wait_until(lambda: site.times("/moving", 200) >= visits + 2, "the change")
+        finally:
+            crawler.send(signal.SIGTERM)
+            done = crawler.wait()
+        assert done.code == 0, done.err
+    found = [(line["url"].removeprefix("http://site.test"), line["visit"]) for line in lines(tmp_path)]
+    assert {path: found.count((path, "changed")) for path in PAGES} == {"/": 0, "/still": 0, "/moving": 1, "/going": 0}
+    for path in PAGES:
+        assert found.count((path, "unchanged")) >= 1
+    of_still = [line for line in lines(tmp_path) if line["url"].endswith("/still")]
+    assert len(of_still[0]["digest"]) > 30 and len({line["digest"] for line in of_still}) == len(of_still)
+    archived = [
+        record
+        for path in sorted((tmp_path / "out").rglob("*.warc.gz"))
+        for record in readers.by_fastwarc(path)
+        if record.headers.get("WARC-Target-URI") == "http://site.test/still"
+        and record.headers["WARC-Type"] == "response"
+    ]
+    assert len(archived) == len(of_still)
+
+
 class SiteWithSitemap(Site):
     """Its sitemap says when each page has changed."""
 

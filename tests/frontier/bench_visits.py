@@ -1,7 +1,7 @@
-"""Measures known pages: `python -m tests.frontier.bench_visits [--pages N] [--timed]`.
+"""Measures known pages: `python -m tests.frontier.bench_visits [--pages N] [--domains N] [--timed]`.
 
 First, the memory of Redis for each known page beyond what a settled page takes; then, with `--timed`, the time of the
-server's scripts, and of a lease call by this process's clock, with one domain whose pages are all due at once.
+server's scripts, and of lease calls and surveys by this process's clock, with one domain whose pages are all due at once.
 
 The last results: 55 bytes a page of one domain with a million pages. The longest scripts while these were made known took
 9.6 ms (settle; 8.1 ms for pages that are not visited again), then 5.3 ms (lease) and 1.1 ms (settle). A lease call took
@@ -13,7 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from time import perf_counter
 
@@ -24,6 +24,7 @@ from frontier.refreshing import refresh_domain
 from frontier.scripts import ALL
 from frontier.settlements import revisit
 from frontier.store import RedisStore, connect
+from frontier.survey import survey
 from tests.frontier.helpers import ManualTime, ask, make_frontier
 from tests.valkey import ValkeyProcess
 
@@ -33,6 +34,9 @@ AT_ONCE = 5_000
 ETAG = 'e"5f3c2b1a-1a2b"'
 STATE = str(Visits(1.7e9 + 0.123456, 1.69e9 + 0.654321, 3 * DAY, 1, 20, 5, 20 * DAY, 60 * DAY, 0, "5f" * 6, ETAG))
 LEASES = 1_000
+SLOW_US = 1_000
+SURVEYS = 200
+NAMES = 20  # of domains that a survey lists at each end
 
 
 def pages_of(names: list[str], first: int, last: int) -> list[Entry]:
@@ -102,6 +106,10 @@ async def show_longest(store: RedisStore, what: str) -> None:
 
 
 async def measure_times(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
+    async def look() -> None:
+        await survey(store, frontier.keys, [0], time.ms, NAMES)
+
+    show_times("survey of a shard with no page due", [await timed(look) for _ in range(SURVEYS)])
     began = perf_counter()
     refreshed = await refresh_domain(store, frontier.keys, "d0.test", time.ms)
     print(f"refresh {refreshed:,} pages: {perf_counter() - began:.1f} s")
@@ -113,18 +121,27 @@ async def measure_times(store: RedisStore, frontier: Frontier, time: ManualTime)
         took.append(perf_counter() - began)
         await settle(frontier, leases, time.ms + LATER_MS, "unchanged")
         time.ms += 1
-    took.sort()
-    middle, most = took[len(took) // 2] * 1000, took[-len(took) // 100] * 1000
-    print(
-        f"lease 32 of {refreshed:,} due: median {middle:.2f} ms, 99 % within {most:.2f} ms, longest {took[-1] * 1000:.1f}"
-    )
+    show_times(f"lease 32 of {refreshed:,} due", took)
     await show_longest(store, "lease and settle")
+    show_times(f"survey of a shard with {refreshed:,} due", [await timed(look) for _ in range(SURVEYS)])
+
+
+async def timed(action: Callable[[], Awaitable[None]]) -> float:
+    began = perf_counter()
+    await action()
+    return perf_counter() - began
+
+
+def show_times(what: str, took: list[float]) -> None:
+    took.sort()
+    middle, most, longest = (took[at] * 1000 for at in (len(took) // 2, -(-len(took) * 99 // 100) - 1, -1))
+    print(f"{what}: median {middle:.2f} ms, 99 % within {most:.2f} ms, longest {longest:.1f} ms")
 
 
 async def run(url: str, pages: int, domains: int, is_timed: bool) -> None:
     store, time = await connect(url), ManualTime()
-    await ask(store, "CONFIG", "SET", "slowlog-log-slower-than", 1_000)
-    await ask(store, "CONFIG", "SET", "slowlog-max-len", 100_000)
+    await ask(store, "CONFIG", "SET", "slowlog-log-slower-than", SLOW_US)
+    await ask(store, "CONFIG", "SET", "slowlog-max-len", 10_000)
     frontier = await measure_memory(store, time, pages, domains)
     if is_timed:
         await measure_times(store, frontier, time)
@@ -135,8 +152,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--pages", type=int, default=200_000)
     parser.add_argument("--timed", action="store_true")
+    parser.add_argument("--domains", type=int, help="1 with --timed, and otherwise 1 and then 1,000")
     words = parser.parse_args()
-    for domains in (1,) if words.timed else (1, 1_000):
+    for domains in (words.domains,) if words.domains else (1,) if words.timed else (1, 1_000):
         with tempfile.TemporaryDirectory() as folder, ValkeyProcess(Path(folder), persistent=False) as server:
             asyncio.run(run(server.url, words.pages, domains, words.timed))
 

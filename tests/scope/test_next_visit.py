@@ -9,11 +9,13 @@ from crawler.errors import UserError
 from crawler.scope.next_visit import (
     DIGEST,
     MISSES,
+    TEXT_DIGEST,
     Answer,
     Decision,
     Visits,
     decide,
     fresh_s,
+    needs_text,
     parse_rules,
     served_gain_s,
     validator_of,
@@ -22,6 +24,7 @@ from crawler.scope.next_visit import (
 HOUR, DAY = 3_600, 86_400
 URL = "https://www.a.test/news/1"
 DIGESTS = ("a" * DIGEST, "b" * DIGEST)
+TEXTS = ("c" * TEXT_DIGEST, "d" * TEXT_DIGEST)
 ADAPTIVE = parse_rules(["adaptive min=1h max=30d start=1d"])
 EVERY = parse_rules(["every=6h"])
 
@@ -209,12 +212,73 @@ class TestFound:
         assert (made.found, made.due_at) == ("failed", 1 + 12 * HOUR)
         assert after(made.visits, answer(2)).found == "unchanged"
 
-    def test_a_page_that_has_moved_is_not_visited_again(self) -> None:
-        assert after(first(), answer(1, 301)).due_at is None
+    @pytest.mark.parametrize("status", [301, 308])
+    def test_a_page_that_has_moved_is_visited_less_and_less_until_the_redirect_ends(self, status: int) -> None:
+        seen, waits = first(EVERY), []
+        for number in range(9):
+            made = after(seen, answer(float(number), status))
+            assert made.found == "gone" and made.due_at and made.visits.conditions == ()
+            waits.append((made.due_at - number) / HOUR)
+            seen = made.visits
+        assert waits == [12, 24, 48, 96, 192, 384, 720, 720, 720]
+        made = after(seen, answer(10.0))
+        assert (made.found, made.due_at, made.visits.misses) == ("back", 10.0 + 6 * HOUR, 0)
 
     @pytest.mark.parametrize("status", [404, 301, 304])
     def test_a_first_visit_without_a_page_is_not_repeated(self, status: int) -> None:
         assert decide(EVERY, None, answer(1, status)) is None
+
+
+class TestText:
+    """By a rule with the word `text`, the fingerprint of the main text is compared, and like is compared with like."""
+
+    RULES = parse_rules(["every=6h text"])
+
+    def made(self, stored: tuple[int, str], found: tuple[int, str], rules=RULES) -> Decision:  # type: ignore[no-untyped-def]
+        """What follows from a digest and a text of `found` after those of a first visit, by the rules of each."""
+        before = decide(self.RULES, None, self.answered(0.0, *stored))
+        assert before is not None
+        made = decide(rules, before.visits, self.answered(10.0, *found))
+        assert made is not None
+        return made
+
+    def answered(self, at: float, digest: int, text: str) -> Answer:
+        return msgspec.structs.replace(answer(at, digest=DIGESTS[digest]), text=text)
+
+    def test_a_page_is_unchanged_if_its_text_is(self) -> None:
+        assert self.made((0, TEXTS[0]), (1, TEXTS[0])).found == "unchanged"
+        assert self.made((0, TEXTS[0]), (1, TEXTS[1])).found == "changed"
+        assert self.made((0, TEXTS[0]), (1, TEXTS[0])).visits.digest == TEXTS[0]
+
+    def test_without_a_text_the_body_counts(self) -> None:
+        """It cannot be compared with a text, so the page counts as changed once."""
+        assert self.made((0, ""), (0, "")).found == "unchanged"
+        assert self.made((0, ""), (1, "")).found == "changed"
+        lost = self.made((0, TEXTS[0]), (0, ""))
+        assert (lost.found, lost.visits.digest) == ("changed", DIGESTS[0])
+        readable = self.made((0, ""), (0, TEXTS[0]))
+        assert (readable.found, readable.visits.digest) == ("unchanged", TEXTS[0])
+
+    def test_a_changed_rule_still_compares_what_was_stored(self) -> None:
+        made = self.made((0, TEXTS[0]), (1, TEXTS[0]), rules=EVERY)
+        assert (made.found, made.visits.digest) == ("unchanged", DIGESTS[1])
+
+    def test_a_304_keeps_it(self) -> None:
+        seen = decide(self.RULES, None, msgspec.structs.replace(answer(0.0, validator='e"1"'), text=TEXTS[0]))
+        assert seen is not None
+        made = decide(self.RULES, seen.visits, answer(10.0, 304, ""))
+        assert made is not None and (made.found, made.visits.digest) == ("unchanged", TEXTS[0])
+
+    def test_it_is_needed_only_where_it_counts(self) -> None:
+        by_text = Visits(0.0, 0.0, digest=TEXTS[0])
+        assert needs_text(self.RULES, None, answer(0.0)) and needs_text(EVERY, by_text, answer(0.0))
+        assert not needs_text(EVERY, Visits(0.0, 0.0, digest=DIGESTS[0]), answer(0.0))
+        images = parse_rules(["type=image/* every=1h text", "every=1h"])
+        assert not needs_text(images, None, answer(0.0))
+
+    def test_it_takes_no_more_memory(self) -> None:
+        state = Visits(1.7e9, 1.6e9, 20 * DAY, 3, 32, 16, 300 * DAY, 300 * DAY, 4, TEXTS[0], 'e"67f3a1b2-1c2d"')
+        assert Visits.parse(str(state)) == state and len(bytes.fromhex(str(state))) <= 44
 
 
 class TestState:
