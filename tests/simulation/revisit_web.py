@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import random
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
 
@@ -75,11 +76,35 @@ class RevisitWeb:
         return 200, headers, body
 
 
+BUSY_S = 2.0
+"""Beyond its delay, this long after a request a domain still counts as busy: for the response, and for the next turn."""
+
+
+class IdleTime:
+    """How long a domain has been idle: neither answering nor waiting for its delay."""
+
+    def __init__(self) -> None:
+        self._times: list[float] = []
+        self._idle_s: list[float] = []  # until each of these times
+
+    def note(self, now: float, delay_s: float) -> None:
+        """A request was sent `now`; the delay before it was `delay_s`."""
+        gap_s = now - self._times[-1] - delay_s - BUSY_S if self._times else 0.0
+        self._idle_s.append((self._idle_s[-1] if self._idle_s else 0.0) + max(0.0, gap_s))
+        self._times.append(now)
+
+    def since(self, at: float) -> float:
+        """Seconds that it was idle from `at` until its last request, at most."""
+        before = bisect_right(self._times, at) - 1
+        return min(self._idle_s[-1] - self._idle_s[before], self._times[-1] - at) if before >= 0 else 0.0
+
+
 class RevisitSites(Sites):
     """The sites of a `RevisitWeb`, and the referee of when its pages are visited, by the true time.
 
-    `visits`: the times of the visits of each URL that were settled; `latest_s`: by how much the latest visit of a domain
-    that is not slow came after it was due. `limits`: the shortest and the longest time between two visits.
+    `visits`: the times of the visits of each URL that were settled; `latest_s`: how long a domain was idle while one of
+    its visits was due, at most. A domain whose delay does not allow all visits makes those that gain most.
+    `limits`: the shortest and the longest time between two visits.
     """
 
     web: RevisitWeb
@@ -92,6 +117,7 @@ class RevisitSites(Sites):
         self.asked: dict[str, float] = {}  # when each URL was requested last
         self.due: dict[str, float] = {}  # when each settled page is to be visited again
         self.delays: dict[str, int] = {}  # ms, as settled
+        self._idle: defaultdict[str, IdleTime] = defaultdict(IdleTime)
         self.latest_s = 0.0
 
     def _answer(self, url: str, domain: str, fields: Mapping[str, str]) -> Answer:
@@ -100,9 +126,15 @@ class RevisitSites(Sites):
             late_s = now - self.due.get(url, now)
             if late_s < -self._slack_s - 1:  # Redis counts whole seconds here
                 raise Breach("early", f"{url} is requested {-late_s:.3f} s before it is due", domain)
-            self.latest_s = max(self.latest_s, late_s if domain not in self.web.slow else 0.0)
+            self._idle[domain].note(now, self.delays.get(domain, 0) / 1000)
+            if late_s > self.latest_s:
+                self.latest_s = max(self.latest_s, self.idle_s(domain, now - late_s))
             self.asked[url] = now
         return self.web.answer(url, now, fields)
+
+    def idle_s(self, domain: str, since: float) -> float:
+        """Seconds that `domain` was idle since then, until its last request."""
+        return self._idle[domain].since(since)
 
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Note the visits that a call settles."""
