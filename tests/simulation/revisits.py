@@ -273,9 +273,8 @@ def main() -> int:
             wire.close()
         requests, replicas = sum(run.sites.requests.values()), len(run.replicas)
         print(f"{plan}\n{found}")
-        print(
-            f"{requests} requests, {replicas} replicas, a domain with a due visit was idle for {run.sites.latest_s:.1f} s at most"
-        )
+        idle_s = run.sites.latest_s
+        print(f"{requests} requests, {replicas} replicas, a domain was idle for {idle_s:.1f} s while a visit was due")
         print(f"{time.process_time() - started:.0f} s of CPU here")
     return 0 if found.reached >= OPTIMUM_SHARE * found.optimum and found.reached >= UNIFORM_RATIO * found.uniform else 1
 
