@@ -15,7 +15,6 @@ Handlers (`crawler.handlers`) find items on pages. What they ask for is a `Handl
 from __future__ import annotations
 
 import importlib
-import re
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -26,6 +25,7 @@ import msgspec
 from crawler.errors import UserError
 from crawler.events import HookFailed
 from crawler.page import Item, Page
+from frontier.url_patterns import UrlPattern
 
 PAGE_HOOKS, SINKS, ROUTERS = "peercrawl.page_hooks", "peercrawl.sinks", "peercrawl.routers"
 
@@ -99,7 +99,7 @@ class Handled(msgspec.Struct, frozen=True):
 
     items: tuple[Item, ...] = ()
     added: tuple[Wanted, ...] = ()
-    dropped: tuple[re.Pattern[str], ...] = ()
+    dropped: tuple[UrlPattern, ...] = ()
     handler: str = ""
     reason: str = ""
     error: str = ""

@@ -2,7 +2,8 @@
 
 In data-flow order:
 
-- `urls` and `domains` give each URL its canonical form and its domain.
+- `urls` and `domains` give each URL its canonical form and its domain. `url_patterns` searches URLs for expressions that
+  people write, in a limited time.
 - `peer_loop` gives each replica the roster of an epoch, and `ring` assigns the shards to the replicas in it. `owners`
   stores the assignment from one epoch to the next. `health` stores what each replica reports.
 - `crawl_time` keeps a clock that all replicas share (`clock`), and `nodes` knows which node of a cluster serves each shard.

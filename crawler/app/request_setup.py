@@ -15,6 +15,7 @@ from crawler.app.signing import UNSIGNED, Identity, identity_of
 from crawler.errors import UserError
 from crawler.settings.loading import Settings
 from crawler.settings.requests_table import DIRECT, RequestsTable, check_value, fields_of, origin_of
+from frontier.url_patterns import UrlPattern
 from frontier.urls import Url
 
 if TYPE_CHECKING:  # these import aiohttp, which commands that fetch nothing do not need
@@ -83,7 +84,7 @@ def _scope_of(table: RequestsTable) -> RequestRule:
     return RequestRule(
         origin=origin_of(table.origin) if table.origin else "",
         host=table.host.lower().strip("."),
-        match=re.compile(table.match) if table.match else None,
+        match=UrlPattern(table.match) if table.match else None,
     )
 
 

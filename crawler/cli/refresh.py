@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection
 from typing import Annotated
 
@@ -23,9 +22,10 @@ from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock
-from frontier.errors import BadUrl
+from frontier.errors import BadInput, BadUrl
 from frontier.refreshing import domains_with_known_pages, refresh_domain, refresh_matching, refresh_page
 from frontier.store import RedisStore
+from frontier.url_patterns import UrlPattern
 from frontier.urls import Url
 
 OFF = "the crawl visits no pages again: set recrawl.rules with `crawler config apply`"
@@ -107,10 +107,9 @@ async def _refresh(store: RedisStore, opened: Crawl, asked: Asked, domains: Coll
 
 def _matching(pattern: str) -> Callable[[str], bool]:
     try:
-        compiled = re.compile(pattern)
-    except re.error as error:
-        raise UserError(f"--match {pattern!r} is not a regular expression: {error}") from error
-    return lambda url: compiled.search(url) is not None
+        return UrlPattern(pattern).is_in
+    except BadInput as error:
+        raise UserError(f"--match: {error}") from error
 
 
 def _page(url: str, settings: CrawlSettings) -> Url:

@@ -24,6 +24,7 @@ from crawler.fetch.proxy import Proxy
 from crawler.fetch.request import REMEMBERED, Origin, header_lines
 from crawler.fetch.secret import Secret
 from crawler.page import Exchange
+from frontier.url_patterns import UrlPattern
 
 HIDDEN = b"[redacted]"
 """What records have instead of a secret value."""
@@ -41,7 +42,7 @@ class RequestRule(msgspec.Struct, frozen=True):
 
     origin: str = ""
     host: str = ""
-    match: re.Pattern[str] | None = None
+    match: UrlPattern | None = None
     fields: tuple[Field, ...] = ()
     secrets: tuple[tuple[str, Secret], ...] = ()
     cookies: bool | None = None
@@ -55,7 +56,7 @@ class RequestRule(msgspec.Struct, frozen=True):
 
     def includes(self, origin: Origin, url: str) -> bool:
         """Whether the rule applies to the canonical `url` of `origin`."""
-        return self.may_apply_to(origin) and (self.match is None or self.match.search(url) is not None)
+        return self.may_apply_to(origin) and (self.match is None or self.match.is_in(url))
 
 
 class Handling(msgspec.Struct, frozen=True):
@@ -151,7 +152,7 @@ class RequestRules:
         candidates, has_patterns = self._of_origin(origin)
         if has_patterns:
             rules = self._rules
-            candidates = tuple(one for one in candidates if (p := rules[one].match) is None or p.search(url))
+            candidates = tuple(one for one in candidates if (p := rules[one].match) is None or p.is_in(url))
         return self._combined(candidates)
 
     def _candidates(self, origin: Origin) -> tuple[tuple[int, ...], bool]:

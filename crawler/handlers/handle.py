@@ -6,7 +6,6 @@ nothing.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Awaitable, Generator, Iterable, Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ import msgspec
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link
 from frontier.entries import tag_of
+from frontier.url_patterns import UrlPattern
 
 MAX_ADDED = 50_000
 """Links that a handler may add to a page."""
@@ -42,7 +42,7 @@ class Handle:
         self._items: list[Item] = []
         self._item_bytes = 0
         self._added: list[Wanted] = []
-        self._dropped: list[re.Pattern[str]] = []
+        self._dropped: list[UrlPattern] = []
 
     def push(self, name: str, item: object) -> Awaitable[None]:
         """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or a
@@ -80,7 +80,7 @@ class Handle:
     def drop(self, pattern: str = "") -> Awaitable[None]:
         """Do not follow those links of the page in whose URLs the regular expression `pattern` is found: without one, none.
         Links that `enqueue` names are followed nevertheless."""
-        self._dropped.append(re.compile(pattern))
+        self._dropped.append(UrlPattern(pattern))
         return _DONE
 
     def result(self) -> Handled:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any
 
 import msgspec
@@ -12,6 +11,7 @@ from crawler.page import Page
 from crawler.parse import tree
 from crawler.parse.content_coding import decode_body
 from crawler.parse.json_ld import json_ld_of, values_at
+from frontier.url_patterns import UrlPattern
 
 MAX_DECODED = 64 << 20
 """Bytes of a decoded body. `limits.max_decoded` is lower unless it was raised."""
@@ -93,5 +93,5 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
 
     def urls(self, pattern: str = "") -> list[str]:
         """Return the URLs of the links in which the regular expression `pattern` is found."""
-        matches = re.compile(pattern).search
-        return [link.url for link in self.links if matches(link.url)]
+        is_in = UrlPattern(pattern).is_in
+        return [link.url for link in self.links if is_in(link.url)]

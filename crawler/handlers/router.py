@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
@@ -12,6 +11,8 @@ from crawler.handlers.handle import Handle
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.hooks import ROUTERS, imported
 from crawler.page import Page
+from frontier.errors import BadInput
+from frontier.url_patterns import UrlPattern
 
 Handler = Callable[[ParsedPage, Handle], Awaitable[None] | None]
 """Handles a page. An async function runs in the event loop, a plain one in a thread."""
@@ -24,7 +25,7 @@ K = TypeVar("K", bound=Hook)
 
 
 class _Route(NamedTuple):
-    pattern: re.Pattern[str]
+    pattern: UrlPattern
     content_type: str
     label: str
     function: Handler
@@ -36,7 +37,7 @@ class _Route(NamedTuple):
 
     def is_for(self, page: Page) -> bool:
         has_label = not self.label or self.label == page.label
-        return has_label and page.has_type(self.content_type) and self.pattern.search(page.url) is not None
+        return has_label and page.has_type(self.content_type) and self.pattern.is_in(page.url)
 
 
 class Router:
@@ -62,9 +63,9 @@ class Router:
         if callable(pattern):
             raise UserError(f"write @router.handler() with parentheses above {name_of(pattern)}")
         try:
-            found = re.compile(pattern)
-        except re.error as error:
-            raise UserError(f"@router.handler({pattern!r}): {error}") from error
+            found = UrlPattern(pattern)
+        except BadInput as error:
+            raise UserError(f"@router.handler: {error}") from error
         if content_type and "/" not in content_type:
             raise UserError(f"@router.handler(content_type={content_type!r}): write it as text/html or text/*")
 

@@ -58,6 +58,9 @@ _FLAT = " > ".join(["*"] * 65)
 """A selector takes up to 4 us an element if the elements are all in each other: 33 ms for 8,000. A document with more
 tags is searched in the event loop if no element has 64 ancestors. To find out takes as long as parsing it."""
 
+_FEW_TAGS_WITH_HAS = 1_000
+"""A selector with `:has()` takes a time that grows with the square of the elements: 6 ms for 1,000, 20 s for 60,000."""
+
 
 class Extraction(msgspec.Struct, frozen=True, gc=False):
     """What was extracted from a page: its items, the first that were rejected, and how many were, by
@@ -222,7 +225,12 @@ class _Source:
         needs_tree = any(
             rule.each or any(field.css or field.json_ld for field in rule.fields) for rule in self._job.rules
         )
-        if not needs_tree or self._body.count(b"<") <= _FEW_TAGS:
+        if not needs_tree or self._body.count(b"<") <= _FEW_TAGS_WITH_HAS:
+            return False
+        selectors = (one for rule in self._job.rules for one in (rule.each, *(field.css for field in rule.fields)))
+        if any(":has(" in one.lower() for one in selectors):
+            return True
+        if self._body.count(b"<") <= _FEW_TAGS:
             return False
         return len(self._body) > INLINE_TREE or self.document.select_one(_FLAT) is not None
 

@@ -14,6 +14,8 @@ import pcre2  # type: ignore[import-untyped]
 
 from crawler.errors import UserError
 from crawler.page import DATA_SET, Page
+from frontier.errors import BadInput
+from frontier.url_patterns import UrlPattern, is_in_url
 
 FieldType = Literal["text", "int", "decimal", "decimal_comma", "bool", "url", "date"]
 PageFact = Literal["url", "domain", "depth", "status", "title", "lang", "canonical", "fetched_at"]
@@ -64,7 +66,7 @@ class ExtractRule(msgspec.Struct, frozen=True):
 
     def applies(self, page: Page) -> bool:
         """Whether this rule is for `page`."""
-        return page.has_type(self.content_type) and re.search(self.match, page.url) is not None
+        return page.has_type(self.content_type) and is_in_url(self.match, page.url)
 
 
 def check_name(name: str) -> None:
@@ -76,9 +78,9 @@ def check_name(name: str) -> None:
 def check_match(pattern: str) -> None:
     """Raises UserError if `pattern` is not a regular expression for URLs."""
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise UserError(f"not a regular expression: {error}") from error
+        UrlPattern(pattern)
+    except BadInput as error:
+        raise UserError(str(error)) from error
 
 
 def check_regex(pattern: str) -> None:

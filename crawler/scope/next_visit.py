@@ -22,6 +22,8 @@ import msgspec
 from crawler.errors import UserError
 from crawler.scope.freshness import Observed, Rate, estimated, interval_s, observed
 from crawler.scope.state_text import parsed_state, state_text
+from frontier.errors import BadInput
+from frontier.url_patterns import UrlPattern, is_in_url
 
 Found = Literal["new", "changed", "unchanged", "gone", "back", "failed"]
 """What a visit found. `failed`: an error that says nothing about the page, such as a 403 or a timeout."""
@@ -74,7 +76,7 @@ class RevisitRule(msgspec.Struct, frozen=True):
     def applies(self, url: str, host: str, content_type: str | None) -> bool:
         """Whether this rule is for the page `url` on `host`. `content_type`: None if it may be any."""
         return (
-            (not self.match or re.search(self.match, url) is not None)
+            (not self.match or is_in_url(self.match, url))
             and (not self.host or host == self.host or host.endswith(f".{self.host}"))
             and (not self.type or content_type is None or fnmatchcase(content_type, self.type))
         )
@@ -111,8 +113,8 @@ class RevisitRule(msgspec.Struct, frozen=True):
             raise UserError(f"{text!r}: {of_adaptive[0]}= is for adaptive")
         values["policy"] = policies[0]
         try:
-            re.compile(str(values.get("match", "")))
-        except re.error as error:
+            UrlPattern(str(values.get("match", "")))
+        except BadInput as error:
             raise UserError(f"{text!r}: {error}") from error
         rule = msgspec.convert(values, cls)
         if rule.min_s > rule.max_s or ("start_s" in values and not rule.min_s <= rule.start_s <= rule.max_s):

@@ -18,6 +18,7 @@ from typing import Literal
 import msgspec
 
 from frontier.errors import BadInput, BadUrl
+from frontier.url_patterns import UrlPattern
 from frontier.urls import Url, canonicalize
 
 Kind = Literal["seeds", "domains", "hosts", "any"]
@@ -32,8 +33,8 @@ class Scope(msgspec.Struct, frozen=True):
 
     kind: Kind = "seeds"
     names: frozenset[str] = frozenset()
-    include: tuple[re.Pattern[str], ...] = ()
-    exclude: tuple[re.Pattern[str], ...] = ()
+    include: tuple[UrlPattern, ...] = ()
+    exclude: tuple[UrlPattern, ...] = ()
     max_depth: int | None = None
     max_hops: int = 10
 
@@ -60,8 +61,8 @@ class Scope(msgspec.Struct, frozen=True):
         return cls(
             kind,
             frozenset(map(_host, names)),
-            tuple(map(_compiled, include)),
-            tuple(map(_compiled, exclude)),
+            tuple(map(UrlPattern, include)),
+            tuple(UrlPattern(pattern, if_unknown=True) for pattern in exclude),
             max_depth,
             max_hops,
         )
@@ -76,9 +77,9 @@ class Scope(msgspec.Struct, frozen=True):
             return "depth"
         if hops > self.max_hops:
             return "hops"
-        if any(pattern.search(url.href) for pattern in self.exclude):
+        if any(pattern.is_in(url.href) for pattern in self.exclude):
             return "excluded"
-        if self.include and not any(pattern.search(url.href) for pattern in self.include):
+        if self.include and not any(pattern.is_in(url.href) for pattern in self.include):
             return "not_included"
         # Checked last, so that "outside" means that there is no other reason against the URL.
         return None if self._covers(url, depth, hops, source_domain) else "outside"
@@ -115,10 +116,3 @@ def _host(name: str) -> str:
         return _host_of(canonicalize(f"https://{name.strip().removeprefix('*').removeprefix('.')}/").origin)
     except BadUrl:
         raise BadInput(f"not a domain or host: {name!r}; write it like example.com") from None
-
-
-def _compiled(pattern: str) -> re.Pattern[str]:
-    try:
-        return re.compile(pattern)
-    except re.error as error:
-        raise BadInput(f"not a regular expression: {pattern!r}: {error}") from None

@@ -10,6 +10,7 @@ from crawler.errors import UserError
 from crawler.fetch.proxy import Proxy
 from crawler.settings.table import Table
 from frontier.errors import BadInput
+from frontier.url_patterns import UrlPattern
 from frontier.urls import canonicalize
 
 DIRECT = "direct"
@@ -90,9 +91,9 @@ def _check_language(value: str) -> None:
 
 def _check_pattern(pattern: str) -> None:
     try:
-        re.compile(pattern)
-    except re.error as error:
-        raise UserError(f"{pattern!r} is no regular expression: {error}") from error
+        UrlPattern(pattern)
+    except BadInput as error:
+        raise UserError(str(error)) from error
 
 
 def _check_proxy(url: str) -> None:

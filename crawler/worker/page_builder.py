@@ -154,7 +154,7 @@ class PageBuilder:
     def relinked(self, entry: Entry, links: Sequence[Entry], handled: Handled) -> Sequence[Entry]:
         """Return the `links` of `entry` with the changes that its handler asks for. Added URLs that are malformed, or that
         the crawl does not follow, are dropped and counted."""
-        kept = {link.url: link for link in links if not any(pattern.search(link.url) for pattern in handled.dropped)}
+        kept = {link.url: link for link in links if not any(pattern.is_in(link.url) for pattern in handled.dropped)}
         wanted: dict[str, Wanted] = {}
         found: dict[str, Url] = {}
         for one in handled.added:

@@ -125,7 +125,7 @@ async def more_pages(store: RedisStore, crawl: Crawl) -> None:
         (["https://a.test/1", "--match", "1"], "name either a URL, or pages"),
         (["ftp://a.test/1"], "ftp://a.test/1"),
         (["--domain", "no domain"], "no domain"),
-        (["--match", "("], "--match '(' is not a regular expression: missing"),
+        (["--match", "("], "--match: not a regular expression: '(': missing"),
     ],
 )
 def test_a_mistake_changes_nothing_and_is_named_in_one_line(known: Hand, words: list[str], error: str) -> None:

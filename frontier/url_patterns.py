@@ -1,0 +1,59 @@
+"""Regular expressions that people write for URLs. A hostile URL cannot make them take long."""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import pcre2  # type: ignore[import-untyped]
+
+from frontier.errors import BadInput
+
+STEPS = 100_000
+"""A search ends after so many steps, about 2 ms. One character of a URL without backtracking takes a step."""
+
+_REPEATS = re.compile(r"[*+{]")
+"""Only what repeats a part can take long. Without it, the `re` module is used, which is six times as fast for a URL."""
+
+
+class UrlPattern:
+    """The regular expression `pattern`, in the common syntax of Python and PCRE2. `if_unknown`: the answer if the search
+    ends too early to tell. Raises BadInput."""
+
+    __slots__ = ("_search", "if_unknown", "pattern")
+
+    def __init__(self, pattern: str, if_unknown: bool = False) -> None:
+        self.pattern = pattern
+        self.if_unknown = if_unknown
+        try:
+            found = re.compile(pattern)  # its errors are clearer, and a bracket cannot close the group below
+            if _REPEATS.search(pattern):
+                # It begins where the search does, so the limit counts for the search, not for each beginning of a match.
+                found = pcre2.compile(rf"(*LIMIT_MATCH={STEPS})\G(?s:.*?)\K(?:{pattern})")
+        except (re.error, pcre2.PatternError, ValueError) as error:
+            raise BadInput(f"not a regular expression: {pattern!r}: {error}") from None
+        self._search = found.search
+
+    def __repr__(self) -> str:
+        return f"<UrlPattern {self.pattern!r}>"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, UrlPattern) and (self.pattern, self.if_unknown) == (other.pattern, other.if_unknown)
+
+    def __hash__(self) -> int:
+        return hash((self.pattern, self.if_unknown))
+
+    def is_in(self, url: str) -> bool:
+        """Whether the expression is found in `url`."""
+        try:
+            return self._search(url) is not None
+        except pcre2.LibraryError:
+            return self.if_unknown
+
+
+def is_in_url(pattern: str, url: str) -> bool:
+    """Whether the regular expression `pattern` is found in `url`. Raises BadInput."""
+    return _of(pattern).is_in(url)
+
+
+_of = lru_cache(maxsize=1_000)(UrlPattern)

@@ -1,0 +1,58 @@
+"""Patterns for URLs find what Python's `re` finds, and end soon for hostile URLs."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+from frontier.errors import BadInput
+from frontier.url_patterns import STEPS, UrlPattern, is_in_url
+
+URLS = (
+    "https://example.com/shop/1",
+    "https://example.com/Shop/ab-c/",
+    "http://a.test/login?next=/",
+    "http://a.test/x.PDF",
+)
+PATTERNS = (
+    "",
+    "/shop/",
+    r"^https://example\.com/",
+    r"(?i)\.pdf$",
+    r"/shop/(\w+-?)+/$",
+    r"\d+$",
+    "a|b",
+    r"/(?P<n>\w+)\b",
+    "/login\\b",
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_it_finds_what_re_finds(pattern: str) -> None:
+    for url in URLS:
+        expected = re.search(pattern, url) is not None
+        assert (UrlPattern(pattern).is_in(url), is_in_url(pattern, url)) == (expected, expected), url
+
+
+@pytest.mark.parametrize("pattern", [r"/shop/(\w+-?)+/$", r"((a|aa)+)+!$", r"(\w+\s?)*!!", r"(?:a+){2,}b"])
+@pytest.mark.parametrize("length", [40, 2_000])
+def test_a_hostile_url_takes_no_time(pattern: str, length: int) -> None:
+    url = "http://a.test/shop/" + "a" * length + "%!"
+    began = time.thread_time()
+    assert not UrlPattern(pattern).is_in(url)
+    assert time.thread_time() - began < 0.1  # without a limit, hours
+    assert STEPS < 1_000_000
+
+
+def test_a_search_that_ends_early_counts_as_said() -> None:
+    url = "http://a.test/" + "a" * 2_000 + "%!"
+    slow = r"((a|aa)+)+!$"
+    assert [UrlPattern(slow, if_unknown=said).is_in(url) for said in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize("pattern", ["(", "a)(b", "[", "*a"])
+def test_what_is_no_expression_is_refused(pattern: str) -> None:
+    with pytest.raises(BadInput, match="not a regular expression"):
+        UrlPattern(pattern)
