@@ -26,9 +26,7 @@ EXPORTS = (
     "jsonl --text text",
     "parquet",
     "markdown",
-    "jsonl --items shop",
     "csv --items shop",
-    "parquet --items shop",
     "csv --changes --since 2026-01-01",
 )
 
