@@ -111,9 +111,11 @@ def anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
 
 
-@pytest.mark.parametrize(("page", "lines"), [("ARCHITECTURE.md", 80), ("CONTRIBUTING.md", 120)])
-def test_a_page_stays_short(page: str, lines: int) -> None:
-    assert len((ROOT / page).read_text().splitlines()) <= lines
+@pytest.mark.parametrize(("page", "most"), [("ARCHITECTURE.md", 80), ("CONTRIBUTING.md", 120)])
+def test_a_page_stays_short(page: str, most: int) -> None:
+    lines = (ROOT / page).read_text().splitlines()
+    assert len(lines) <= most
+    assert [line for line in lines if len(line) > 160] == []
 
 
 def test_every_dependency_has_a_line() -> None:

@@ -88,10 +88,9 @@ def export(
     With `--format wacz`, all is in one new file, without open files. With `--text text`, its pages can be searched.
 
     With `--items`, an item with a field of another type than the crawl has kept is left out and reported, and the exit
-    code is then 2. Open files are not read. With `--to`, items go to a table of PostgreSQL, one row for each value of
-    `--key`: an item replaces the row there if its page was settled later, so the same command again changes nothing. A
-    missing table is created, and missing columns are added; open files are read up to their last settled page. With
-    `--follow`, items are written as long as the crawl runs.
+    code is then 2. Open files are not read. With `--to`, items go to a table of PostgreSQL, one row per value of `--key`:
+    an item replaces the row there if its page was settled later, so a second run changes nothing. Missing tables and
+    columns are added; open files are read up to their last settled page. `--follow` continues as long as the crawl runs.
 
     `--changes` reads the lines of pages of a crawl with `[recrawl]`, those of open files included.
 

@@ -9,9 +9,9 @@ In the order in which data flows:
 4. `link_filter` applies `recent_urls`, `scope` and `traps` to the links of a page, gives each link a priority,
    and returns entries for the frontier. With `scope.kind = "seeds"`, it leaves links to other domains to the frontier
    (`frontier/lua/push.lua`), which knows the domains of the seeds.
-5. With `[recrawl]`, `next_visit` decides when a page is visited again, from what its visits have found, and
-   `state_text` writes what it remembers of them. `freshness` says after how long a visit gains enough, and `copy_age`
-   for how long the copy of a page was up to date. `visits_in_words` explains when the next visit is.
+5. With `[recrawl]`, `next_visit` judges what a visit has found (a change, a 304, a 404), and decides when the page is
+   visited again. `state_text` writes what it remembers of the visits. `freshness` says after how long a visit gains enough,
+   and `copy_age` for how long the copy of a page was up to date. `visits_in_words` explains when the next visit is.
 6. `extract_rules` says what data is extracted from which pages, and `item_schema` which types the fields of items have.
 
 Other rooms import: `copy_age`, `extract_rules`, `item_schema`, `link_filter`, `next_visit`, `recent_urls`, `scope`,

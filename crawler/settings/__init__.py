@@ -4,7 +4,8 @@ In the order in which data flows:
 
 1. `crawl_tables`, `archive_table`, `extract_table` and `handlers_table` declare each setting of a crawl, and
    `replica_table`, `identity_table` and `requests_table` those of one replica: meaning, unit, default, and what happens
-   when it is raised or lowered. `table` is their base, and knows how a key was declared.
+   when it is raised or lowered. `table` is their base, and knows how a key was declared. What several keys say together,
+   such as the User-Agent header, is a property of their table.
 2. `sources` reads the settings file, the environment and the options, and remembers where each value is from.
 3. `loading` puts the tables together, and loads all of them from the sources. `conversion` checks and converts each value.
    `problems` describes everything that is unknown or malformed, in one error.

@@ -25,7 +25,8 @@ In the order in which data flows:
    writes to a server that was restarted.
 8. `outbox_delivery` delivers links that could not be pushed, because a node of a cluster was away.
 
-`pool` runs the workers, and `runtime` has what all parts share: clocks, events, the policy. Others learn from events
+`pool` runs the workers, and `runtime` has what all parts share: clocks, events, the policy. Calls to Redis go through
+`crawler/redis_retry.py`, which repeats them and knows which nodes of a cluster are away. Others learn from events
 (`crawler/events.py`) what happens here. The only other room that imports this one is `app`, which connects its parts.
 Other rooms import: `address_limit`, `allowance`, `commit`, `delay_queue`, `extractor`, `foreign_domains`, `held_leases`,
 `item_types`, `lease_manager`, `leased_domain`, `leased_fetch`, `outbox_delivery`, `page_builder`, `page_handling`,

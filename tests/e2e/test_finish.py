@@ -12,8 +12,9 @@ from pathlib import Path
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from tests.e2e.harness import EVEN, Bench, Finished, Web, bench, kill, replicas_under, wait_until
+from tests.e2e.harness import EVEN, Bench, Finished, Web, bench, wait_until
 from tests.e2e.test_killing import TABLES, start, start_held
+from tests.e2e.victims import kill, replicas_under
 from tests.killing import find
 from tests.sinks import readers
 from tests.sinks.test_recovery import durable_before_death

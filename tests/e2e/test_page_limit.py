@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import EVEN, Tables, Web, bench, kill, replicas_under
+from tests.e2e.harness import EVEN, Tables, Web, bench
+from tests.e2e.victims import kill, replicas_under
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

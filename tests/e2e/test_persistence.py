@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from tests.e2e.harness import EVEN, IN_HAND_S, Bench, Running, Tables, Web, bench, repeated, wait_until
+from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, repeated, wait_until
+from tests.e2e.victims import IN_HAND_S
 from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 

@@ -19,7 +19,8 @@ import msgspec
 import pytest
 
 from crawler.simweb import Product, Story, article
-from tests.e2e.harness import EVEN, ROOT, Bench, Running, Web, bench, kill, repeated, wait_until
+from tests.e2e.harness import EVEN, ROOT, Bench, Running, Web, bench, repeated, wait_until
+from tests.e2e.victims import kill
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.valkey import ValkeyProcess
 

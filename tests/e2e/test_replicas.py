@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import EVEN, Bench, Tables, Victim, Web, bench, kill, replicas_under, wait_until
+from tests.e2e.harness import EVEN, Bench, Tables, Web, bench, wait_until
+from tests.e2e.victims import Victim, kill, replicas_under
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

@@ -185,6 +185,19 @@ def pages(address: str, replica: str) -> Iterator[bytes]:
             yield error.read()
 
 
+def check_what_is_left(seen: list[bytes]) -> None:
+    """`seen`: all that can be seen of the crawl."""
+    everything = b"\n".join(seen)
+    assert b"X-Team: search" in everything, "records are searched"
+    assert b"Authorization: [redacted]" in everything
+    assert b"X-Api-Key: [redacted]" in everything
+    assert b"Cookie: [redacted]" in everything
+    assert b"Set-Cookie: [redacted]" in everything
+    assert b"Proxy-Authorization: [redacted]" in everything
+    assert b"peercrawl_proxy_failures_total" in everything
+    assert [secret for secret in SECRETS if secret in everything] == []
+
+
 def test_secrets_are_sent_where_they_belong_and_are_nowhere_else(tmp_path: Path) -> None:
     for name in ("store", "work"):
         (tmp_path / name).mkdir()
@@ -229,16 +242,8 @@ def test_secrets_are_sent_where_they_belong_and_are_nowhere_else(tmp_path: Path)
         assert audited.code == 0, audited.out + audited.err
         seen += in_redis(server)
         # Two replicas of a supervisor have the rules and the variables as well.
-        words = [
-            "crawl",
-            f"{API}/",
-            "--replicas",
-            "2",
-            "--data-dir",
-            str(tmp_path / "data"),
-            "--out",
-            str(tmp_path / "out2"),
-        ]
+        folders = ("--data-dir", str(tmp_path / "data"), "--out", str(tmp_path / "out2"))
+        words = ["crawl", f"{API}/", "--replicas", "2", *folders]
         both = Running(
             [sys.executable, "-m", "crawler", *words, "--settings", str(settings)], work, "both", world.environment
         )
@@ -248,15 +253,7 @@ def test_secrets_are_sent_where_they_belong_and_are_nowhere_else(tmp_path: Path)
         asked = list(world.proxy.heads)
     seen += in_files(tmp_path)
     check_what_was_sent(sent, asked)
-    everything = b"\n".join(seen)
-    assert b"X-Team: search" in everything, "records are searched"
-    assert b"Authorization: [redacted]" in everything
-    assert b"X-Api-Key: [redacted]" in everything
-    assert b"Cookie: [redacted]" in everything
-    assert b"Set-Cookie: [redacted]" in everything
-    assert b"Proxy-Authorization: [redacted]" in everything
-    assert b"peercrawl_proxy_failures_total" in everything
-    assert [secret for secret in SECRETS if secret in everything] == []
+    check_what_is_left(seen)
 
 
 def all_fetched(world: World) -> bool:

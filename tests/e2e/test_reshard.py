@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from crawler.identity.signing_keys import make_key
-from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, kill, replicas_under, wait_until
+from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, wait_until
+from tests.e2e.victims import kill, replicas_under
 from tests.identity.made import DIRECTORY
 from tests.killing import find
 from tests.valkey import ValkeyProcess

@@ -7,10 +7,11 @@ import ssl
 from asyncio import StreamReader, StreamWriter
 from base64 import b64encode
 from collections.abc import Coroutine
-from typing import Self
+
+from tests.fetch.loopback import LoopbackServer
 
 
-class HttpProxy:
+class HttpProxy(LoopbackServer):
     """Forwards plain requests and opens tunnels, all to 127.0.0.1:`port`, or tunnels to `tunnel_port`. `heads`: the heads
     that it received. `user`: the credentials that it asks for ("user:password"), or "". `status`: what it answers instead,
     or 0."""
@@ -18,41 +19,16 @@ class HttpProxy:
     def __init__(
         self, port: int, user: str = "", status: int = 0, tls: ssl.SSLContext | None = None, tunnel_port: int = 0
     ) -> None:
+        super().__init__(tls)
         self._to = port
         self._tunnel_to = tunnel_port or port
         self._expected = f"Basic {b64encode(user.encode()).decode()}" if user else ""
         self._status = status
-        self._tls = tls
-        self._tasks: set[asyncio.Task[None]] = set()
         self.heads: list[bytes] = []
 
     def send_to(self, port: int) -> None:
         """From now on, forward plain requests to `port`."""
         self._to = port
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
-        task = asyncio.ensure_future(self._guarded(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _guarded(self, reader: StreamReader, writer: StreamWriter) -> None:
-        try:
-            await self._serve(reader, writer)
-        except (asyncio.IncompleteReadError, ConnectionError, ssl.SSLError):
-            pass
-        finally:
-            writer.close()
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")

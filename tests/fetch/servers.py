@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import ssl
 from asyncio import StreamReader, StreamWriter
-from typing import Self
 
 import trustme
+
+from tests.fetch.loopback import LoopbackServer
 
 
 def tls_pair(*hosts: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -19,36 +20,19 @@ def tls_pair(*hosts: str) -> tuple[ssl.SSLContext, ssl.SSLContext]:
     return server, client
 
 
-class FaultServer:
+class FaultServer(LoopbackServer):
     """A server that answers with a small page. Each subclass breaks this in one way."""
 
     body = b"<p>whole</p>"
     extra = b""  # header lines
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(tls)
         self.requests: list[bytes] = []
         self.connections = 0
         self.open = 0
         self.asked = asyncio.Event()  # a request has come
         self.hung_up = asyncio.Event()  # the client closed a connection
-        self._tls = tls
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
-        self.port: int = self._server.sockets[0].getsockname()[1]
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._server.close()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-
-    def _connected(self, reader: StreamReader, writer: StreamWriter) -> None:
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: StreamReader, writer: StreamWriter) -> None:
         self.connections += 1
@@ -56,12 +40,9 @@ class FaultServer:
         try:
             while await self._one(reader, writer):
                 pass
-        except (asyncio.IncompleteReadError, ConnectionError):
-            pass
         finally:
             self.open -= 1
             self.hung_up.set()
-            writer.close()
 
     async def _one(self, reader: StreamReader, writer: StreamWriter) -> bool:
         self.requests.append(await reader.readuntil(b"\r\n\r\n"))

@@ -22,6 +22,20 @@ def a_page(name: str) -> Page:
     return page(exchange(name, b"<h1>x"), content_type="text/html")
 
 
+class Blocking:
+    """A plain handler on `router` that returns only after `release`. `started`: how often it was called."""
+
+    def __init__(self, router: Router, pattern: str = "") -> None:
+        self.release = threading.Event()
+        self.started = 0
+        router.handler(pattern)(self._block)
+
+    def _block(self, page: ParsedPage, crawl: Handle) -> None:
+        self.started += 1
+        self.release.wait()
+        crawl.push("late", {})
+
+
 @pytest.mark.parametrize("raised", [ValueError("bad"), SystemExit(3), StopIteration(), asyncio.CancelledError()])
 async def test_whatever_a_handler_raises_is_a_reason(raised: BaseException) -> None:
     router = Router()
@@ -56,7 +70,8 @@ async def test_a_plain_function_that_returns_something_to_await_has_failed() -> 
 
 
 async def test_what_takes_too_long_has_failed_and_does_not_hold_up_others() -> None:
-    router, release = Router(), threading.Event()
+    router = Router()
+    blocking = Blocking(router, "plain")
 
     @router.handler("async")
     async def never(page: ParsedPage, crawl: Handle) -> None:
@@ -65,17 +80,12 @@ async def test_what_takes_too_long_has_failed_and_does_not_hold_up_others() -> N
         except asyncio.CancelledError:
             await asyncio.sleep(3600)  # refuses to end
 
-    @router.handler("plain")
-    def blocked(page: ParsedPage, crawl: Handle) -> None:
-        release.wait()
-        crawl.push("late", {})
-
     runner = HandlerRunner(router, QUICK)
     plain, later = await asyncio.gather(runner.handle(a_page("plain")), runner.handle(a_page("async")))
     assert plain.reason == later.reason == "handler_timeout"
     assert "0.05 s" in plain.error
     assert plain.items == ()
-    release.set()
+    blocking.release.set()
 
 
 async def test_no_more_run_at_the_same_time_than_may() -> None:
@@ -141,36 +151,26 @@ def test_functions_that_cannot_handle_pages_are_refused() -> None:
 
 
 async def test_a_thread_that_was_given_up_does_not_hold_up_others() -> None:
-    router, release, started = Router(), threading.Event(), 0
-
-    @router.handler()
-    def blocked(page: ParsedPage, crawl: Handle) -> None:
-        nonlocal started
-        started += 1
-        release.wait()
+    router = Router()
+    blocking = Blocking(router)
 
     runner = HandlerRunner(router, QUICK)
     for number in range(6):
         assert (await runner.handle(a_page(str(number)))).reason == "handler_timeout"
-    assert started == 6
-    release.set()
+    assert blocking.started == 6
+    blocking.release.set()
 
 
 async def test_of_too_many_threads_each_keeps_its_slot_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("crawler.handlers.runner.MOST_THREADS", 0)
-    router, release, started = Router(), threading.Event(), 0
-
-    @router.handler()
-    def blocked(page: ParsedPage, crawl: Handle) -> None:
-        nonlocal started
-        started += 1
-        release.wait()
+    router = Router()
+    blocking = Blocking(router)
 
     runner = HandlerRunner(router, QUICK)
     await asyncio.gather(runner.handle(a_page("1")), runner.handle(a_page("2")))
     third = asyncio.ensure_future(runner.handle(a_page("3")))
     await asyncio.sleep(0.1)
-    assert started == 2
-    release.set()
+    assert blocking.started == 2
+    blocking.release.set()
     assert (await third).reason == ""
-    assert started == 3
+    assert blocking.started == 3

@@ -25,7 +25,7 @@ def audit(wire: Wire, keys: CrawlKeys, ledger: Ledger) -> None:
     for shard in keys.shards:
         stats = _pairs(next(replies))
         kept = {member.decode() for member in next(replies)}
-        _same("outbox", kept, ledger.outboxes.get(shard.base[:-1], set()), shard.base)
+        _same("outbox", kept, ledger.outboxes.members(shard.base[:-1]), shard.base)
         waiting_links = int(stats.get("outboxed", 0)) - int(stats.get("delivered", 0))
         _same("links of the outbox by the counters", waiting_links, len(kept), shard.base)
         accepted += int(stats.get("accepted", 0))

@@ -38,3 +38,12 @@ class Domain:
     def due_ms(self) -> int:
         """When the domain is due: from then on a lease call must return it if anything is queued."""
         return max(self.rests_until_ms, self.filled_ms)
+
+    def wake(self, now_ms: int) -> None:
+        """Queue the waiting URLs that are ready."""
+        ready = [url for url, ready_ms in self.waiting.items() if ready_ms <= now_ms]
+        if ready and not self.queued:  # it is due from now on, for a late call with an earlier time not yet
+            self.filled_ms = max(self.filled_ms, now_ms)
+        for url in ready:
+            del self.waiting[url]
+            self.queued[url] = 0.0

@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from frontier.blocks import rows_of
 from frontier.entries import Entry, parse_entry
 from frontier.store import Call, Reply
-from tests.simulation.arguments import bytes_of, each_end, linked_url, shard_tag
+from tests.simulation.arguments import each_end, shard_tag
 from tests.simulation.domain_books import NOBODYS, Domain, Holding
 from tests.simulation.history import Breach, History
+from tests.simulation.outbox_book import OutboxBook
+from tests.simulation.packing_referee import PackingReferee
 from tests.simulation.permit_book import PermitBook
 from tests.simulation.scenario import Scenario
 from tests.simulation.shard_books import GRACE_MS, ShardBook
@@ -45,6 +46,7 @@ class Ledger:
         self._delay_ms = scenario.delay_ms
         limit = 0 if scenario.limited_at_s else scenario.max_pages
         self.permits = PermitBook(history, limit, lambda: self.pages, self._check)
+        self.outboxes = OutboxBook(history, self._is_pushed, self._check)
         self._slack_ms = scenario.slack_s * 1000
         self._recorded = recorded
         self._server_ms = server_ms
@@ -56,8 +58,9 @@ class Ledger:
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
         self._observers |= {"revoke": self._revoke}
         self._observers |= {"reserve_budget": self.permits.reserve, "recount": self.permits.recount}
-        self._observers |= {"pack": self._pack, "unpack": self._unpack}
-        self._observers |= {"keep_links": self._keep_links, "deliver": self._deliver}
+        packing = PackingReferee(history, self._domain, self._check)
+        self._observers |= {"pack": packing.pack, "unpack": packing.unpack}
+        self._observers |= {"keep_links": self.outboxes.keep, "deliver": self.outboxes.deliver}
 
     def _forget(self) -> None:
         self.pages = 0
@@ -67,8 +70,7 @@ class Ledger:
         self.settled: dict[str, str] = {}
         self.lost_with_holder: set[str] = set()
         self._lost: dict[str, int] = {}
-        self.outboxes: dict[str, set[str]] = {}  # shard -> members
-        self._outboxed = 0
+        self.outboxes.forget()
         self.shards: dict[str, ShardBook] = defaultdict(ShardBook)
 
     def rebuild(self, kept: Sequence[tuple[str, Call, Reply]]) -> None:
@@ -82,12 +84,12 @@ class Ledger:
     @property
     def open(self) -> int:
         """URLs accepted and not yet settled, and links in outboxes."""
-        return len(self.accepted) - len(self.settled) + sum(map(len, self.outboxes.values()))
+        return len(self.accepted) - len(self.settled) + self.outboxes.open
 
     @property
     def opened(self) -> int:
         """What was ever open."""
-        return len(self.accepted) + self._outboxed
+        return len(self.accepted) + self.outboxes.ever
 
     def follow_step(self) -> None:
         """Record that all who knew crawl time have ended before they noticed a step of the server's clock. Those who are
@@ -153,51 +155,8 @@ class Ledger:
         domain.raw[entry.url] = entry.raw
         return "accepted"
 
-    # packing
-
-    def _pack(self, replica: str, call: Call, reply: Reply) -> None:
-        domain = self._domain(str(call.arguments[1]), call.keys[0])
-        urls = {parse_entry(raw.decode(), domain.name, 0.0).url for _, raw in rows_of(bytes_of(call.arguments[6]))}
-        self._history.note(replica, "pack", (domain.name, sorted(urls), reply))
-        if reply[0] == b"packed":
-            strange = urls - domain.queued.keys()
-            self._check(not strange, "I1", f"packed what was not queued: {strange}", domain.name)
-            number = int(call.arguments[2])
-            self._check(len(urls - domain.packed) == number, "I1", f"{number} are packed, not {urls}", domain.name)
-            domain.packed |= urls
-
-    def _unpack(self, replica: str, call: Call, reply: Reply) -> None:
-        domain = self._domain(str(call.arguments[1]), call.keys[0])
-        raws = [bytes_of(raw).decode() for raw in call.arguments[7::2]]
-        urls = {parse_entry(raw, domain.name, 0.0).url for raw in raws}
-        self._history.note(replica, "unpack", (domain.name, sorted(urls), reply))
-        if reply[0] == b"unpacked":
-            strange = urls - domain.packed
-            self._check(not strange, "I1", f"unpacked what was not packed: {strange}", domain.name)
-            domain.packed -= urls
-
-    # outboxes
-
-    def _keep_links(self, replica: str, call: Call, reply: Reply) -> None:
-        kept = self.outboxes.setdefault(shard_tag(call.keys[0]), set())
-        news = set(map(str, call.arguments[3::2])) - kept
-        self._history.note(replica, "keep", (call.arguments[2:], reply))
-        if reply[0] == b"kept":
-            self._check(int(reply[1]) == len(news), "I1", f"keep_links says {reply}, not {len(news)}", call.keys[0])
-            kept |= news
-            self._outboxed += len(news)
-
-    def _deliver(self, replica: str, call: Call, reply: Reply) -> None:
-        """A link leaves an outbox when it was pushed, or when the crawl turned out not to know its domain."""
-        kept = self.outboxes.setdefault(shard_tag(call.keys[0]), set())
-        gone = {member.decode() if isinstance(member, bytes) else str(member) for member in call.arguments[1:]}
-        self._history.note(replica, "deliver", (sorted(gone), reply))
-        for member in sorted(gone & kept):
-            url = linked_url(member)
-            is_safe = url in self.accepted or url in self.capped or member.startswith("known\n")
-            self._check(is_safe, "I1", f"{url} leaves an outbox before it is pushed", url)
-        self._check(int(reply[1]) == len(gone & kept), "I1", f"deliver says {reply}", call.keys[0])
-        kept -= gone
+    def _is_pushed(self, url: str) -> bool:
+        return url in self.accepted or url in self.capped
 
     def _domain(self, name: str, key: str) -> Domain:
         if name not in self.domains:
@@ -221,7 +180,7 @@ class Ledger:
             return
         self._take_back(here, now_ms)
         for domain in here:
-            self._wake(domain, now_ms)
+            domain.wake(now_ms)
         leases, low = (
             [one for one in reply[2:] if len(one) == 5],
             {one[0].decode() for one in reply[2:] if len(one) == 4},
@@ -234,15 +193,6 @@ class Ledger:
             due = [domain for domain in here if domain.queued and not domain.holding and domain.due_ms <= now_ms]
             idle = [domain.name for domain in due if not (domain.packed and domain.name in low)]
             self._check(not idle, "I1", f"{idle} wait in {shard}, and nobody gets them", idle[0] if idle else "")
-
-    @staticmethod
-    def _wake(domain: Domain, now_ms: int) -> None:
-        ready = [url for url, ready_ms in domain.waiting.items() if ready_ms <= now_ms]
-        if ready and not domain.queued:  # it is due from now on, for a late call with an earlier time not yet
-            domain.filled_ms = max(domain.filled_ms, now_ms)
-        for url in ready:
-            del domain.waiting[url]
-            domain.queued[url] = 0.0
 
     def _is_leased_again(self, here: Sequence[Domain], book: ShardBook, replica: str, call: Call, reply: Reply) -> bool:
         """Whether the call is answered with the leases of an earlier one, or too late for an answer."""
@@ -352,12 +302,7 @@ class Ledger:
             url = parse_entry(raw, domain.name, 0.0).url
             if url in held.urls:
                 held.urls.remove(url)
-                if outcome == "retry":
-                    domain.waiting[url] = int(again.partition("\n")[0])
-                    domain.raw[url] = again.split("\n")[2]
-                else:
-                    self._check_order(url, outcome, domain.shard)
-                    self._close(url, outcome)
+                self._end(domain, url, outcome, again)
         domain.delay_ms = int(about[3]) if about[3] else domain.delay_ms
         domain.rests_until_ms = max(domain.rests_until_ms, next_ms)
         if held.urls:
@@ -375,7 +320,7 @@ class Ledger:
         here = [other for other in self.domains.values() if other.shard == domain.shard]
         for outcome, again, raw in each_end(ends):
             for other in here:
-                self._wake(other, now_ms)
+                other.wake(now_ms)
             url = parse_entry(raw, domain.name, 0.0).url
             if (
                 url in domain.queued
@@ -385,12 +330,7 @@ class Ledger:
             ):
                 del domain.queued[url]
                 book.decided.add((token, raw))
-                if outcome == "retry":
-                    domain.waiting[url] = int(again.partition("\n")[0])
-                    domain.raw[url] = again.split("\n")[2]
-                else:
-                    self._check_order(url, outcome, domain.shard)
-                    self._close(url, outcome)
+                self._end(domain, url, outcome, again)
         if domain.holding is None and about[3]:
             domain.delay_ms = int(about[3])
         domain.rests_until_ms = max(domain.rests_until_ms, int(about[2]))
@@ -406,11 +346,20 @@ class Ledger:
         )
         return held
 
+    def _end(self, domain: Domain, url: str, outcome: str, again: str) -> None:
+        """`again`: what a URL that is tried again is queued with."""
+        if outcome == "retry":
+            domain.waiting[url] = int(again.partition("\n")[0])
+            domain.raw[url] = again.split("\n")[2]
+        else:
+            self._check_order(url, outcome, domain.shard)
+            self._close(url, outcome)
+
     def _check_order(self, url: str, outcome: str, shard: str) -> None:
         self._check(bool(self._recorded.get(url)), "I1", f"{url} is settled, and its record is not durable", url)
         links = self._world.resources[url].links if outcome == "done" else ()
-        missing = [link for link in links if link not in self.accepted and link not in self.capped]
-        kept = {linked_url(member) for member in self.outboxes.get(shard, ())} if missing else set()
+        missing = [link for link in links if not self._is_pushed(link)]
+        kept = self.outboxes.urls(shard) if missing else set()
         unknown = [link for link in missing if link not in kept]
         self._check(not unknown, "I1", f"{url} is settled before its links {unknown}", url)
 

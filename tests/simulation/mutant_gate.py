@@ -26,6 +26,26 @@ _TESTS = {
     "frontier/budget/test_permits.py": {
         "lapses-with-lease": "test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period",
     },
+    "frontier/packing/test_races.py": {
+        "unpacks-twice": "",
+        "packs-what-has-changed": "",
+    },
+    "frontier/packing/test_unpack.py": {
+        "packed-is-empty": "",
+    },
+    "frontier/restarts/test_lost_replies.py": {
+        "repeated-lease-grants-anew": "",
+        "late-lease-call-is-answered": "",
+    },
+    "frontier/restarts/test_lost_shards.py": {
+        "empty-shard-is-empty": "",
+        "push-into-lost-shard": "",
+        "lost-shard-is-over": "",
+    },
+    "frontier/restarts/test_lost_tail.py": {
+        "no-grace": "",
+        "lost-leases-forgotten": "",
+    },
     "frontier/test_clock.py": {
         "clock-ahead": "test_the_server_lies_between_two_bounds_however_lopsided_the_way",
     },
@@ -38,15 +58,6 @@ _TESTS = {
         "newcomers-trust-the-server": "test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
         "answers-are-not-awaited": "test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
     },
-    "frontier/test_lost_tail.py": {
-        "no-grace": "",
-        "lost-leases-forgotten": "",
-        "repeated-lease-grants-anew": "",
-        "late-lease-call-is-answered": "",
-        "empty-shard-is-empty": "",
-        "push-into-lost-shard": "",
-        "lost-shard-is-over": "",
-    },
     "frontier/test_outboxes.py": {
         "outbox-not-open": "test_the_crawl_has_not_ended_while_links_are_kept",
     },
@@ -57,11 +68,6 @@ _TESTS = {
     "frontier/test_peer_loop.py": {
         "late-claims": "test_a_late_claim_counts_for_the_open_epoch",
         "rosters-of-old-epochs": "test_the_claims_of_an_epoch_are_no_roster_of_a_later_one",
-    },
-    "frontier/test_packing.py": {
-        "unpacks-twice": "",
-        "packed-is-empty": "",
-        "packs-what-has-changed": "",
     },
     "frontier/test_queue.py": {
         "no-fence": "test_an_older_epoch_is_fenced_off",

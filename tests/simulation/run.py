@@ -19,7 +19,6 @@ from frontier.redis_keys import CrawlKeys
 from frontier.scripts import SAVE_SETTINGS
 from frontier.store import script_call
 from frontier.urls import canonicalize
-from tests.simulation.arguments import linked_url
 from tests.simulation.audit import audit
 from tests.simulation.faults import Faults
 from tests.simulation.history import Breach, History
@@ -198,7 +197,7 @@ class Run:
         """Open URLs, and links in outboxes that were neither accepted nor capped. A replica that repeats its last writes
         may put other links there, at any time."""
         ledger = self.ledger
-        kept = {linked_url(member) for members in ledger.outboxes.values() for member in members}
+        kept = ledger.outboxes.all_urls()
         return len(ledger.accepted) - len(ledger.settled) + len(kept - ledger.accepted - ledger.capped)
 
     async def _watch_end(self, replica: SimReplica) -> None:

@@ -1,109 +1,33 @@
-"""A server that has lost its last writes, or all of them. A real server is killed and loses the end of its log.
-
-Each test has two replicas of a crawl with their own connections, as two processes would.
-"""
+"""A server that has lost its last writes: they are repeated, and count once."""
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
-
 import pytest
 
-from frontier.clock import ServerClock
 from frontier.counters import Counters
-from frontier.crawls import create_crawl, open_crawl, verify_crawl
-from frontier.errors import CrawlLost, RedisAway, ShardLost
-from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, retry
+from frontier.errors import RedisAway
+from frontier.queue import Frontier, Lease, retry
 from frontier.recent_writes import KEPT_MS
-from frontier.redis_keys import CrawlKeys
 from frontier.settlements import SettledUrl, Settlement
-from frontier.shards import identify_shards, lost_shards
-from frontier.store import RedisStore, command, connect
-from tests.frontier.helpers import ManualTime, entry, lease_one, settle_all
-from tests.valkey import ValkeyProcess
-
-GRACE_MS = 1_000
-KEY = b"key"
+from tests.frontier.helpers import entry, lease_one, settle_all
+from tests.frontier.restarts.server import GRACE_MS, Server, counts, home, notice, repeat, urls
 
 
-class Server:
-    """A server, and replicas of a crawl on it."""
-
-    def __init__(self, folder: Path) -> None:
-        self._log = folder / "appendonlydir"
-        self.process = ValkeyProcess(folder, persistent=True)
-        self.time = ManualTime()
-        self._stores: list[RedisStore] = []
-
-    async def replica(self) -> Frontier:
-        store = await connect(self.process.url)
-        self._stores.append(store)
-        clock = ServerClock(self.time, self.time.read_ms)
-        await clock.refresh()
-        keys = CrawlKeys("news", 2, KEY.hex())
-        await identify_shards(store, keys, range(2))
-        return Frontier(store, keys, clock, FrontierSettings(), KEY)
-
-    def log_size(self) -> int:
-        (log,) = self._log.glob("*.incr.aof")
-        return log.stat().st_size
-
-    def restart(self, log_size: int | None = None) -> None:
-        """Kill the server and start it again, without what it logged after `log_size` bytes."""
-        self.process.kill()
-        if log_size is not None:
-            (log,) = self._log.glob("*.incr.aof")
-            with log.open("r+b") as file:
-                file.truncate(log_size)
-        self.process.start()
-
-    async def close(self) -> None:
-        for store in self._stores:
-            await store.close()
-
-
-@pytest.fixture
-def process(tmp_path: Path) -> Iterator[Server]:
-    server = Server(tmp_path)
-    with server.process:
-        yield server
-
-
-@pytest.fixture
-async def server(process: Server) -> AsyncIterator[Server]:
-    yield process
-    await process.close()
-
-
-async def notice(*replicas: Frontier) -> None:
-    """Each replica learns of the restart, as its first calls fail."""
-    for replica in replicas:
-        run = replica._store.run_of("")
-        while replica._store.run_of("") == run:
-            with contextlib.suppress(RedisAway):
-                await replica._store.time_ms()
-
-
-async def counts(replica: Frontier) -> tuple[int, int, int]:
-    found = await Counters(replica._store, replica.keys).counts()
-    return found.accepted, found.done, found.open
-
-
-def home(frontier: Frontier) -> int:
-    return frontier.shard_of("a.test")
-
-
-def urls(lease: Lease) -> list[LeasedUrl]:
-    return [LeasedUrl(lease.shard, lease.domain, lease.token, entry) for entry in lease.entries]
-
-
-async def repeat(frontier: Frontier) -> list[LeasedUrl]:
-    """Repeat the last writes, as a replica does that sees a new run."""
-    runs = frontier.replaced_runs()
-    await frontier.repeat_pushes(runs)
-    return await frontier.repeat_settlements(runs)
+async def leased_by_another(server: Server) -> tuple[Frontier, Lease, Frontier, Lease]:
+    """A replica with a lease that it has settled, which the server has lost, and another with a lease of the same URL,
+    which it got before the first has repeated its writes."""
+    one, two = await server.replica(), await server.replica()
+    await one.push([entry()])
+    kept = server.log_size()
+    lost = await lease_one(one, shard=home(one))
+    await one.settle([settle_all(lost)])
+    server.restart(kept)
+    await notice(two)
+    await two.lease([home(two)], 2, "r2", 1)
+    server.time.ms += GRACE_MS
+    again = await lease_one(two, 2, "r2", home(two))
+    await notice(one)
+    return one, lost, two, again
 
 
 class TestALostTail:
@@ -158,17 +82,7 @@ class TestALostTail:
 
     async def test_what_another_has_leased_meanwhile_is_not_settled_by_the_late(self, server: Server) -> None:
         """Its page is kept by the other, so the late one learns that it has to remove its own."""
-        one, two = await server.replica(), await server.replica()
-        await one.push([entry()])
-        kept = server.log_size()
-        lease = await lease_one(one, shard=home(one))
-        await one.settle([settle_all(lease)])
-        server.restart(kept)
-        await notice(two)
-        await two.lease([home(two)], 2, "r2", 1)
-        server.time.ms += GRACE_MS
-        again = await lease_one(two, 2, "r2", home(two))
-        await notice(one)
+        one, lease, two, again = await leased_by_another(server)
         assert await repeat(one) == urls(lease)
         await two.settle([settle_all(again)])
         assert await two.revoke(urls(again)) == [False]
@@ -178,17 +92,7 @@ class TestALostTail:
         self, server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         """What failed is repeated as a whole, and must find the page again that has to be removed."""
-        one, two = await server.replica(), await server.replica()
-        await one.push([entry()])
-        kept = server.log_size()
-        lease = await lease_one(one, shard=home(one))
-        await one.settle([settle_all(lease)])
-        server.restart(kept)
-        await notice(two)
-        await two.lease([home(two)], 2, "r2", 1)
-        server.time.ms += GRACE_MS
-        await lease_one(two, 2, "r2", home(two))
-        await notice(one)
+        one, lease, _, _ = await leased_by_another(server)
 
         async def fails(*_: object, **__: object) -> None:
             raise RedisAway("lost")
@@ -322,100 +226,3 @@ class TestALostTail:
             await notice(one)
             assert await repeat(one) == []
         assert await counts(one) == (1, 1, 0)
-
-
-class TestALeaseCallWithoutAReply:
-    async def test_twenty_in_a_row_cost_no_url_and_no_try(self, server: Server) -> None:
-        """Its leases are granted again, and are not counted as lost with their holder."""
-        one, deaf = await server.replica(), await server.replica()
-        await one.push([entry(f"https://a.test/{n}") for n in range(5)])
-        for _ in range(20):
-            deaf._calls.clear()  # the reply is lost
-            ((leased,), _) = await deaf.lease([home(deaf)], 1, "r1", 1)
-            assert [item.taken_back for item in leased.leases[0].entries] == [0] * 5
-            server.time.ms += 40_000
-        await deaf.settle([settle_all(leased.leases[0])])
-        found = await Counters(one._store, one.keys).counts()
-        assert (found.done, found.dead, found.leases_expired) == (5, 0, 0)
-
-    async def test_the_leases_begin_with_the_reply_that_arrives(self, server: Server) -> None:
-        one = await server.replica()
-        await one.push([entry()])
-        first = await lease_one(one, shard=home(one))
-        one._calls.clear()
-        server.time.ms += 20_000
-        second = await lease_one(one, shard=home(one))
-        assert (second.token, second.expires_ms) == (first.token, first.expires_ms + 20_000)
-        server.time.ms += 20_000
-        assert [reply.stale for reply in await one.settle([settle_all(second)])] == [False]
-
-    async def test_a_call_that_was_delayed_on_its_way_gets_nothing(self, server: Server) -> None:
-        one, late = await server.replica(), await server.replica()
-        await one.push([entry(), entry("https://a.test:81/", "a.test")])
-        for _ in range(2):
-            lease = await lease_one(one, shard=home(one))
-            await one.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "x")])])
-            await one.release([Settlement(lease, 0)])
-            server.time.ms += 5_000
-        await one.push([entry("https://a.test/3")])
-        ((leased,), _) = await late.lease([home(late)], 1, "r1", 1)
-        assert leased.leases == ()
-
-
-class TestAShardWithoutData:
-    @pytest.fixture
-    async def one(self, server: Server) -> Frontier:
-        """A replica that has leased a URL, and whose server is then cleared."""
-        one = await server.replica()
-        await one.push([entry()])
-        self.lease = await lease_one(one, shard=home(one))
-        return one
-
-    async def clear(self, one: Frontier) -> None:
-        await one._store.send([command("DEL", *map(str, await self.names(one)))])
-
-    async def names(self, one: Frontier) -> list[str]:
-        (found,) = await one._store.send([command("KEYS", f"{{news:{home(one)}}}:*")])
-        return [name.decode() for name in found]
-
-    async def test_no_call_takes_it_for_an_empty_one(self, one: Frontier) -> None:
-        await self.clear(one)
-        shard = home(one)
-        for call in (
-            one.push([entry()]),
-            one.lease([shard], 1, "r1", 1),
-            one.settle([settle_all(self.lease)]),
-            one.release([Settlement(self.lease, 0)]),
-            one.shards_with_work([0, 1]),
-            Counters(one._store, one.keys).has_ended(),
-            Counters(one._store, one.keys).open(),
-        ):
-            with pytest.raises(ShardLost) as lost:
-                await call
-            assert lost.value.shards == [shard]
-        assert await self.names(one) == []
-        assert await lost_shards(one._store, one.keys) == {shard: ""}
-
-    async def test_a_shard_of_another_crawl_of_that_name_is_lost_too(self, one: Frontier) -> None:
-        keys = CrawlKeys("news", 2, "another")
-        with pytest.raises(CrawlLost):
-            await identify_shards(one._store, keys, range(2))
-        with pytest.raises(ShardLost):
-            await Counters(one._store, keys).has_ended()
-
-
-class TestCreation:
-    async def test_all_shards_have_the_identity_before_the_crawl_exists(
-        self, store: RedisStore, crawl_name: str
-    ) -> None:
-        """Two that create it at once agree, and one that died on its way is continued."""
-        keys = CrawlKeys(crawl_name, 4)
-        await store.send([command("SET", keys.draft, "ab" * 16)])
-        await identify_shards(store, CrawlKeys(crawl_name, 4, "ab" * 16), range(2))
-        made = await create_crawl(store, crawl_name, 4, b"{}")
-        assert made.created
-        assert made.fingerprint_key.hex() == "ab" * 16
-        assert await lost_shards(store, made.keys) == {}
-        assert not (await create_crawl(store, crawl_name, 8, b"other")).created
-        assert (await open_crawl(store, crawl_name)).shards == 4
-        await verify_crawl(store, made)
