@@ -98,7 +98,7 @@ MUTANTS = (
         "[(due + accepted + 0 * outboxed, sum",
     ),
     _without("outbox-forgets", "crawler/worker/outbox_delivery.py", "sent = await self._push(links)", "sent = links"),
-    _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
+    _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else ', ""),
     _without("lease-end-ignored", "crawler/worker/leased_domain.py", "return now < self.lease_end", "return True"),
     _without("lease-end-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
     _without("settles-after-lease", GROUP_SETTLER, "if leased in held and leased.holds(at)]", "]"),
