@@ -85,6 +85,12 @@ _TESTS = {
     "scope/test_recent_urls.py": {
         "dropped-is-remembered": "test_a_link_that_may_have_been_dropped_stands_for_itself_alone",
     },
+    "simulation/test_revisits.py": {
+        "visits-before-they-are-due": "",
+        "pages-are-lost": "",
+        "unchanged-pages-are-lost": "",
+        "equal-intervals": "",
+    },
     "sinks/test_journal.py": {
         "records-before-journal": "test_the_journal_is_written_before_what_it_describes",
     },
