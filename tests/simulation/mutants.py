@@ -194,6 +194,9 @@ OF_VISITS = (
     _without(
         "equal-intervals", "crawler/scope/next_visit.py", "            if seen.compared:", "            if False:"
     ),
+    _without("moved-is-swallowed", "crawler/scope/recent_urls.py", 'if link.mode == "moved":', "if False:"),
+    _without("moved-is-queued-twice", LUA + "push.lua", " and not open[page]", ""),
+    _without("moved-is-visited-early", LUA + "push.lua", " and not locate_page(base, domain, page)", ""),
 )
 
 MUTANTS = OF_CRAWLS + OF_VISITS
