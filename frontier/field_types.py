@@ -1,7 +1,8 @@
 """The types of the fields of data sets, as all replicas of a crawl agree on them: the first one that a replica offers.
+Whole numbers may become decimal ones later.
 
-They are in one hash of the crawl. A replica keeps what it has read, and asks again only for fields that it does not know.
-So they cost nothing for most pages, and nothing at all for a crawl without data sets.
+They are in one hash of the crawl. A replica remembers what it has read (`crawler.worker.item_types`), so most pages cost no
+call, and a crawl without data sets none at all.
 """
 
 from __future__ import annotations

@@ -27,7 +27,9 @@ def described(heading: str) -> set[str]:
 
 @pytest.mark.parametrize("cls", [Page, Exchange])
 def test_the_page_describes_every_field(cls: type[Page] | type[Exchange]) -> None:
-    assert described(f"`{cls.__name__}`") - {"label", "payload"} == set(cls.__struct_fields__) - {"tag"}
+    assert described(f"`{cls.__name__}`") - {"label", "payload", "rejected_count"} == set(cls.__struct_fields__) - {
+        "tag"
+    }
 
 
 def test_the_page_describes_every_name() -> None:

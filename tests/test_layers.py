@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
@@ -70,6 +71,7 @@ def sources(package: str) -> list[Path]:
     return sorted((ROOT / package).rglob("*.py"))
 
 
+@cache
 def imported(path: Path) -> set[str]:
     names = set()
     for node in ast.walk(ast.parse(path.read_text())):
@@ -87,6 +89,7 @@ def dotted(path: Path) -> str:
 MODULES = {dotted(path): path for package in ABOVE for path in sources(package)}
 
 
+@cache
 def modules_imported(path: Path) -> set[str]:
     """Those of ours, wherever in the file they are imported: at its top, in a function, or for the type checker."""
     found = set()

@@ -87,10 +87,11 @@ def export(
 
     With `--format wacz`, all is in one new file, without open files. With `--text text`, its pages can be searched.
 
-    With `--items`, open files are not read. An item with a field whose type differs from that in earlier items is left out
-    and reported, and the exit code is then 2. With `--to`, they go to a table of PostgreSQL, one row for each value of
+    With `--items`, an item with a field of another type than the crawl has kept is left out and reported, and the exit
+    code is then 2. Open files are not read. With `--to`, items go to a table of PostgreSQL, one row for each value of
     `--key`: an item replaces the row there if its page was settled later, so the same command again changes nothing. A
-    missing table is created, and missing columns are added. With `--follow`, items are written as long as the crawl runs.
+    missing table is created, and missing columns are added; open files are read up to their last settled page. With
+    `--follow`, items are written as long as the crawl runs.
 
     `--changes` reads the lines of pages of a crawl with `[recrawl]`, those of open files included.
 

@@ -79,12 +79,12 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str) -> None:
     if done.refused_count:
         raise UserError(
             f"{count_of(done.refused_count, 'item')} left out, because a field has another type than before: see "
-            f"{out / name}.refused.jsonl"
+            f"{out / name}.rejected.jsonl"
         )
 
 
 def _to_table(paths: list[Path], name: str, out: Path, destination: Destination, follow: bool) -> None:
-    refusals = _Refusals(out / f"{name}.refused.jsonl", adds=follow)
+    refusals = _Refusals(out / f"{name}.rejected.jsonl", adds=follow)
     observer = Observer(lambda columns: note(_new_columns(destination.table, columns)), refusals.add)
     written = write_items(paths, name, destination, observer, _until_signal() if follow else None)
     changed = count_of(written.changed, "row")

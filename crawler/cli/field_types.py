@@ -47,8 +47,9 @@ def types(
 ) -> None:
     """Show the types of the fields of data sets, with which new items are compared.
 
-    Types that `[[extract]]` declares are in the settings, and count more than these. With `--forget`, replicas use other
-    types within ten seconds. Items that are written keep their types, so an export leaves out those that do not fit.
+    Types that `[[extract]]` declares are in the settings, count more than these, and are not shown. With `--forget`,
+    replicas use other types within ten seconds. Items that are written keep their types, so an export leaves out those
+    that do not fit.
 
     [bold]Examples[/bold]
 
@@ -61,7 +62,7 @@ def types(
         table = TextTable("data set", "field", "type")
         for line in found:
             table.add_row(line.data_set, line.field, line.type)
-        emit(found, json, table if found else Text("no types are kept: no item was found yet"))
+        emit(found, json, table if found else Text(_nothing(data_set)))
         return
     if data_set is None:
         raise UserError("name the data set: crawler types DATA_SET --forget")
@@ -73,6 +74,11 @@ def types(
     number = access.do(work)
     said = f"{count_of(number, 'type')} forgotten" if number else f"no types of a data set {name} are kept"
     emit(Forgotten(access.crawl, name, number), json, Text(f"crawl {access.crawl}: {said}"))
+
+
+def _nothing(data_set: str | None) -> str:
+    of = "" if data_set is None else f" of a data set {data_set}"
+    return f"no types{of} are kept: no item with other fields than those that [[extract]] declares was found yet"
 
 
 async def _lines(store: RedisStore, opened: Crawl) -> list[FieldLine]:

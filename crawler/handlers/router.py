@@ -1,4 +1,4 @@
-"""Says which function handles a page: by the pattern of its URL, its content type, or both."""
+"""Says which function handles a page: by the pattern of its URL, its content type and its label."""
 
 from __future__ import annotations
 

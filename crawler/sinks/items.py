@@ -2,7 +2,7 @@
 
 The fields of a data set have types, which the crawl has kept (`crawler.sinks.kept_types`), or that of the first value that
 is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table wrong, so it
-is left out, reported, and written to a file of its own (`NAME.refused.jsonl`) with the reason. So are those that were
+is left out, reported, and written to a file of its own (`NAME.rejected.jsonl`) with the reason. So are those that were
 rejected in the crawl. If the items go to a table of a database (`crawler.sinks.postgres`), its columns
 have the types.
 """
@@ -157,7 +157,7 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
         with whole_file(target) as scratch:
             write_items(form, scratch, kept, schema)
         refused = [*rejected, *refused]
-        _write_refused(out / f"{name}.refused.jsonl", refused)
+        _write_refused(out / f"{name}.rejected.jsonl", refused)
     except OSError as error:
         raise UserError(f"{target}: {reason_of(error, target)}") from error
     return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), left_open)

@@ -33,7 +33,7 @@ def save_types(folder: Path, crawl: str, types: Mapping[str, Kinds]) -> None:
         with _locked(folder), whole_file(target) as scratch:
             kept = _decoder.decode(target.read_bytes()) if target.exists() else {}
             for name, kinds in types.items():
-                kept[name] = {**kept.get(name, {}), **kinds}
+                kept[name] = _joined(kept.get(name, {}), kinds)
             scratch.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
     except (OSError, msgspec.MsgspecError) as error:
         log(logging.WARNING, "types_not_kept", file=target, error=error)
@@ -42,24 +42,35 @@ def save_types(folder: Path, crawl: str, types: Mapping[str, Kinds]) -> None:
 def types_of(folders: Sequence[Path], crawl: str) -> dict[tuple[str, str], str]:
     """Return the types that are kept for `crawl` in `folders`, by data set and field. Raises UserError for a file that
     cannot be read."""
-    files = (folder / f"{file_name(crawl)}{SUFFIX}" for folder in folders)
-    return {
-        (name, field): kind
-        for file in files
-        if file.exists()
-        for name, kinds in _read(file).items()
-        for field, kind in kinds.items()
-    }
+    found: dict[str, Kinds] = {}
+    for file in (folder / f"{file_name(crawl)}{SUFFIX}" for folder in folders):
+        for name, kinds in _read(file).items() if file.exists() else ():
+            found[name] = _joined(kinds, found.get(name, {}))
+    return {(name, field): kind for name, kinds in found.items() for field, kind in kinds.items()}
 
 
 def kept_types(paths: Sequence[Path], name: str) -> Kinds:
-    """Return the types of the fields of the data set `name` that are kept beside `paths`, which are files or folders.
-    Raises UserError for a file that cannot be read."""
+    """Return the types of the fields of the data set `name` that the crawls of `paths`, which are files or folders, have
+    kept beside them. Raises UserError for a file that cannot be read."""
     found: Kinds = {}
-    for folder in dict.fromkeys(path if path.is_dir() else path.parent for path in paths):
-        for file in sorted(folder.glob(f"*{SUFFIX}")):
-            found = {**_read(file).get(name, {}), **found}
+    for file in dict.fromkeys(file for path in paths for file in _beside(path)):
+        found = _joined(_read(file).get(name, {}), found)
     return found
+
+
+def _beside(path: Path) -> list[Path]:
+    """The files with types that count for the items in `path`: in a folder those of all crawls, and for a file that of its
+    own crawl. The name of a file begins with that of its crawl."""
+    if path.is_dir():
+        return sorted(path.glob(f"*{SUFFIX}"))
+    of_file = [file for file in path.parent.glob(f"*{SUFFIX}") if path.name.startswith(f"{file.name[: -len(SUFFIX)]}-")]
+    return sorted(of_file, key=lambda file: len(file.name))[-1:]
+
+
+def _joined(before: Kinds, after: Kinds) -> Kinds:
+    """Return the types of both. Those `after` count, but decimal numbers stay decimal."""
+    numbers = {field for field, kind in after.items() if {kind, before.get(field)} == {"int", "float"}}
+    return {**before, **after, **dict.fromkeys(numbers, "float")}
 
 
 def _read(file: Path) -> dict[str, Kinds]:

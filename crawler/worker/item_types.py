@@ -4,9 +4,9 @@ Redis keeps the first type of each field (`frontier.field_types`). What this rep
 with a field that is new, or becomes decimal, needs a call. An item that does not fit is rejected: it is written in the line
 of its page with the reason, and not among the items.
 
-Types may be forgotten on an operator's command. So before an item is rejected, they are read again, at most once in
-`READ_AGAIN_S`. A node of a cluster that has the types and is away holds up no page: the types that this replica finds count
-until it is back. If two replicas find different ones, the export finds out.
+Types may be forgotten on an operator's command. So while there are items, they are read again once in `REREAD_S`. A node of
+a cluster that has the types and is away holds up no page: the types that this replica finds count until it is back. If two
+replicas find different ones, the export finds out.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
 from frontier.field_types import LONGEST_FIELD, MOST_FIELDS, FieldTypes
 
-READ_AGAIN_S = 10.0
-"""How long types that an operator has forgotten may still be used to reject items, in seconds."""
+REREAD_S = 10.0
+"""How long a replica may still use types that an operator has forgotten, in seconds."""
 
 SLICE_ITEMS = 200
 SLICE_BYTES = 256 << 10
@@ -79,7 +79,7 @@ class ItemTypes:
 
     async def _are_known(self, items: Sequence[Item]) -> bool:
         """Whether all `items` fit, and nothing can be learnt from them."""
-        if not self._has_kept:
+        if not self._has_kept or self._runtime.now() >= self._read_at + REREAD_S:
             return False
         async for item, fields in _sliced(items):
             if item.name not in self._schemas or self._found_in(self._schemas[item.name], fields):
@@ -101,7 +101,7 @@ class ItemTypes:
     async def _learn(self, items: Sequence[Item]) -> None:
         """Have the types of the fields of `items` kept, of those that fit together with those before."""
         before = self._known()
-        if self._runtime.now() >= self._read_at + READ_AGAIN_S:
+        if self._runtime.now() >= self._read_at + REREAD_S:
             await self._read()
         offered = {} if self._has_kept else self._kinds()
         drafts = {name: self._schema(name, schema.known) for name, schema in self._schemas.items()}
@@ -118,12 +118,12 @@ class ItemTypes:
 
     async def _read(self) -> None:
         """Read the types that Redis has. Those that only this replica knows remain if Redis could not keep them."""
+        self._read_at = self._runtime.now()
         retry = self._runtime.retry
         try:
             kinds = await retry.crawl_node_soon(self._types.read)
         except RedisAway:
             return
-        self._read_at = self._runtime.now()
         local = {} if self._has_kept else self._kinds()
         self._schemas = {name: self._schema(name) for name in self._declared}
         self._adopt({**local, **kinds})
@@ -189,6 +189,7 @@ async def _sliced(items: Sequence[Item]) -> AsyncIterator[tuple[Item, dict[str, 
 
 
 def _rejected(item: Item, misfit: Misfit) -> RejectedItem:
-    what = "a number that is too large" if misfit.found is None else f"{misfit.found} instead of {misfit.known}"
+    is_too_large = misfit.found is None
+    what = "a number that is too large" if is_too_large else f"{misfit.found} instead of {misfit.known}"
     value = misfit.value[:SHOWN] if isinstance(misfit.value, str) else shown(misfit.value)
-    return RejectedItem(item.name, misfit.field, "changed", value, what, item.json)
+    return RejectedItem(item.name, misfit.field, "size" if is_too_large else "changed", value, what, item.json)

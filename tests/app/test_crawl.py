@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import re
 import signal
 import subprocess
@@ -228,6 +229,7 @@ def test_what_is_missing_in_a_later_run_is_logged(
     on_loopback: tuple[str, dict[str, Any]], caplog: pytest.LogCaptureFixture
 ) -> None:
     seed, settings = on_loopback
+    caplog.set_level(logging.WARNING)
     Crawl([seed], max_pages=1, settings=settings | {"requests": [{"headers": ["X-Team: a"]}]}).run()
     assert caplog.messages == []
     caplog.clear()

@@ -89,7 +89,7 @@ def _check_exports(typed: Typed, out: Path, folder: Path) -> None:
     """The items that were rejected are not lost, and each export has the same columns."""
     done = typed("export", str(out), "--items", "shop", "--format", "parquet", "--out", str(folder / "all"))
     assert (done.code, "2 items left out" in done.err) == (2, True)
-    lines = (folder / "all/shop.refused.jsonl").read_bytes().splitlines()
+    lines = (folder / "all/shop.rejected.jsonl").read_bytes().splitlines()
     refused = [json.loads(line)["item"]["price"] for line in lines]
     assert sorted(refused, key=str) == [[1], "on request"]
     table = pq.read_table(folder / "all/shop.parquet")

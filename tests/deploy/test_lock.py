@@ -105,8 +105,8 @@ def private_names(path: Path) -> set[str]:
             used |= {alias.name for alias in node.names} | set((node.module or "").split("."))
         elif isinstance(node, ast.Import):
             used |= {part for alias in node.names for part in alias.name.split(".")}
-    tuples = {"_replace", "_asdict"}  # public methods of named tuples
-    return {name for name in used - own - tuples if re.match(r"_[^_]", name)}
+    public = {"_replace", "_asdict", "_exit"}  # of named tuples and of `os`
+    return {name for name in used - own - public if re.match(r"_[^_]", name)}
 
 
 def inherited_private_names(path: Path) -> set[str]:

@@ -71,7 +71,7 @@ def has_given_back(replica: Running) -> bool:
     with urllib.request.urlopen(f"http://{address(replica)}/metrics", timeout=20) as answer:
         lines = answer.read().decode().splitlines()
     values = dict(re.findall(r"^(peercrawl_\w+)\{\S+ (\S+)$", "\n".join(lines), re.MULTILINE))
-    return (values["peercrawl_paused"], values["peercrawl_visits"]) == ("1.0", "0.0")
+    return (values["peercrawl_paused"], values["peercrawl_leased_domains"]) == ("1.0", "0.0")
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +84,9 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     ):
         made = Cluster(commands, folder)
         with made.prometheus as prometheus:
-            wait_until(lambda: (prometheus.value("sum(peercrawl_visits)") or 0) > 5, "the first replica to be scraped")
+            wait_until(
+                lambda: (prometheus.value("sum(peercrawl_leased_domains)") or 0) > 5, "the first replica to be scraped"
+            )
             made.replicas += [made.join(), made.join()]  # so that shards move while Prometheus scrapes
             wait_until(lambda: prometheus.value('sum(up{job="peercrawl"})') == 3, "three targets that are up")
             wait_until(lambda: (prometheus.value("max(peercrawl_replicas)") or 0) == 3, "a view of three")

@@ -6,7 +6,7 @@ import pytest
 
 from crawler.observe.rejected_items import SHOWN, rejected_in_words
 from crawler.page import Outcome, Page, RejectedItem, words_of
-from crawler.worker.results import MOST_WORDS, VisitReport
+from crawler.worker.results import MOST_WORDS, LeaseReport
 from frontier.entries import Entry
 from frontier.queue import SettledUrl
 from tests.sinks.values import exchange, page
@@ -29,7 +29,7 @@ def test_the_most_frequent_reason_of_each_data_set_is_shown() -> None:
 
 def test_a_visit_counts_a_limited_number_of_words() -> None:
     """They are arguments of a script, and fields of a hash."""
-    report, many = VisitReport(), {f"shop:field{number}:type": 1 for number in range(MOST_WORDS + 5)}
+    report, many = LeaseReport(), {f"shop:field{number}:type": 1 for number in range(MOST_WORDS + 5)}
     made: Page = page(exchange("a", b"x"), rejected_by=many)
     report.add(SettledUrl(Entry(made.url, made.domain), Outcome.DONE, "200"), made, is_duplicate=False)
     assert len(report.rejected) == MOST_WORDS + 1

@@ -67,7 +67,7 @@ async def test_a_field_that_changes_its_type_is_reported_and_not_written(tmp_pat
     assert isinstance(done.exception, UserError) or done.exit_code == 1
     assert "3 items in" in done.stdout
     assert 'price: text ("on request"), where earlier items have float' in done.output
-    (refused,) = (out / "shop.refused.jsonl").read_bytes().splitlines()
+    (refused,) = (out / "shop.rejected.jsonl").read_bytes().splitlines()
     assert msgspec.json.decode(refused)["item"] == {"name": "c", "price": "on request"}
     if form == "jsonl":
         rows = [msgspec.json.decode(line) for line in (out / "shop.jsonl").read_bytes().splitlines()]
@@ -89,7 +89,7 @@ async def test_a_table_without_refused_items_replaces_one_with_them(tmp_path: Pa
     assert export_items([tmp_path / "first"], "shop", tmp_path, "jsonl").refused_count == 1
     done = export_items([tmp_path / "second"], "shop", tmp_path, "jsonl")
     assert (done.items, done.refused_count) == (3, 0)
-    assert not (tmp_path / "shop.refused.jsonl").exists()
+    assert not (tmp_path / "shop.rejected.jsonl").exists()
     with pytest.raises(UserError, match="no item of a data set 'none'"):
         export_items([tmp_path / "second"], "none", tmp_path, "jsonl")
 

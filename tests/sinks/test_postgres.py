@@ -136,8 +136,8 @@ async def test_items_that_do_not_fit_are_left_out_and_reported(
     assert "url: no value, and it is the key" in done.err
     assert done.err.count("the character NUL") == 2
     assert "n: 9223372036854775808 is too large a number" in done.err
-    assert "8 items left out, because they do not fit the table: see export/shop.refused.jsonl" in done.err
-    assert len((tmp_path / "export" / "shop.refused.jsonl").read_bytes().splitlines()) == 8
+    assert "8 items left out, because they do not fit the table: see export/shop.rejected.jsonl" in done.err
+    assert len((tmp_path / "export" / "shop.rejected.jsonl").read_bytes().splitlines()) == 8
     found = server.query("SELECT url, n, at::text, data, ok, more FROM shop ORDER BY url")
     assert found == [("a", 1, "2026-01-31", [1], True, "x"), ("g", None, None, None, None, "a\\u0000b")]
 
@@ -255,7 +255,7 @@ async def test_an_item_without_a_value_that_the_table_needs_is_left_out(
     done = export()
     assert server.query("SELECT url FROM shop ORDER BY url") == [("a",), ("c",)], done.err
     assert 'null value in column "n"' in done.err
-    assert len((tmp_path / "export" / "shop.refused.jsonl").read_bytes().splitlines()) == 1
+    assert len((tmp_path / "export" / "shop.rejected.jsonl").read_bytes().splitlines()) == 1
 
 
 async def test_an_item_that_fits_no_table_holds_up_no_other(

@@ -14,7 +14,7 @@ from crawler.events import Event, Events, ItemsRejected, RedisOutageEnded
 from crawler.page import Item, Page
 from crawler.redis_retry import RedisRetry
 from crawler.scope.item_schema import Kinds
-from crawler.worker.item_types import READ_AGAIN_S, SLICE_ITEMS, ItemTypes
+from crawler.worker.item_types import REREAD_S, SLICE_ITEMS, ItemTypes
 from frontier.clock import SystemClock
 from frontier.errors import RedisAway
 from frontier.field_types import FieldTypes
@@ -80,9 +80,7 @@ async def test_what_another_replica_has_found_counts(replica: Callable[..., Repl
 
 async def test_a_number_that_no_column_can_have_is_rejected_in_the_first_item(replica: Callable[..., Replica]) -> None:
     found = await replica().checked({"a": 1 << 63})
-    assert [str(one) for one in found.rejected] == [
-        "shop.a: changed '9223372036854775808' (a number that is too large)"
-    ]
+    assert [str(one) for one in found.rejected] == ["shop.a: size '9223372036854775808' (a number that is too large)"]
     assert found.items == ()
 
 
@@ -100,11 +98,12 @@ async def test_a_replica_that_knows_the_fields_asks_nobody(replica: Callable[...
     assert asked == 2
     for _ in range(50):
         await one.checked(*[{"a": 2, "none": None}] * (2 * SLICE_ITEMS))
-        one.time.ms += 60_000
-    assert one.store.calls.total() == asked
-    await one.checked({"a": "x"})
-    for _ in range(50):
         assert await one.kept({"a": "x"}) == []
+        one.time.ms += 100
+    assert one.store.calls.total() == asked
+    one.time.ms += int(1000 * REREAD_S)
+    for _ in range(50):
+        assert await one.kept({"a": 2}) == [{"a": 2}]
     assert one.store.calls.total() == asked + 1
 
 
@@ -115,9 +114,20 @@ async def test_what_an_operator_has_forgotten_is_learnt_anew(
     await one.checked({"a": 1})
     await FieldTypes(store, CrawlKeys(crawl_name, 1)).forget("shop")
     assert await one.kept({"a": "x"}) == []
-    one.time.ms += int(1000 * READ_AGAIN_S)
+    one.time.ms += int(1000 * REREAD_S)
     assert await one.kept({"a": "x"}) == [{"a": "x"}]
     assert await one.kept({"a": 1}) == []
+
+
+async def test_replicas_agree_again_after_types_were_forgotten(
+    replica: Callable[..., Replica], store: RedisStore, crawl_name: str
+) -> None:
+    one, other = replica(), replica()
+    await one.checked({"a": "3.5"})
+    await FieldTypes(store, CrawlKeys(crawl_name, 1)).forget("shop")
+    assert await other.kept({"a": 5.5}) == [{"a": 5.5}]
+    one.time.ms += int(1000 * REREAD_S)
+    assert await one.kept({"a": "3.5"}, {"a": 7.5}) == [{"a": 7.5}]
 
 
 async def test_what_the_server_lost_in_a_restart_is_kept_again(
