@@ -11,6 +11,7 @@ For the end of the crawl, a link in an outbox counts as an open URL of the shard
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import get_args
 
 import msgspec
 
@@ -25,6 +26,9 @@ OUTBOX_LINKS = 20_000
 """The most links in one outbox: about 3 MB. The pages of a shard whose outbox is full wait until there is room."""
 
 
+_MODES: dict[str, PushMode] = {mode: mode for mode in get_args(PushMode)}
+
+
 class KeptLink(msgspec.Struct, frozen=True):
     """A link in the outbox of `shard`. `target`: the shard where it belongs; `member`: how it is stored."""
 
@@ -35,8 +39,7 @@ class KeptLink(msgspec.Struct, frozen=True):
     @property
     def entry(self) -> Entry:
         mode, domain, priority, raw = self.member.decode().split("\n", 3)
-        kept: PushMode = "again" if mode == "again" else "known" if mode == "known" else "new"
-        return msgspec.structs.replace(parse_entry(raw, domain, float(priority)), mode=kept)
+        return msgspec.structs.replace(parse_entry(raw, domain, float(priority)), mode=_MODES[mode])
 
 
 class Outboxes:

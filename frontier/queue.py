@@ -142,7 +142,7 @@ class Frontier:
             for domain, mode in groups
             if mode == "known"
             and domain not in self._seen_domains
-            and not groups.keys() & {(domain, "new"), (domain, "again")}
+            and not groups.keys() & {(domain, "new"), (domain, "again"), (domain, "moved")}
         ]
         outside = 0
         for at in range(0, len(doubtful), PUSH_BATCH):

@@ -34,16 +34,21 @@ class LinkFilter:
         self._known = known
 
     def select(
-        self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry, hints: Mapping[str, float] = NO_HINTS
+        self,
+        links: Iterable[tuple[Url, LinkKind]],
+        found_on: Entry,
+        hints: Mapping[str, float] = NO_HINTS,
+        has_moved: bool = False,
     ) -> tuple[list[Entry], dict[str, int]]:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
         A redirect keeps the depth and the tag of its source and adds a hop. A URL in a sitemap has the depth of the
-        sitemap. Any other link is one deeper than its page. `hints`: values to add to the score, by URL.
+        sitemap. Any other link is one deeper than its page. `hints`: values to add to the score, by URL; `has_moved`:
+        whether the page is a known one and the only link is where it is now, which is queued although it was seen.
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
-        for url, kind in self._known.lacks(links):
+        for url, kind in links if has_moved else self._known.lacks(links):
             depth, hops = _place(kind, found_on)
             reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
             # Links between the domains of different seeds are followed. The frontier knows these domains.
@@ -53,7 +58,7 @@ class LinkFilter:
             reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
             if reason is None:
                 score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
-                mode: PushMode = "known" if may_be_seeds else "new"
+                mode: PushMode = "known" if may_be_seeds else "moved" if has_moved else "new"
                 tag = found_on.tag if kind is LinkKind.REDIRECT else ""
                 selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode, tag=tag))
             else:

@@ -30,6 +30,9 @@ Found = Literal["new", "changed", "unchanged", "gone", "back", "failed"]
 
 Headers = tuple[tuple[str, str], ...]
 
+MOVED = frozenset({301, 308})
+"""The status of a page whose content is at another URL from now on."""
+
 MISSES = 5
 """Visits in a row without the page after which it is forgotten. The time between them doubles."""
 
@@ -285,7 +288,7 @@ def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer, 
     is_not_modified = answer.status == 304 and bool(before.validator)
     if answer.status in (404, 410):
         return _missed(before, "gone", answer.at)
-    if answer.status in (301, 308):  # the target is a page of its own
+    if answer.status in MOVED:  # the target is a page of its own
         return _missed(before, "gone", answer.at, has_moved=True)
     if not is_not_modified and not 200 <= answer.status < 300 and answer.status not in (302, 303, 307):
         return _missed(before, "failed", answer.at)

@@ -21,6 +21,8 @@ class RecentUrls:
 
     Links that are queued only if their domain is known are stored with a mark, and match only such links. A marked link
     may have been dropped. If its domain is seeded later, the same link on a page of that domain must be pushed.
+
+    The target of a known page that has moved is never in the set: it may have to be queued although it was pushed.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -32,6 +34,8 @@ class RecentUrls:
         return len(self._young) + len(self._old)
 
     def __contains__(self, link: Entry) -> bool:
+        if link.mode == "moved":
+            return False
         return self._holds(link.url) or (link.mode == "known" and self.has_offered(link.url))
 
     def has_offered(self, url: str) -> bool:

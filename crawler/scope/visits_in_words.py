@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from crawler.scope.next_visit import RevisitRule, Visits, marked, parse_rules
+from crawler.scope.next_visit import LONGEST_MOVED_S, LONGEST_S, RevisitRule, Visits, marked, parse_rules
 
 _LONGER = 1.05
 """An interval that is so many times longer than that of the rule has another reason."""
@@ -19,14 +19,23 @@ def described(texts: Sequence[str], seen: Visits) -> str:
         return f"{every}, by a rule of before the rules were changed"
     every += f" by the rule {texts[rules.index(rule)]!r}"
     if seen.misses:
-        times = "once" if seen.misses == 1 else f"{seen.misses} times"
-        return f"{every}, doubled {times} because the page was not found or could not be had"
+        return f"{every}, {_growth(seen)} because the page was not found or could not be had"
     reason = _reason(rule, seen)
     if rule.policy != "adaptive":
         return every + (f": {reason}" if reason else "")
     if not seen.compared:
         return f"{every}: visited once, so nothing is known of its changes"
     return f"{every}: {_changes(seen)}; {reason}"
+
+
+def _growth(seen: Visits) -> str:
+    """By how much the time until the next visit is longer than the interval."""
+    longest_s = max(LONGEST_MOVED_S, seen.interval_s)
+    doubled = "doubled once" if seen.misses == 1 else f"doubled {seen.misses} times"
+    if seen.interval_s * 2.0 ** min(seen.misses, 60) <= longest_s:
+        return doubled
+    limits = f"{_span(longest_s)} for a permanent redirect, and {_span(LONGEST_S)} otherwise"
+    return f"{doubled}, but at most {limits},"
 
 
 def _changes(seen: Visits) -> str:

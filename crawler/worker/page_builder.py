@@ -21,7 +21,7 @@ from crawler.parse.usage import noted_fields, robots_tags, usage_of
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.scope.next_visit import RevisitRule
 from crawler.worker.outcomes import UrlResult
-from crawler.worker.visit_planning import with_text_digest
+from crawler.worker.visit_planning import has_moved, with_text_digest
 from frontier.control import Control, DomainRules
 from frontier.domains import host_of
 from frontier.entries import Entry
@@ -143,7 +143,7 @@ class PageBuilder:
             reading = ParsedDocument(found, NO_HINTS, len(exchange.body))
         if self._control is not None and self._control.rules.forgotten:
             reading = reading._replace(found=_without_forgotten(reading.found, self._control.rules))
-        entries = await self._select(entry, reading)
+        entries = await self._select(entry, reading, target is not None and has_moved(entry, exchange))
         self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
         if revisited := self._settings.revisit_rules:
@@ -201,15 +201,16 @@ class PageBuilder:
             self._named[rules] = named_sitemaps(rules.sitemaps, origin, self._settings.extract.rules)
         return url in self._named[rules]
 
-    async def _select(self, entry: Entry, reading: ParsedDocument) -> list[Entry]:
-        """Return the entries for the links to follow. Emits an event for those that are dropped."""
+    async def _select(self, entry: Entry, reading: ParsedDocument, is_moved: bool) -> list[Entry]:
+        """Return the entries for the links to follow. Emits an event for those that are dropped. `is_moved`: whether
+        they are where a known page is now."""
         found = reading.found
         selected: list[Entry] = []
         for at in range(0, len(found.urls), SLICE):
             if at:
                 await asyncio.sleep(0)
             links = zip(found.urls[at : at + SLICE], map(_kind_of, found.links[at : at + SLICE]), strict=True)
-            entries, dropped = self._links.select(links, entry, reading.hints)
+            entries, dropped = self._links.select(links, entry, reading.hints, is_moved)
             selected += entries
             self._report_dropped(dropped)
         return self._found_on(entry.url, selected)

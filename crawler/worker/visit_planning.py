@@ -16,6 +16,7 @@ from crawler.parse.offload import DocumentOffloader
 from crawler.scope.copy_age import copy_age
 from crawler.scope.next_visit import (
     DIGEST,
+    MOVED,
     Answer,
     Headers,
     RevisitRule,
@@ -68,6 +69,11 @@ class SiteGains:
 def conditions(rules: Sequence[RevisitRule], entry: Entry) -> Headers:
     """The header fields that make the request for `entry` conditional. Empty for a page that is not known."""
     return visits_of(entry).conditions if rules and entry.visit else ()
+
+
+def has_moved(entry: Entry, exchange: Exchange) -> bool:
+    """Whether the page of `entry` is a known one that has permanently moved to where `exchange` redirects."""
+    return bool(entry.visit) and exchange.status in MOVED
 
 
 async def with_text_digest(

@@ -6,6 +6,7 @@
 --       d:<domain> hash (known: number of known pages), stats hash (known)
 --
 -- put_page stores a page, but not if it is there and `is_first`; it returns whether it was not there
+-- locate_page returns the bucket of a page, its records, and where its record begins and the next one does | nil
 -- take_page removes a page and returns its entry and priority | nil. With `only`, the page must have this entry
 -- take_due removes pages of a bucket that are due, and returns {priority, entry, ...}, and when the next one is due ms
 -- count_taken counts removed pages, and returns how many are left
@@ -66,17 +67,22 @@ local function count_taken(base, domain, taken)
   return 0
 end
 
-local function take_page(base, domain, page, only)
+local function locate_page(base, domain, page)
   local known = base .. 'known:' .. domain
   local buckets = redis.call('HLEN', known)
   if buckets == 0 then return nil end
   local bucket = bucket_of(page, buckets)
   local records = redis.call('HGET', known, bucket)
   local at, next_at = find_page(records, page)
-  if not at then return nil end
+  if at then return bucket, records, at, next_at end
+end
+
+local function take_page(base, domain, page, only)
+  local bucket, records, at, next_at = locate_page(base, domain, page)
+  if not bucket then return nil end
   local entry, priority = entry_of(records, at, next_at)
   if only and entry ~= only then return nil end
-  redis.call('HSET', known, bucket, string.sub(records, 1, at - 1) .. string.sub(records, next_at))
+  redis.call('HSET', base .. 'known:' .. domain, bucket, string.sub(records, 1, at - 1) .. string.sub(records, next_at))
   count_taken(base, domain, 1)
   return entry, priority
 end

@@ -134,6 +134,68 @@ def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
         assert "WARC-Payload-Digest" not in record.headers
 
 
+class MovingSite(Site):
+    """`targets`: where a path redirects permanently. Other paths have a page, or are gone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.targets = {"/right": "/left"}
+        self.versions = dict.fromkeys(("/", "/left", "/source"), 1)
+        self.RequestHandlerClass = _WithTargets
+
+
+class _WithTargets(_Handler):
+    server: MovingSite
+
+    def do_GET(self) -> None:
+        target = self.server.targets.get(self.path)
+        if target is None and self.path != "/":
+            return super().do_GET()
+        body = b"".join(b"<a href=%s>x</a>" % path for path in (b"/left", b"/right", b"/source"))
+        self.server.asked.append((self.path, 301 if target else 200))
+        self.send_response(301 if target else 200)
+        if target:
+            self.send_header("Location", target)
+        self.send_header("Content-Type", "text/html")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+        return None
+
+
+def test_what_has_moved_is_visited_where_it_is_now(tmp_path: Path) -> None:
+    """To a URL that is new, and back; and to one that was a redirect before: both pages have changed places."""
+    with answering(MovingSite()) as site:
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=1s"]}))
+        options = ["--settings", str(tmp_path / "crawler.toml")]
+        words = [sys.executable, "-m", "crawler"]
+        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
+        assert seeded.code == 0, seeded.err
+        crawler = Running([*words, "run", *options], tmp_path, "run", {})
+        try:
+            wait_until(lambda: all(site.times(path, 304) for path in ("/left", "/source")), "a 304 of each page")
+            site.versions["/new"] = 1
+            site.targets |= {"/source": "/new", "/left": "/right"}
+            del site.targets["/right"]
+            site.versions |= {"/right": 2}
+            wait_until(lambda: all(site.times(path, 304) for path in ("/new", "/right")), "two visits where they are")
+            site.targets.clear()
+            wait_until(lambda: all(site.times(path, 200) == 2 for path in ("/left", "/source")), "the ends of both")
+        finally:
+            crawler.send(signal.SIGTERM)
+            done = crawler.wait()
+        assert done.code == 0, done.err
+    found: dict[str, list[str | None]] = defaultdict(list)
+    for line in sorted(lines(tmp_path), key=lambda line: line["settled_at"]):
+        path, visits = line["url"].removeprefix("http://site.test"), found[line["url"].removeprefix("http://site.test")]
+        if path != "/" and (not visits or visits[-1] != line["visit"]):
+            visits.append(line["visit"])
+    for path in ("/left", "/source"):
+        assert found[path][:4] == ["new", "unchanged", "gone", "back"]
+    assert found["/new"] == ["new", "unchanged"]
+    assert [visit for visit in found["/right"] if visit] == ["new", "unchanged"]
+
+
 STORY = "<p>The harbour was closed for the winter, and the boats stayed on land until the ice had gone. " * 4
 
 

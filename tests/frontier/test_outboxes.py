@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import get_args
 
 import pytest
 
 from frontier.counters import Counters
+from frontier.entries import PushMode
 from frontier.errors import RedisAway
 from frontier.lookup import UrlLookup
 from frontier.store import Call, RedisStore, Reply, command
@@ -38,6 +40,14 @@ async def test_the_crawl_has_not_ended_while_links_are_kept(store: RedisStore, c
     # Then nothing is open.
     assert await counters.has_ended()
     assert (await counters.counts()).outbox == 0
+
+
+@pytest.mark.parametrize("mode", get_args(PushMode))
+async def test_a_link_keeps_its_mode(store: RedisStore, crawl_name: str, mode: PushMode) -> None:
+    outboxes = (await make_frontier(store, crawl_name, ManualTime(), shards=3)).outboxes
+    await outboxes.keep({0: [(1, entry(mode=mode))]})
+    (((link,),)) = await outboxes.read({0: 0}, 10)
+    assert link.entry == entry(mode=mode)
 
 
 async def test_a_full_outbox_takes_no_more(store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,6 +37,11 @@ def planned(lease: Lease, due_ms: int | None, found: str = "new", state: str = "
     return Settlement(lease, 0, urls=urls)
 
 
+def settled_for_good(lease: Lease) -> Settlement:
+    """All URLs of `lease` are done, and not visited again."""
+    return Settlement(lease, 0, urls=[SettledUrl(one, "done", "404") for one in lease.entries])
+
+
 async def know(frontier: Frontier, time: ManualTime, *pages: Entry) -> int:
     """Make `pages` known, and return when they are due."""
     await frontier.push(pages)
@@ -212,6 +217,42 @@ async def test_a_first_visit_does_not_replace_what_is_known(
     assert (await counters.counts()).known == 1
     time.ms += LATER_MS
     assert [one.visit for one in (await lease_one(frontier)).entries] == ["a2"]
+
+
+async def test_where_a_page_has_moved_is_visited_although_it_was_seen(
+    frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    """And only once, although each page that has moved there says so. That it was full before does not matter."""
+    await frontier.push([page(1)])
+    await frontier.settle([settled_for_good(await lease_one(frontier))])
+    frontier.apply(FrontierSettings(known_share=0.5, batch=4, delay_ms=0, domain_cap=1))
+    assert (await frontier.push([page(1), page(2, mode="moved")])).accepted == 0
+    for depth in (3, 4):
+        moved = await frontier.push([page(1, mode="moved", depth=depth)])
+        assert (moved.accepted, moved.seen) == (4 - depth, depth - 3)
+    lease = await lease_one(frontier)
+    assert [(one.url, one.depth, one.visit) for one in lease.entries] == [("https://a.test/1", 3, "")]
+    assert (await frontier.push([page(1, mode="moved", depth=4)])).accepted == 0
+    await frontier.settle([planned(lease, time.ms + LATER_MS)])
+    counts = await counters.counts()
+    assert (counts.open, counts.accepted, counts.seen, counts.known) == (0, 2, 1, 1)
+
+
+async def test_a_known_page_where_another_has_moved_is_visited_when_it_is_due(
+    frontier: Frontier, time: ManualTime
+) -> None:
+    due_ms = await know(frontier, time, page(1), page(2))
+    moved = [page(1, mode="moved", depth=1), page(2, mode="moved", depth=1)]
+    assert (await frontier.push(moved)).accepted == 0
+    time.ms = due_ms
+    assert (await leases_now(frontier))[0][0].entries != ()
+    assert (await frontier.push(moved)).accepted == 0
+
+
+async def test_an_unseen_url_where_a_page_has_moved_is_new(frontier: Frontier, counters: Counters) -> None:
+    assert (await frontier.push([page(1, mode="moved"), page(1, mode="moved", depth=2)])).accepted == 1
+    counts = await counters.counts()
+    assert (counts.open, counts.seen, counts.domains) == (1, 1, 1)
 
 
 async def test_a_server_that_lost_the_lease_of_a_visit_accepts_its_result(

@@ -75,7 +75,9 @@ class Machine:
             return None
         priority = rng.choice((0.0, -1e300, 1e-300, 0.1, float("inf")))
         depth, tries, hops = rng.choice((0, 1, 255, 999)), rng.randrange(20), rng.randrange(20)
-        return Entry(url.href, url.domain, priority, depth, tries, hops, mode=rng.choice(("new", "new", "again")))
+        return Entry(
+            url.href, url.domain, priority, depth, tries, hops, mode=rng.choice(("new", "new", "again", "moved"))
+        )
 
     async def step(self) -> None:
         """One transition."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from crawler.page import LinkKind
 from crawler.scope.recent_urls import RecentUrls
-from frontier.entries import Entry
+from frontier.entries import Entry, PushMode
 from frontier.urls import canonicalize
 
 URL = canonicalize("http://a.test/x")
 
 
-def link(mode: str) -> Entry:
-    return Entry(URL.href, URL.domain, mode="known" if mode == "known" else "new")
+def link(mode: PushMode) -> Entry:
+    return Entry(URL.href, URL.domain, mode=mode)
 
 
 def test_a_link_that_may_have_been_dropped_stands_for_itself_alone() -> None:
@@ -30,6 +30,14 @@ def test_a_link_that_counts_stands_for_both() -> None:
     assert recent.lacks([(URL, LinkKind.ANCHOR)]) == []
     recent.clear()
     assert link("new") not in recent
+
+
+def test_where_a_page_has_moved_is_asked_for_each_time() -> None:
+    recent = RecentUrls(10)
+    recent.add(link("new"))
+    recent.add(link("moved"))
+    assert link("moved") not in recent
+    assert link("new") in recent
 
 
 def test_what_it_holds_is_bounded() -> None:

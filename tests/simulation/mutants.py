@@ -1,6 +1,6 @@
 """Prove that the simulation can fail: take one guard after another out of a copy of the program, and see who notices.
 
-python -m tests.simulation.mutants            all of them
+python -m tests.simulation.mutants            all of them, but those of visits, which `mutant_gate` tries
 python -m tests.simulation.mutants fence      those whose name contains "fence"
 """
 
@@ -61,9 +61,10 @@ REST = "math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))"
 MARGIN = "end = asked_at + lease_s - min(1.0, lease_s / 20)"
 JOURNAL = '                (self.journal, encoded(doubt) if doubt else b""),\n'
 LINES = "                (self.pages, lines),\n"
+KEEPS_RECORD = "kept[#kept + 1] = string.sub(records, at, next_at - 1)"
 GONE = "local gone = remove(unpack(ARGV, at + 4, at + 3 + entries))"
 
-MUTANTS = (
+OF_CRAWLS = (
     _without("no-fence", LUA + "fence.lua", "if fence_epoch > epoch or (", "if false and ("),
     _without("settle-without-token", LUA + "settle.lua", "local is_held = known[1] == token", "local is_held = true"),
     _without("release-without-token", LUA + "release.lua", "if known[1] ~= ARGV[3] then", "if false then"),
@@ -98,7 +99,7 @@ MUTANTS = (
         "[(due + accepted + 0 * outboxed, sum",
     ),
     _without("outbox-forgets", "crawler/worker/outbox_delivery.py", "sent = await self._push(links)", "sent = links"),
-    _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else "new"', '"new"'),
+    _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else ', ""),
     _without("lease-end-ignored", "crawler/worker/leased_domain.py", "return now < self.lease_end", "return True"),
     _without("lease-end-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
     _without("settles-after-lease", GROUP_SETTLER, "if leased in held and leased.holds(at)]", "]"),
@@ -184,6 +185,22 @@ MUTANTS = (
     _without("rosters-of-old-epochs", LUA + "claim.lua", "elseif open == epoch - 1 then", "else"),
 )
 
+OF_VISITS = (
+    _without("visits-before-they-are-due", LUA + "known.lua", "if due_s * 1000 <= now_ms and #taken", "if #taken"),
+    _without("pages-are-lost", LUA + "known.lua", KEEPS_RECORD, f"if #kept < 16 then {KEEPS_RECORD} end"),
+    _without(
+        "unchanged-pages-are-lost", LUA + "visits.lua", "if due_s ~= ''", "if due_s ~= '' and found ~= 'unchanged'"
+    ),
+    _without(
+        "equal-intervals", "crawler/scope/next_visit.py", "            if seen.compared:", "            if False:"
+    ),
+    _without("moved-is-swallowed", "crawler/scope/recent_urls.py", 'if link.mode == "moved":', "if False:"),
+    _without("moved-is-queued-twice", LUA + "push.lua", " and not open[page]", ""),
+    _without("moved-is-visited-early", LUA + "push.lua", " and not locate_page(base, domain, page)", ""),
+)
+
+MUTANTS = OF_CRAWLS + OF_VISITS
+
 
 LONGEST_S = 900
 """For all seeds of a mutant."""
@@ -196,7 +213,7 @@ def main() -> int:
     parser.add_argument("--alone", action="store_true", help="leave the unit tests out")
     arguments = parser.parse_args()
     survivors = 0
-    for mutant in MUTANTS:
+    for mutant in OF_CRAWLS:
         if arguments.name in mutant.name:
             started = time.monotonic()
             simulation, units = _try(mutant, arguments.runs, () if arguments.alone else UNIT_TESTS)

@@ -94,7 +94,7 @@ class IdleTime:
         self._times.append(now)
 
     def since(self, at: float) -> float:
-        """Seconds that it was idle from `at` until its last request, at most."""
+        """Seconds that it was idle from `at` until what was noted last, at most."""
         before = bisect_right(self._times, at) - 1
         return min(self._idle_s[-1] - self._idle_s[before], self._times[-1] - at) if before >= 0 else 0.0
 
@@ -133,8 +133,13 @@ class RevisitSites(Sites):
         return self.web.answer(url, now, fields)
 
     def idle_s(self, domain: str, since: float) -> float:
-        """Seconds that `domain` was idle since then, until its last request."""
+        """Seconds that `domain` was idle since then, until its last request or the end."""
         return self._idle[domain].since(since)
+
+    def end(self) -> None:
+        """The run ends now: a domain that was left is idle until then."""
+        for domain, idle in self._idle.items():
+            idle.note(self.now_s(), self.delays.get(domain, 0) / 1000)
 
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Note the visits that a call settles."""

@@ -235,6 +235,7 @@ class RevisitRun:
         """No page is lost: each has been visited, and its next visit is not overdue."""
         if self.sites.latest_s > self.late_s:
             raise Breach("late", f"a domain was idle for {self.sites.latest_s:.0f} s while a visit was due")
+        self.sites.end()
         for url in self.web.all:
             due_at = self.sites.due.get(url)
             if due_at is None:
