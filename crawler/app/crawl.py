@@ -91,6 +91,8 @@ class Crawl:
             tables["limits"] = {**tables.get("limits", {}), "max_pages": max_pages}
         self._settings = load(path, tables)
         self._seeds = [seeds] if isinstance(seeds, str) else list(seeds)
+        if handlers is not None and not isinstance(handlers, Router):
+            raise UserError("handlers must be a Router: register functions with @router.handler(), and give the router")
         self._router = handlers
         self._name = name
         self._stack = contextlib.AsyncExitStack()

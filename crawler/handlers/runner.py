@@ -9,6 +9,8 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import traceback
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -81,7 +83,7 @@ class HandlerRunner:
             return _failed(function, FAILED, "CancelledError")
         error = call.exception()
         if error is not None:
-            return _failed(function, FAILED, in_words(error))
+            return _failed(function, FAILED, f"{in_words(error)[:LONGEST_ERROR]}{_place(function, error)}")
         return handle.result()
 
     def _ended(self, call: asyncio.Future[None]) -> None:
@@ -130,5 +132,15 @@ def _check_nothing(returned: object) -> None:
         raise TypeError(f"returned {type(returned).__name__}: put items into a data set with crawl.push(NAME, ITEM)")
 
 
+def _place(function: Handler, error: BaseException) -> str:
+    """The file and line of the user's code where `error` was raised, in brackets; "" if that is not known. It is the last
+    one in the file of the handler, since a library that it calls says less."""
+    code = getattr(inspect.unwrap(function), "__code__", None)
+    frames = [
+        frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename
+    ]
+    return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+
+
 def _failed(function: Handler, reason: str, error: str) -> Handled:
-    return Handled(handler=name_of(function), reason=reason, error=error[:LONGEST_ERROR])
+    return Handled(handler=name_of(function), reason=reason, error=error)

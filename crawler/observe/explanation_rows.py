@@ -54,6 +54,7 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ),
         ("last", _last(found.last)),
         ("searched", ", ".join(found.searched) if found.seen else ""),
+        ("handler", str((found.last or {}).get("handler_error") or "")),
         *(("cut", reason) for reason in found.cut),
         *(("rejected", text) for text in _rejected(found.last or {})),
     ]

@@ -254,6 +254,8 @@ def test_a_settings_file_is_the_whole(on_loopback: tuple[str, dict[str, Any]], t
 def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nonsense"):
         Crawl(settings={"fetch": {"nonsense": 1}})
+    with pytest.raises(UserError, match="must be a Router"):
+        Crawl(handlers=router.handler)  # type: ignore[arg-type]
     for bad, match in (
         (Crawl(["ftp://a.test/"], settings=settings), "cannot be used"),
         (Crawl(["http://127.0.0.1/"], settings=settings | {"fetch": {}}), "no seed can be fetched"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from typing import Any
 
@@ -119,7 +120,19 @@ async def test_an_error_that_has_no_words_is_a_reason() -> None:
         raise Mute
 
     handled = await HandlerRunner(router, PATIENT).handle(a_page("x"))
-    assert (handled.reason, handled.error) == ("handler_failed", "Mute")
+    line = mute.__code__.co_firstlineno + 2
+    assert (handled.reason, handled.error) == ("handler_failed", f"Mute (test_runner.py:{line})")
+
+
+async def test_an_error_names_the_line_of_the_handler_and_not_that_of_a_library() -> None:
+    router = Router()
+
+    @router.handler()
+    def broken(page: ParsedPage, crawl: Handle) -> None:
+        json.loads("{")
+
+    handled = await HandlerRunner(router, PATIENT).handle(a_page("x"))
+    assert handled.error.endswith(f" (test_runner.py:{broken.__code__.co_firstlineno + 2})")
 
 
 @pytest.mark.parametrize("is_async", [False, True])
