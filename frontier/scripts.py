@@ -63,7 +63,7 @@ SETTLE_PARTS = (
 )
 """The same of `settle`."""
 
-PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS) | {"long_queue", "forgotten"}
+PARTS = frozenset(LEASE_PARTS) | frozenset(SETTLE_PARTS) | {"long_queue", "forgotten", "push_moved"}
 
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
@@ -72,7 +72,7 @@ SAVE_OWNERS = _load("save_owners", keys=1)
 CREATE_CRAWL = _load("create_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 IDENTIFY_SHARD = _load("identify_shard", keys=2)
-PUSH = _load("push", keys=4, parts=("long_queue", "forgotten", "records", "known"))
+PUSH = _load("push", keys=4, parts=("long_queue", "forgotten", "records", "known", "push_moved"))
 LEASE = _load("lease", keys=8, parts=LEASE_PARTS)
 KEEP_LINKS = _load("keep_links", keys=2, parts=("identity",))
 DELIVER = _load("deliver", keys=2, parts=("identity",))

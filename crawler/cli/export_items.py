@@ -87,6 +87,8 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
     refusals = _Refusals(out / f"{name}.rejected.jsonl", adds=follow)
     observer = Observer(lambda columns: note(_new_columns(destination.table, columns)), refusals.add)
     written = write_items(paths, name, destination, observer, _until_signal() if follow else None)
+    if not (follow or written.items or refusals.count):
+        raise UserError(f"no item of a data set {name!r} in {', '.join(map(str, paths))}")
     changed = count_of(written.changed, "row")
     Terminal().tell(f"{count_of(written.items, 'item')}; {changed} of the table {destination.table} new or changed")
     left_open = [path for path in line_files(paths) if is_open(path)]
@@ -96,9 +98,7 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
             f"killed, finish them: crawler finish {left_open[0].parent}"
         )
     if refusals.count:
-        raise UserError(
-            f"{count_of(refusals.count, 'item')} left out, because they do not fit the table: see {refusals.path}"
-        )
+        raise UserError(f"{count_of(refusals.count, 'item')} left out, not fit for the table: see {refusals.path}")
 
 
 def not_read(left_open: Sequence[Path]) -> str:

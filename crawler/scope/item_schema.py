@@ -50,9 +50,9 @@ class Schema:
         """The fields of which a value was found that is not null."""
         return {name: kind for name, kind in self.kinds.items() if kind is not None}
 
-    def fix(self) -> None:
-        """Let the known types be those of columns from now on."""
-        self._fixed |= self.known.keys()
+    def fix(self, names: Iterable[str]) -> None:
+        """Let the types of the fields `names` be those of columns from now on."""
+        self._fixed |= set(names)
 
     def add(self, item: Mapping[str, Any]) -> str:
         """Add the fields of `item`. Returns why this is impossible, "" if it is not. Then the schema has not changed."""

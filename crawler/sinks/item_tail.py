@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.sinks.items import GROUP_ITEMS, FoundItem, items_of, line_files
+from crawler.sinks.items import GROUP_BYTES, GROUP_ITEMS, FoundItem, items_of, line_files
 from crawler.sinks.journal import JOURNAL, last_group_begins
 from crawler.sinks.open_files import finished_path, is_open, open_either
 from crawler.sinks.segment import LINES, open_path
@@ -81,6 +81,7 @@ class ItemTail:
 
     def _in_file(self, path: Path, end: int, size: int) -> Iterator[Batch]:
         items: list[FoundItem] = []
+        item_bytes = 0
         with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
             file = f"{finished_path(path).name} {_digest(lines.readline())}"
             before = self._positions.get(file)
@@ -88,10 +89,12 @@ class ItemTail:
             line = b""
             while at < end and (read := lines.readline()).endswith(b"\n"):
                 begin, line, at = at, read, at + len(read)
-                items += items_of(line, self._name)
-                if len(items) >= size:
+                found = items_of(line, self._name)
+                items += found
+                item_bytes += sum(len(item.json) for item in found)
+                if len(items) >= size or item_bytes >= GROUP_BYTES:
                     yield Batch(self._name, items, {file: Position(at, begin, _digest(line))})
-                    items, line = [], b""
+                    items, item_bytes, line = [], 0, b""
         if line:
             yield Batch(self._name, items, {file: Position(at, begin, _digest(line))})
 

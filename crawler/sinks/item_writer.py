@@ -20,6 +20,7 @@ from crawler.logs import log
 from crawler.scope.item_schema import Schema
 from crawler.sinks.item_tail import Batch, ItemTail
 from crawler.sinks.items import FoundItem, Refused
+from crawler.sinks.kept_types import kept_types
 from crawler.sinks.postgres import (
     LONGEST_KEY,
     MOST_COLUMNS,
@@ -68,7 +69,8 @@ def write_items(
         try:
             with ItemTable.connected(destination) as table:
                 is_known = True
-                writer = ItemWriter(table, destination.keys, written, observer)
+                schema = Schema(table.columns, kept_types(paths, name))
+                writer = ItemWriter(table, destination.keys, schema, written, observer)
                 for batch in ItemTail(paths, name, {}).batches():
                     writer.look_at(batch.items)
                 writer.check_keys()
@@ -96,14 +98,17 @@ def _write(tail: ItemTail, writer: ItemWriter, stopping: Event | None) -> None:
 
 
 class ItemWriter:
-    """Writes batches to `table`, except for items that do not fit, and counts in `written`."""
+    """Writes batches to `table`, except for items that do not fit, and counts in `written`. `schema`: the columns of the
+    table, and the types of other fields that the crawl has kept."""
 
-    def __init__(self, table: ItemTable, keys: Sequence[str], written: Written, observer: Observer) -> None:
+    def __init__(
+        self, table: ItemTable, keys: Sequence[str], schema: Schema, written: Written, observer: Observer
+    ) -> None:
         self._table = table
         self._keys = keys
         self._written = written
         self._observer = observer
-        self._schema = Schema(table.columns)
+        self._schema = schema
         self._met: dict[str, None] = {}  # the fields of the data set, in their order
 
     def look_at(self, items: Sequence[FoundItem]) -> None:
@@ -133,7 +138,7 @@ class ItemWriter:
         if rows:
             if added := self._table.add_columns(known):
                 self._observer.on_columns(added)
-            self._schema.fix()
+            self._schema.fix(known)
         self._write(rows, [name for name in self._met if name in known], batch)
 
     def _write(self, rows: Sequence[tuple[FoundItem, dict[str, Any]]], names: Sequence[str], batch: Batch) -> None:

@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 ItemForm = Literal["jsonl", "csv", "parquet"]
 GROUP_ITEMS = 2_000
-"""Items in a row group of a Parquet file."""
+GROUP_BYTES = 16 << 20
+"""Items that are written together, and bytes of these items as JSON, about. They are in memory several times."""
 
 SHOWN = 20
 """Items that were left out, of which each is reported."""
@@ -136,15 +137,17 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
     there is no such item, and for a file that cannot be read or written."""
     if form == "parquet":
         require_pyarrow("--format parquet")
-    schema, rejected = Schema(known=kept_types(paths, name)), list(read_rejected(paths, name))
+    files = line_files(paths)  # once, because replicas may finish others meanwhile
+    left_open = tuple(file for file in files if is_open(file))
+    files = [file for file in files if file not in left_open]
+    schema, rejected = Schema(known=kept_types(paths, name)), list(read_rejected(files, name))
     refused: list[Refused] = []
     count = 0
-    for item in read_items(paths, name):
+    for item in read_items(files, name):
         if reason := schema.add(msgspec.json.decode(item.json)):
             refused.append(Refused(item, reason))
         else:
             count += 1
-    left_open = tuple(path for path in line_files(paths) if is_open(path))
     if not count and not refused and not rejected:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         raise UserError(f"no item of a data set {name!r} in {', '.join(map(str, paths))}{more}")
@@ -153,7 +156,7 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
         out.mkdir(parents=True, exist_ok=True)
         remove_left_over(out)
         left_out = {(item.url, item.json) for item, _ in refused}
-        kept = (item for item in read_items(paths, name) if (item.url, item.json) not in left_out)
+        kept = (item for item in read_items(files, name) if (item.url, item.json) not in left_out)
         with whole_file(target) as scratch:
             write_items(form, scratch, kept, schema)
         refused = [*rejected, *refused]
@@ -201,11 +204,13 @@ def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema) -> No
     shape = pa.schema([(name, types.get(kind or "", pa.string())) for name, kind in schema.kinds.items()])
     with pq.ParquetWriter(path, shape, compression="zstd") as writer:
         rows: list[dict[str, Any]] = []
+        row_bytes = 0
         for item in items:
             rows.append(_row(item, schema, as_text=False))
-            if len(rows) == GROUP_ITEMS:
+            row_bytes += len(item.json)
+            if len(rows) >= GROUP_ITEMS or row_bytes >= GROUP_BYTES:
                 writer.write_table(pa.Table.from_pylist(rows, shape))
-                rows = []
+                rows, row_bytes = [], 0
         writer.write_table(pa.Table.from_pylist(rows, shape))
 
 

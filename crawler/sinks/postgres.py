@@ -44,9 +44,10 @@ MOST_COLUMNS = 500
 LONGEST_KEY = 2_000
 """Bytes of all key fields of an item as JSON. An entry of an index of PostgreSQL may have 2,704 bytes."""
 
-_PASSING = ("08", "53300", "57P01", "57P02", "57P03")
-"""Errors that pass: of the connection, too many connections, and a server that stops, has crashed or starts. A full disk
-or a statement that takes too long may never pass, and whoever waits for it would not hear of it."""
+_PASSING = ("08", "25006", "40001", "40P01", "53300", "57P01", "57P02", "57P03")
+"""Errors that pass: of the connection, a server that is read-only after a failover, transactions that are in each other's
+way, too many connections, and a server that stops, has crashed or starts. A full disk or a statement that takes too long
+may never pass, and whoever waits for it would not hear of it."""
 
 _TYPES: dict[Kind, str] = {
     "bool": "boolean",
@@ -95,10 +96,13 @@ class Destination(msgspec.Struct, frozen=True):
         try:
             if not self.url.startswith(SCHEMES):
                 raise UserError("--to takes a URL: postgresql://HOST/DATABASE")
-            parts = psycopg.conninfo.conninfo_to_dict(self.url)
-        except psycopg.Error as error:  # its text has the URL
-            raise UserError("--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE") from error
-        if _is_split_wrongly(self.url, parts):
+            is_wrong = _is_split_wrongly(self.url, psycopg.conninfo.conninfo_to_dict(self.url))
+        except (psycopg.Error, ValueError):  # its text has a part of the URL
+            raise UserError(
+                "--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE; write special characters in a password as "
+                "%40 and so on, or use PGPASSWORD"
+            ) from None
+        if is_wrong:
             raise UserError("--to has an @ or / in its user or password: write %40 or %2F, or use PGPASSWORD")
 
 
@@ -185,13 +189,14 @@ class ItemTable:
         columns to write; what an item lacks becomes null. Returns the number of rows that are new or have changed. Raises
         BadValues."""
         from psycopg import DataError, IntegrityError  # noqa: PLC0415
-        from psycopg.errors import NotNullViolation, ProgramLimitExceeded  # noqa: PLC0415
+        from psycopg.errors import NotNullViolation, ProgramLimitExceeded, RaiseException  # noqa: PLC0415
+        from psycopg.errors import SyntaxError as BadSyntax  # noqa: PLC0415 - of values of types such as ltree
 
         try:
             with self._connection.transaction(), self._connection.cursor() as cursor:
                 changed = self._upsert(cursor, rows, fields) if rows else 0
                 self._save_positions(cursor, batch)
-        except (DataError, IntegrityError, ProgramLimitExceeded) as error:
+        except (DataError, IntegrityError, ProgramLimitExceeded, RaiseException, BadSyntax) as error:
             if isinstance(error, NotNullViolation) and error.diag.column_name not in fields:
                 raise  # no item has this column
             raise BadValues((error.diag.message_primary or type(error).__name__).splitlines()[0]) from error
@@ -327,5 +332,6 @@ def _translated(destination: Destination) -> Iterator[None]:
         lines = (error.diag.message_primary or str(error)).strip().splitlines() or [type(error).__name__]
         place = f" ({error.diag.context.splitlines()[0]})" if error.diag.context else ""
         said = without_secrets(f"PostgreSQL: {lines[0]}{place}")
-        passes = isinstance(error, psycopg.OperationalError) and (error.sqlstate or "08").startswith(_PASSING)
+        unknown = "08" if isinstance(error, psycopg.OperationalError) else ""  # the connection was not established
+        passes = (error.sqlstate or unknown).startswith(_PASSING)
         raise (DatabaseAway if passes else UserError)(said) from error

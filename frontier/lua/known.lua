@@ -15,11 +15,8 @@ local QUEUED_VISIT, KNOWN_FROM = 1e12, 5e11
 local MEAN = 64
 
 local function set_first(base, domain, bucket, due_ms)
-  if due_ms == math.huge then
-    redis.call('ZREM', base .. 'visits:' .. domain, bucket)
-  else
-    redis.call('ZADD', base .. 'visits:' .. domain, due_ms, bucket)
-  end
+  if due_ms == math.huge then return redis.call('ZREM', base .. 'visits:' .. domain, bucket) end
+  redis.call('ZADD', base .. 'visits:' .. domain, due_ms, bucket)
 end
 
 -- Divide one bucket: that of the lowest number that was not divided since the number of buckets was a power of two.
@@ -68,11 +65,10 @@ local function count_taken(base, domain, taken)
 end
 
 local function locate_page(base, domain, page)
-  local known = base .. 'known:' .. domain
-  local buckets = redis.call('HLEN', known)
+  local buckets = redis.call('HLEN', base .. 'known:' .. domain)
   if buckets == 0 then return nil end
   local bucket = bucket_of(page, buckets)
-  local records = redis.call('HGET', known, bucket)
+  local records = redis.call('HGET', base .. 'known:' .. domain, bucket)
   local at, next_at = find_page(records, page)
   if at then return bucket, records, at, next_at end
 end

@@ -2,9 +2,7 @@
 -- Mode "again" queues URLs whether seen or not. In this mode a second call adds those that were settled in between. One that
 -- is leased is not queued, because a lease that is returned would merge both into one, which cannot be settled twice. One
 -- that will be visited again (visits.lua) is due now.
--- Mode "moved" is for the target of a known page that has moved. If the target was seen before and is not open or known, it
--- was a redirect or an error when it was visited, and nobody would visit it again: so it is queued like a visit that is due.
--- In a long queue, only the known pages and the first OPEN_PAGES are looked at: such a target may be visited twice.
+-- Mode "moved" is for the target of a known page that has moved (push_moved.lua).
 --
 -- The seen-set is exact: 63-bit fingerprints in integer sets. Its buckets grow by linear hashing (W. Litwin, VLDB
 -- 1980): when the mean number of members exceeds FILL, one bucket is split in two. Unsplit buckets hold up to twice the
@@ -23,7 +21,7 @@
 -- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for a domain that is unknown
 --   or was forgotten, {domain, size of its queue, number of packed URLs} for each domain that is reported} | {"lost"}
 
-local FILL, OPEN_PAGES = 208, 512
+local FILL = 208
 local base, now_ms, domain_cap, step = KEYS[4], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
 local stats = redis.call('HMGET', KEYS[3], 'crawl', 'accepted', 'seen', 'buckets', 'forgotten')
@@ -57,34 +55,6 @@ end
 
 local accepted, seen_before, capped, outside = 0, 0, 0, 0
 
--- The pages of the domain that are leased, or queued at the head of its queue, where the known ones are.
-local function open_pages(domain)
-  local open = {}
-  for _, entry in ipairs(redis.call('ZRANGE', base .. 'inflight:' .. domain, 0, -1)) do open[page_of(entry)] = true end
-  for _, entry in ipairs(redis.call('ZREVRANGE', base .. 'q:' .. domain, 0, OPEN_PAGES - 1)) do open[page_of(entry)] = true end
-  return open
-end
-
--- Queue the URLs in ARGV[from] to ARGV[to] that were seen before and are neither open nor known.
-local function push_moved(domain, from, to)
-  local open, visits = open_pages(domain), {}
-  for i = from, to, 3 do
-    local page = page_of(ARGV[i + 2])
-    if redis.call('SISMEMBER', seen_key(ARGV[i]), ARGV[i]) == 1 and not open[page] and not locate_page(base, domain, page) then
-      open[page] = true
-      visits[#visits + 1], visits[#visits + 2] = QUEUED_VISIT + ARGV[i + 1], ARGV[i + 2]
-    end
-  end
-  return #visits > 0 and redis.call('ZADD', base .. 'q:' .. domain, 'NX', unpack(visits)) or 0
-end
-
-local function make_due(domain)
-  if not redis.call('ZSCORE', KEYS[2], domain) then
-    local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')
-    redis.call('ZADD', KEYS[1], 'NX', math.max(now_ms, next_ms), domain)
-  end
-end
-
 local function push_domain(domain, always, from, to)
   local domain_key = base .. 'd:' .. domain
   local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
@@ -116,7 +86,7 @@ local function push_domain(domain, always, from, to)
     redis.call('HINCRBY', KEYS[3], 'domains', 1)
     redis.call('PERSIST', domain_key)  -- it may have been reserved before (`reserve`)
   end
-  make_due(domain)
+  make_due(base, domain, now_ms)
 end
 
 local at = 5
@@ -127,12 +97,9 @@ while at <= #ARGV do
     outside = outside + count
   else
     local last = at + 2 + count * 3
-    local moved = mode == 'moved' and push_moved(domain, at + 3, last) or 0
+    local moved = mode == 'moved' and push_moved(base, domain, at + 3, last, seen_key) or 0
     push_domain(domain, mode == 'again', at + 3, last)
-    if moved > 0 then
-      accepted, seen_before = accepted + moved, seen_before - moved
-      make_due(domain)
-    end
+    accepted, seen_before = accepted + moved, seen_before - moved
   end
   at = at + 3 + count * 3
 end

@@ -78,7 +78,7 @@ def test_fields_that_belong_elsewhere_or_are_malformed_are_refused(field: str, h
         ({"proxy": "http://me:sesame@proxy:3128"}, "name that in proxy_env"),
         ({"proxy": "ftp://sesame:21"}, "no URL of a proxy"),
         ({"proxy": "http://sesame:99999"}, "no URL of a proxy"),
-        ({"match": "("}, "no regular expression"),
+        ({"match": "("}, "not a regular expression"),
     ],
 )
 def test_rules_that_would_send_a_secret_elsewhere_are_refused(table: dict[str, Any], hint: str) -> None:

@@ -76,7 +76,7 @@ OF_CRAWLS = (
     _without(
         "no-rest-after-expiry", LUA + "take_back.lua", "expiry_ms + tonumber(state[2] or default_delay_ms)", "expiry_ms"
     ),
-    _without("push-makes-leased-due", LUA + "push.lua", LEASED_DUE.format("KEYS[2]"), "if true then"),
+    _without("push-makes-leased-due", LUA + "push_moved.lua", LEASED_DUE.format("KEYS[2]"), "if true then"),
     _without("wake-makes-leased-due", LUA + "wake.lua", LEASED_DUE.format("keys.leases"), "if true then"),
     _without("lost-holder-keeps-token", LUA + "take_back.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
     _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace("local gone =", "local gone = entries")),
@@ -195,8 +195,8 @@ OF_VISITS = (
         "equal-intervals", "crawler/scope/next_visit.py", "            if seen.compared:", "            if False:"
     ),
     _without("moved-is-swallowed", "crawler/scope/recent_urls.py", 'if link.mode == "moved":', "if False:"),
-    _without("moved-is-queued-twice", LUA + "push.lua", " and not open[page]", ""),
-    _without("moved-is-visited-early", LUA + "push.lua", " and not locate_page(base, domain, page)", ""),
+    _without("moved-is-queued-twice", LUA + "push_moved.lua", " and not open[page]", ""),
+    _without("moved-is-visited-early", LUA + "push_moved.lua", " and not locate_page(base, domain, page)", ""),
 )
 
 MUTANTS = OF_CRAWLS + OF_VISITS

@@ -32,7 +32,6 @@ from tests.simulation.network import Network, SimStore
 from tests.simulation.scenario import Scenario
 from tests.simulation.sites import SimFetcher, Sites
 
-WORKERS = 8
 RESTART_S = 1.0
 GRACE_S = 5.0
 UNREPEATED_S = 3.0
@@ -157,7 +156,9 @@ class SimReplica:
         # that end (tests/worker/test_leased_fetch.py), but not by a process that is stopped at that moment.
         longest_s = min(1.0, here.scenario.lease_ms / 20_000)
         local = ReplicaTable(
-            concurrency=WORKERS, interval=here.scenario.interval_s, capacity=rng.choice((1.0, 1.0, 0.5, 2.0))
+            concurrency=here.scenario.workers,
+            interval=here.scenario.interval_s,
+            capacity=rng.choice((1.0, 1.0, 0.5, 2.0)),
         )
         self._sink = SimSink(here, self._clock, rng)
         seams = Seams(

@@ -94,6 +94,7 @@ class Plan:
             scope="seeds",
             limited_at_s=0.0,
             pack_above=0,
+            workers=64,  # so that politeness limits the visits, and not the replicas
         )
 
 
@@ -149,7 +150,12 @@ class RevisitRun:
         finally:
             for replica in self.replicas:
                 replica.loop.close()
-        return judge_freshness(self.web.judged, self.sites.visits, true_s(WARM_UP_DAYS * self.plan.day_s), true_s(end))
+        return self.freshness()
+
+    def freshness(self) -> Freshness:
+        """How fresh the copies were, after the first visits."""
+        since, until = (true_s(days * self.plan.day_s) for days in (WARM_UP_DAYS, self.plan.days))
+        return judge_freshness(self.web.judged, self.sites.visits, since, until)
 
     # the course of a run
 
@@ -268,7 +274,7 @@ def main() -> int:
         try:
             found = run.go()
         except Breach as breach:
-            print("\n".join(run.history.told(breach.about)[-60:]), f"\nBREACH {breach}\n  {plan}")
+            print("\n".join(run.history.told(breach.about)[-60:]), f"\nBREACH {breach}\n  {plan}\n{run.freshness()}")
             return 1
         finally:
             wire.close()

@@ -37,7 +37,7 @@ class Scenario:
     `nodes`: of the Redis Cluster; 1 is a single server. `joined_s`: within how many seconds the replicas join; `deaths`:
     how many of them die at once when faults end, without leaving. `audit_every`: events between two comparisons of Redis
     with the ledger.
-    `pack_above`: URLs of a domain above which the others are packed.
+    `pack_above`: URLs of a domain above which the others are packed. `workers`: requests in flight in a replica.
     """
 
     seed: int
@@ -64,6 +64,7 @@ class Scenario:
     limited_at_s: float
     nodes: int = 1
     joined_s: float = 2.0
+    workers: int = 8
     deaths: int = 0
     audit_every: int = 500
     pack_above: int = 0

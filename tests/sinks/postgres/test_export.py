@@ -8,6 +8,8 @@ import pytest
 
 from crawler.page import Item
 from crawler.sinks.archive import Archive
+from crawler.sinks.item_tail import ItemTail
+from crawler.sinks.kept_types import save_types
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.sinks.postgres.exports import Export, product
 from tests.sinks.test_items import item
@@ -101,7 +103,7 @@ async def test_items_that_do_not_fit_are_left_out_and_reported(
     assert "url: no value, and it is the key" in done.err
     assert done.err.count("the character NUL") == 2
     assert "n: 9223372036854775808 is too large a number" in done.err
-    assert "8 items left out, because they do not fit the table: see export/shop.rejected.jsonl" in done.err
+    assert "8 items left out, not fit for the table: see export/shop.rejected.jsonl" in done.err
     assert len((tmp_path / "export" / "shop.rejected.jsonl").read_bytes().splitlines()) == 8
     found = server.query("SELECT url, n, at::text, data, ok, more FROM shop ORDER BY url")
     assert found == [("a", 1, "2026-01-31", [1], True, "x"), ("g", None, None, None, None, "a\\u0000b")]
@@ -170,6 +172,9 @@ async def test_several_keys_and_names_that_must_be_quoted(
         ("", {"to": "postgresql://me:a#b@s3cret@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
         ("", {"to": "postgresql://me:s3cret/b@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
         ("", {"to": "postgresql://me:12/s3cret@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
+        ("", {"to": "postgresql://me:s3cret\u2100x@127.0.0.1:1/x"}, "--to is no valid URL of PostgreSQL"),
+        ("", {"to": "postgresql://me:se[s3cret]x@127.0.0.1:1/x"}, "--to is no valid URL of PostgreSQL"),
+        ("", {"to": "postgresql://me:se[s3cret@127.0.0.1:1/x"}, "--to is no valid URL of PostgreSQL"),
         ("", {"to": "postgresql://me:s3cret@/x?host=/nowhere"}, "PostgreSQL: connection is bad: "),
     ],
 )
@@ -237,3 +242,44 @@ async def test_an_item_that_fits_no_table_holds_up_no_other(
     assert "cannot be the name of a column" in done.err
     assert "more than 500 fields" in done.err
     assert "the key is longer than 2,000 bytes" in done.err
+
+
+async def test_a_new_table_has_the_types_that_the_crawl_has_kept(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    await crawled(tmp_path / "out", (product("a", price=5),))
+    save_types(tmp_path / "out", settings(tmp_path).crawl, {"shop": {"url": "text", "price": "float", "sku": "int"}})
+    assert export().code == 0
+    await crawled(tmp_path / "out", (product("b", price=5.5, sku=1),), replica="later", at=NOON + 60)
+    assert export().code == 0
+    assert server.query("SELECT url, price, sku FROM shop ORDER BY url") == [("a", 5.0, None), ("b", 5.5, 1)]
+
+
+async def test_an_item_that_a_type_or_a_trigger_refuses_is_left_out_alone(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    server.query("CREATE TABLE shop (url text PRIMARY KEY, path jsonpath, _settled_at timestamptz)")
+    server.query(
+        "CREATE OR REPLACE FUNCTION refuse() RETURNS trigger AS $$ BEGIN IF NEW.url = 'bad' THEN RAISE 'not here'; END IF; "
+        "RETURN NEW; END $$ LANGUAGE plpgsql"
+    )
+    server.query("CREATE TRIGGER refuse BEFORE INSERT ON shop FOR EACH ROW EXECUTE FUNCTION refuse()")
+    await crawled(
+        tmp_path / "out", (product("a", path="$.x"), product("b", path="a & b"), product("bad"), product("c"))
+    )
+    done = export()
+    assert (done.code, "2 items left out" in done.err) == (2, True), done.err
+    assert server.query("SELECT url FROM shop ORDER BY url") == [("a",), ("c",)]
+
+
+async def test_large_items_are_written_in_small_parts(tmp_path: Path) -> None:
+    """The memory for a batch has a limit, whatever the items are."""
+    await crawled(tmp_path / "out", *[(product(str(number), text="x" * (3 << 20)),) for number in range(12)])
+    sizes = [len(batch.items) for batch in ItemTail([tmp_path / "out"], "shop", {}).batches()]
+    assert sizes == [6, 6]
+
+
+async def test_a_mistyped_data_set_is_an_error(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
+    await crawled(tmp_path / "out", (item("other", n=1),))
+    done = export()
+    assert (done.code, "no item of a data set 'shop' in out" in done.err) == (2, True)
