@@ -72,6 +72,7 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str) -> None:
         raise UserError("items have the formats jsonl, csv and parquet")
     done = items.export_items(paths, name, out, form)  # type: ignore[arg-type]
     Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
+    _note_rejected(items.count_rejected(paths, name, without="changed"))  # these are reported one by one
     if done.left_open:
         note(not_read(done.left_open))
     for one in done.refused:
@@ -92,6 +93,8 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
     changed = count_of(written.changed, "row")
     Terminal().tell(f"{count_of(written.items, 'item')}; {changed} of the table {destination.table} new or changed")
     left_open = [path for path in line_files(paths) if is_open(path)]
+    if not follow:
+        _note_rejected(items.count_rejected(paths, name))
     if left_open and not follow:
         note(
             f"read up to their last settled page, because open: {count_of(len(left_open), 'file')}; if their replicas were "
@@ -99,6 +102,14 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
         )
     if refusals.count:
         raise UserError(f"{count_of(refusals.count, 'item')} left out, not fit for the table: see {refusals.path}")
+
+
+def _note_rejected(number: int) -> None:
+    if number:
+        note(
+            f"{count_of(number, 'item')} rejected in the crawl, not exported: see `crawler status`, and the field rejected "
+            "of the lines of their pages"
+        )
 
 
 def not_read(left_open: Sequence[Path]) -> str:

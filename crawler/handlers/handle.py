@@ -53,6 +53,8 @@ class Handle:
         encoded = msgspec.json.encode(item)
         if not encoded.startswith(b"{"):
             raise ValueError(f"an item has to be a dict, not {type(item).__name__}")
+        if b"\n" in encoded:  # only within a msgspec.Raw, and an item must be in one line
+            encoded = msgspec.json.encode(msgspec.json.decode(encoded))
         self._item_bytes += len(encoded)
         if self._item_bytes > MAX_ITEM_BYTES:
             raise ValueError(f"the items of a page may have {MAX_ITEM_BYTES:,} bytes")

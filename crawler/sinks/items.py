@@ -68,6 +68,7 @@ class _Line(msgspec.Struct):
     url: str
     settled_at: str
     items: dict[str, list[msgspec.Raw]] | None = None
+    rejected: list[str] | None = None
     rejected_items: dict[str, list[RejectedLine]] | None = None
 
 
@@ -130,6 +131,17 @@ def _rejected_of(line: bytes, name: str) -> list[Refused]:
         Refused(FoundItem(read.url, bytes(one.item), read.settled_at), one.reason)
         for one in (read.rejected_items or {}).get(name, ())
     ]
+
+
+def count_rejected(paths: Sequence[Path], name: str, without: str = "") -> int:
+    """Return how many items of the data set `name` the crawl has rejected, of those that the lines in `paths` tell one by
+    one. `without`: the reason of those that do not count. Raises UserError for a file that cannot be read."""
+
+    def told(line: bytes) -> list[str]:
+        return (_decoder.decode(line).rejected or []) if b'"rejected":[' in line else []
+
+    reasons = (text.partition(": ")[2] for text in _read(paths, told) if text.startswith(f"{name}."))
+    return sum(not without or not reason.startswith(without) for reason in reasons)
 
 
 def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) -> ItemsExported:

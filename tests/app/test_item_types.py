@@ -88,7 +88,9 @@ def test_a_field_that_changes_its_type(settings: dict[str, Any], tmp_path: Path,
 def _check_exports(typed: Typed, out: Path, folder: Path) -> None:
     """The items that were rejected are not lost, and each export has the same columns."""
     done = typed("export", str(out), "--items", "shop", "--format", "parquet", "--out", str(folder / "all"))
-    assert (done.code, "2 items left out" in done.err) == (2, True)
+    assert (done.code, "2 items left out" in done.err, "rejected in the crawl" in done.err) == (2, True, False)
+    done = typed("export", str(out), "--items", "titles", "--format", "csv", "--out", str(folder / "all"))
+    assert (done.code, "5 items rejected in the crawl, not exported" in done.err) == (0, True), done.err
     lines = (folder / "all/shop.rejected.jsonl").read_bytes().splitlines()
     refused = [json.loads(line)["item"]["price"] for line in lines]
     assert sorted(refused, key=str) == [[1], "on request"]

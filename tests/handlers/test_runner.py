@@ -7,6 +7,7 @@ import json
 import threading
 from typing import Any
 
+import msgspec
 import pytest
 
 from crawler import Handle, ParsedPage, Router
@@ -187,3 +188,14 @@ async def test_of_too_many_threads_each_keeps_its_slot_until_it_ends(monkeypatch
     blocking.release.set()
     assert (await third).reason == ""
     assert blocking.started == 3
+
+
+async def test_an_item_is_in_one_line_whatever_it_is_made_of() -> None:
+    router = Router()
+
+    @router.handler()
+    def raw(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("d", {"r": msgspec.Raw(b'{\n "a": 1\n}')})
+
+    (item,) = (await HandlerRunner(router, PATIENT).handle(a_page("x"))).items
+    assert item.json == b'{"r":{"a":1}}'
