@@ -92,7 +92,7 @@ def export(
     an item replaces the row there if its page was settled later, so a second run changes nothing. Missing tables and
     columns are added; open files are read up to their last settled page. `--follow` continues as long as the crawl runs.
 
-    `--changes` reads the lines of pages of a crawl with `[recrawl]`, those of open files included.
+    `--changes` reads the lines of pages of a crawl with `recrawl.rules`, those of open files included.
 
     [bold]Examples[/bold]
 

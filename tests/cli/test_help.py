@@ -46,6 +46,7 @@ def test_no_help_shows_types_of_python(typed: Typed, monkeypatch: pytest.MonkeyP
     assert done.code == 0
     assert not re.search(r"<\w+|\bTEXT\b|\blist\[|\bINTEGER\b|\bBOOL", done.out), done.out
     assert not re.search(r"Usage:.*(\[\[|\.{4})", done.out), "the brackets and dots of a metavar would be repeated"
+    assert not re.search(r"`\[?\]?`", done.out), "words in brackets are markup, and vanish"
 
 
 @pytest.mark.parametrize("path", list(paths()), ids=" ".join)
