@@ -9,7 +9,8 @@ In data-flow order:
 - `crawl_time` keeps a clock that all replicas share (`clock`), and `nodes` knows which node of a cluster serves each shard.
 - `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`, and `settlements` and `entries` define how
   Redis stores them (`frontier_settings`: with which limits). `known_pages` reads the pages that are visited again, whose
-  visits `lua/visits.lua` plans and queues.
+  visits `lua/visits.lua` plans and queues;
+  `lua/known.lua` stores them, in records (`lua/records.lua`).
   `packing` compresses the tails of long queues into `blocks`.
   `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards whose nodes are away
   go to `outboxes`. `push_batches` splits long pushes, and `pipelining` sends many calls in parts.

@@ -4,8 +4,8 @@ In the order in which data flows:
 
 1. `signing_keys` makes and reads the Ed25519 keys of an operator.
 2. `message_signatures` is RFC 9421: what exactly is signed, and whether a signature fits a message.
-3. `web_bot_auth` is the draft of the working group Web Bot Auth: which headers a signed request has, the key directory, and
-   what makes a signature valid.
+3. `web_bot_auth` is the draft of the working group Web Bot Auth: it signs requests and the key directory, and says what
+   makes a signature valid.
 4. `address_ranges` is the draft for published address ranges, and `page` writes the page that explains the crawler.
    `published` says by which URLs, and in which field of an archive, the public part is found.
 

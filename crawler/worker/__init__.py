@@ -19,7 +19,7 @@ In the order in which data flows:
    the response into a page and the links to follow. `page_handling` has items extracted (`extractor`), passes the
    page to handlers if the crawl has any, and has all items checked (`page_items`, `item_types`). With `[recrawl]`,
    `visit_planning` plans the next visit. `sitemap_hints` makes known pages due that a sitemap says have changed.
-6. After a failure, `throttle` sets the domain's backoff. The domain returns to the queue (`turns`).
+6. After a failure, `throttle` reads Retry-After and sets the domain's backoff. The domain returns to the queue (`turns`).
 7. `commit` stores the `results` in groups: it pushes the links (`link_pusher`), writes the pages to the sink, and settles
    the URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `redis_restarts` repeats the last
    writes to a server that was restarted.
