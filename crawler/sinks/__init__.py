@@ -8,8 +8,9 @@ How a group of pages becomes durable, in the order in which data flows:
 3. `content` extracts the text of a page if the settings ask for it; that of an expensive page in a separate process
    (`content_process`). `near_duplicates` and `simhash` check whether an earlier page had nearly the same text. If so, the
    page's records may be left out.
-4. `warc` turns each HTTP exchange into a request and a response record, or a revisit record if the same body is in the
-   archive already, and what was found in the page into a metadata record. Each record is compressed separately (`compression`). The place of the response goes into the `index`.
+4. `warc` turns each HTTP exchange into a request and a response record, or a revisit record if the same body is in
+   the archive already, and what was found in the page into a metadata record. Each record is compressed separately
+   (`compression`). The place of the response goes into the `index`.
 5. `pages` turns each settled URL into a JSON line, which contains that place.
 6. `journal` stores the leases of the group. Then the records and lines are appended to the two files of the current
    `volume` (`segment`). If that fails, the files are cut back to their earlier size, and the group can be written again.
