@@ -101,7 +101,7 @@ async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(settings:
     assert {int(url.rpartition("/")[2] or 0) for url in pages} == numbers
     failed = pages["http://a.test/13"]
     assert (failed.outcome, failed.reason, failed.items) == (Outcome.DEAD, "handler_failed", ())
-    assert failed.handler_error == "ValueError: the thirteenth"
+    assert failed.handler_error.startswith("ValueError: the thirteenth (test_crawl.py:")
     assert pages["http://a.test/2"].items[0].fields == {"text": "page 2"}
     assert headings(crawl) == sorted(f"page {number}" for number in numbers - {13})
 
