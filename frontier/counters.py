@@ -130,7 +130,7 @@ class Counters:
     async def has_ended(self, visits_by_ms: int | None = None) -> bool:
         """Whether no URL is queued, leased or waiting, no link is in an outbox, and no planned visit is due by
         `visits_by_ms`, None if planned visits are not made. Never True while a page in flight can still add links. Raises
-        ShardLost if a shard has lost its data, because nobody knows then.
+        ShardLost if a shard that is read has lost its data, because nobody knows then.
 
         One shard with open URLs is enough to know. The others are not read then, and it is read first the next time.
         Otherwise a replica that only waits would spend much of its CPU time on reading a thousand mostly idle shards.

@@ -31,7 +31,6 @@ import math
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
 from operator import itemgetter
 
 import msgspec
@@ -71,13 +70,6 @@ def assign(roster: Mapping[str, float], shards: int, before: Sequence[str] = ())
             raise BadInput(f"capacity of {replica} must be between 1e-9 and 1e9, not {capacity}")
     if len(before) not in (0, shards):
         raise BadInput(f"`before` has {len(before)} shards, but there are {shards} now; the number of shards is fixed")
-    return _assigned(tuple(sorted(roster.items())), shards, tuple(before))
-
-
-@lru_cache(maxsize=4)
-def _assigned(members: tuple[tuple[str, float], ...], shards: int, before: tuple[str, ...]) -> tuple[str, ...]:
-    """As `assign`. Several replicas in one process all ask for the same."""
-    roster = dict(members)
     room = _shares(roster, shards, Counter(before))
     owners = [""] * shards
     for shard, owner in enumerate(before):

@@ -1,9 +1,10 @@
-"""Regular expressions that people write for URLs. A hostile URL cannot make them take long."""
+"""Regular expressions that people write, for URLs and other texts. What a site sends cannot make them take long."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from typing import Any
 
 import pcre2  # type: ignore[import-untyped]
 
@@ -16,6 +17,15 @@ _REPEATS = re.compile(r"[*+{]")
 """Only what repeats a part can take long. Without it, the `re` module is used, which is six times as fast for a URL."""
 
 
+def limited(pattern: str, steps: int) -> Any:
+    """The expression that finds `pattern` in a text, as PCRE2 understands it, in at most `steps` steps, of which each
+    character before the match takes one. It begins where the search does, so that the limit counts for the search as a
+    whole, not again for each place where a match could begin. A search that takes more raises pcre2.LibraryError. Raises
+    pcre2.PatternError or ValueError for what is no expression."""
+    pcre2.compile(pattern, jit=False)  # so that a bracket cannot close the group below
+    return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.*?)\K(?:{pattern})")
+
+
 class UrlPattern:
     """The regular expression `pattern`, in the common syntax of Python and PCRE2. `if_unknown`: the answer if the search
     ends too early to tell. Raises BadInput."""
@@ -26,10 +36,9 @@ class UrlPattern:
         self.pattern = pattern
         self.if_unknown = if_unknown
         try:
-            found = re.compile(pattern)  # its errors are clearer, and a bracket cannot close the group below
+            found = re.compile(pattern)  # its errors are clearer
             if _REPEATS.search(pattern):
-                # It begins where the search does, so the limit counts for the search, not for each beginning of a match.
-                found = pcre2.compile(rf"(*LIMIT_MATCH={STEPS})\G(?s:.*?)\K(?:{pattern})")
+                found = limited(pattern, STEPS)
         except (re.error, pcre2.PatternError, ValueError) as error:
             raise BadInput(f"not a regular expression: {pattern!r}: {error}") from None
         self._search = found.search

@@ -128,6 +128,11 @@ class Servers:
         finally:
             await store.close()
 
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process of each server."""
+        return {name: process.pid for name, process in self._processes.items()}
+
     def suspend(self, name: str) -> None:
         """The server `name` hangs: it takes connections and calls, and answers nothing."""
         os.kill(self._processes[name].pid, signal.SIGSTOP)

@@ -8,7 +8,6 @@ from pathlib import Path
 from threading import Event
 from typing import Annotated, NamedTuple
 
-import msgspec
 import typer
 
 from crawler.cli.notes import note
@@ -72,7 +71,7 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str) -> None:
         raise UserError("items have the formats jsonl, csv and parquet")
     done = items.export_items(paths, name, out, form)  # type: ignore[arg-type]
     Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
-    _note_rejected(items.count_rejected(paths, name, without="changed"))  # these are reported one by one
+    _note_rejected(done.rejected)
     if done.left_open:
         note(not_read(done.left_open))
     for one in done.refused:
@@ -94,7 +93,8 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
     Terminal().tell(f"{count_of(written.items, 'item')}; {changed} of the table {destination.table} new or changed")
     left_open = [path for path in line_files(paths) if is_open(path)]
     if not follow:
-        _note_rejected(items.count_rejected(paths, name))
+        rejected = items.read_rejected(paths, name)
+        _note_rejected(len(rejected.items) + rejected.others)
     if left_open and not follow:
         note(
             f"read up to their last settled page, because open: {count_of(len(left_open), 'file')}; if their replicas were "
@@ -150,10 +150,9 @@ class _Refusals:
         if self.count < SHOWN:
             Terminal(stderr=True).tell(f"left out: {one.item.url}: {one.reason}")
         self.count += 1
-        line = {"url": one.item.url, "reason": one.reason, "item": msgspec.Raw(one.item.json)}
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
-                file.write(msgspec.json.encode(line) + b"\n")
+                file.write(items.refused_line(one))
         except OSError as error:
             raise UserError(f"{self.path}: {reason_of(error, self.path)}") from error

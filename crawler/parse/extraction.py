@@ -28,8 +28,9 @@ from crawler.parse.content_coding import decode_body
 from crawler.parse.field_values import NotOfType, converted
 from crawler.parse.json_ld import json_ld_of, values_at
 from crawler.parse.tags import INLINE_TREE, TakesLong
-from crawler.scope.extract_rules import ExtractRule, FieldRule, compiled
+from crawler.scope.extract_rules import ExtractRule, FieldRule
 from frontier.errors import BadUrl
+from frontier.url_patterns import limited
 from frontier.urls import canonicalize
 
 MAX_ITEMS = 10_000
@@ -376,7 +377,7 @@ class _Source:
 
 @lru_cache(maxsize=1_000)
 def _expression(pattern: str, steps: int) -> Any:
-    return compiled(pattern, steps)
+    return limited(pattern, steps)
 
 
 def _matches(text: str, pattern: str, steps: int) -> Iterator[str]:

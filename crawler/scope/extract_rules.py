@@ -7,7 +7,7 @@ selects. Each field of an item has one source, and a type that its value must ha
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from typing import Literal
 
 import msgspec
 import pcre2  # type: ignore[import-untyped]
@@ -15,7 +15,7 @@ import pcre2  # type: ignore[import-untyped]
 from crawler.errors import UserError
 from crawler.page import DATA_SET, Page
 from frontier.errors import BadInput
-from frontier.url_patterns import UrlPattern, is_in_url
+from frontier.url_patterns import UrlPattern, is_in_url, limited
 
 FieldType = Literal["text", "int", "decimal", "decimal_comma", "bool", "url", "date"]
 PageFact = Literal["url", "domain", "depth", "status", "title", "lang", "canonical", "fetched_at"]
@@ -88,17 +88,9 @@ def check_regex(pattern: str) -> None:
     if not pattern:
         return
     try:
-        compiled(pattern)
+        limited(pattern, 1)
     except (pcre2.PatternError, ValueError) as error:
         raise UserError(f"not a regular expression: {error}") from error
-
-
-def compiled(pattern: str, steps: int = 1) -> Any:
-    """The expression that finds `pattern` in a text, as PCRE2 understands it, in at most `steps` steps, of which each
-    character before the match takes one. It begins where the search does, so that the limit counts for the search as a
-    whole, not again for each place where a match could begin."""
-    pcre2.compile(pattern, jit=False)  # so that a bracket cannot close the group below
-    return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.*?)\K(?:{pattern})")
 
 
 def check_selector(selector: str) -> None:

@@ -55,12 +55,14 @@ class Refused(NamedTuple):
 
 class ItemsExported(msgspec.Struct, frozen=True):
     """The result of an export. `file`: where the items are; `refused`: the first items that were left out, and their number
-    in all; `left_open`: files that were not read because they are open."""
+    in all; `rejected`: how many others the crawl has rejected; `left_open`: files that were not read because they are
+    open."""
 
     file: Path
     items: int
     refused: tuple[Refused, ...]
     refused_count: int
+    rejected: int
     left_open: tuple[Path, ...]
 
 
@@ -68,7 +70,7 @@ class _Line(msgspec.Struct):
     url: str
     settled_at: str
     items: dict[str, list[msgspec.Raw]] | None = None
-    rejected: list[str] | None = None
+    rejected: list[str] = []
     rejected_items: dict[str, list[RejectedLine]] | None = None
 
 
@@ -97,12 +99,6 @@ def read_items(paths: Sequence[Path], name: str) -> Iterator[FoundItem]:
     return _read(paths, lambda line: items_of(line, name))
 
 
-def read_rejected(paths: Sequence[Path], name: str) -> Iterator[Refused]:
-    """Yield the items of the data set `name` that were rejected in the crawl, in the finished files among `paths`. Raises
-    UserError for a file that cannot be read."""
-    return _read(paths, lambda line: _rejected_of(line, name))
-
-
 def _read(paths: Sequence[Path], parse: Callable[[bytes], Iterable[T]]) -> Iterator[T]:
     for path in line_files(paths):
         if is_open(path):
@@ -123,25 +119,25 @@ def items_of(line: bytes, name: str) -> list[FoundItem]:
     return [FoundItem(read.url, bytes(item), read.settled_at) for item in (read.items or {}).get(name, ())]
 
 
-def _rejected_of(line: bytes, name: str) -> list[Refused]:
-    if b'"rejected_items":{' not in line:
-        return []
-    read = _decoder.decode(line)
-    return [
-        Refused(FoundItem(read.url, bytes(one.item), read.settled_at), one.reason)
-        for one in (read.rejected_items or {}).get(name, ())
-    ]
+class Rejected(NamedTuple):
+    """The items of a data set that the crawl has rejected: those of which the lines of their pages have the contents, and
+    how many others these lines name."""
+
+    items: list[Refused]
+    others: int
 
 
-def count_rejected(paths: Sequence[Path], name: str, without: str = "") -> int:
-    """Return how many items of the data set `name` the crawl has rejected, of those that the lines in `paths` tell one by
-    one. `without`: the reason of those that do not count. Raises UserError for a file that cannot be read."""
-
-    def told(line: bytes) -> list[str]:
-        return (_decoder.decode(line).rejected or []) if b'"rejected":[' in line else []
-
-    reasons = (text.partition(": ")[2] for text in _read(paths, told) if text.startswith(f"{name}."))
-    return sum(not without or not reason.startswith(without) for reason in reasons)
+def read_rejected(paths: Sequence[Path], name: str) -> Rejected:
+    """Return what was rejected of the data set `name` in the finished files among `paths`. Raises UserError for a file that
+    cannot be read."""
+    items, named = list[Refused](), 0
+    for line in _read(paths, lambda line: [_decoder.decode(line)] if b'"rejected":["' in line else []):
+        whole = (line.rejected_items or {}).get(name, ())
+        items += (Refused(FoundItem(line.url, bytes(one.item), line.settled_at), one.reason) for one in whole)
+        named += sum(
+            text.startswith(f"{name}.") and text not in {one.reason for one in whole} for text in line.rejected
+        )
+    return Rejected(items, named)
 
 
 def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) -> ItemsExported:
@@ -152,7 +148,7 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
     files = line_files(paths)  # once, because replicas may finish others meanwhile
     left_open = tuple(file for file in files if is_open(file))
     files = [file for file in files if file not in left_open]
-    schema, rejected = Schema(known=kept_types(paths, name)), list(read_rejected(files, name))
+    schema, rejected = Schema(known=kept_types(paths, name)), read_rejected(files, name)
     refused: list[Refused] = []
     count = 0
     for item in read_items(files, name):
@@ -160,7 +156,7 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
             refused.append(Refused(item, reason))
         else:
             count += 1
-    if not count and not refused and not rejected:
+    if not count and not refused and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         raise UserError(f"no item of a data set {name!r} in {', '.join(map(str, paths))}{more}")
     target = out / f"{name}.{form}"
@@ -171,11 +167,11 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
         kept = (item for item in read_items(files, name) if (item.url, item.json) not in left_out)
         with whole_file(target) as scratch:
             write_items(form, scratch, kept, schema)
-        refused = [*rejected, *refused]
+        refused = [*rejected.items, *refused]
         _write_refused(out / f"{name}.rejected.jsonl", refused)
     except OSError as error:
         raise UserError(f"{target}: {reason_of(error, target)}") from error
-    return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), left_open)
+    return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), rejected.others, left_open)
 
 
 def write_items(form: ItemForm, path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
@@ -188,9 +184,14 @@ def _write_refused(path: Path, refused: Sequence[Refused]) -> None:
         path.unlink(missing_ok=True)
         return
     with whole_file(path) as scratch, scratch.open("wb") as file:
-        for item, reason in refused:
-            line = {"url": item.url, "reason": reason, "item": msgspec.Raw(item.json)}
-            file.write(msgspec.json.encode(line) + b"\n")
+        for one in refused:
+            file.write(refused_line(one))
+
+
+def refused_line(one: Refused) -> bytes:
+    """Return the line of an item that was left out."""
+    line = {"url": one.item.url, "reason": one.reason, "item": msgspec.Raw(one.item.json)}
+    return msgspec.json.encode(line) + b"\n"
 
 
 def _write_jsonl(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:

@@ -34,6 +34,26 @@ async def watch(note: Note) -> None:
             note(due, now)
 
 
+async def watch_process(pid: int, note: Note) -> None:
+    """Tell `note` of each time for which the process `pid` could have run and had to wait for a CPU, until cancelled. Linux
+    counts it (`schedstat`); elsewhere, nothing is told."""
+    before = _waited_s(pid)
+    while before is not None and (waited := _waited_s(pid)) is not None:
+        if waited > before:
+            now = time.monotonic()
+            note(now - (waited - before), now)
+        before = waited
+        await asyncio.sleep(PERIOD_S)
+
+
+def _waited_s(pid: int) -> float | None:
+    """How long the process has waited for a CPU. None if that is not known, or it has ended."""
+    try:
+        return int(Path(f"/proc/{pid}/schedstat").read_text().split()[1]) / 1e9
+    except (OSError, IndexError):
+        return None
+
+
 async def write(path: Path) -> None:
     """Write each standstill to `path`, until cancelled."""
     with path.open("a", buffering=1) as file:

@@ -14,7 +14,7 @@ from frontier.domains import shard_of
 from frontier.redis_keys import CrawlKeys
 from tests.e2e.harness import EVEN, Tables, Web, bench, repeated, wait_until
 from tests.valkey import ValkeyProcess
-from tests.valkey_cluster import ValkeyCluster
+from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
 pytestmark = pytest.mark.e2e
 
@@ -83,7 +83,19 @@ def test_what_was_lost_is_noticed_and_restored_from_the_archives(
         assert web.expected.urls <= set(urls)
 
 
-def test_a_node_of_a_cluster_that_has_lost_its_data_costs_only_its_shards(tmp_path: Path) -> None:
+def cleared(_: ValkeyCluster, node: ClusterNode) -> None:
+    node.ask("FLUSHALL")
+
+
+def restarted_empty(cluster: ValkeyCluster, node: ClusterNode) -> None:
+    cluster.kill(node)
+    cluster.restart(node, empty=True)
+
+
+@pytest.mark.parametrize("lose", [cleared, restarted_empty])
+def test_a_node_of_a_cluster_that_has_lost_its_data_costs_only_its_shards(
+    tmp_path: Path, lose: Callable[[ValkeyCluster, ClusterNode], None]
+) -> None:
     keys = CrawlKeys("crawl", SHARDS)
     with (
         Web(tmp_path, seed=5, domains=24, pages=1200, features=EVEN) as web,
@@ -97,8 +109,7 @@ def test_a_node_of_a_cluster_that_has_lost_its_data_costs_only_its_shards(tmp_pa
         node = next(one for one in cluster.masters if one is not control)
         of_shard = [cluster.owner(shard.base) for shard in keys.shards]
         # when a node without the control keys loses its data,
-        cluster.kill(node)
-        cluster.restart(node, empty=True)
+        lose(cluster, node)
         lost_at = time.monotonic()
         wait_until(lambda: all("redis_shards_lost" in replica.err for replica in running), "the replicas to notice")
         noticed_at = time.monotonic()

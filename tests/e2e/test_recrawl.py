@@ -9,6 +9,7 @@ import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -78,25 +79,31 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
         yield from map(json.loads, path.read_text().splitlines())
 
 
+@contextmanager
+def recrawling(site: Site, folder: Path, rules: list[str]) -> Iterator[None]:
+    """A crawl of `site` with these rules of `[recrawl]` runs until the end of the block, and then stops cleanly."""
+    (folder / "crawler.toml").write_text(settings(site, folder, recrawl={"rules": rules}))
+    options = ["--settings", str(folder / "crawler.toml")]
+    words = [sys.executable, "-m", "crawler"]
+    seeded = Running([*words, "seed", *options, "http://site.test/"], folder, "seed", {}).wait()
+    assert seeded.code == 0, seeded.err
+    crawler = Running([*words, "run", *options], folder, "run", {})
+    try:
+        yield
+    finally:
+        crawler.send(signal.SIGTERM)
+        done = crawler.wait()
+    assert done.code == 0, done.err
+
+
 def test_changes_are_found_and_unchanged_pages_cost_a_304(tmp_path: Path) -> None:
-    with answering(Site()) as site:
-        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=1s"]}))
-        options = ["--settings", str(tmp_path / "crawler.toml")]
-        words = [sys.executable, "-m", "crawler"]
-        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
-        assert seeded.code == 0, seeded.err
-        crawler = Running([*words, "run", *options], tmp_path, "run", {})
-        try:
-            wait_until(lambda: all(site.times(path, 304) for path in PAGES), "a 304 of each page")
-            site.versions |= {"/moving": 2, "/going": None}
-            wait_until(lambda: site.times("/moving", 200) == 2 and site.times("/going", 404), "the changes")
-            site.versions["/going"] = 1
-            wait_until(lambda: site.times("/going", 200) == 2, "the page that is back")
-            wait_until(lambda: site.times("/still", 304) >= 3, "more visits")
-        finally:
-            crawler.send(signal.SIGTERM)
-            done = crawler.wait()
-        assert done.code == 0, done.err
+    with answering(Site()) as site, recrawling(site, tmp_path, ["every=1s"]):
+        wait_until(lambda: all(site.times(path, 304) for path in PAGES), "a 304 of each page")
+        site.versions |= {"/moving": 2, "/going": None}
+        wait_until(lambda: site.times("/moving", 200) == 2 and site.times("/going", 404), "the changes")
+        site.versions["/going"] = 1
+        wait_until(lambda: site.times("/going", 200) == 2, "the page that is back")
+        wait_until(lambda: site.times("/still", 304) >= 3, "more visits")
     by_page: dict[str, list[dict[str, Any]]] = defaultdict(list)
     for line in sorted(lines(tmp_path), key=lambda line: line["settled_at"]):
         by_page[line["url"].removeprefix("http://site.test")].append(line)
@@ -165,26 +172,15 @@ class _WithTargets(_Handler):
 
 def test_what_has_moved_is_visited_where_it_is_now(tmp_path: Path) -> None:
     """To a URL that is new, and back; and to one that was a redirect before: both pages have changed places."""
-    with answering(MovingSite()) as site:
-        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=1s"]}))
-        options = ["--settings", str(tmp_path / "crawler.toml")]
-        words = [sys.executable, "-m", "crawler"]
-        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
-        assert seeded.code == 0, seeded.err
-        crawler = Running([*words, "run", *options], tmp_path, "run", {})
-        try:
-            wait_until(lambda: all(site.times(path, 304) for path in ("/left", "/source")), "a 304 of each page")
-            site.versions["/new"] = 1
-            site.targets |= {"/source": "/new", "/left": "/right"}
-            del site.targets["/right"]
-            site.versions |= {"/right": 2}
-            wait_until(lambda: all(site.times(path, 304) for path in ("/new", "/right")), "two visits where they are")
-            site.targets.clear()
-            wait_until(lambda: all(site.times(path, 200) == 2 for path in ("/left", "/source")), "the ends of both")
-        finally:
-            crawler.send(signal.SIGTERM)
-            done = crawler.wait()
-        assert done.code == 0, done.err
+    with answering(MovingSite()) as site, recrawling(site, tmp_path, ["every=1s"]):
+        wait_until(lambda: all(site.times(path, 304) for path in ("/left", "/source")), "a 304 of each page")
+        site.versions["/new"] = 1
+        site.targets |= {"/source": "/new", "/left": "/right"}
+        del site.targets["/right"]
+        site.versions |= {"/right": 2}
+        wait_until(lambda: all(site.times(path, 304) for path in ("/new", "/right")), "two visits where they are")
+        site.targets.clear()
+        wait_until(lambda: all(site.times(path, 200) == 2 for path in ("/left", "/source")), "the ends of both")
     found: dict[str, list[str | None]] = defaultdict(list)
     for line in sorted(lines(tmp_path), key=lambda line: line["settled_at"]):
         path, visits = line["url"].removeprefix("http://site.test"), found[line["url"].removeprefix("http://site.test")]
@@ -225,22 +221,11 @@ class _WithClocks(_Handler):
 
 
 def test_a_clock_in_the_footer_is_no_change_by_a_rule_for_the_text(tmp_path: Path) -> None:
-    with answering(SiteWithClocks()) as site:
-        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=1s text"]}))
-        options = ["--settings", str(tmp_path / "crawler.toml")]
-        words = [sys.executable, "-m", "crawler"]
-        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
-        assert seeded.code == 0, seeded.err
-        crawler = Running([*words, "run", *options], tmp_path, "run", {})
-        try:
-            wait_until(lambda: all(site.times(path, 200) >= 2 for path in PAGES), "two visits of each page")
-            site.versions["/moving"] = 2
-            visits = site.times("/moving", 200)
-            wait_until(lambda: site.times("/moving", 200) >= visits + 2, "the change")
-        finally:
-            crawler.send(signal.SIGTERM)
-            done = crawler.wait()
-        assert done.code == 0, done.err
+    with answering(SiteWithClocks()) as site, recrawling(site, tmp_path, ["every=1s text"]):
+        wait_until(lambda: all(site.times(path, 200) >= 2 for path in PAGES), "two visits of each page")
+        site.versions["/moving"] = 2
+        visits = site.times("/moving", 200)
+        wait_until(lambda: site.times("/moving", 200) >= visits + 2, "the change")
     found = [(line["url"].removeprefix("http://site.test"), line["visit"]) for line in lines(tmp_path)]
     assert {path: found.count((path, "changed")) for path in PAGES} == {"/": 0, "/still": 0, "/moving": 1, "/going": 0}
     for path in PAGES:
@@ -289,23 +274,13 @@ class _WithSitemap(_Handler):
 def test_a_page_is_visited_at_once_when_a_sitemap_says_that_it_has_changed(tmp_path: Path) -> None:
     rules = ["match=sitemap every=1s", "every=1d"]
     with answering(SiteWithSitemap()) as site:
-        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": rules}))
-        options = ["--settings", str(tmp_path / "crawler.toml")]
-        words = [sys.executable, "-m", "crawler"]
-        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
-        assert seeded.code == 0, seeded.err
-        crawler = Running([*words, "run", *options], tmp_path, "run", {})
-        try:
+        with recrawling(site, tmp_path, rules):
             wait_until(lambda: site.times("/sitemap.xml", 200) >= 2, "two visits of the sitemap")
             site.versions["/moving"] = 2
             site.changed["/moving"] = time.time()
             wait_until(lambda: site.times("/moving", 200) == 2, "the visit of the page")
             visits = site.times("/sitemap.xml", 200)
             wait_until(lambda: site.times("/sitemap.xml", 200) >= visits + 3, "more visits of the sitemap")
-        finally:
-            crawler.send(signal.SIGTERM)
-            done = crawler.wait()
-        assert done.code == 0, done.err
         assert [site.times(path, 200) for path in PAGES] == [1, 1, 2, 1]
         assert (
             site.times("/moving", 304) <= 1

@@ -155,6 +155,13 @@ def test_a_cut_page_names_the_limit_that_cut_it() -> None:
     assert explained(UrlStatus("settled")).cut == []
 
 
+def test_the_error_of_a_handler_is_shown() -> None:
+    line = {"outcome": "dead", "reason": "handler_failed", "handler_error": "ValueError: no price (shop.py:5)"}
+    shown = rows(explained(UrlStatus("dead"), line=line))
+    assert ("handler", "ValueError: no price (shop.py:5)") in shown
+    assert ("handler", "") in rows(explained(UrlStatus("settled")))
+
+
 def test_every_reason_for_a_cut_is_explained() -> None:
     assert CUT.keys() == {*get_args(Cut), "text"}
 
