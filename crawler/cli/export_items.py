@@ -101,7 +101,9 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
             f"killed, finish them: crawler finish {left_open[0].parent}"
         )
     if refusals.count:
-        raise UserError(f"{count_of(refusals.count, 'item')} left out, not fit for the table: see {refusals.path}")
+        raise UserError(
+            f"{count_of(refusals.count, 'item')} left out for values that do not fit the table: see {refusals.path}"
+        )
 
 
 def _note_rejected(number: int) -> None:

@@ -103,7 +103,7 @@ async def test_items_that_do_not_fit_are_left_out_and_reported(
     assert "url: no value, and it is the key" in done.err
     assert done.err.count("the character NUL") == 2
     assert "n: 9223372036854775808 is too large a number" in done.err
-    assert "8 items left out, not fit for the table: see export/shop.rejected.jsonl" in done.err
+    assert "8 items left out for values that do not fit the table: see export/shop.rejected.jsonl" in done.err
     assert len((tmp_path / "export" / "shop.rejected.jsonl").read_bytes().splitlines()) == 8
     found = server.query("SELECT url, n, at::text, data, ok, more FROM shop ORDER BY url")
     assert found == [("a", 1, "2026-01-31", [1], True, "x"), ("g", None, None, None, None, "a\\u0000b")]
