@@ -11,7 +11,8 @@ import pcre2  # type: ignore[import-untyped]
 from frontier.errors import BadInput
 
 STEPS = 100_000
-"""A search ends after so many steps, about 2 ms. One character of a URL without backtracking takes a step."""
+"""A search ends after so many steps, which take less than a millisecond. Each character before a match takes one. PCRE2 has
+a limit of its own, a hundred times as high."""
 
 _REPEATS = re.compile(r"[*+{]")
 """Only what repeats a part can take long. Without it, the `re` module is used, which is six times as fast for a URL."""

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from frontier.errors import BadInput
-from frontier.url_patterns import STEPS, UrlPattern, is_in_url
+from frontier.url_patterns import UrlPattern, is_in_url
 
 URLS = (
     "https://example.com/shop/1",
@@ -40,10 +40,10 @@ def test_it_finds_what_re_finds(pattern: str) -> None:
 @pytest.mark.parametrize("length", [40, 2_000])
 def test_a_hostile_url_takes_no_time(pattern: str, length: int) -> None:
     url = "http://a.test/shop/" + "a" * length + "%!"
+    found = UrlPattern(pattern)
     began = time.thread_time()
-    assert not UrlPattern(pattern).is_in(url)
-    assert time.thread_time() - began < 0.1  # without a limit, hours
-    assert STEPS < 1_000_000
+    assert not found.is_in(url)
+    assert time.thread_time() - began < 0.01  # with the limit of PCRE2 0.02 s and more, with `re` hours
 
 
 def test_a_search_that_ends_early_counts_as_said() -> None:
