@@ -20,6 +20,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from crawler.settings.loading import CrawlSettings
+from crawler.settings.replica_table import GUARDED
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl
 from frontier.entries import Entry
@@ -110,13 +111,14 @@ async def _fill(
 
 
 @contextmanager
-def running(redis_url: str, folder: Path) -> Iterator[Replica]:
-    """One replica of the crawl "crawl" that runs until the block ends, then is killed: its leases are of no more use."""
+def running(redis_url: str, folder: Path, environment: Mapping[str, str] = {}) -> Iterator[Replica]:
+    """One replica of the crawl "crawl" that runs until the block ends, then is killed: its leases are of no more use. It
+    accepts all settings of the crawl. `environment`: more variables."""
     port = free_port()
     words = [sys.executable, "-m", "crawler", "run", "--redis", redis_url, "--out", str(folder / "out")]
     words += ["--interval", "1", "--listen", f"127.0.0.1:{port}"]
-    accept = {"CRAWLER_REPLICA__ACCEPT": '["fetch.host_map"]'}
-    process = subprocess.Popen(words, env={**os.environ, **accept, "CRAWLER_REPLICA__LOG_LEVEL": "error"})
+    accept = {"CRAWLER_REPLICA__ACCEPT": ",".join(GUARDED), "CRAWLER_REPLICA__LOG_LEVEL": "error"}
+    process = subprocess.Popen(words, env={**os.environ, **accept, **environment})
     replica = Replica(process.pid, port)
     try:
         _wait_until_it_answers(replica, process)
