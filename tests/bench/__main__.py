@@ -15,6 +15,7 @@ import time
 
 from tests.bench import (
     backpressure,
+    broad,
     frontier,
     long_queue,
     measure,
@@ -22,13 +23,20 @@ from tests.bench import (
     page_limit,
     plan,
     politeness,
+    replicas,
     signing,
+    sizes,
+    stages,
     start,
     throughput,
 )
 
 SHORT = {
     "throughput": throughput.short,
+    "stages": stages.short,
+    "sizes": sizes.short,
+    "broad": broad.short,
+    "replicas": replicas.short,
     "frontier": frontier.short,
     "long_queue": long_queue.short,
     "politeness": politeness.short,

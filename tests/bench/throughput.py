@@ -146,29 +146,35 @@ sections = { css = "h2", list = true }
 
 
 def run_product(
-    web: DocWeb, servers: Servers, scratch: Path, is_signed: bool = False, more: str = ""
+    web: DocWeb, servers: Servers, scratch: Path, is_signed: bool = False, more: str = "", replicas: int = 1
 ) -> tuple[Run, list[str]]:
-    """One replica of the product, which signs its requests if `is_signed`, with `more` settings; returns the URLs that it
-    fetched, too."""
+    """So many replicas of the product, which sign their requests if `is_signed`, with `more` settings; returns the URLs
+    that they fetched, too."""
     out, seeds, settings = scratch / "out", scratch / "seeds.txt", scratch / "settings.toml"
     seeds.write_text("\n".join(web.address_seeds))
-    settings.write_text(
-        f"[politeness]\ndelay = 0\n[frontier]\nshards = 64\n"
-        f"[fetch]\nports = [{web.port}]\nallow_private = true\nverify_tls = false\n"
-        # Copies have equal bodies, of which an archive keeps one: not to be had in a web of people's own pages.
-        "[archive]\nrevisits = 0\n" + (identity(scratch / "key.pem") if is_signed else "") + more
-    )
+    settings.write_text(settings_of(web) + (identity(scratch / "key.pem") if is_signed else "") + more)
     with servers(scratch) as (url, pids):
         crawler = [sys.executable, "-m", "crawler"]
         where = ["--redis", url, "--settings", str(settings)]
         subprocess.run([*crawler, "seed", "-f", str(seeds), *where], check=True, stdout=subprocess.DEVNULL)
         before, since = sum(map(cpu_s, pids)), time.monotonic()
         run = [*crawler, "run", *where, "--out", str(out), "--until-empty", "--interval", "1"]
+        run += ["--replicas", str(replicas)] if replicas > 1 else []
         usage = used_by(run, env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
         redis_cpu_s = sum(map(cpu_s, pids)) - before
     lines = (msgspec.json.decode(line) for path in out.glob("*.jsonl") for line in path.open("rb"))
     urls = [line["url"] for line in lines if line["status"]]
     return counted(web, usage, since, redis_cpu_s), urls
+
+
+def settings_of(web: DocWeb) -> str:
+    """The settings of a crawl of `web`."""
+    return (
+        f"[politeness]\ndelay = 0\n[frontier]\nshards = 64\n"
+        f"[fetch]\nports = [{web.port}]\nallow_private = true\nverify_tls = false\n"
+        # Copies have equal bodies, of which an archive keeps one: not to be had in a web of people's own pages.
+        "[archive]\nrevisits = 0\n"
+    )
 
 
 def identity(key: Path) -> str:
