@@ -2,10 +2,9 @@
 
     python -m tests.bench [NAME...]
 
-About five minutes. The figures are of a single run beside whatever else the machine does: they show that the programs work
+About four minutes. The figures are of a single run beside whatever else the machine does: they show that the programs work
 and where things stand, not more. Each program by itself has options for runs that mean something;
-docs/explanation/speed.md has
-their results.
+docs/explanation/speed.md has their results.
 """
 
 from __future__ import annotations

@@ -24,10 +24,11 @@ KINDS = {
 class TreeMemory:
     """Looks at the processes below this one from now on. `resident_mb`: the most that the largest process of a kind has had
     in memory. `peak_mb`: the most of all kinds together, in which what several processes share counts once.
-    Only processes of the `kinds` count."""
+    Only processes of the `kinds` count. `pid_file`: has the id of one that is not below this one."""
 
-    def __init__(self, kinds: Collection[str] = tuple(KINDS.values())) -> None:
+    def __init__(self, kinds: Collection[str] = tuple(KINDS.values()), pid_file: Path | None = None) -> None:
         self._kinds = kinds
+        self._pid_file = pid_file
         self.resident_mb: dict[str, float] = defaultdict(float)
         self.peak_mb = 0.0
         self._over = threading.Event()
@@ -42,13 +43,18 @@ class TreeMemory:
     def _look(self) -> None:
         while not self._over.wait(EVERY_S):
             total_mb = 0.0
-            for pid in descendants(os.getpid()):
+            for pid in [*descendants(os.getpid()), *self._other()]:
                 with contextlib.suppress(OSError, LookupError):  # it has ended
                     if (kind := _kind(pid)) in self._kinds:
                         resident_mb, share_mb = memory_mb(pid)
                         self.resident_mb[kind] = max(self.resident_mb[kind], resident_mb)
                         total_mb += share_mb
             self.peak_mb = max(self.peak_mb, total_mb)
+
+    def _other(self) -> list[int]:
+        with contextlib.suppress(OSError, ValueError):  # it does not run
+            return [int(self._pid_file.read_text())] if self._pid_file else []
+        return []
 
 
 def descendants(pid: int) -> list[int]:

@@ -66,7 +66,7 @@ def parts(web: DocWeb) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
         folder = Path(scratch)
         run = _prepared(web, folder)
-        memory = TreeMemory()
+        memory = TreeMemory(pid_file=folder / ".crawler" / "valkey.pid")
         idle = subprocess.Popen([*run, "--crawl", "idle"], cwd=folder, stderr=subprocess.DEVNULL)
         time.sleep(IDLE_S)
         idle.terminate()
@@ -74,7 +74,7 @@ def parts(web: DocWeb) -> dict[str, float]:
         memory.stop()
         found["... with nothing to do"] = memory.resident_mb["command"]
         found["embedded server with nothing to do"] = memory.resident_mb["server"]
-        memory = TreeMemory()
+        memory = TreeMemory(pid_file=folder / ".crawler" / "valkey.pid")
         used_by([*run, "--until-empty"], cwd=folder, env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
         memory.stop()
     found["... during the crawl"] = memory.resident_mb["command"]

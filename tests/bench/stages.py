@@ -296,7 +296,7 @@ def whole_crawl(copies: int) -> WholeCrawl:
 
 def short() -> list[Figure]:
     """For the table of all benchmarks."""
-    *_, total, _ = lines(measure(2))
+    *_, total, _ = lines(measure(1))
     floor, ours = median(total.floor), median(total.ours)
     return [
         Figure("stages", "native parts of the stages of a page", floor, "us"),
