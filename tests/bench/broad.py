@@ -58,7 +58,7 @@ def crawl(web: TlsWeb, domains: int) -> Broad:
             with running(valkey.url, folder, {"SSL_CERT_FILE": str(web.authorities)}) as replica:
                 first = last = replica.look()
                 redis_s, peaks, marks = cpu_s(valkey.pid), [], [domains // 4, domains // 2, domains]
-                for last in watch(replica, LONGEST_S, every=0.5):
+                for last in watch(replica, LONGEST_S):
                     while marks and last.pages >= marks[0]:
                         peaks.append(_peak_mb(replica.pid))
                         marks.pop(0)

@@ -8,7 +8,7 @@ most that all these have at the same time; what they share counts once. The mach
 for nginx and one for Valkey: with fewer, pages a second only show how the cores are shared.
 
 The second table is of a crawl of the same pages by one replica with the embedded server: resident memory of a bare Python,
-with the imports of `crawler run`, of a replica that has nothing to do, and at most during the crawl.
+with the imports of `crawler run`, of a replica that has fetched one page, and at most during the crawl.
 """
 
 from __future__ import annotations
@@ -64,18 +64,18 @@ def parts(web: DocWeb) -> dict[str, float]:
         "... with the imports": _resident("import crawler.cli.crawl, crawler.app.run"),
     }
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        folder = Path(scratch)
-        run = _prepared(web, folder)
-        memory = TreeMemory(pid_file=folder / ".crawler" / "valkey.pid")
-        idle = subprocess.Popen([*run, "--crawl", "idle"], cwd=folder, stderr=subprocess.DEVNULL)
+        folder, pid_file = Path(scratch), Path(scratch) / ".crawler" / "valkey.pid"
+        memory = TreeMemory(pid_file=pid_file)
+        idle = subprocess.Popen(_prepared(web, folder, "idle", "[limits]\nmax_pages = 1\n"), stderr=subprocess.DEVNULL)
         time.sleep(IDLE_S)
         idle.terminate()
         idle.wait()
         memory.stop()
-        found["... with nothing to do"] = memory.resident_mb["command"]
-        found["embedded server with nothing to do"] = memory.resident_mb["server"]
-        memory = TreeMemory(pid_file=folder / ".crawler" / "valkey.pid")
-        used_by([*run, "--until-empty"], cwd=folder, env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
+        found["... after one page"] = memory.resident_mb["command"]
+        found["embedded server after one page"] = memory.resident_mb["server"]
+        run = [*_prepared(web, folder, "crawl"), "--until-empty"]
+        memory = TreeMemory(pid_file=pid_file)
+        used_by(run, env={"CRAWLER_REPLICA__LOG_LEVEL": "warning"})
         memory.stop()
     found["... during the crawl"] = memory.resident_mb["command"]
     found["embedded server during the crawl"] = memory.resident_mb["server"]
@@ -83,16 +83,14 @@ def parts(web: DocWeb) -> dict[str, float]:
     return found
 
 
-def _prepared(web: DocWeb, folder: Path) -> list[str]:
-    """Create a crawl with the seeds of `web`, and an idle one; returns the command that runs the first."""
-    seeds, settings = folder / "seeds.txt", folder / "settings.toml"
+def _prepared(web: DocWeb, folder: Path, name: str, more: str = "") -> list[str]:
+    """Create the crawl `name` of `web`, with `more` settings; returns the command that runs it."""
+    seeds, settings = folder / "seeds.txt", folder / f"{name}.toml"
     seeds.write_text("\n".join(web.address_seeds))
-    settings.write_text(settings_of(web))
-    for words in (("-f", str(seeds)), (web.address_seeds[0], "--crawl", "idle")):
-        subprocess.run(
-            [*CRAWLER, "seed", *words, "--settings", str(settings)], cwd=folder, check=True, capture_output=True
-        )
-    return [*CRAWLER, "run", "--settings", str(settings)]
+    settings.write_text(settings_of(web) + more)
+    where = ["--crawl", name, "--data-dir", str(folder / ".crawler"), "--settings", str(settings)]
+    subprocess.run([*CRAWLER, "seed", "-f", str(seeds), *where], check=True, capture_output=True)
+    return [*CRAWLER, "run", *where, "--out", str(folder / "out")]
 
 
 def _resident(code: str) -> float:
