@@ -16,8 +16,8 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from frontier.calls import Acks, Argument, Call, Reply, command, packed, script_call
-from frontier.cluster import Cluster
 from frontier.cluster_redirects import Batch, Redirects, acks_of, exchange
+from frontier.cluster_servers import Cluster
 from frontier.connection import fields
 from frontier.errors import FrontierError, RedisAway, RedisMisused
 from frontier.node_facts import NodeFacts

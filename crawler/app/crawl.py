@@ -23,7 +23,7 @@ import msgspec
 
 from crawler.app.build import RECENT_URLS, context, seams
 from crawler.app.embedded_valkey import open_store
-from crawler.app.installed import check_installed
+from crawler.app.installation_check import check_installed
 from crawler.app.replica import Replica
 from crawler.app.request_setup import local_tables, missing_tables, request_setup
 from crawler.app.run import local_settings

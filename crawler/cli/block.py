@@ -9,11 +9,11 @@ import msgspec
 import typer
 from rich.text import Text
 
+from crawler.cli.control import ControlChange, DomainArgument, apply_change, domain_named, site_named
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.notes import note, unknown_domains
 from crawler.cli.shared_options import AsJson
-from crawler.cli.steer import ControlChange, DomainArgument, apply_change, domain_named, site_named
 from crawler.cli.terminal import emit
+from crawler.cli.unknown_names import note, unknown_domains
 from crawler.errors import UserError
 from crawler.wording import count_of
 from frontier.control import Control

@@ -148,7 +148,7 @@ def crawl(
 
         crawler crawl
     """
-    from crawler.cli.actions import CrawlJob  # noqa: PLC0415 - it imports the display, which `crawler run` does not need
+    from crawler.cli.seed_and_run import CrawlJob  # noqa: PLC0415 - it imports the display, which `crawler run` does not need
 
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(
@@ -192,7 +192,7 @@ def seed(
 
         crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
     """
-    from crawler.cli.actions import SeedLists, seed_crawl  # noqa: PLC0415 - as above
+    from crawler.cli.seed_and_run import SeedLists, seed_crawl  # noqa: PLC0415 - as above
 
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(

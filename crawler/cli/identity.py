@@ -19,9 +19,9 @@ from rich.text import Text
 from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import Terminal, emit, print_json
 from crawler.errors import UserError
+from crawler.identity.about_page import About
+from crawler.identity.about_page import page as page_of
 from crawler.identity.address_ranges import address_ranges
-from crawler.identity.page import About
-from crawler.identity.page import page as page_of
 from crawler.identity.published import LONGEST_HEAD
 from crawler.settings.crawl_tables import HOME_PAGE
 from crawler.settings.identity_table import IdentityTable

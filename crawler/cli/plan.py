@@ -19,7 +19,7 @@ from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
-from crawler.observe.usage import read_crawl, read_files
+from crawler.observe.resource_usage import read_crawl, read_files
 from crawler.plan.arithmetic import Workload
 from crawler.plan.calibration import Calibration, CrawlFigures, calibrate
 from crawler.plan.constants import FACTS, Constants

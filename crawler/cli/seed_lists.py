@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from crawler.cli.command_errors import FOR_REDIS, IS_REDIS
-from crawler.cli.notes import note
 from crawler.cli.terminal import Terminal
+from crawler.cli.unknown_names import note
 from crawler.errors import UserError
 from crawler.logs import without_secrets
 from crawler.scope.seeds import Seed, SeedError, read_seeds

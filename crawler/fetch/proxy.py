@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from crawler.errors import UserError
-from crawler.fetch.secret import Secret
+from crawler.fetch.request_secret import Secret
 
 PORTS = {"http": 80, "https": 443, "socks5": 1080}
 """The default port of each kind of proxy."""

@@ -21,7 +21,7 @@ from crawler.sinks.line_search import lines_in
 from crawler.sinks.pages import Place
 from crawler.sinks.parquet import require_pyarrow
 from crawler.sinks.segment import remove_left_over, whole_file
-from crawler.sinks.times import iso_time
+from crawler.sinks.time_formats import iso_time
 
 CHANGES = frozenset({"new", "changed", "gone", "back"})
 

@@ -20,7 +20,6 @@ from crawler.logs import log
 from crawler.scope.item_schema import Schema
 from crawler.sinks.item_tail import Batch, ItemTail
 from crawler.sinks.items import FoundItem, Refused
-from crawler.sinks.kept_types import kept_types
 from crawler.sinks.postgres import (
     LONGEST_KEY,
     MOST_COLUMNS,
@@ -30,6 +29,7 @@ from crawler.sinks.postgres import (
     ItemTable,
     is_column,
 )
+from crawler.sinks.types_file import kept_types
 
 LOOK_S = 1.0
 """How often new lines are looked for."""

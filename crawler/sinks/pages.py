@@ -13,7 +13,7 @@ import msgspec
 
 from crawler.page import Item, Page, RejectedItem
 from crawler.sinks.content import NOTHING, Content
-from crawler.sinks.times import iso_time
+from crawler.sinks.time_formats import iso_time
 
 
 class Place(msgspec.Struct, frozen=True):

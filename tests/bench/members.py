@@ -45,8 +45,8 @@ from frontier.connection import fields
 from frontier.control import Control
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.health import Health
-from frontier.pace import period_s
 from frontier.peer_loop import Member, PeerLoop, PeerSettings, View, parse_roster
+from frontier.polling_period import period_s
 from frontier.store import RedisStore, command, connect
 from politeness.policy import CurrentPolicy
 from tests.valkey import ValkeyProcess

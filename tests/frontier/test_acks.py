@@ -15,7 +15,7 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway, ReplicasMissing
 from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_keys import CrawlKeys
-from frontier.shards import identify_shards
+from frontier.shard_identity import identify_shards
 from frontier.slot_map import slot_of
 from frontier.store import Acks, Call, RedisStore, command, connect
 from tests.valkey_cluster import ClusterNode, ValkeyCluster

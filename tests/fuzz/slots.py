@@ -17,10 +17,10 @@ from crawler.parse.content_coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy
+from crawler.parse.page_usage import noted_fields, usage_of
 from crawler.parse.robots_meta import directives
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.tree import parse
-from crawler.parse.usage import noted_fields, usage_of
 from crawler.scope.scope import Scope
 from crawler.scope.seeds import read_seeds
 from crawler.scope.traps import TrapPolicy, judge_trap

@@ -12,7 +12,7 @@ import random
 import sys
 
 from crawler.parse.html import ExtractPolicy, extract
-from crawler.parse.usage import noted_fields, robots_tags, usage_of
+from crawler.parse.page_usage import noted_fields, robots_tags, usage_of
 from politeness.content_usage import UsageRules
 from politeness.robots_rules import Rules
 from politeness.site_usage import SiteUsage

@@ -96,7 +96,7 @@ _TESTS = {
         "dropped-is-remembered": "test_a_link_that_may_have_been_dropped_stands_for_itself_alone",
         "moved-is-swallowed": "test_where_a_page_has_moved_is_asked_for_each_time",
     },
-    "simulation/test_revisits.py": {
+    "simulation/test_recrawl.py": {
         "visits-before-they-are-due": "",
         "pages-are-lost": "",
         "unchanged-pages-are-lost": "",

@@ -9,7 +9,7 @@ import pytest
 from crawler.page import Item
 from crawler.sinks.archive import Archive
 from crawler.sinks.item_tail import ItemTail
-from crawler.sinks.kept_types import save_types
+from crawler.sinks.types_file import save_types
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.sinks.postgres.exports import Export, product
 from tests.sinks.test_items import item
