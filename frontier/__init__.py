@@ -25,10 +25,10 @@ In data-flow order:
   `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents` lists.
 - The state, read-only: `counters` of all shards, and whether the crawl has ended; `survey` for people who watch a crawl;
   `lookup` for one URL or domain.
-- Redis: `store` is the interface, `scripts` loads the scripts, and `redis_keys` builds the keys. `calls` are what a store
-  carries out. `redis_url` reads the URL of the store, and `redis_options` its options. Of the store, `servers`,
+- Redis: `store` is the interface, `scripts` loads the scripts, and `redis_keys` builds the keys. `calls` are what a
+  store carries out. `redis_url` reads the URL of the store, and `redis_options` its options. Of the store, `servers`,
   `cluster_servers` and `sentinels` find the server of a key, `redis_server` holds the connections to one server
-  (`connection`), and `cluster_redirects` sends calls again after a MOVED or an ASK. `slot_map` reads which node serves
-  which hash slots, and `shard_nodes` which shards. `node_facts` is what a node says about itself. `redis_errors` turns
-  what goes wrong into `errors` of the frontier.
+  (`redis_connection`), and `cluster_redirects` sends calls again after a MOVED or an ASK. `slot_map` reads which node
+  serves which hash slots, and `shard_nodes` which shards. `node_facts` is what a node says about itself. `redis_errors`
+  turns what goes wrong into `errors` of the frontier.
 """

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Hashable
 import hiredis
 
 from frontier.calls import packed_words
-from frontier.connection import ask, fields
 from frontier.errors import FrontierError, RedisAway
 from frontier.node_facts import NodeFacts, read_facts
+from frontier.redis_connection import ask, fields
 from frontier.redis_errors import translate
 from frontier.redis_server import RedisServer, ServerWatcher, TimeLimits
 from frontier.redis_url import Address, RedisUrl

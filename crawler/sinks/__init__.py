@@ -11,7 +11,7 @@ How a group of pages becomes durable, in the order in which data flows:
 4. `warc` turns each HTTP exchange into a request and a response record, or a revisit record if the same body is in
    the archive already, and what was found in the page into a metadata record. Each record is compressed separately
    (`compression`). The place of the response goes into the index (`cdxj_index`).
-5. `pages` turns each settled URL into a JSON line, which contains that place.
+5. `page_lines` turns each settled URL into a JSON line, which contains that place.
 6. `journal` stores the leases of the group. Then the records and lines are appended to the two files of the current
    `volume` (`segment`). If that fails, the files are cut back to their earlier size, and the group can be written again.
    Pages that turn out not to be settled are removed again.

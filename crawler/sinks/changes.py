@@ -18,7 +18,7 @@ from crawler.errors import UserError, reason_of
 from crawler.scope.item_schema import Kind, Schema
 from crawler.sinks.items import FoundItem, ItemForm, line_files, write_items
 from crawler.sinks.line_search import lines_in
-from crawler.sinks.pages import Place
+from crawler.sinks.page_lines import Place
 from crawler.sinks.parquet import require_pyarrow
 from crawler.sinks.segment import remove_left_over, whole_file
 from crawler.sinks.time_formats import iso_time

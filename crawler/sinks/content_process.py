@@ -26,7 +26,7 @@ from crawler.page import Page
 from crawler.parse import text_fingerprint
 from crawler.parse.confinement import environment, renounce_privileges
 from crawler.sinks.content import Content, TextForm, content_of, has_content
-from crawler.sinks.pages import plain
+from crawler.sinks.page_lines import plain
 
 CPU_S = 1.0
 """CPU seconds per document, several times what ordinary markup of the largest size takes. The archive waits, so the process

@@ -28,7 +28,7 @@ from crawler.sinks.export_record import Made, prepare
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.output_folder import check_output_folder
-from crawler.sinks.pages import PageLines, Row
+from crawler.sinks.page_lines import PageLines, Row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.process_pool import shared_work
 from crawler.sinks.segment import OPEN_SUFFIX, open_path, remove_left_over, scratch_file, whole_file

@@ -31,7 +31,7 @@ from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.finished_volume import PARQUET, FinishedVolume, volume_of
 from crawler.sinks.noted_urls import LINE_LISTS, LINE_URLS, NotedUrls, parsed
 from crawler.sinks.open_files import compression_of
-from crawler.sinks.pages import Place
+from crawler.sinks.page_lines import Place
 from crawler.sinks.parquet import parquet_path, require_pyarrow, urls_in, write_parquet
 from crawler.sinks.replaced_files import MARKS, SCRATCH, Commit, add_mark, carry_out, complete, has_left_work
 from crawler.sinks.rewritten_record import as_response, decompressed, with_lines, without_target

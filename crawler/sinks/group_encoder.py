@@ -17,7 +17,7 @@ from crawler.sinks.content import NOTHING, UNREADABLE, Content, content_of
 from crawler.sinks.content_process import Job, TextProcess, is_light
 from crawler.sinks.journal import JournalEntry, Share
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.pages import PageLines, Place, Row
+from crawler.sinks.page_lines import PageLines, Place, Row
 from crawler.sinks.segment import Segment
 from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1

@@ -22,7 +22,7 @@ from crawler.errors import UserError, reason_of
 from crawler.scope.item_schema import Schema
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.open_files import is_open, open_and_finished
-from crawler.sinks.pages import RejectedLine
+from crawler.sinks.page_lines import RejectedLine
 from crawler.sinks.parquet import require_pyarrow
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, remove_left_over, whole_file
 from crawler.sinks.types_file import kept_types

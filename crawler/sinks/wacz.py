@@ -37,7 +37,7 @@ from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.content import TextForm, content_of
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.open_files import is_open
-from crawler.sinks.pages import Row, plain
+from crawler.sinks.page_lines import Row, plain
 from crawler.sinks.process_pool import shared_work
 from crawler.sinks.rewritten_record import decompressed
 from crawler.sinks.time_formats import iso_time

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.e2e.crawl_world import crawl_from
 from tests.e2e.harness import Finished, answering
-from tests.e2e.livingweb import crawl_from
 from tests.sinks import readers
 from tests.typed import Typed
 

@@ -19,7 +19,7 @@ from msgspec import structs
 
 from crawler.page import Exchange
 from crawler.parse.content_coding import EXTRA_WORK, MAX_LAYERS, MAX_MEMBERS, Decoded, decode_body, decoded_start
-from tests.fuzz.slots import EMPTY_BLOCKS
+from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
 from tests.sinks.values import exchange
 
 if sys.version_info >= (3, 14):

@@ -20,7 +20,7 @@ _TESTS = {
     "frontier/budget/test_changed_limits.py": {
         "permits-before-the-count": "test_a_limit_takes_effect_when_all_replicas_know_it",
     },
-    "frontier/budget/test_courses.py": {
+    "frontier/budget/test_random_courses.py": {
         "holder-loses-permits": "test_whatever_happens_there_are_exactly_as_many_pages",
     },
     "frontier/budget/test_permits.py": {

@@ -19,7 +19,7 @@ from frontier.shard_identity import identify_shards
 from frontier.store import RedisStore, command, script_call
 from frontier.survey import survey
 from tests.frontier.helpers import ManualTime, ask, lease_one, make_frontier, settle_all
-from tests.frontier.packing.held import DOMAIN, SETTINGS, Held, fetched, urls
+from tests.frontier.packing.queued_domain import DOMAIN, SETTINGS, Held, fetched, urls
 
 
 class TestPack:

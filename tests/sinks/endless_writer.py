@@ -1,6 +1,6 @@
 """A process that writes groups of pages forever, and prints the URLs of each group when it is durable.
 
-python -m tests.sinks.writer FOLDER gzip|zstd
+python -m tests.sinks.endless_writer FOLDER gzip|zstd
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Serves a world of any make-up, in a process of its own: its seed, domains, pages and features come pickled on standard
-input. Prints its host map as a JSON line, and runs until SIGTERM: `python -m tests.e2e.served LOG`.
+input. Prints its host map as a JSON line, and runs until SIGTERM: `python -m tests.e2e.serve_world LOG`.
 """
 
 from __future__ import annotations

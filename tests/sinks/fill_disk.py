@@ -1,6 +1,6 @@
 """A process that writes groups of pages until the disk is full, makes space, and continues.
 
-    python -m tests.sinks.filler quota|disk FOLDER LINKS [fsync]
+    python -m tests.sinks.fill_disk quota|disk FOLDER LINKS [fsync]
 
 Prints how many times a write was refused, and how many groups were written in all.
 """

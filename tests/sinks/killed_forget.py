@@ -1,6 +1,6 @@
 """Rewrites copies of a folder without gone.test, and dies before another of the changes to its files in each.
 
-python -m tests.sinks.forgotten FOLDER COPIES
+python -m tests.sinks.killed_forget FOLDER COPIES
 
 Python reports each change before it is made. In the copy called N, a process of its own ends with SIGKILL right before the
 change with this number. The last copy is the one that was rewritten to the end.

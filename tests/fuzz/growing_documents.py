@@ -13,7 +13,7 @@ import brotli  # type: ignore[import-untyped]
 from crawler.parse.document import Document
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
-from tests.fuzz.slots import EMPTY_BLOCKS, RLE_BLOCKS, parts, zstd
+from tests.fuzz.repeated_inputs import EMPTY_BLOCKS, RLE_BLOCKS, parts, zstd
 
 LONGEST = 1_990
 """Characters of a path that leave room for a link in a URL."""
