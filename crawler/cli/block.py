@@ -104,7 +104,7 @@ def domains_in(file: Path) -> list[str]:
 
 @on_a_crawl
 def unblock(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
-    """Undo `block`. To queue the URLs again that were denied in the meantime, use `crawler dead requeue --reason blocked`.
+    """Undo `block`. To requeue the URLs that were denied in the meantime, use `crawler dead requeue --reason blocked`.
 
     [bold]Example[/bold]
 

@@ -15,7 +15,7 @@ from crawler.cli.value_names import name_value
 
 GROUPS = {
     "Crawl": {"crawl": "crawl", "seed": "crawl", "run": "crawl", "demo": "crawl", "try": "trial", "plan": "plan"},
-    "Look": {
+    "Watch": {
         "status": "watch",
         "top": "watch",
         "domains": "watch",
@@ -23,7 +23,7 @@ GROUPS = {
         "why": "why",
         "types": "field_types",
     },
-    "Steer": {
+    "Control": {
         "pause": "control",
         "resume": "control",
         "stop": "control",

@@ -222,7 +222,7 @@ class Retry(msgspec.Struct, frozen=True):
 
 @on_a_crawl
 def retry(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
-    """Ask a domain again now: end its backoff, and try its waiting URLs and its unreachable robots.txt at once.
+    """Request a domain again now: end its backoff, and fetch its waiting URLs and its unreachable robots.txt.
 
     Use it when you know that the site works again. The delay between requests stays. URLs that were given up are queued
     with `crawler dead requeue --domain DOMAIN`.
@@ -305,7 +305,7 @@ def requeue(
     access: CrawlAccess,
     json: AsJson = False,
 ) -> None:
-    """Queue URLs again that were given up, or denied by your own settings, with their tries reset to 0.
+    """Requeue URLs that were given up, or denied by your own settings. Their tries start from 0 again.
 
     Select them with `--domain`, `--reason` or both, or use `--all`. A robots.txt that was unreachable is fetched again.
     URLs that a robots.txt denied are not kept: queue them with `crawler seed --again`.

@@ -65,7 +65,8 @@ def forget(
         bool, typer.Option("--dry-run", help="Change nothing: only count what would be removed.")
     ] = False,
     unknown: Annotated[
-        bool, typer.Option("--unknown", help="Also if the crawl has no URL of the domain, but perhaps links to it.")
+        bool,
+        typer.Option("--unknown", help="Forget the domain even if the crawl has no URL of it; pages may link to it."),
     ] = False,
     json: AsJson = False,
 ) -> None:

@@ -201,7 +201,7 @@ def verify(
 
 @identity.command()
 def page(out: Out = None, settings: SettingsFile = None) -> None:
-    """Make the page that explains the crawler to owners of sites: who, why, how to block it, and how to complain.
+    """Make the page that explains the crawler to owners of sites: who runs it and why, how to block it, and how to complain.
 
     Publish it, and write its URL into `fetch.contact`, which is sent with every request.
 

@@ -110,7 +110,7 @@ def plan(
     constants: Annotated[bool, typer.Option("--constants", help="List the constants with their sources.")] = False,
     from_crawl: Annotated[
         str | None,
-        typer.Option("--from-crawl", metavar="NAME", help="Measure the constants at this crawl.", show_default=False),
+        typer.Option("--from-crawl", metavar="NAME", help="Take the constants from this crawl.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Output folder of that crawl.", show_default=False)
@@ -123,7 +123,7 @@ def plan(
     """Plan a crawl: the machines, Redis, bandwidth, disk and time that it needs.
 
     Each figure is printed with its formula. `--constants` lists the constants in it and how each was found. With
-    `--from-crawl`, those of a crawl replace them, as far as its Redis and its output folder tell.
+    `--from-crawl`, measurements of a crawl replace them, as far as its Redis and its output folder have any.
 
     [bold]Examples[/bold]
 

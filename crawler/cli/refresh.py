@@ -59,7 +59,7 @@ def refresh(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Visit a page again now, or known pages of a domain or of all, instead of when their next visits are due.
+    """Visit a known page now, or those of a domain or of all domains, instead of when their next visits are due.
 
     This needs a crawl with `recrawl.rules`. Delays and limits stay. Pages that are queued are left as they are.
 
