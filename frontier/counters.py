@@ -33,7 +33,7 @@ SHARDS_A_PART = 128
 """Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
 
 TEXTS = frozenset({b"crawl", b"forgotten"})
-"""The fields of `stats` that are no counters."""
+"""The fields of `stats` that are not counters."""
 
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 

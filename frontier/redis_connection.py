@@ -182,7 +182,7 @@ def check_serving(info: dict[str, str]) -> None:
 
 
 def fields(info: Any) -> dict[str, str]:
-    """The fields of a reply to INFO. Raises RedisMisused if it is no such reply."""
+    """The fields of a reply to INFO. Raises RedisMisused if it is not such a reply."""
     if not isinstance(info, bytes):
         raise RedisMisused(f"not a Redis server: it answers INFO with {str(info)[:100]!r}")
     lines = info.decode(errors="replace").splitlines()

@@ -124,7 +124,7 @@ class Crawl:
     async def __aenter__(self) -> Crawl:
         """Start crawling. Raises UserError for seeds and settings that cannot be used."""
         if self._ending is not None:
-            raise RuntimeError("a Crawl runs once: make another one to go on")
+            raise RuntimeError("a Crawl runs once: create another one to continue")
         async with self._stack as stack:
             self._replica = await self._start(stack)
             self._stack = stack.pop_all()

@@ -21,7 +21,7 @@ from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
 SHOWN_LINES = 10
-"""Lines of a file that are no domain, of which each is named."""
+"""Lines of a file that are not domains, of which each is named."""
 
 
 @on_a_crawl
@@ -40,7 +40,7 @@ def block(
     """Stop fetching from a domain, or from all in a file. Their URLs are settled as denied, with the reason `blocked`, when
     they are due.
 
-    Replicas apply this within two seconds. If a line of the file is no domain, nothing is blocked.
+    Replicas apply this within two seconds. If a line of the file is not a domain, nothing is blocked.
 
     [bold]Examples[/bold]
 
@@ -82,7 +82,7 @@ def _block_all(access: CrawlAccess, domains: list[str], as_json: bool) -> None:
 
 
 def domains_in(file: Path) -> list[str]:
-    """Return the domains in `file`, each once. Raises UserError, with the numbers of all lines that are no domain."""
+    """Return the domains in `file`, each once. Raises UserError, with the numbers of all lines that are not domains."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:

@@ -46,7 +46,7 @@ class ControlChange(msgspec.Struct, frozen=True):
 
 
 LONGEST_SHOWN = 80
-"""The most characters of an argument or a line that is no domain that a message shows."""
+"""The most characters of an argument or a line that a message shows of what is not a domain."""
 
 _HAS_CONTROLS = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
 
@@ -359,7 +359,7 @@ def domain_named(text: str) -> str:
     except BadUrl as error:
         if error.reason in ("scheme", "colon"):
             raise UserError(f"{shown!r}: {about(SeedError(0, shown, error.reason))}") from error
-        raise UserError(f"{shown!r} is no domain; write it as example.org") from error
+        raise UserError(f"{shown!r} is not a domain; write it as example.org") from error
     if domain not in text and domain.rpartition(".")[2].isdigit():
         raise UserError(
             f"{shown!r} is a number, which stands for the address {domain}; write the address if you mean it"

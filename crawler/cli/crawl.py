@@ -219,7 +219,7 @@ def run(
         float | None, typer.Option(min=0.1, help="Peer interval in seconds.", show_default=False)
     ] = None,
     grace: Annotated[
-        float | None, typer.Option(min=0, help="Seconds that requests in flight may take when a replica stops.")
+        float | None, typer.Option(min=0, help="Seconds for requests in flight when a replica stops.")
     ] = None,
     settings: SettingsFile = None,
     keep_settings: KeepSettings = False,

@@ -216,6 +216,8 @@ def test_the_start_of_a_body_is_decoded_only_if_it_is_coded_and_sound() -> None:
     coded = (b"Content-Encoding", b"gzip")
     assert decoded_start(received(b"plain"), 100) is None
     assert decoded_start(received(gzip.compress(b"some text"), coded), 100) == b"some text"
-    assert decoded_start(received(gzip.compress(b"some text"), coded), 4) is None  # its first 4 bytes are no whole body
+    assert (
+        decoded_start(received(gzip.compress(b"some text"), coded), 4) is None
+    )  # its first 4 bytes are not a whole body
     assert decoded_start(received(gzip.compress(b"x" * 5_000), coded), 100) == b"x" * 100
     assert decoded_start(received(b"no gzip", coded), 100) is None
