@@ -59,7 +59,7 @@ hostile: setup  ## 500 hostile domains beside 500 good ones
 fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses to a live replica
 	$(BIN)/python -m tests.fuzz --inputs 10000000
 	$(BIN)/python -m tests.fuzz.inline
-	$(BIN)/python -m tests.fuzz.usage
+	$(BIN)/python -m tests.fuzz.usage_preferences
 	$(BIN)/python -m tests.fuzz.live
 
 conformance: setup  ## the scores on published test data

@@ -11,8 +11,8 @@ How a replica lives, in the order in which data flows:
    parsed. `request_setup` is what the machine adds to requests: signatures with the keys of `[identity]`
    (`identity_setup`), and the rules in `[[requests]]` with secrets from the environment. `seams` is everything outside the
    process that the engine needs.
-4. `engine` creates the other parts and connects all of them. It starts the `tasks`, finds the end of the crawl, and stops
-   everything in a fixed order.
+4. `engine` creates the other parts and connects all of them. It starts the `background_tasks`, finds the end of the crawl,
+   and stops everything in a fixed order.
 5. `replica` adds metrics, the log, the health record and the status server.
 6. While the crawl is given another number of shards, the replica waits and continues as a new one (`reshard_wait`).
 7. Meanwhile, `settings_reload` applies changed settings, `scheduled_duties` queues seed files and sitemaps again on

@@ -12,11 +12,11 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
+from crawler.app.background_tasks import Tasks
 from crawler.app.build import PageRules, frontier_settings, page_handling, page_items, page_rules
 from crawler.app.scheduled_duties import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
-from crawler.app.tasks import Tasks
 from crawler.events import CrawlEnded, Event, PageSettled, RedisOutageBegan, RedisOutageEnded
 from crawler.fetch.scheduled_validators import Validators
 from crawler.logs import log

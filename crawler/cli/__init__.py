@@ -18,8 +18,8 @@ How a command runs, in the order in which data flows:
 4. `seed_lists` reads seeds. `seed_and_run` queues them, and runs a whole crawl on one machine. `demo` runs one on a
    synthetic web. `readiness_checks` examines the machine for `doctor`, with `node_checks` for the nodes of a Redis
    Cluster. Each returns a `check_finding`.
-5. `render` turns what was read into tables (`tables`). `live` shows a crawl while it runs and summarizes it at its end.
-   `quit_key` reads the key that ends a live screen.
+5. `render` turns what was read into tables (`tables`). `crawl_display` shows a crawl while it runs and summarizes it at
+   its end. `quit_key` reads the key that ends a live screen.
 6. `terminal` prints all of it, as tables for people or JSON for programs, and makes text from strangers harmless.
 
 Other rooms import: `main`, `supervised`.

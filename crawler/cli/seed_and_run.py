@@ -20,7 +20,7 @@ from crawler.app.signals import on_stop_signal
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
 from crawler.app.supervisor import supervise
 from crawler.cli.crawl_access import place_of
-from crawler.cli.live import follow, good_pages, has_failed, log_above, summarize
+from crawler.cli.crawl_display import follow, good_pages, has_failed, log_above, summarize
 from crawler.cli.output_folders import remember
 from crawler.cli.seed_lists import about, gather_seeds
 from crawler.cli.terminal import Terminal

@@ -244,7 +244,8 @@ def fresh_s(headers: Sequence[tuple[bytes, bytes]]) -> float:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be had; `digest`: DIGEST digits
+    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be fetched; `digest`: DIGEST
+    digits
     of the payload's SHA-1; `fresh_s`: for how long the response says that it is fresh; `text`: the fingerprint of the
     main text, empty if it is not needed (`needs_text`) or the page has none."""
 

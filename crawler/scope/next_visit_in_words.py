@@ -16,10 +16,10 @@ def described(texts: Sequence[str], seen: Visits) -> str:
     rules = parse_rules(texts)
     rule = marked(rules, seen.rule)
     if rule is None:
-        return f"{every}, by a rule of before the rules were changed"
+        return f"{every}, by a rule from before the rules were changed"
     every += f" by the rule {texts[rules.index(rule)]!r}"
     if seen.misses:
-        return f"{every}, {_growth(seen)} because the page was not found or could not be had"
+        return f"{every}, {_growth(seen)} because the page was not found or could not be fetched"
     reason = _reason(rule, seen)
     if rule.policy != "adaptive":
         return every + (f": {reason}" if reason else "")

@@ -40,7 +40,7 @@ def planned(seen: Visits, text: str = ADAPTIVE, gain_s: float = 0.0) -> str:
             visits(DAY),
             "every 24 h by the rule 'adaptive': visited once, so nothing is known of its changes",
         ),
-        ("adaptive", visits(DAY, misses=1), ", doubled once because the page was not found or could not be had"),
+        ("adaptive", visits(DAY, misses=1), ", doubled once because the page was not found or could not be fetched"),
         ("adaptive", visits(DAY, misses=3), "doubled 3 times because"),
         (
             "adaptive",
@@ -59,7 +59,7 @@ def test_the_interval_is_explained(text: str, seen: Visits, words: str) -> None:
 
 def test_a_rule_of_another_list_is_not_named() -> None:
     words = told("adaptive", visits(DAY), of="adaptive max=9d")
-    assert words == "every 24 h, by a rule of before the rules were changed"
+    assert words == "every 24 h, by a rule from before the rules were changed"
 
 
 def test_an_interval_that_was_chosen_by_the_gain_says_so() -> None:

@@ -1,4 +1,5 @@
-"""The terminal output of `crawler crawl`: a live display while it runs, and a summary at the end."""
+"""The terminal output of `crawler crawl`: a live display while it runs, and a summary at the end. `crawler.observe.web` has
+the live page."""
 
 from __future__ import annotations
 

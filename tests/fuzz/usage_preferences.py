@@ -1,6 +1,6 @@
 """Compares what is read from random robots.txt files and headers with what a naive parser reads, 100,000 times by default.
 
-    python -m tests.fuzz.usage [--inputs N] [--seed N]
+    python -m tests.fuzz.usage_preferences [--inputs N] [--seed N]
 
 Exits with 1 after a difference. On 2026-11-25, 100,000 inputs gave none.
 """
