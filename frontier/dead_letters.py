@@ -1,5 +1,5 @@
 """Dead letters: URLs that the crawl failed to fetch, and denied URLs that were kept (`frontier.queue.KEEP`). They can be
-listed and queued again."""
+listed and queued again (`crawler dead`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removes a domain from the state of a crawl, because the domain's owner wants no trace of it.
+"""Removes a domain from the state of a crawl, because the domain's owner wants no trace of it (`crawler forget`).
 
 No replica may run meanwhile: a replica has names and URLs in its memory, and in files that are not finished. Each of these
 steps can be repeated, so a command that was killed is run again:

@@ -1,4 +1,5 @@
-"""Makes known pages due now, for an operator who wants a fresh copy, or because a sitemap says that they have changed."""
+"""Makes known pages due now, for an operator who wants a fresh copy (`crawler refresh`), or because a sitemap says that
+they have changed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gives a crawl another number of shards.
+"""Gives a crawl another number of shards (`crawler reshard`).
 
 The shards of each layout have keys of their own, so the old ones stay as they are until the new ones are complete:
 

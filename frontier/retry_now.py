@@ -1,4 +1,4 @@
-"""Has a domain requested again at once, for an operator who knows that its site works again."""
+"""Has a domain requested again at once, for an operator who knows that its site works again (`crawler retry`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The summary of a crawl: one record about the whole crawl, written by one replica and read by all observers.
+"""The summary of a crawl: one record about the whole crawl, written to Redis by one replica and read by all observers.
 
 Without it, each scrape, each open live page and `crawler top` would query every shard. With it, the shards are queried at
 a fixed interval, however many observers there are, and all observers see the same values. `crawler status` takes a new

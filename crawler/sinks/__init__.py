@@ -17,7 +17,8 @@ How a group of pages becomes durable, in the order in which data flows:
    Pages that turn out not to be settled are removed again.
 7. When the files are finished, the index is written (`external_sort` keeps it sorted with little memory). In a thread of
    its own, `postprocess` converts the lines with `parquet` and copies the files with `upload`.
-8. At the next start, or with `crawler finish`, `recovery` finishes the files of crashed writers.
+8. At the next start, or with `crawler finish`, `recovery` finishes the files of crashed writers, and removes pages that
+   were not settled.
 
 A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` (or `.warc.zst`) and
 `.pages.jsonl`, and at the end `.cdxj`. While files are being written, their names end in `.open`, and they are locked.
@@ -26,10 +27,12 @@ A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<seri
 `rewritten_record` and `replaced_files`.
 
 `sink` defines what a sink is, `archive_settings` has the settings of the archive, `time_formats` writes times, and
-`output_folder` checks the folder of the archive before a crawl begins. `export`, with `warc_rows`, `export_record` and
-`process_pool`, `wacz`, `items`, `changes` and `line_search` read the files of a crawl, WARC files with `warc_reader`
-and files that are still open with `open_files`. `types_file` keeps the types of the fields of items in a file beside
-them.
+`output_folder` checks the folder of the archive before a crawl begins.
+
+Commands read the files of a crawl. `export` converts WARC files to rows (`warc_rows`) in several processes
+(`process_pool`), and `export_record` remembers how. `wacz` packs WARC files into one file. `items` writes a data set, and
+`changes` what visits of known pages have found. `line_search` finds the line of a URL. WARC files are read with
+`warc_reader`, and files that are still open with `open_files`. `types_file` keeps the types of the fields of items.
 `item_tail` reads items while a crawl runs, and `item_writer` writes them to a table of a database (`postgres`).
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.

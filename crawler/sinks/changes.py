@@ -1,4 +1,5 @@
-"""Writes what visits of known pages have found since a time as a table: pages that are new, changed, gone or back.
+"""Writes what visits of known pages have found since a time as a table: pages that are new, changed, gone or back (`crawler
+export --changes`).
 
 It comes from the lines of pages, those of open files included, in the order of the files. So it takes the same memory for
 any number of lines, and the changes of a page are in their order if one replica found them. The lines of a running replica

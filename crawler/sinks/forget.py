@@ -1,4 +1,4 @@
-"""Removes a domain from the files of an output folder, by rewriting those that have something of it.
+"""Removes a domain from the files of an output folder, by rewriting those that have something of it (`crawler forget`).
 
 What is removed: the records and JSON lines of its URLs, and its URLs where this crawler has noted them with other pages
 (the lists of links and licences, `via`, `canonical`, `near_of`, `tdm_policy`, and the same in metadata records). What

@@ -1,4 +1,4 @@
-"""Writes the items of a data set to a table, once or as long as a crawl runs.
+"""Writes the items of a data set to a table of a database, once or as long as a crawl runs (`crawler export --to`).
 
 Before anything is written, the items that are there are read once for the types of their fields. While it follows a crawl,
 the table's database also remembers how far each file was read, in the transaction in which the items of that part are

@@ -1,4 +1,4 @@
-"""Reads the items of a data set from the lines of pages, and writes them as a table.
+"""Reads the items of a data set from the lines of pages, and writes them as a table (`crawler export --items`).
 
 The fields of a data set have types, which the crawl has kept (`crawler.sinks.types_file`), or that of the first value that
 is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table wrong, so it
