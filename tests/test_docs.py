@@ -74,6 +74,19 @@ def test_links_and_paths_in_the_documents_lead_somewhere(page: Path) -> None:
     assert [path for path in paths if not patterns.search(path) and not (ROOT / path).exists()] == []
 
 
+FILES = frozenset(
+    path.name
+    for folder in ("crawler", "frontier", "politeness", "tests", "deploy")
+    for path in (ROOT / folder).rglob("*.*")
+)
+OF_USERS = {"shop.py", "my_hooks.py"}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=named)
+def test_the_files_that_a_page_names_without_a_folder_exist(page: Path) -> None:
+    assert set(re.findall(r"`(\w+\.(?:py|lua))`", page.read_text())) - FILES - OF_USERS == set()
+
+
 TESTS = frozenset(
     name for path in (ROOT / "tests").rglob("*.py") for name in re.findall(r"def (test_\w+)\(", path.read_text())
 )
