@@ -13,7 +13,7 @@ In the order in which data flows:
    `tunnel` opens connections through a `proxy`.
 5. `response` reads the response from bytes and limits each part of it.
 6. `client` returns the exchange. `fd_limit` calculates how many connections may stay open. `compat` changes internals of
-   asyncio.
+   asyncio, and `aiohttp_late` imports aiohttp quickly.
 
 Other rooms import: `address_policy`, `client`, `compat`, `conditional`, `dns`, `fd_limit`, `proxy`,
 `request`, `request_rules`, `secret`.
