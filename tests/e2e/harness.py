@@ -153,7 +153,7 @@ class Web:
         self.world = World(*made_of)
         self.log = folder / "requests.jsonl"
         (given, give), (told, tell) = os.pipe(), os.pipe()
-        self._process = Copy(["tests.e2e.served", str(self.log)], ROOT, os.environ, (given, tell, 2))
+        self._process = Copy(["tests.e2e.serve_world", str(self.log)], ROOT, os.environ, (given, tell, 2))
         os.close(given)
         os.close(tell)
         with open(give, "wb") as file:  # noqa: PTH123 - a descriptor
