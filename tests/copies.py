@@ -37,9 +37,9 @@ STEP_S = 0.02
 PREPARED = (
     "crawler.__main__",  # the first, because what it does at the exit has to come last
     "crawler.app.run",
-    "crawler.cli.actions",
     "crawler.cli.crawl",
     "crawler.cli.export",
+    "crawler.cli.seed_and_run",
     "crawler.simweb",
     "tldextract",
 )
