@@ -32,13 +32,13 @@ from crawler.scope.link_filter import LinkFilter, breadth_first
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.scope import Scope
 from crawler.scope.traps import TrapPolicy
+from crawler.sinks.archive_settings import ArchiveSettings
+from crawler.sinks.cdxj_index import Indexed
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.group_encoder import EncodedGroup, GroupEncoder
-from crawler.sinks.index import Indexed
 from crawler.sinks.journal import JOURNAL
-from crawler.sinks.pages import PageLines, Place, Row
+from crawler.sinks.page_lines import PageLines, Place, Row
 from crawler.sinks.segment import LINES, Segment
-from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from crawler.worker.outcomes import judge_status

@@ -26,7 +26,7 @@ from pathlib import Path
 
 import hiredis
 
-from crawler.fetch import compat
+from crawler.fetch import library_patches
 from crawler.fetch.address_policy import AddressPolicy
 from crawler.fetch.client import Fetcher, FetchSettings
 from crawler.page import Exchange
@@ -247,7 +247,7 @@ class Line:
 def measure(rounds: int) -> list[Spent]:
     """What each of `rounds` has spent."""
     speedometer()
-    compat.install()
+    library_patches.install()
     with serve(COPIES) as web:
         return [in_scratch(lambda folder: asyncio.run(_round(web, folder))) for _ in range(rounds)]
 
