@@ -27,13 +27,13 @@ A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<seri
 
 `sink` defines what a sink is, `settings` has the settings of the archive, `times` formats times, and `output_folder` checks
 the folder of the archive before a crawl begins. `export`, with `warc_rows`, `export_record` and `processes`, `wacz`,
-`items`, `changes` and `line_search` read the files of a crawl, WARC files with `warc_reader` and files that are still open
-with `open_files`. `kept_types` keeps the types of the fields of items beside them.
+`items`, `changes`, `last_visits` and `line_search` read the files of a crawl, WARC files with `warc_reader` and files that
+are still open with `open_files`. `kept_types` keeps the types of the fields of items beside them.
 `item_tail` reads items while a crawl runs, and `item_writer` writes them to a table of a database (`postgres`).
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.
 Other rooms import: `archive`, `changes`, `compression`, `content`, `export`, `forget`, `index`, `item_writer`, `items`,
-`kept_types`, `line_search`, `open_files`, `output_folder`, `parquet`, `postgres`, `postprocess`, `recovery`,
+`kept_types`, `last_visits`, `line_search`, `open_files`, `output_folder`, `parquet`, `postgres`, `postprocess`, `recovery`,
 `replaced_files`, `segment`, `settings`, `sink`, `tee`, `times`, `upload`, `wacz`, `warc_reader`, `warc_rows`.
 """
 
