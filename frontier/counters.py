@@ -64,6 +64,7 @@ class Counts(msgspec.Struct, frozen=True):
     reasons: dict[str, int] = {}  # "outcome:reason" -> URLs
     dropped: dict[str, int] = {}
     cut: dict[str, int] = {}  # reason -> pages of which a part is missing
+    items: dict[str, int] = {}  # data set -> items
     rejected: dict[str, int] = {}  # words of `Settlement.rejected` -> items that were not written
 
     @property
@@ -254,6 +255,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         reasons={name: left for name in outcomes if (left := named[name] - requeued_by.get(name, 0))},
         dropped=_with_prefix("drop:", named),
         cut=_with_prefix("cut:", named),
+        items=_with_prefix("items:", named),
         rejected=_with_prefix("rejected:", named),
     )
 

@@ -82,8 +82,8 @@ class Settlement(msgspec.Struct):
 
     `next_ms`: when the next request to the domain may start, by `ServerClock.now_ms`. For the crawl's counters:
     `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
-    `cut`: number of truncated pages by reason; `rejected`: number of items that were not written, by words without
-    spaces.
+    `cut`: number of truncated pages by reason; `items`: number of items by data set; `rejected`: number of items that were
+    not written, by words without spaces.
     """
 
     lease: Lease
@@ -94,6 +94,7 @@ class Settlement(msgspec.Struct):
     received_bytes: int = 0
     duplicates: int = 0
     cut: Mapping[str, int] = {}
+    items: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
 
     @property
@@ -113,7 +114,9 @@ class Settlement(msgspec.Struct):
             "" if self.state is None else self.state,
             self.received_bytes,
             self.duplicates,
-            " ".join([*_counted("cut", self.cut), *_counted("rejected", self.rejected)]),
+            " ".join(
+                [*_counted("cut", self.cut), *_counted("items", self.items), *_counted("rejected", self.rejected)]
+            ),
             len(ends),
             *ends,
         ]

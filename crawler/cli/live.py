@@ -19,6 +19,7 @@ from rich.text import Text
 from crawler.app.supervisor import Supervisor
 from crawler.cli import render
 from crawler.observe.condition import ENDING, STARTING
+from crawler.observe.counted_items import items_in_words, rejected_in_words
 from crawler.observe.refusals import remedy
 from crawler.observe.snapshot import LastRead, Status, status
 from crawler.wording import count_of
@@ -171,6 +172,10 @@ def summary(found: Status, out: Path) -> RenderableType:
     table.add_row("duplicates", f"{found.duplicates:,}", "bodies that were archived before")
     if found.cut:
         table.add_row("cut", f"{sum(found.cut.values()):,}", _listed(sorted(found.cut.items())))
+    if found.items or found.extracted:
+        table.add_row("items", f"{sum(found.items.values()):,}", items_in_words(found.items, found.extracted))
+    if found.rejected:
+        table.add_row("rejected", f"{sum(found.rejected.values()):,}", rejected_in_words(found.rejected))
     if found.open:
         table.add_row("left", f"{found.open:,}", how_to_continue(found))
     denied = [reason for reason in ("forbidden_port", "forbidden_address") if found.reasons.get(f"denied:{reason}")]

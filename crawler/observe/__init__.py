@@ -11,12 +11,12 @@ In the order in which data flows:
 4. `snapshot` reads these records back, for the live page and for `crawler status`, `top` and `crawl`. `condition` says
    in a few words whether the crawl makes progress, and if not, why.
 5. `explain` explains why one URL was fetched or not, from the frontier and the output files; `explanation_rows` shows it.
-   `refusals` says what keeps a URL out of the crawl, and what allows it. `rejected_items` says how many items of each data
-   set were rejected, and mostly why.
+   `refusals` says what keeps a URL out of the crawl, and what allows it. `counted_items` says how many items each
+   data set has, how many were rejected, and mostly why.
 6. `usage` reads what the crawl has used so far, for `crawler plan`.
 7. `web` is the HTTP server of a replica: the live page, the pages about a domain or a URL, and `/metrics`.
 
 This package and `worker` do not import each other; they share only the events (`crawler/events.py`). Other rooms
-import: `collectors`, `condition`, `explain`, `explanation_rows`, `health_record`, `loop_lag`, `metrics`, `obstacles`,
-`recent_failures`, `refusals`, `rejected_items`, `snapshot`, `summary`, `summary_writer`, `usage`, `web`.
+import: `collectors`, `condition`, `counted_items`, `explain`, `explanation_rows`, `health_record`, `loop_lag`,
+`metrics`, `obstacles`, `recent_failures`, `refusals`, `snapshot`, `summary`, `summary_writer`, `usage`, `web`.
 """

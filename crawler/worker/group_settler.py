@@ -160,5 +160,5 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     next_ms, state = runtime.server_ms(leased.next_at), str(leased.backoff)
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
-    counts = (report.received_bytes, report.duplicates, report.cut, report.rejected)
+    counts = (report.received_bytes, report.duplicates, report.cut, report.items, report.rejected)
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)

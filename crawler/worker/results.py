@@ -16,8 +16,12 @@ LINK_BYTES = 200
 """Of memory for a link: its object, its URL of 80 characters, and its place in a list."""
 
 
-MOST_WORDS = 40
-"""Words by which the rejected items of a visit are counted in a call: a script can pass on those of 64 visits."""
+MOST_WORDS = 20
+"""Words by which the items of a lease are counted in a call, and as many for its rejected ones: a script can pass on the
+words of 64 leases."""
+
+OTHER = "other"
+"""By this the further ones are counted."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -88,6 +92,7 @@ class LeaseReport(msgspec.Struct):
     received_bytes: int = 0
     duplicates: int = 0
     cut: dict[str, int] = msgspec.field(default_factory=dict)
+    items: dict[str, int] = msgspec.field(default_factory=dict)
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
@@ -98,10 +103,17 @@ class LeaseReport(msgspec.Struct):
             self.received_bytes += len(page.exchange.body)
             for reason in page.cut:
                 self.cut[reason] = self.cut.get(reason, 0) + 1
+            for item in page.items:
+                _count(self.items, item.name, 1, otherwise=OTHER)
             for word, number in page.rejected_by.items():
-                if word not in self.rejected and len(self.rejected) >= MOST_WORDS:
-                    word = f"{word.partition(':')[0]}::other"
-                self.rejected[word] = self.rejected.get(word, 0) + number
+                _count(self.rejected, word, number, otherwise=f"{word.partition(':')[0]}::{OTHER}")
+
+
+def _count(counted: dict[str, int], word: str, number: int, *, otherwise: str) -> None:
+    """Count `number` by `word`, or if there are too many words by `otherwise`."""
+    if word not in counted and len(counted) >= MOST_WORDS:
+        word = otherwise
+    counted[word] = counted.get(word, 0) + number
 
 
 _FREED_AT_ONCE = 4 << 20

@@ -10,7 +10,7 @@
 -- KEYS[2] leases   zset  domain -> expiry ms
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
 -- KEYS[4] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
---                         cut:<reason>, rejected:<field and reason>, drop:dead_letters, first_ms, last_ms
+--                         cut:<reason>, items:<data set>, rejected:<field and reason>, drop:dead_letters, first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason; also of kept denied URLs
 -- KEYS[6] owner    hash  token, run, quiet_ms, tails
 -- KEYS[7] lost     zset  "+token LF entry" -> when it was settled under a lost lease ms

@@ -95,6 +95,8 @@ FIELD = '[[extract]]\nname = "a"\n[extract.fields]\n'
         ),
         (FIELD + "price = 3", "c.toml:4: extract.0.fields.price = 3: must be a table"),
         (FIELD + 'price = { css = "p:" }', "c.toml:4: extract.0.fields.price.css: not a CSS selector: "),
+        (FIELD + 'price = { css = "p::text" }', "leave out `::text`: the value is the text of the element"),
+        (FIELD + 'price = { css = "a::attr(href)" }', "beside the selector, such as attr = "),
         (FIELD + 'price = { regex = "(" }', "c.toml:4: extract.0.fields.price.regex: not a regular expression: "),
         (FIELD + 'price = { json_ld = "a..b" }', "c.toml:4: extract.0.fields.price.json_ld"),
         (FIELD + 'price = { css = "p", type = "decimale" }', "must be 'text', 'int', 'decimal'"),

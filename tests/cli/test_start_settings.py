@@ -37,7 +37,10 @@ class Cluster:
         return self._typed(*words, "--crawl", self.crawl, "--redis", self.url, environment=environment)
 
     def file(self, tables: Tables, name: str = "crawler.toml") -> str:
-        (self._folder / name).write_text(toml(tables))
+        return self.text(toml(tables), name)
+
+    def text(self, lines: str, name: str = "crawler.toml") -> str:
+        (self._folder / name).write_text(lines)
         return name
 
     def seed(self, url: str, *words: str, **environment: str) -> Finished:
@@ -106,6 +109,13 @@ def test_seeding_with_other_settings_shows_them_and_changes_nothing(slow: Cluste
         "limits.max_pages: 9 in the crawl, 0 (the default) here",
     )
     assert (slow.accepted, slow.revision, slow.settings["politeness"]["delay"]) == (1, 1, 5.0)
+
+
+def test_of_rules_only_what_differs_is_shown(cluster: Cluster) -> None:
+    rules = '[[extract]]\nname = "shop"\nfields = { title = { css = "h1" }, text = { css = "p" } }\n'
+    cluster.seed(FIRST, "-s", cluster.text(rules))
+    done = cluster.type("seed", SECOND, "-s", cluster.text(rules.replace("h1", "h2")))
+    assert_stopped(done, 'extract.0.fields.title.css: "h1" in the crawl, "h2" here')
 
 
 def test_seed_with_keep_settings_uses_those_of_the_crawl(slow: Cluster) -> None:

@@ -1,10 +1,10 @@
-"""How many items of each data set were rejected, in words."""
+"""How many items each data set has, and how many were rejected, in words."""
 
 from __future__ import annotations
 
 import pytest
 
-from crawler.observe.rejected_items import SHOWN, rejected_in_words
+from crawler.observe.counted_items import SHOWN, items_in_words, rejected_in_words
 from crawler.page import Outcome, Page, RejectedItem, words_of
 from crawler.worker.results import MOST_WORDS, LeaseReport
 from frontier.entries import Entry
@@ -25,6 +25,10 @@ def test_the_most_frequent_reason_of_each_data_set_is_shown() -> None:
     assert rejected_in_words(counted) == "shop 2,003 (mostly price missing), b 4 (unread)"
     many = {f"set{number:02}::size": 1 for number in range(SHOWN + 2)}
     assert rejected_in_words(many).endswith("set09 1 (size) and 2 more data sets")
+
+
+def test_a_data_set_that_nothing_was_found_for_is_shown() -> None:
+    assert items_in_words({"shop": 1_200, "news": 3}, ["prices", "news"]) == "shop 1,200, news 3, prices none"
 
 
 def test_a_visit_counts_a_limited_number_of_words() -> None:
