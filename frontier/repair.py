@@ -18,7 +18,7 @@ from frontier.known_pages import KnownPage, rest_of_record
 from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_keys import ShardKeys, with_identity
 from frontier.scripts import RESTORE, RESTORE_VISITS, Script
-from frontier.shards import check_identity, identify_shards, lost_shards
+from frontier.shard_identity import check_identity, identify_shards, lost_shards
 from frontier.store import Argument, Store, command, script_call
 
 CHUNK = 500

@@ -3,7 +3,7 @@
 --
 -- KEYS[1] stats  hash  crawl, forgotten, known
 -- KEYS[2] the prefix of known:<domain> hash, visits:<domain> zset, revisits zset, d:<domain> hash (known)
--- ARGV[1] crawl   ARGV[2...] for each page: domain, due s, the rest of its record (records.lua)
+-- ARGV[1] crawl   ARGV[2...] for each page: domain, due s, the rest of its record (page_records.lua)
 --
 -- Returns {"restored", number} | {"lost"}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from crawler.app.trial import queued
 from crawler.scope.next_visit import Visits
-from crawler.sinks.times import iso_time
+from crawler.sinks.time_formats import iso_time
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.entries import Entry

@@ -22,7 +22,7 @@ from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
 from frontier.refreshing import refresh_domain
 from frontier.scripts import ALL
-from frontier.settlements import revisit
+from frontier.settlements import with_next_visit
 from frontier.store import RedisStore, connect
 from frontier.survey import survey
 from tests.frontier.helpers import ManualTime, ask, make_frontier
@@ -53,7 +53,7 @@ async def settle(frontier: Frontier, leases: Sequence[Lease], due_ms: int | None
     for lease in leases:
         urls = [SettledUrl(one, "done", "200") for one in lease.entries]
         if due_ms is not None:
-            urls = [revisit(url, found, due_ms, STATE) for url in urls]
+            urls = [with_next_visit(url, found, due_ms, STATE) for url in urls]
         settlements.append(Settlement(lease, 0, urls=urls))
     await frontier.settle(settlements)
     return sum(len(settlement.urls) for settlement in settlements)

@@ -12,7 +12,7 @@ import pytest
 from crawler.errors import UserError
 from crawler.scope.next_visit import Visits
 from crawler.sinks.last_visits import RUN, LastVisits, VisitLine, scratch_folder
-from crawler.sinks.times import iso_time
+from crawler.sinks.time_formats import iso_time
 from frontier.entries import tag_of
 from frontier.known_pages import KnownPage
 
