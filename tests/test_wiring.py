@@ -18,6 +18,7 @@ VALUES = ("str", "int", "float", "bool", "bytes", "Path", "frozenset", "Sequence
 FOREIGN = {
     "crawler/cli/command_registry.py": {"cls"},
     "crawler/cli/value_names.py": {"metavar", "type", "convert", "get_metavar", "get_usage_pieces"},
+    "crawler/fetch/aiohttp_late.py": {"set_default_verify_paths", "__class__"},  # of TLS contexts
     "crawler/fetch/library_patches.py": {
         "max_size",
         "_call_connection_lost",

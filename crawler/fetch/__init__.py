@@ -13,7 +13,7 @@ In the order in which data flows:
    `tunnel` opens connections through a `proxy`.
 5. `response` reads the response from bytes and limits each part of it.
 6. `client` returns the exchange. `fd_limit` calculates how many connections may stay open. `library_patches` changes
-   internals of asyncio.
+   internals of asyncio, and `aiohttp_late` imports aiohttp quickly.
 
 Other rooms import: `address_policy`, `client`, `dns`, `fd_limit`, `library_patches`, `proxy`, `request`,
 `request_rules`, `request_secret`, `scheduled_validators`.

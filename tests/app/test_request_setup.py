@@ -76,8 +76,8 @@ def test_fields_that_belong_elsewhere_or_are_malformed_are_refused(field: str, h
         ({"origin": SITE, "headers_env": ["authorization: LOGIN"], "basic_env": "LOGIN"}, "give one of them"),
         ({"origin": SITE, "basic_env": "me:sesame"}, "the name of an environment variable"),
         ({"proxy": "http://me:sesame@proxy:3128"}, "name that in proxy_env"),
-        ({"proxy": "ftp://sesame:21"}, "no URL of a proxy"),
-        ({"proxy": "http://sesame:99999"}, "no URL of a proxy"),
+        ({"proxy": "ftp://sesame:21"}, "not the URL of a proxy"),
+        ({"proxy": "http://sesame:99999"}, "not the URL of a proxy"),
         ({"match": "("}, "not a regular expression"),
     ],
 )
@@ -96,8 +96,8 @@ def test_rules_that_would_send_a_secret_elsewhere_are_refused(table: dict[str, A
         ({"origin": SITE, "basic_env": "LOGIN"}, "me:word\n", "line break"),
         ({"origin": SITE, "bearer_env": "LOGIN"}, "to ken", "bearer token"),
         ({"origin": SITE, "headers_env": ["X-Key: LOGIN"]}, "word\r\nX-Other: 1", "line break"),
-        ({"proxy_env": "LOGIN"}, "http://me:word@", "no URL of a proxy"),
-        ({"proxy_env": "LOGIN"}, "http://me:wo\nrd@proxy:1/secret", "no URL of a proxy"),
+        ({"proxy_env": "LOGIN"}, "http://me:word@", "not the URL of a proxy"),
+        ({"proxy_env": "LOGIN"}, "http://me:wo\nrd@proxy:1/secret", "not the URL of a proxy"),
     ],
 )
 def test_a_replica_without_a_usable_variable_does_not_start(table: dict[str, Any], value: str, hint: str) -> None:

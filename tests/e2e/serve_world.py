@@ -27,5 +27,9 @@ async def serve(world: World, path: Path) -> None:
         log.close()
 
 
-if __name__ == "__main__":
+def main() -> None:
     asyncio.run(serve(World(*pickle.load(sys.stdin.buffer)), Path(sys.argv[1])))
+
+
+if __name__ == "__main__":
+    main()
