@@ -195,7 +195,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     nothing of the page is kept, and the body of `exchange` is missing. `licenses`: the URLs of licence offers in the
     robots.txt that applies to it. In a crawl that visits pages again, `visit`: what this visit found
     (`crawler.scope.next_visit.Found`); `previous_at`: the visit before, and `body_at`: the response whose body a 304
-    stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit. `items`: what its
+    stands for, both in seconds since 1970, 0 if there is none; `copy_age`: None on the first visit; `next_at`: when it
+    is visited next, in whole seconds since 1970, and `visit_state`: the state of its visits until then
+    (`frontier.entries.Entry.visit`), 0 and empty if it is not visited again. `items`: what its
     handler and the settings have extracted; `handler_error`: with which error its handler has failed, empty if it has
     not; `rejected`: items that were not written, all that were complete and the first others; `rejected_by`: the number
     of all, by `RejectedItem.word`. `tag`: label and payload of the URL (`frontier.entries`); `followed`: the links that
@@ -239,6 +241,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     tag: str = ""
     followed: Mapping[str, tuple[str, ...]] | None = None
     text_digest: str = ""
+    next_at: float = 0.0
+    visit_state: str = ""
 
     @property
     def rejected_count(self) -> int:
@@ -283,8 +287,10 @@ class Page(msgspec.Struct, frozen=True, gc=False):
 
     def failed(self) -> Page:
         """Return this page as it is settled if a sink cannot handle it. It has no items: it may be queued again, and then
-        has them."""
-        return msgspec.structs.replace(self, outcome=Outcome.DEAD, reason="defect", cut=(*self.cut, "defect"), items=())
+        has them. It is kept with the dead letters as it was before this visit, so nothing is planned."""
+        cut = (*self.cut, "defect")
+        none_planned = {"previous_at": 0.0, "next_at": 0.0, "visit_state": ""}
+        return msgspec.structs.replace(self, outcome=Outcome.DEAD, reason="defect", cut=cut, items=(), **none_planned)
 
 
 class Written(msgspec.Struct, frozen=True, gc=False):

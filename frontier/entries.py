@@ -44,7 +44,8 @@ _WHOLE = "u"
 class Entry(msgspec.Struct, frozen=True, gc=False):
     """A URL in the frontier. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
     maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, in an
-    even number of hexadecimal digits, or empty before the first. `tag`: what the program that queued it attached to it
+    even number of hexadecimal digits, or empty before the first. The first 14 digits grow with the time of the last visit
+    (`lua/restore_visits.lua`). `tag`: what the program that queued it attached to it
     (`tag_of`), or empty."""
 
     url: str

@@ -1,4 +1,5 @@
-"""Restores lost shards from what is known elsewhere: which URLs were settled, and which were found.
+"""Restores lost shards from what is known elsewhere: which URLs were settled, when they are visited again, and which were
+found.
 
 While it lasts, these shards have an identity of their own. All replicas refuse them until they are complete, and a repair
 that was interrupted is repeated from the start.
@@ -7,20 +8,28 @@ that was interrupted is repeated from the start.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
+from frontier.known_pages import KnownPage, rest_of_record
 from frontier.queue import Frontier, FrontierSettings
-from frontier.redis_keys import with_identity
-from frontier.scripts import RESTORE
+from frontier.redis_keys import ShardKeys, with_identity
+from frontier.scripts import RESTORE, RESTORE_VISITS, Script
 from frontier.shard_identity import check_identity, identify_shards, lost_shards
-from frontier.store import Store, command, script_call
+from frontier.store import Argument, Store, command, script_call
 
 CHUNK = 500
 """URLs per call, which then takes about 1 ms."""
+
+PAGES = 100
+"""Known pages per call, which then takes about 4 ms."""
+
+
+Item = tuple[str, tuple[Argument, ...]]
+"""A domain, and what a script needs of one of its URLs."""
 
 
 class Ended(NamedTuple):
@@ -32,15 +41,18 @@ class Ended(NamedTuple):
 
 
 class Repair:
-    """The repair of the lost shards of `crawl`: `begin`, `restore` and `push` as often as needed, `finish`. All methods
-    raise RedisAway, and may then be repeated."""
+    """The repair of the lost shards of `crawl`: `begin`, then as often as needed `restore`, `restore_visits` and `push`,
+    `finish`. What was settled is restored before anything is pushed. All methods raise RedisAway, and may then be
+    repeated."""
 
     def __init__(self, store: Store, crawl: Crawl, clock: ServerClock, domain_cap: int) -> None:
         self._store = store
         self._crawl = crawl
         self._keys = with_identity(crawl.keys, f"{crawl.keys.identity}:repair")
-        settings = FrontierSettings(domain_cap=domain_cap, pack_above=0)  # `restore` looks for URLs in the queues
-        self._frontier = Frontier(store, self._keys, clock, settings, crawl.fingerprint_key)
+        # What was settled was accepted before, perhaps with a higher cap. `restore` looks for it in the queues.
+        settled, found = (FrontierSettings(domain_cap=cap, pack_above=0) for cap in (0, domain_cap))
+        self._settled = Frontier(store, self._keys, clock, settled, crawl.fingerprint_key)
+        self._frontier = Frontier(store, self._keys, clock, found, crawl.fingerprint_key)
         self.shards: Sequence[int] = ()
 
     async def begin(self, forgotten: Collection[str] = ()) -> Sequence[int]:
@@ -68,24 +80,31 @@ class Repair:
 
     async def restore(self, ended: Sequence[Ended]) -> int:
         """Record those of `ended` that belong to lost shards as settled. Returns how many were not known yet."""
-        by_shard: dict[int, list[Ended]] = defaultdict(list)
-        for one in ended:
-            if self.concerns(one.entry.domain):
-                by_shard[self._frontier.shard_of(one.entry.domain)].append(one)
-        await self._frontier.push([one.entry for of_shard in by_shard.values() for one in of_shard])
+        concerned = [one for one in ended if self.concerns(one.entry.domain)]
+        await self._settled.push([one.entry for one in concerned])
+        words = ((one.entry.domain, (one.outcome, one.reason, one.entry.raw)) for one in concerned)
+        return await self._restore(words, CHUNK, RESTORE, lambda keys: (keys.due, keys.stats, keys.dead, keys.base))
+
+    async def restore_visits(self, pages: Iterable[KnownPage]) -> int:
+        """Have those of `pages` visited again that belong to lost shards and were restored. One that is stored with a later
+        visit stays as it is. Returns how many were stored."""
+        concerned = (page for page in pages if self.concerns(page.entry.domain))
+        words = ((page.entry.domain, (page.due_s, rest_of_record(page.entry))) for page in concerned)
+        return await self._restore(words, PAGES, RESTORE_VISITS, lambda keys: (keys.stats, keys.base))
+
+    async def _restore(
+        self, items: Iterable[Item], size: int, script: Script, keys_of: Callable[[ShardKeys], Sequence[str]]
+    ) -> int:
+        """Call `script` for `items`, at most `size` of them in a call. Returns the sum of the replies."""
+        by_shard: dict[int, list[Item]] = defaultdict(list)
+        for item in items:
+            by_shard[self._frontier.shard_of(item[0])].append(item)
         calls, asked = [], []
         for shard, of_shard in by_shard.items():
-            keys = self._keys.shards[shard]
-            for at in range(0, len(of_shard), CHUNK):
-                words = [
-                    word
-                    for one in of_shard[at : at + CHUNK]
-                    for word in (one.entry.domain, one.outcome, one.reason, one.entry.raw)
-                ]
+            for at in range(0, len(of_shard), size):
+                words = [word for domain, about in of_shard[at : at + size] for word in (domain, *about)]
                 asked.append(shard)
-                calls.append(
-                    script_call(RESTORE, (keys.due, keys.stats, keys.dead, keys.base), self._keys.identity, *words)
-                )
+                calls.append(script_call(script, keys_of(self._keys.shards[shard]), self._keys.identity, *words))
         replies = await self._store.send(calls) if calls else []
         check_identity(self._crawl.name, asked, replies)
         return sum(int(reply[1]) for reply in replies)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Iterator, Sequence
+from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -23,15 +25,17 @@ from crawler.scope.seeds import Seed
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
+from crawler.sinks.last_visits import LastVisits, VisitLine, scratch_folder
 from crawler.sinks.line_search import is_of_another, line_files, lines_in
 from crawler.sinks.replaced_files import marks_in
 from crawler.sinks.types_file import types_of
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
-from frontier.entries import Entry, tag_of
+from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
 from frontier.field_types import FieldTypes
+from frontier.known_pages import KnownPage
 from frontier.repair import Ended, Repair
 from frontier.store import RedisStore
 from frontier.urls import UrlRules, canonicalize
@@ -41,13 +45,15 @@ PAGES_AT_ONCE = 200
 
 
 class Result(msgspec.Struct, frozen=True):
-    """`shards`: the restored ones. `restored`: URLs recorded as settled; `queued`: URLs to be fetched; `without_links`:
-    pages whose links the archive does not have, so URLs found only there are not known."""
+    """`shards`: the restored ones. `restored`: URLs recorded as settled; `known`: pages of these that are visited again;
+    `queued`: URLs to be fetched; `without_links`: pages whose links the archive does not have, so URLs found only there are
+    not known."""
 
     shards: list[int]
-    restored: int
-    queued: int
-    without_links: int
+    restored: int = 0
+    known: int = 0
+    queued: int = 0
+    without_links: int = 0
 
 
 @on_a_crawl
@@ -69,9 +75,9 @@ def repair(
 
     A server that comes back without its data has lost its shards of the crawl, and replicas stop instead of taking them for
     finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair. This
-    command records the URLs in the archives as settled, and queues the links of all pages and the seeds. Give all seeds and
-    the output folders of all machines. If Redis has lost everything, the crawl is created again with the settings of this
-    command.
+    command records the URLs in the archives as settled, plans the next visits of known pages as they were planned, and
+    queues the links of all pages and the seeds. Give all seeds and the output folders of all machines. If Redis has lost
+    everything, the crawl is created again with the settings of this command. If a repair is interrupted, repeat it.
 
     [bold]Examples[/bold]
 
@@ -111,24 +117,34 @@ async def _repair(
     forgotten = await _forgotten(store, crawl, folders)
     await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
     if not await repair.begin(forgotten):
-        return Result([], 0, 0, 0)
+        return Result([])
     from crawler.app.build import page_rules  # noqa: PLC0415 - imports the engine, which the help does not need
 
     rules, links = url_rules(settings), page_rules(settings, RecentUrls(1)).links
-    restored = queued = without_links = 0
-    # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
-    for is_done in (True, False):
-        for lines in _batches(folders, crawl.name):
-            ended = [_ended(line) for line in lines if (line.outcome == Outcome.DONE) is is_done]
-            restored += await repair.restore(ended)
-    queued += await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
+    restored = without_links = 0
+    with contextlib.closing(LastVisits(scratch_folder(folders))) as visits:
+        # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
+        for is_done in (True, False):
+            for lines in _batches(folders, crawl.name):
+                of_kind = [line for line in lines if (line.outcome == Outcome.DONE) is is_done]
+                restored += await repair.restore([_ended(line) for line in of_kind])
+                visits.add(line for line in of_kind if repair.concerns(line.domain))
+        known = await _restore_visits(repair, visits.pages())
+    queued = await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
     for lines in _batches(folders, crawl.name):
         for line in lines:
             queued += await repair.push(_found(line, links, rules))
             without_links += line.links is None and line.link_count > 0
     await repair.finish()
-    return Result(list(repair.shards), restored, queued, without_links)
+    return Result(list(repair.shards), restored, known, queued, without_links)
+
+
+async def _restore_visits(repair: Repair, pages: Iterator[KnownPage]) -> int:
+    restored = 0
+    while batch := list(islice(pages, PAGES_AT_ONCE)):
+        restored += await repair.restore_visits(batch)
+    return restored
 
 
 async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -> frozenset[str]:
@@ -142,26 +158,16 @@ async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -
     return marks
 
 
-class _Line(msgspec.Struct):
+class _Line(VisitLine, kw_only=True):
     """The fields of a page line that a repair needs."""
 
-    url: str
-    domain: str
     outcome: str
     reason: str
-    depth: int
     status: int | None = None
     link_count: int = 0
     links: list[str] | None = None
     replica: str | None = None
-    label: str | None = None
-    payload: dict[str, Any] | None = None
     followed: dict[str, list[str]] | None = None
-
-    @property
-    def entry(self) -> Entry:
-        """The entry of the page."""
-        return Entry(self.url, self.domain, depth=self.depth, tag=tag_of(self.label or "", self.payload))
 
 
 def _batches(folders: Sequence[Path], crawl: str) -> Iterator[list[_Line]]:
@@ -202,6 +208,8 @@ def _render(result: Result) -> str:
     if not result.shards:
         return "no shard has lost its data"
     settled = f"{count_of(result.restored, 'URL')} settled, {result.queued:,} queued"
+    if result.known:
+        settled += f", {count_of(result.known, 'known page')} to be visited again"
     lines = [f"{count_of(len(result.shards), 'shard')} restored: {settled}"]
     if result.without_links:
         lines.append(

@@ -320,6 +320,12 @@ def _first(rules: Sequence[RecrawlRule], answer: Answer) -> Decision | None:
     return _next("new", rule, visits, fresh_s=answer.fresh_s)
 
 
+def visit_priority(due_at: float) -> float:
+    """The priority of a visit that is due at `due_at`, in seconds since 1970. Visits that wait are made in the order in
+    which they were due: with equal priorities, some could wait for ever."""
+    return -(due_at // 60)  # a short number
+
+
 def needs_text(rules: Sequence[RecrawlRule], before: Visits | None, answer: Answer) -> bool:
     """Whether the main text of the page of `answer` has to be compared, or to be stored for the next visit."""
     rule = _rule_for(rules, answer)

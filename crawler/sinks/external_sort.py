@@ -6,7 +6,6 @@ to an unnamed temporary file and merged at the end.
 
 from __future__ import annotations
 
-import contextlib
 import heapq
 import mmap
 import tempfile
@@ -20,12 +19,13 @@ RUN = 4_096
 
 
 class SortedLines:
-    """Lines, each with its newline. The temporary file is in `folder`. While it cannot be written, more lines stay in
-    memory."""
+    """Lines, each with its newline. The temporary file is in `folder`. While it cannot be written, more than `run` lines
+    stay in memory if they `may_grow`."""
 
-    def __init__(self, folder: Path, run: int = RUN) -> None:
+    def __init__(self, folder: Path, run: int = RUN, may_grow: bool = True) -> None:
         self._folder = folder
         self._run = run
+        self._may_grow = may_grow
         self._lines: list[bytes] = []
         self._file: BinaryIO | None = None
         self._ends = [0]  # of the runs in the file
@@ -37,12 +37,15 @@ class SortedLines:
         return bool(self._lines) or len(self._ends) > 1
 
     def add(self, lines: Iterable[bytes]) -> None:
-        """Add `lines`."""
+        """Add `lines`. Raises OSError if they may not grow and cannot be written."""
         for line in lines:
             self._lines.append(line)
             if len(self._lines) % self._run == 0:
-                with contextlib.suppress(OSError):
+                try:
                     self._write()
+                except OSError:
+                    if not self._may_grow:
+                        raise
 
     def _write(self) -> None:
         if self._file is None:

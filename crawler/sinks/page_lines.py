@@ -36,12 +36,13 @@ class Line(msgspec.Struct, frozen=True):
     and `defect` if the line could not be written completely. `usage`: what the owner says about the use of the page,
     such as `train-ai=n, search=y`, null if nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL
     of a licence offer. `visit`: what the visit found, null unless pages are visited again; `previous_visit`:
-    `fetched_at` of the visit before. `items`: those that a handler has and settings have found, by the name of their
-    data set; null if there are none. `handler_error`: with which error it failed. `rejected`: the first items that were
-    rejected, and why; `rejected_count`: how many were. `rejected_items`: those that were complete, as `RejectedLine`s, by
-    the name of their data set; null if there are none. `label`, `payload`: those with which the URL was queued; null if
-    there are none. `followed`: the links that its handler has had queued, by their tags (`frontier.entries`); null if it
-    has not chosen them.
+    `fetched_at` of the visit before; `next_visit`: when the next one is due, and `visit_state`: what is stored of the
+    visits until then (`crawler.scope.visit_state_text`), null if there is none. `items`: those that a handler has and
+    settings have found, by the name of their data set; null if there are none. `handler_error`: with which error it
+    failed. `rejected`: the first items that were rejected, and why; `rejected_count`: how many were. `rejected_items`:
+    those that were complete, as `RejectedLine`s, by the name of their data set; null if there are none. `label`,
+    `payload`: those with which the URL was queued; null if there are none. `followed`: the links that its handler has
+    had queued, by their tags (`frontier.entries`); null if it has not chosen them.
     """
 
     url: str
@@ -94,6 +95,8 @@ class Line(msgspec.Struct, frozen=True):
     label: str | None = None
     payload: Any = None  # as `items`
     followed: Mapping[str, Sequence[str]] | None = None
+    next_visit: str | None = None
+    visit_state: str | None = None
 
 
 class RejectedLine(msgspec.Struct, frozen=True):
@@ -194,6 +197,8 @@ class PageLines:
             label=page.label or None,
             payload=_payload(page.tag),
             followed=page.followed if self._with_links else None,
+            next_visit=iso_time(page.next_at) if page.next_at else None,
+            visit_state=page.visit_state or None,
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 GROUP_ROWS = 2_000  # rows per row group: about 12 MB of lines with their links
 
+_TIMES = ("settled_at", "fetched_at", "previous_visit", "next_visit")
+
 _decoder = msgspec.json.Decoder(Line)
 
 
@@ -81,7 +83,7 @@ def schema() -> pa.Schema:
     special: dict[str, Any] = {
         **dict.fromkeys(("status", "depth", "tries", "elapsed_ms", "link_count", "rejected_count"), pa.int32()),
         **dict.fromkeys(("size", "decoded_size"), pa.int64()),
-        **dict.fromkeys(("settled_at", "fetched_at", "previous_visit"), moment),
+        **dict.fromkeys(_TIMES, moment),
         **dict.fromkeys(("noarchive", "noindex", "soft_404"), pa.bool_()),
         **dict.fromkeys(("links", "cut", "usage_statements", "licenses", "rejected"), pa.list_(text)),
     }
@@ -92,7 +94,7 @@ def schema() -> pa.Schema:
 
 def _row(line: Line) -> dict[str, Any]:
     row = msgspec.structs.asdict(line)
-    for name in ("settled_at", "fetched_at", "previous_visit"):
+    for name in _TIMES:
         row[name] = row[name] and datetime.fromisoformat(row[name])
     for name in ("json_ld", "opengraph", "extra", "items", "rejected_items", "payload", "followed"):
         row[name] = None if row[name] is None else msgspec.json.encode(row[name]).decode()

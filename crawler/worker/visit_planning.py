@@ -26,6 +26,7 @@ from crawler.scope.next_visit import (
     needs_text,
     served_gain_s,
     validator_of,
+    visit_priority,
 )
 from frontier.domains import host_of
 from frontier.entries import Entry
@@ -97,12 +98,14 @@ async def with_text_digest(
 
 
 def planned(rules: Sequence[RecrawlRule], settled: SettledUrl, page: Page, gains: SiteGains) -> tuple[SettledUrl, Page]:
-    """Return both with what the visit found, and the first also with the time of the next one. Unchanged if there are
-    no `rules`, because no page is visited again then, and for URLs that are kept with the dead letters."""
-    if not rules or settled.follow_up:
+    """Return both with what the visit found, and with the time of the next one. Without `rules`, no page is visited again.
+    Unchanged for URLs that are kept with the dead letters, which have the state of their visits."""
+    if settled.follow_up:
         return settled, page
     before = visits_of(settled.entry) if settled.entry.visit else None
-    if before is None and page.outcome is not Outcome.DONE:
+    if before is not None:
+        page = msgspec.structs.replace(page, previous_at=before.last_at)
+    if not rules or (before is None and page.outcome is not Outcome.DONE):
         return settled, page
     exchange = page.exchange if page.outcome is Outcome.DONE else None
     digest = hashlib.sha1(exchange.body, usedforsecurity=False).digest() if exchange is not None else b""
@@ -117,16 +120,16 @@ def planned(rules: Sequence[RecrawlRule], settled: SettledUrl, page: Page, gains
         page,
         visit="" if made.found == "failed" else made.found,
         digest=f"sha1:{b32encode(digest).decode()}" if digest and not is_not_modified else "",
-        previous_at=before.last_at if before else 0.0,
         body_at=made.visits.body_at if is_not_modified else 0.0,
         copy_age=copy_age(before, answer.at) if before else None,
     )
     if made.due_at is None:
         return with_next_visit(settled, made.found, None, str(made.visits)), page
-    # Visits that wait are made in the order in which they were due. With equal priorities, some could wait for ever.
-    entry = msgspec.structs.replace(settled.entry, priority=-(made.due_at // 60))  # a short number
+    due_s = -(-round(made.due_at * 1000) // 1000)
+    entry = msgspec.structs.replace(settled.entry, priority=visit_priority(due_s))
     settled = msgspec.structs.replace(settled, entry=entry)
-    return with_next_visit(settled, made.found, round(made.due_at * 1000), str(made.visits)), page
+    page = msgspec.structs.replace(page, next_at=float(due_s), visit_state=str(made.visits))
+    return with_next_visit(settled, made.found, due_s * 1000, page.visit_state), page
 
 
 def visits_of(entry: Entry) -> Visits:

@@ -6,12 +6,17 @@ import json
 from pathlib import Path
 
 from crawler.app.trial import queued
+from crawler.scope.next_visit import Visits
+from crawler.sinks.time_formats import iso_time
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
+from frontier.entries import Entry
+from frontier.known_pages import KnownPage, find_page
 from frontier.store import RedisStore, command
 from tests.cli.conftest import Hand
 
 STEP_MS = 3_600_000
+NOON = 1_790_000_000
 
 
 async def lose_shard(store: RedisStore, crawl: Crawl) -> None:
@@ -34,6 +39,38 @@ def test_the_last_page_of_a_url_counts_and_other_crawls_do_not(hand: Hand, tmp_p
     hand.type("repair", "--archive", str(out), "https://a.test/1")
     status = hand.json("status")
     assert (status["done"], status["denied"], status["dead"]) == (1, 0, 0)
+
+
+def test_a_known_page_is_visited_when_its_last_line_says_so(hand: Hand, tmp_path: Path) -> None:
+    """Its lines are in files of two replicas. The links of other pages to it queue nothing."""
+    about = {"domain": "a.test", "outcome": "done", "reason": "ok", "depth": 1, "replica": "r1", "status": 200}
+    first = {
+        **about,
+        "url": "https://a.test/1",
+        "settled_at": iso_time(NOON),
+        "next_visit": iso_time(NOON + 60),
+        "visit_state": str(Visits(NOON, NOON, 60)),
+    }
+    second = first | {
+        "settled_at": iso_time(NOON + 60),
+        "previous_visit": iso_time(NOON),
+        "next_visit": iso_time(NOON + 160),
+        "visit_state": str(Visits(NOON + 60, NOON, 100)),
+    }
+    other = {**about, "url": "https://a.test/2", "settled_at": iso_time(NOON), "links": ["https://a.test/1"]}
+    for name, lines in (("a", [second]), ("b", [other, first])):
+        (tmp_path / f"{name}.pages.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    hand.with_store(lose_shard)
+    repaired = hand.json("repair", "--archive", str(tmp_path))
+    assert (repaired["restored"], repaired["known"], repaired["queued"]) == (2, 1, 0)
+
+    async def known(store: RedisStore, crawl: Crawl) -> KnownPage | None:
+        keys = crawl.keys.shards[shard_of("a.test", crawl.shards)]
+        return await find_page(store, crawl.keys, keys, Entry("https://a.test/1", "a.test"))
+
+    page = hand.with_store(known)
+    assert (page.due_s, page.entry.visit, page.entry.depth) == (NOON + 160, second["visit_state"], 1)
+    assert hand.json("repair", "--archive", str(tmp_path))["shards"] == []
 
 
 def test_what_is_restored_is_due_by_crawl_time(hand: Hand) -> None:

@@ -3,7 +3,7 @@
 First, the memory of Redis for each known page beyond what a settled page takes; then, with `--timed`, the time of the
 server's scripts, and of lease calls and surveys by this process's clock, with one domain whose pages are all due at once.
 
-The last results: docs/how-to/revisit-pages.md. With a million pages of one domain, and nothing else on the machine, 55
+The last results: docs/how-to/visit-pages-again.md. With a million pages of one domain, and nothing else on the machine, 55
 bytes a page; the longest scripts while these were made known took 9.6 ms (settle; 8.1 ms for pages that are not visited
 again), then 5.3 ms (lease) and 1.1 ms (settle).
 """

@@ -8,6 +8,8 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
+
 from frontier.blocks import rows_of
 from frontier.clock import ServerClock
 from frontier.counters import Counters
@@ -17,14 +19,14 @@ from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.field_types import FieldTypes
 from frontier.forgetting import Forgetting
-from frontier.known_pages import pages_in
+from frontier.known_pages import pages_in, rest_of_record
 from frontier.packing import First, Packer, Queue, Sizes
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
 from frontier.redis_keys import CrawlKeys
 from frontier.refreshing import refresh_domain
 from frontier.reservations import Reservation, Reservations
 from frontier.retry_now import retry_now
-from frontier.scripts import SAVE_ROBOTS
+from frontier.scripts import RESTORE_VISITS, SAVE_ROBOTS
 from frontier.settlements import with_next_visit
 from frontier.shard_identity import identify_shards
 from frontier.store import Call, RedisStore, Reply, command, connect, script_call
@@ -86,7 +88,7 @@ class Machine:
             (
                 *(self._push, self._lease, self._settle, self._release, self._repack),
                 *(self._reserve, self._ask_gate, self._save_robots, self._retry_now, self._forget, self._refresh),
-                self._keep_types,
+                *(self._keep_types, self._restore_visits),
             )
         )()
 
@@ -172,6 +174,19 @@ class Machine:
 
     async def _refresh(self) -> None:
         await refresh_domain(self._store, self._keys, f"d{self._rng.randrange(6)}.test", self._time.ms)
+
+    async def _restore_visits(self) -> None:
+        """Repeated, it changes nothing."""
+        made = [self._entry() for _ in range(self._rng.randint(0, 5))]
+        pages = [
+            msgspec.structs.replace(entry, visit=self._rng.choice(("00", "200a2f61ff"))) for entry in made if entry
+        ]
+        due_s = self._time.ms // 1000 + self._rng.choice((0, 1))
+        for entry in pages:
+            keys = self._keys.shards[shard_of(entry.domain, SHARDS)]
+            words = (entry.domain, due_s, rest_of_record(entry))
+            call = script_call(RESTORE_VISITS, (keys.stats, keys.base), self._keys.identity, *words)
+            assert (await self._store.send([call, call]))[1] == [b"restored", 0]
 
     async def _retry_now(self) -> None:
         """A domain is then due no later than its delay from now, unless it is leased or reserved."""

@@ -77,6 +77,9 @@ _TESTS = {
         "lost-holder-keeps-token": "test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back",
         "token-without-clock": "test_a_token_that_redis_forgot_is_never_used_again",
     },
+    "frontier/test_repair.py": {
+        "repair-forgets-later-visits": "test_a_later_visit_counts",
+    },
     "frontier/test_revoke.py": {
         "lost-urls-forgotten": "test_also_after_others_have_settled_the_rest",
         "revoked-lease-keeps-token": "test_a_settle_that_comes_after_it_changes_nothing",

@@ -198,6 +198,7 @@ OF_VISITS = (
     ),
     _without("moved-is-swallowed", "crawler/scope/recent_urls.py", 'if link.mode == "moved":', "if False:"),
     _without("moved-is-queued-twice", LUA + "push_moved.lua", " and not open[page]", ""),
+    _without("repair-forgets-later-visits", LUA + "restore_visits.lua", " and not is_stored(domain, body)", ""),
     _without("moved-is-visited-early", LUA + "push_moved.lua", " and not locate_page(base, domain, page)", ""),
 )
 

@@ -36,6 +36,13 @@ def test_the_file_has_no_name(tmp_path: Path) -> None:
         assert list(tmp_path.iterdir()) == []
 
 
+def test_where_no_file_can_be_written_they_do_not_grow_if_they_may_not(tmp_path: Path) -> None:
+    with closing(SortedLines(tmp_path / "gone", 2, may_grow=False)) as lines:
+        lines.add([b"b\n"])
+        with pytest.raises(FileNotFoundError):
+            lines.add([b"a\n"])
+
+
 def test_where_no_file_can_be_written_they_stay_in_memory(tmp_path: Path) -> None:
     with closing(SortedLines(tmp_path / "gone", 2)) as lines:
         lines.add([b"b\n", b"a\n", b"c\n"])

@@ -7,14 +7,18 @@ import math
 import random
 import re
 
+import msgspec
+
 from crawler.page import Exchange, Outcome, Page
 from crawler.scope.freshness import Observed, interval_s
-from crawler.scope.next_visit import parse_rules
+from crawler.scope.next_visit import parse_rules, visit_priority
 from crawler.worker.visit_planning import MOST_SITES, SiteGains, planned
 from frontier.entries import Entry
+from frontier.known_pages import rest_of_record
 from frontier.queue import SettledUrl
 
 HOUR, DAY = 3_600.0, 86_400.0
+AT = 1.7e9
 GAIN = HOUR / 2
 
 
@@ -78,6 +82,23 @@ def test_visits_that_wait_are_made_in_the_order_in_which_they_were_due() -> None
         assert priority is not None
         due.append((-int(priority[1]), number))
     assert [number for _, number in sorted(due)] == [0, 2, 3, 1]
+
+
+def test_a_page_says_what_is_stored_of_its_visits() -> None:
+    """Also at the second visit, which may be the last one; without rules, it is the last."""
+    rules, entry = parse_rules(["every=1h"]), Entry("https://a.test/", "a.test", depth=2)
+    page = Page(entry.url, "a.test", 2, Outcome.DONE, "ok", AT, exchange=exchange(entry.url, AT + 0.3))
+    settled, first = planned(rules, SettledUrl(entry, "done", "200"), page, SiteGains())
+    assert (first.next_at, first.previous_at) == (AT + HOUR + 1, 0.0)  # whole seconds, and not too early
+    due_s, stored = bytes(settled.follow_up).removeprefix(b"visit\nnew\n").split(b"\n", 1)
+    assert int(due_s) == first.next_at
+    again = msgspec.structs.replace(entry, priority=visit_priority(int(due_s)), visit=first.visit_state)
+    assert stored == rest_of_record(again)
+    for without in (parse_rules(["never"]), ()):
+        _, last = planned(without, SettledUrl(again, "done", "200"), page, SiteGains())
+        assert (last.next_at, last.visit_state, last.previous_at) == (0.0, "", AT + 0.3)
+    failed = planned(rules, SettledUrl(again, "done", "200"), page, SiteGains())[1].failed()
+    assert (failed.next_at, failed.visit_state, failed.previous_at) == (0.0, "", 0.0)
 
 
 def exchange(url: str, at: float) -> Exchange:
