@@ -109,7 +109,7 @@ class Counters:
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys
-        self._witness: ShardKeys | None = None  # a shard with open URLs
+        self._witness: int | None = None  # a shard with open URLs
 
     async def counts(self) -> Counts:
         """The sum of the counters of all shards. Costs four small calls per shard."""
@@ -132,17 +132,20 @@ class Counters:
         `visits_by_ms`, None if planned visits are not made. Never True while a page in flight can still add links. Raises
         ShardLost if a shard that is read has lost its data, because nobody knows then.
 
-        One shard with open URLs is enough to know. The others are not read then, and it is read first the next time.
-        Otherwise a replica that only waits would spend much of its CPU time on reading a thousand mostly idle shards.
+        One shard with open URLs is enough to know. The others are not read then, and it is read first the next time. Once
+        it has none, reading goes on with the shards after it, since those before it had none either. Otherwise a replica
+        that only waits would spend much of its CPU time on reading a thousand mostly idle shards.
         """
-        if self._witness is not None and _first_open(await self._totals([self._witness], visits_by_ms)) is not None:
-            return False
-        shards, first = self._keys.shards, list[tuple[int, int]]()
+        begin = self._witness or 0
+        if self._witness is not None:
+            witness = self._keys.shards[begin]
+            if _first_open(await self._totals([witness], visits_by_ms)) is not None:
+                return False
+        shards, first = [*self._keys.shards[begin:], *self._keys.shards[:begin]], list[tuple[int, int]]()
         for at in range(0, len(shards), SHARDS_A_PART):
-            part = shards[at : at + SHARDS_A_PART]
-            totals = await self._totals(part, visits_by_ms)
+            totals = await self._totals(shards[at : at + SHARDS_A_PART], visits_by_ms)
             if (found := _first_open(totals)) is not None:
-                self._witness = part[found]
+                self._witness = (begin + at + found) % len(shards)
                 return False
             first += totals
         self._witness = None

@@ -64,6 +64,25 @@ async def test_while_a_shard_is_known_to_be_open_no_other_is_asked(store: RedisS
         assert counting.calls.total() == calls
 
 
+async def test_when_that_shard_is_empty_the_search_goes_on_after_it(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    """A part is 128 shards. So with 512 shards, replicas that wait near the end of a crawl read each shard about once."""
+    frontier = await make_frontier(store, crawl_name, time, shards=512)
+    by_shard = {frontier.shard_of(f"{number}.test"): f"{number}.test" for number in range(4_000)}
+    first, second = by_shard[300], by_shard[350]
+    await frontier.push([entry(f"https://{domain}/", domain) for domain in (first, second)])
+    counting = CountingStore(store)
+    counters = Counters(counting, frontier.keys)
+    assert not await counters.has_ended()
+    counting.calls.clear()
+    await settle(frontier, first)
+    assert not await counters.has_ended()
+    assert counting.calls.total() == 1 + 128
+    await settle(frontier, second)
+    assert await counters.has_ended()
+
+
 async def test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links(
     store: RedisStore, frontier: Frontier
 ) -> None:
