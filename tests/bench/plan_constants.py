@@ -25,6 +25,7 @@ from tests.bench.plan import START, Site, crawl, endless_site
 PAGES = 4_000
 
 CRAWLS: dict[str, Callable[[], AbstractContextManager[Site]]] = {
+    "few domains": lambda: endless_site(6, 2, 0, 6, PAGES),
     "few links": lambda: endless_site(40, 6, 0, 40, PAGES),
     "new links": lambda: endless_site(40, 46, 0, 40, PAGES),
     "known links": lambda: endless_site(40, 6, 0, 40, PAGES, known=40),
@@ -43,14 +44,15 @@ CPU = (
     ("cpu_connection",),
     ("cpu_domain",),
 )
-REDIS = (
-    ("redis_us_page",),
-    ("redis_us_url",),
-    ("redis_us_page_grouped",),
-    ("redis_us_url_grouped",),
-    ("redis_us_domain",),
-)
-"""Constants that are measured. Those of a group keep their ratio."""
+"""Constants of a replica that are measured. Those of a group keep their ratio."""
+
+REDIS = (("redis_us_page",), ("redis_us_url",), ("redis_us_domain",))
+ALONE = ("delay", "delay, new links", "delay, many domains")
+"""The same for Redis, and the crawls that they are measured with."""
+
+REDIS_GROUPED = (("redis_us_page_grouped",), ("redis_us_url_grouped",))
+GROUPED = ("few domains", "new links")
+"""The same where pages are settled in groups. Groups are large only if the links of a page lead to few domains."""
 
 Measured = Sequence[tuple[Workload, float]]
 """Crawls, and what each used of something."""
@@ -96,7 +98,9 @@ def measure(rounds: int) -> tuple[Constants, Mapping[str, tuple[Workload, Usage]
         found[name] = runs[-1].work, replace(runs[-1].used, cpu_s=cpu_s, redis_cpu_s=redis_s)
         print(f"{name:22} {runs[-1].work.pages:7,.0f} pages  {cpu_s:6.2f} s  {redis_s:6.2f} s of Redis", flush=True)
     constants = fitted(Constants(), CPU, "cpu_s", [(work, used.cpu_s) for work, used in found.values()])
-    constants = fitted(constants, REDIS, "redis_cpu_s", [(work, used.redis_cpu_s) for work, used in found.values()])
+    for groups, names in ((REDIS, ALONE), (REDIS_GROUPED, GROUPED)):
+        of_these = [(work, used.redis_cpu_s) for work, used in (found[name] for name in names)]
+        constants = fitted(constants, groups, "redis_cpu_s", of_these)
     return constants, found
 
 
@@ -105,7 +109,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     constants, found = measure(parser.parse_args().rounds)
     before = Constants()
-    for name in (name for group in (*CPU, *REDIS) for name in group):
+    for name in (name for group in (*CPU, *REDIS, *REDIS_GROUPED) for name in group):
         print(f"{name:24} {getattr(constants, name):8.1f}   (was {getattr(before, name):g})")
     for kind, (work, used) in found.items():
         fit = usage_of(work, constants)

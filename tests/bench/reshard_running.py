@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from crawler.sinks.line_search import line_files
 from tests.bench import endless
-from tests.bench.crawl import fill, running
+from tests.bench.crawl import Tables, fill, running
 from tests.bench.measure import median
 from tests.valkey import ValkeyProcess
 
@@ -83,14 +83,14 @@ def measure_running(changes: Sequence[tuple[int, int]], links: int) -> bool:
     """Reshard a running crawl, each time from the number of shards that it has, and print the results. False if it was slow
     for too long. With more new `links` on each page, more URLs are queued and have to be copied."""
     is_fine = True
-    settings = {
-        "politeness": {"delay": 0, "address_rate_limit": "off"},
-        "scope": {"kind": "any"},
-    }
     with tempfile.TemporaryDirectory(prefix="bench-") as scratch, endless.serve(DOMAINS, links) as host_map:
         folder = Path(scratch)
         with ValkeyProcess(folder, persistent=False) as valkey:
-            tables = settings | {"fetch": {"host_map": host_map}}
+            tables: Tables = {
+                "politeness": {"delay": 0, "address_rate_limit": "off"},
+                "fetch": {"host_map": host_map},
+                "scope": {"kind": "any"},
+            }
             fill(valkey.url, tables, endless.seeds(DOMAINS), changes[0][0])
             with running(valkey.url, folder):
                 output = Output(folder / "out")
