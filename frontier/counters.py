@@ -37,7 +37,7 @@ FIRST_PART = 8
 some. Each further part is twice as long, up to `SHARDS_A_PART`."""
 
 TEXTS = frozenset({b"crawl", b"forgotten"})
-"""The fields of `stats` that are no counters."""
+"""The fields of `stats` that are not counters."""
 
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
@@ -60,7 +60,7 @@ class Counts(msgspec.Struct, frozen=True):
     duplicates: int = 0
     known: int = 0  # pages that wait for their next visit
     visits: dict[str, int] = {}  # what was found -> visits
-    revisited: int = 0  # visits after the first that were queued; each counts as accepted once more
+    later_visits: int = 0  # visits after the first that were queued; each counts as accepted once more
     outbox: int = 0  # links that wait for the nodes of their shards
     requeued: dict[str, int] = {}  # outcome -> URLs that were queued again; counted neither there nor as accepted again
     first_ms: int = 0  # server time of the first settled URL, 0 if there is none
@@ -68,6 +68,7 @@ class Counts(msgspec.Struct, frozen=True):
     reasons: dict[str, int] = {}  # "outcome:reason" -> URLs
     dropped: dict[str, int] = {}
     cut: dict[str, int] = {}  # reason -> pages of which a part is missing
+    items: dict[str, int] = {}  # data set -> items
     rejected: dict[str, int] = {}  # words of `Settlement.rejected` -> items that were not written
 
     @property
@@ -256,7 +257,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         duplicates=numbers[b"duplicates"],
         known=numbers[b"known"],
         visits=_with_prefix("visit:", named),
-        revisited=numbers[b"revisited"],
+        later_visits=numbers[b"revisited"],
         outbox=numbers[b"outboxed"] - numbers[b"delivered"],
         requeued=requeued,
         first_ms=min(first_ms, default=0),
@@ -264,6 +265,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         reasons={name: left for name in outcomes if (left := named[name] - requeued_by.get(name, 0))},
         dropped=_with_prefix("drop:", named),
         cut=_with_prefix("cut:", named),
+        items=_with_prefix("items:", named),
         rejected=_with_prefix("rejected:", named),
     )
 

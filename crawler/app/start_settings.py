@@ -16,6 +16,7 @@ takes nothing away and does not differ.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any, Literal
 
 import msgspec
@@ -51,10 +52,14 @@ class Difference(msgspec.Struct, frozen=True):
     here: Any
 
     def __str__(self) -> str:
-        crawl, here = (_shown(self.name, value) for value in (self.crawl, self.here))
+        crawl, here = (without_secrets(self.name, value) for value in (self.crawl, self.here))
         if crawl == here:
             return f"{self.name}: differs in a part that is not shown"
-        return f"{self.name}: {crawl} in the crawl, {here} here"
+        marks = [" (the default)" if value == _DEFAULTS[self.name] else "" for value in (self.crawl, self.here)]
+        return "; ".join(
+            f"{place}: {_text(before)}{marks[0]} in the crawl, {_text(after)}{marks[1]} here"
+            for place, before, after in _parts(self.name, crawl, here)
+        )
 
 
 class Choice(msgspec.Struct, frozen=True):
@@ -99,7 +104,7 @@ def choose(opened: Crawl, settings: Settings, on_difference: OnDifference, whole
 
 
 async def adopt(store: Store, opened: Crawl, choice: Choice) -> Crawl:
-    """Store the changes in `choice`, and return the crawl with them. Raises SettingsMoved, without changing anything, if
+    """Store the changes in `choice`, and return the crawl with them. Raises SettingsOutdated, without changing anything, if
     the crawl's settings were changed since it was opened, and RedisAway."""
     if not choice.changes:
         return opened
@@ -117,7 +122,7 @@ def own_settings(stored: CrawlSettings) -> str:
 
 
 def _own(one: Difference) -> str:
-    text = _text(one.name, one.here)
+    text = _text(without_secrets(one.name, one.here))
     if len(text) <= LONGEST_VALUE:
         return f"{one.name} = {text}"
     if differs := list_change(*(without_secrets(one.name, value) for value in (one.crawl, one.here))):
@@ -153,13 +158,27 @@ def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSett
     return replace(wanted, fetch=extended(replace(wanted.fetch, **own), settings.added))
 
 
-def _shown(name: str, value: Any) -> str:
-    mark = " (the default)" if value == _DEFAULTS[name] else ""
-    return _text(name, value) + mark
+def _parts(place: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
+    """Yield what differs between two values of a setting: the smallest parts, if they are tables or as many tables."""
+    tables = [_table(value) for value in (before, after)]
+    if not all(tables) or (isinstance(before, list | tuple) and len(before) != len(after)):
+        yield place, before, after
+        return
+    for key in {**tables[0], **tables[1]}:
+        one, other = (table.get(key) for table in tables)
+        if one != other:
+            yield from _parts(f"{place}.{key}", one, other)
 
 
-def _text(name: str, value: Any) -> str:
-    return "unset" if value is None else as_toml(without_secrets(name, value))
+def _table(value: Any) -> dict[str, Any]:
+    """Return `value` if it is a table, or the tables in it by their numbers if it is a list of tables; else {}."""
+    if isinstance(value, list | tuple) and all(isinstance(one, dict) for one in value):
+        return {str(number): one for number, one in enumerate(value)}
+    return value if isinstance(value, dict) else {}
+
+
+def _text(value: Any) -> str:
+    return "unset" if value is None else as_toml(value)
 
 
 def without_secrets(name: str, value: Any) -> Any:

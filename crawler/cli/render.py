@@ -14,8 +14,8 @@ from rich.text import Text
 
 from crawler.cli.tables import TextTable
 from crawler.observe.condition import Condition
+from crawler.observe.counted_items import items_in_words, rejected_in_words
 from crawler.observe.health_record import HealthRecord
-from crawler.observe.rejected_items import rejected_in_words
 from crawler.observe.snapshot import DomainRule, Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
 from crawler.wording import count_of
@@ -79,7 +79,7 @@ def status(found: Status, place: str = "") -> RenderableType:
         _marked(grid, f"leases expired {found.leases_expired:,}")
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
     replicas = [Replicas(found.replicas)] if found.replicas else []
-    listed: list[RenderableType] = [*_visits(found), *_rejected(found), *replicas]
+    listed: list[RenderableType] = [*_visits(found), *items(found), *replicas]
     advised = alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}")
     return Group(grid, *listed, *advised, *rules(found.rules), *behind)
 
@@ -107,11 +107,14 @@ def _visits(found: Summary) -> list[Text]:
     return [Text.assemble(("visits", "bold"), "  ", visits)] if counted else []
 
 
-def _rejected(found: Summary) -> list[Text]:
-    """Return the line with the items that were rejected, if there are any."""
-    return (
-        [Text.assemble(("items rejected", "bold"), "  ", rejected_in_words(found.rejected))] if found.rejected else []
-    )
+def items(found: Status) -> list[Text]:
+    """Return the lines with the items that were found, and with those that were rejected, if items are looked for."""
+    lines = []
+    if found.items or found.extracted:
+        lines.append(("items", items_in_words(found.items, found.extracted)))
+    if found.rejected:
+        lines.append(("items rejected", rejected_in_words(found.rejected)))
+    return [Text.assemble((title, "bold"), "  ", text) for title, text in lines]
 
 
 def _by_reason(counted: Mapping[str, int]) -> str:

@@ -32,7 +32,8 @@ class DomainRule(msgspec.Struct, frozen=True):
 
 class Snapshot(msgspec.Struct, frozen=True):
     """The state of a crawl at one time. `summary` is None while no replica writes one. `max_pages`: 0 for no limit.
-    `more_rules`: the number of rules that are left out of `rules`.
+    `more_rules`: the number of rules that are left out of `rules`. `extracted`: the data sets of the
+    rules in `[[extract]]`.
 
     `error`: why Redis cannot be read now, or "". The other data are then from the last reading, `age_s` seconds ago.
     """
@@ -45,6 +46,7 @@ class Snapshot(msgspec.Struct, frozen=True):
     rules: list[DomainRule] = []
     more_rules: int = 0
     max_pages: int = 0
+    extracted: list[str] = []
     summary: Summary | None = None
     error: str = ""
     age_s: float = 0.0
@@ -52,7 +54,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 class Status(Summary, frozen=True, kw_only=True):
     """A summary together with the replicas, the operator's rules and the settings of the crawl. `max_pages`: 0 for no
-    limit."""
+    limit; `extracted`: the data sets of the rules in `[[extract]]`."""
 
     state: str
     condition: Condition
@@ -60,6 +62,7 @@ class Status(Summary, frozen=True, kw_only=True):
     rules: list[DomainRule]
     settings_revision: int
     max_pages: int
+    extracted: list[str] = msgspec.field(default_factory=list)
 
 
 class CrawlReader:
@@ -74,6 +77,7 @@ class CrawlReader:
         self._is_provisional = False  # the crawl is being resharded
         self._revision = 0
         self._max_pages = 0
+        self._extracted: list[str] = []
 
     async def read(self) -> Snapshot:
         """Read what the replicas have written. The cost grows only with the number of replicas. Raises RedisAway."""
@@ -83,7 +87,9 @@ class CrawlReader:
             await self._reopen()
         if self._revision != self._control.settings_revision:
             (settings,) = await self._store.send([command("HGET", self._keys.meta, "settings")])
-            self._max_pages = CrawlSettings.from_json(settings).limits.max_pages if settings else 0
+            read = CrawlSettings.from_json(settings) if settings else CrawlSettings()
+            self._max_pages = read.limits.max_pages
+            self._extracted = list(dict.fromkeys(rule.name for rule in read.extract))
             self._revision = self._control.settings_revision
         found = await summary.load(self._store, self._keys)
         is_old = found is not None and found.shards != len(self._keys.shards)  # it was written before a reshard
@@ -120,6 +126,7 @@ class CrawlReader:
             replicas=records,
             rules=_listed(self._control.rules),
             max_pages=self._max_pages,
+            extracted=self._extracted,
             summary=found,
         )
 
@@ -173,4 +180,5 @@ async def status(store: RedisStore, crawl: Crawl, exact: bool = True) -> Status:
         rules=found.rules,
         settings_revision=crawl.revision,
         max_pages=found.max_pages,
+        extracted=found.extracted,
     )

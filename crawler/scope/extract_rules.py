@@ -93,6 +93,13 @@ def check_regex(pattern: str) -> None:
         raise UserError(f"not a regular expression: {error}") from error
 
 
+_OF_SCRAPY = {
+    "::text": "leave out `::text`: the value is the text of the element",
+    "::attr": 'write the attribute of `::attr` beside the selector, such as attr = "href"',
+}
+"""What users of Scrapy add to selectors, and what to write instead."""
+
+
 def check_selector(selector: str) -> None:
     """Raises UserError if `selector` is not a CSS selector."""
     if not selector:
@@ -102,7 +109,8 @@ def check_selector(selector: str) -> None:
     try:
         query.compile(selector)
     except query.SelectorSyntaxError as error:
-        raise UserError(f"not a CSS selector: {error}") from error
+        hint = next((f"; {advice}" for ending, advice in _OF_SCRAPY.items() if ending in selector), "")
+        raise UserError(f"not a CSS selector: {error}{hint}") from error
 
 
 def check_path(path: str) -> None:

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from math import isfinite
 
+from crawler.worker.commit_group import LeaseReport, Result
 from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.results import LeaseReport, Result
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, Settlement, SettleReply
@@ -160,5 +160,5 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     next_ms, state = runtime.server_ms(leased.next_at), str(leased.backoff)
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
-    counts = (report.received_bytes, report.duplicates, report.cut, report.rejected)
+    counts = (report.received_bytes, report.duplicates, report.cut, report.items, report.rejected)
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)

@@ -10,7 +10,7 @@
 -- KEYS[2] leases   zset  domain -> expiry ms
 -- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
 -- KEYS[4] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
---                         cut:<reason>, rejected:<field and reason>, drop:dead_letters, first_ms, last_ms
+--                         cut:<reason>, items:<data set>, rejected:<field and reason>, drop:dead_letters, first_ms, last_ms
 -- KEYS[5] dead     hash  "domain LF entry" -> reason; also of kept denied URLs
 -- KEYS[6] owner    hash  token, run, quiet_ms, tails
 -- KEYS[7] lost     zset  "+token LF entry" -> when it was settled under a lost lease ms
@@ -22,7 +22,7 @@
 --   ("counter number" pairs, or ""), number of arguments that follow:
 --   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry", for a denied URL that is kept
 --   with the dead letters "keep", for a page that is visited again "visit LF what was found LF due s ("": not again) LF the
---     rest of its record (records.lua)", else "", number of entries (1 unless this is "" and not for dead), the entries
+--     rest of its record (page_records.lua)", else "", number of entries (1 unless this is "" and not for dead), the entries
 --
 -- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1} | {"lost"}
 

@@ -1,4 +1,4 @@
--- visits: part of other scripts. Plans visits of known pages (known.lua), and queues those that are due.
+-- visits: part of other scripts. Plans visits of known pages (known_pages.lua), and queues those that are due.
 --
 -- From the end of one visit until the next is due, a page is not open: a crawl ends although later visits are planned. When
 -- it is due, it is queued, and accepted once more. Its entry then ends in the state of its visits, which differs from visit to

@@ -42,7 +42,10 @@ def settings(tmp_path: Path) -> Iterator[dict[str, Any]]:
         yield {
             "fetch": {"host_map": [f"a.test=127.0.0.1:{site.server_port}"]},
             "politeness": {"delay": 0},
-            "extract": [{"name": "titles", "fields": fields}],
+            "extract": [
+                {"name": "titles", "fields": fields},
+                {"name": "tables", "each": "tr", "fields": {"cell": {"css": "td"}}},
+            ],
             "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
         }
 
@@ -74,9 +77,11 @@ def test_a_field_that_changes_its_type(settings: dict[str, Any], tmp_path: Path,
     assert lines["/1"]["rejected_items"] is None
 
     place = {"CRAWLER_REPLICA__DATA_DIR": str(tmp_path / "data"), "CRAWLER_REPLICA__OUT": str(out), "COLUMNS": "200"}
-    counted = json.loads(typed("status", "--json", environment=place).out)["rejected"]
-    assert counted == {"shop:price:changed": 2, "titles:title:missing": 5}
+    found = json.loads(typed("status", "--json", environment=place).out)
+    assert found["items"] == {"titles": 1, "shop": 4}
+    assert found["rejected"] == {"shop:price:changed": 2, "titles:title:missing": 5}
     shown = typed("status", environment=place).out
+    assert "items  shop 4, titles 1, tables none" in shown
     assert "items rejected  titles 5 (title missing), shop 2 (price changed)" in shown
     why = typed("why", "http://a.test/4", environment=place).out
     assert "titles.title: missing" in why

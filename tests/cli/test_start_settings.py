@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from crawler.app.start_settings import choose_and_adopt
-from crawler.cli.actions import SeedLists, seed_crawl
+from crawler.cli.seed_and_run import SeedLists, seed_crawl
 from crawler.errors import SettingsDiffer
 from crawler.settings.loading import load
 from frontier.crawls import open_crawl
-from frontier.errors import SettingsMoved
+from frontier.errors import SettingsOutdated
 from frontier.store import RedisStore, connect
 from tests.e2e.harness import Finished, Tables, toml
 from tests.typed import Typed
@@ -37,7 +37,10 @@ class Cluster:
         return self._typed(*words, "--crawl", self.crawl, "--redis", self.url, environment=environment)
 
     def file(self, tables: Tables, name: str = "crawler.toml") -> str:
-        (self._folder / name).write_text(toml(tables))
+        return self.text(toml(tables), name)
+
+    def text(self, lines: str, name: str = "crawler.toml") -> str:
+        (self._folder / name).write_text(lines)
         return name
 
     def seed(self, url: str, *words: str, **environment: str) -> Finished:
@@ -106,6 +109,13 @@ def test_seeding_with_other_settings_shows_them_and_changes_nothing(slow: Cluste
         "limits.max_pages: 9 in the crawl, 0 (the default) here",
     )
     assert (slow.accepted, slow.revision, slow.settings["politeness"]["delay"]) == (1, 1, 5.0)
+
+
+def test_of_rules_only_what_differs_is_shown(cluster: Cluster) -> None:
+    rules = '[[extract]]\nname = "shop"\nfields = { title = { css = "h1" }, text = { css = "p" } }\n'
+    cluster.seed(FIRST, "-s", cluster.text(rules))
+    done = cluster.type("seed", SECOND, "-s", cluster.text(rules.replace("h1", "h2")))
+    assert_stopped(done, 'extract.0.fields.title.css: "h1" in the crawl, "h2" here')
 
 
 def test_seed_with_keep_settings_uses_those_of_the_crawl(slow: Cluster) -> None:
@@ -209,7 +219,7 @@ def test_settings_that_changed_since_they_were_compared_are_not_replaced(slow: C
         opened = await open_crawl(store, slow.crawl)
         settings = {delay: load(None, {"politeness": {"delay": delay}}) for delay in (2.0, 3.0)}
         await choose_and_adopt(store, opened, settings[2.0], "apply")
-        with pytest.raises(SettingsMoved, match="meanwhile"):
+        with pytest.raises(SettingsOutdated, match="meanwhile"):
             await choose_and_adopt(store, opened, settings[3.0], "apply")
         await choose_and_adopt(store, opened, settings[2.0], "apply")  # the same again, as after a lost answer
 

@@ -148,7 +148,7 @@ class Web:
         self.world = World(*made_of)
         self.log = folder / "requests.jsonl"
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.served", str(self.log)],
+            [sys.executable, "-m", "tests.e2e.serve_world", str(self.log)],
             cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

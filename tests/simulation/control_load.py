@@ -19,7 +19,7 @@ import hiredis
 
 from frontier import scripts
 from frontier.calls import packed
-from frontier.connection import fields
+from frontier.redis_connection import fields
 from frontier.store import Call, Reply
 from tests.ports import free_port
 from tests.simulation.loop import Universe

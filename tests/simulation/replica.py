@@ -26,8 +26,8 @@ from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.health import Health
-from frontier.pace import period_s
 from frontier.peer_loop import View
+from frontier.polling_period import period_s
 from frontier.queue import LeasedUrl
 from frontier.redis_keys import shard_keys
 from frontier.scripts import REVOKE

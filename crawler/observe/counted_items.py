@@ -1,0 +1,42 @@
+"""Says in words how many items each data set has, how many were rejected, and the most frequent reason. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+
+from crawler.page import words_of
+
+SHOWN = 10
+"""Data sets that are listed."""
+
+
+def items_in_words(counted: Mapping[str, int], extracted: Iterable[str]) -> str:
+    """Return the number of items of each data set; also for those of `extracted`, the rules' data sets, that have none."""
+    numbers = Counter(dict.fromkeys(extracted, 0) | dict(counted))
+    listed = [f"{name} {number:,}" if number else f"{name} none" for name, number in _ranked(numbers)]
+    return _shortened(listed)
+
+
+def rejected_in_words(counted: Mapping[str, int]) -> str:
+    """Return for each data set how many items were rejected, and the most frequent reason. `counted`: as in `Counts`."""
+    by_name: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for word, number in counted.items():
+        name, reason = words_of(word)
+        by_name[name][reason] += number
+    totals = {name: reasons.total() for name, reasons in by_name.items()}
+    return _shortened([f"{name} {total:,} ({_reasons(by_name[name])})" for name, total in _ranked(totals)])
+
+
+def _ranked(numbers: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(numbers.items(), key=lambda one: (-one[1], one[0]))
+
+
+def _shortened(listed: list[str]) -> str:
+    more = len(listed) - SHOWN
+    return ", ".join(listed[:SHOWN]) + (f" and {more:,} more data sets" if more > 0 else "")
+
+
+def _reasons(counted: Counter[str]) -> str:
+    ((reason, _),) = counted.most_common(1)
+    return reason if len(counted) == 1 else f"mostly {reason}"
