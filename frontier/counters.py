@@ -32,6 +32,10 @@ from frontier.store import Call, Reply, Store, command
 SHARDS_A_PART = 128
 """Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
 
+FIRST_PART = 8
+"""Shards that are read first when one with open URLs is looked for. While a crawl goes on, one of them nearly always has
+some. Each further part is twice as long, up to `SHARDS_A_PART`."""
+
 TEXTS = frozenset({b"crawl", b"forgotten"})
 """The fields of `stats` that are not counters."""
 
@@ -110,7 +114,7 @@ class Counters:
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys
-        self._witness: ShardKeys | None = None  # a shard with open URLs
+        self._witness: int | None = None  # a shard with open URLs
 
     async def counts(self) -> Counts:
         """The sum of the counters of all shards. Costs four small calls per shard."""
@@ -133,19 +137,24 @@ class Counters:
         `visits_by_ms`, None if planned visits are not made. Never True while a page in flight can still add links. Raises
         ShardLost if a shard that is read has lost its data, because nobody knows then.
 
-        One shard with open URLs is enough to know. The others are not read then, and it is read first the next time.
-        Otherwise a replica that only waits would spend much of its CPU time on reading a thousand mostly idle shards.
+        One shard with open URLs is enough to know. The others are not read then, and it is read first the next time. Once
+        it has none, reading goes on with the shards after it, since those before it had none either. Otherwise a replica
+        that only waits would spend much of its CPU time on reading a thousand mostly idle shards.
         """
-        if self._witness is not None and _first_open(await self._totals([self._witness], visits_by_ms)) is not None:
-            return False
-        shards, first = self._keys.shards, list[tuple[int, int]]()
-        for at in range(0, len(shards), SHARDS_A_PART):
-            part = shards[at : at + SHARDS_A_PART]
-            totals = await self._totals(part, visits_by_ms)
-            if (found := _first_open(totals)) is not None:
-                self._witness = part[found]
+        begin = self._witness or 0
+        if self._witness is not None:
+            witness = self._keys.shards[begin]
+            if _most_open(await self._totals([witness], visits_by_ms)) is not None:
+                return False
+        shards, first = [*self._keys.shards[begin:], *self._keys.shards[:begin]], list[tuple[int, int]]()
+        part = FIRST_PART
+        while len(first) < len(shards):
+            totals = await self._totals(shards[len(first) : len(first) + part], visits_by_ms)
+            if (found := _most_open(totals)) is not None:
+                self._witness = (begin + len(first) + found) % len(shards)
                 return False
             first += totals
+            part = min(2 * part, SHARDS_A_PART)
         self._witness = None
         return await self._totals(shards, visits_by_ms) == first
 
@@ -193,9 +202,10 @@ def _counter_calls(shard: ShardKeys) -> Sequence[Call]:
     )
 
 
-def _first_open(totals: Iterable[tuple[int, int]]) -> int | None:
-    """The position of the first shard with open URLs, or None."""
-    return next((place for place, (accepted, settled) in enumerate(totals) if accepted != settled), None)
+def _most_open(totals: Sequence[tuple[int, int]]) -> int | None:
+    """The position of the shard with the most open URLs, or None. It is likely to have some for a while."""
+    open_urls = [abs(accepted - settled) for accepted, settled in totals]
+    return open_urls.index(max(open_urls)) if any(open_urls) else None
 
 
 def shard_counters(stats: Reply, waiting: int, due: int, leased: int) -> ShardCounters:

@@ -99,7 +99,7 @@ def site_of(prefix: str) -> tuple[str, str] | None:
     return _site_of(prefix) if len(prefix) <= _LONGEST_SITE else None
 
 
-@lru_cache(maxsize=8192)
+@lru_cache(maxsize=32_768)  # of 400 bytes; a broad crawl meets the hosts of its links again after thousands of others
 def _site_of(prefix: str) -> tuple[str, str] | None:
     scheme, _, host = prefix.partition("://")
     port = ""

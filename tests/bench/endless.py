@@ -1,15 +1,17 @@
 """A web without end: each page links to pages that nobody has seen before, on as many domains as asked for.
 
-    python -m tests.bench.endless [--domains 200000] [--links 200]
+    python -m tests.bench.endless [--domains 200000] [--links 200] [--known 0] [--kilobytes 0]
 
 Prints its port, answers under all names until it is ended. A page's links count on from the last page's, spread over the
-domains; so a crawl of n pages discovers n times `--links` URLs, whatever it fetches. Each domain has a robots.txt.
+domains; so a crawl of n pages discovers n times `--links` URLs, whatever it fetches. Each domain has a robots.txt. With
+`--known`, a page also has so many links to the roots of domains; with `--kilobytes`, so much more text with tags.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import random
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,9 +37,10 @@ def seeds(count: int) -> Iterator[Entry]:
 
 
 @contextmanager
-def serve(domains: int, links: int) -> Iterator[list[str]]:
+def serve(domains: int, links: int, known: int = 0, kilobytes: int = 0) -> Iterator[list[str]]:
     """The web in a process of its own; yields the host map."""
     words = [sys.executable, "-m", "tests.bench.endless", "--domains", str(domains), "--links", str(links)]
+    words += ["--known", str(known), "--kilobytes", str(kilobytes)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -50,9 +53,11 @@ def serve(domains: int, links: int) -> Iterator[list[str]]:
 class Web:
     """What is on the pages."""
 
-    def __init__(self, domains: int, links: int) -> None:
+    def __init__(self, domains: int, links: int, known: int = 0, kilobytes: int = 0) -> None:
         self._domains = domains
         self._links = links
+        self._known = known
+        self._text = _text(1_000 * kilobytes)
         self._next = 0
 
     def answer(self, head: bytes) -> bytes:
@@ -67,7 +72,21 @@ class Web:
             f'<li><a href="http://{domain(number * STEP % self._domains)}/{_path(number)}">An article</a>'
             for number in range(first, first + self._links)
         )
-        return f"<!doctype html><title>Page {first}</title><p>New here:<ul>\n{links}\n</ul>"
+        old = "".join(
+            f'<li><a href="http://{domain((first + number) % self._domains)}/">A site</a>\n'
+            for number in range(self._known)
+        )
+        return f"<!doctype html><title>Page {first}</title><p>New here:<ul>\n{links}\n{old}</ul>{self._text}"
+
+
+def _text(size: int) -> str:
+    """So many bytes of text, with a tag in every hundred or so."""
+    rng = random.Random(1)
+    words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(2, 9))) for _ in range(2_000)]
+    text = ""
+    while len(text) < size:
+        text += f"<p><em>{rng.choice(words)}</em> {' '.join(rng.choices(words, k=30))}.\n"
+    return text[:size]
 
 
 def _path(number: int) -> str:
@@ -100,8 +119,10 @@ async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--domains", type=int, default=200_000)
     parser.add_argument("--links", type=int, default=200)
+    parser.add_argument("--known", type=int, default=0)
+    parser.add_argument("--kilobytes", type=int, default=0)
     options = parser.parse_args()
-    web = Web(options.domains, options.links)
+    web = Web(options.domains, options.links, options.known, options.kilobytes)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(web), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)

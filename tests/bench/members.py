@@ -38,17 +38,18 @@ from crawler.settings.policies import politeness_policy
 from crawler.worker.allowance import Allowance
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.runtime import Runtime
-from frontier import owners, peer_loop, ring
+from frontier import ring
 from frontier.budget import Budget, PageLimit
 from frontier.clock import SystemClock
 from frontier.control import Control
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.health import Health
-from frontier.peer_loop import Member, PeerLoop, PeerSettings, View, parse_roster
+from frontier.peer_loop import PeerLoop, PeerSettings, View
 from frontier.polling_period import period_s
 from frontier.redis_connection import fields
 from frontier.store import RedisStore, command, connect
 from politeness.policy import CurrentPolicy
+from tests.shared_views import SharedViews, shared_views
 from tests.valkey import ValkeyProcess
 
 CRAWL = "crawl"
@@ -89,32 +90,6 @@ class Hosted(NamedTuple):
     max_pages: int
     interval_s: float
     seen: Connection
-
-
-class Computed:
-    """Results that the replicas of a process share: rosters, owners, and the checksums of views."""
-
-    def __init__(self) -> None:
-        self._tables: dict[object, tuple[str, ...]] = {}
-        self._checksums: dict[object, int] = {}
-        self._rosters: dict[bytes, tuple[Member, ...]] = {}
-
-    def parse_roster(self, members: bytes) -> tuple[Member, ...]:
-        if members not in self._rosters:
-            self._rosters = {members: parse_roster(members)}
-        return self._rosters[members]
-
-    def assign(self, roster: Mapping[str, float], shards: int, before: Sequence[str] = ()) -> tuple[str, ...]:
-        key = (tuple(roster.items()), shards, tuple(before))
-        if key not in self._tables:
-            self._tables[key] = ring.assign(roster, shards, before)
-        return self._tables[key]
-
-    def checksum(self, view: View) -> int:
-        key = (view.epoch, view.roster, view.owners)
-        if key not in self._checksums:
-            self._checksums[key] = view.checksum
-        return self._checksums[key]
 
 
 class HostedMember:
@@ -168,31 +143,29 @@ class HostedMember:
             await asyncio.sleep(gap_s)
 
 
-async def take_part(name: str, options: Hosted, computed: Computed) -> None:
+async def take_part(name: str, options: Hosted, shared: SharedViews) -> None:
     """Run the replica `name`."""
     store = await connect(options.url, timeout_s=20.0)
     one = HostedMember(name, store, await open_crawl(store, CRAWL), options.max_pages, options.interval_s)
 
     def observe(view: View) -> None:
         owned = sum(owner == name for owner in view.owners)
-        options.seen.send(Seen(name, time.monotonic(), view.epoch, computed.checksum(view), view.replicas, owned))
+        options.seen.send(Seen(name, time.monotonic(), view.epoch, shared.checksum(view), view.replicas, owned))
 
     await one.run(observe)
 
 
 def host(names: Sequence[str], options: Hosted) -> None:
     """Run the replicas `names` in this process, the first at once and the last after `join_s`."""
-    computed = Computed()
-    owners.assign = computed.assign  # type: ignore[attr-defined]
-    peer_loop.parse_roster = computed.parse_roster
     ring.VIRTUAL_NODES = 5
 
-    async def later(place: int, name: str) -> None:
+    async def later(place: int, name: str, shared: SharedViews) -> None:
         await asyncio.sleep(options.join_s * place / len(names))
-        await take_part(name, options, computed)
+        await take_part(name, options, shared)
 
     async def run() -> None:
-        await asyncio.gather(*(later(place, name) for place, name in enumerate(names)))
+        with shared_views() as shared:
+            await asyncio.gather(*(later(place, name, shared) for place, name in enumerate(names)))
 
     asyncio.run(run())
 

@@ -33,7 +33,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from crawler.observe.resource_usage import read_crawl, read_files
-from crawler.plan.arithmetic import Usage, usage_of
+from crawler.plan.arithmetic import Usage, Workload, usage_of
 from crawler.plan.calibration import CrawlFigures, own_workload
 from crawler.plan.constants import Constants
 from frontier.crawls import open_crawl
@@ -62,8 +62,9 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Ratios:
-    """What was used, divided by what was predicted, and both."""
+    """What a crawl with the workload `work` used, divided by what was predicted, and both."""
 
+    work: Workload
     used: Usage
     predicted: Usage
 
@@ -75,8 +76,11 @@ MEASURED = {"cpu_s": "CPU", "redis_cpu_s": "Redis CPU", "redis_bytes": "Redis me
 
 
 @contextmanager
-def _endless(domains: int, links: int, delay_s: float, seeds: int, pages: int) -> Iterator[Site]:
-    with endless.serve(domains, links) as host_map:
+def endless_site(
+    domains: int, links: int, delay_s: float, seeds: int, pages: int, known: int = 0, kilobytes: int = 0
+) -> Iterator[Site]:
+    """An endless web, of which `pages` are to be crawled."""
+    with endless.serve(domains, links, known, kilobytes) as host_map:
         settings: Tables = {
             "politeness": {"delay": delay_s, "address_rate_limit": "off"},
             "fetch": {"host_map": host_map},
@@ -99,14 +103,14 @@ def _docs(copies: int) -> Iterator[Site]:
 
 
 KINDS: dict[str, Callable[[], AbstractContextManager[Site]]] = {
-    "small": lambda: _endless(50, 20, 0, 50, 4_000),
+    "small": lambda: endless_site(50, 20, 0, 50, 4_000),
     "docs": lambda: _docs(2),
-    "domains": lambda: _endless(20_000, 50, 1.0, 4_000, 4_000),
-    "long": lambda: _endless(500, 100, 0, 500, 2_000),
-    "packed": lambda: _endless(20, 100, 0, 20, 2_000),
-    "slow": lambda: _endless(5_000, 10, 0.5, 1_500, 3_000),
+    "domains": lambda: endless_site(20_000, 50, 1.0, 4_000, 4_000),
+    "long": lambda: endless_site(500, 100, 0, 500, 2_000),
+    "packed": lambda: endless_site(20, 100, 0, 20, 2_000),
+    "slow": lambda: endless_site(5_000, 10, 0.5, 1_500, 3_000),
 }
-START = lambda: _endless(1, 1, 0, 1, 1)  # noqa: E731 - like the kinds
+START = lambda: endless_site(1, 1, 0, 1, 1)  # noqa: E731 - like the kinds
 
 
 def crawl(kind: Callable[[], AbstractContextManager[Site]], started: Usage | None = None) -> Ratios:
@@ -131,6 +135,7 @@ def crawl(kind: Callable[[], AbstractContextManager[Site]], started: Usage | Non
         base = started or Usage(0, 0, 0, 0, 0)
         work = own_workload(found, files, float(site.settings["politeness"]["delay"]))
         return Ratios(
+            work,
             Usage(
                 used.cpu_s * speed - base.cpu_s,
                 redis_cpu_s * speed - base.redis_cpu_s,

@@ -1,6 +1,6 @@
 """How long a crawl stands still while it is given another number of shards.
 
-    python -m tests.bench.reshard [--urls 100000] [--changes 64:1024 1024:64]
+    python -m tests.bench.reshard [--urls 100000] [--changes 64:1024 1024:64] [--running [--links 5]]
 
 A server gets so many queued URLs, of one domain a hundred, and a robots.txt for each domain. Then the crawl is resharded.
 CPU is that of the command and that of the server, which work side by side. While the crawl is frozen, opened and copied,
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -33,6 +34,7 @@ from frontier.queue import Frontier, FrontierSettings
 from frontier.reshard import Reshard, Wanted
 from frontier.store import RedisStore, command, connect
 from tests.bench.measure import cpu_s
+from tests.bench.reshard_running import measure_running
 from tests.valkey import ValkeyProcess
 
 URLS_A_DOMAIN = 100
@@ -111,9 +113,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--urls", type=int, default=100_000)
     parser.add_argument("--changes", nargs="+", default=["64:1024", "1024:64"])
+    parser.add_argument("--running", action="store_true", help="reshard a crawl that runs, and measure its rate")
+    parser.add_argument("--links", type=int, default=5, help="new links of each page of the crawl that runs")
     given = parser.parse_args()
-    changes = [tuple(map(int, change.split(":"))) for change in given.changes]
-    asyncio.run(run(given.urls, [(before, after) for before, after in changes]))
+    pairs = [tuple(map(int, change.split(":"))) for change in given.changes]
+    changes = [(before, after) for before, after in pairs]
+    if given.running:
+        sys.exit(not measure_running(changes, given.links))
+    asyncio.run(run(given.urls, changes))
 
 
 if __name__ == "__main__":

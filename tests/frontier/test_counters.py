@@ -59,9 +59,30 @@ async def test_while_a_shard_is_known_to_be_open_no_other_is_asked(store: RedisS
     counting = CountingStore(store)
     counters = Counters(counting, frontier.keys)
     await frontier.push([entry("https://a.test/", "a.test")])
-    for calls in (64, 64 + 1, 64 + 2):
+    assert not await counters.has_ended()
+    asked = counting.calls.total()
+    for more in (1, 2):
         assert not await counters.has_ended()
-        assert counting.calls.total() == calls
+        assert counting.calls.total() == asked + more
+
+
+async def test_when_that_shard_is_empty_the_search_goes_on_after_it(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    """So replicas that wait near the end of a crawl read each shard about once, and in its middle only a few."""
+    frontier = await make_frontier(store, crawl_name, time, shards=512)
+    by_shard = {frontier.shard_of(f"{number}.test"): f"{number}.test" for number in range(4_000)}
+    first, second = by_shard[300], by_shard[310]
+    await frontier.push([entry(f"https://{domain}/", domain) for domain in (first, second)])
+    counting = CountingStore(store)
+    counters = Counters(counting, frontier.keys)
+    assert not await counters.has_ended()
+    counting.calls.clear()
+    await settle(frontier, first)
+    assert not await counters.has_ended()
+    assert counting.calls.total() == 1 + 8 + 16
+    await settle(frontier, second)
+    assert await counters.has_ended()
 
 
 async def test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links(

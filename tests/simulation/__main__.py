@@ -9,6 +9,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.simulation.control_load import BUSY, replay
 from tests.simulation.history import Breach
 from tests.simulation.run import Run
 from tests.simulation.scenario import Scenario
@@ -47,6 +48,9 @@ def main() -> int:
                 events, calls = events + result.events, calls + result.calls
                 if arguments.seed is not None:
                     print(result)
+                    print(*result.agreements, sep="\n")
+                if arguments.crowd:
+                    breaches += not _costs_little(run)
         used = time.process_time() - started
         print(f"{len(seeds)} runs, {breaches} breaches, {events} events, {calls} calls, {used:.1f} s of CPU here")
         wire.close()
@@ -70,6 +74,15 @@ def _arguments() -> argparse.Namespace:
         "-v", "--verbose", action="count", default=0, help="print the history of a breach; -vv: all of it"
     )
     return parser.parse_args()
+
+
+def _costs_little(run: Run) -> bool:
+    """Print what the node of the control keys did for the crowd of `run`. False if it was busier than it may be."""
+    costs = replay(run.load.phases)
+    print(*costs, sep="\n")
+    too_busy = [cost for cost in costs if cost.core > BUSY]
+    print(*(f"MORE THAN {BUSY:.0%} OF A CORE: {cost}" for cost in too_busy), sep="\n", end="")
+    return not too_busy
 
 
 def _tell(breach: Breach, run: Run, arguments: argparse.Namespace) -> None:

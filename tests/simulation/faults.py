@@ -14,6 +14,9 @@ from tests.simulation.scenario import Scenario
 
 KINDS = ("pause", "pause", "crash", "leave", "join", "join", "cut", "cut", "away", "stall", *4 * ("step",))
 
+SOON_S = 2.0
+"""Within so many seconds a replica starts that joins."""
+
 STEPS_S = (-3600.0, -60.0, 60.0, 3600.0)
 
 
@@ -26,7 +29,7 @@ class Faults:
         network: Network,
         scenario: Scenario,
         history: History,
-        join: Callable[[], None],
+        join: Callable[[float], None],
         alive: Callable[[], list[SimReplica]],
         restart: Callable[[float], None],
     ) -> None:
@@ -91,14 +94,14 @@ class Faults:
         self._history.note(replica.name if replica else "", kind, f"{lasting_s:.3f} s")
         if kind == "join":
             if len(alive) < 1.5 * self._scenario.replicas:
-                self._join()
+                self._join(SOON_S)
         elif kind == "away":
             self._network.cut[""] = now + lasting_s / 2
         elif kind == "step":
             self._network.stepped_ms += 1000 * self._rng.choice(STEPS_S)
             self._network.is_step_noticed = False
             if self._is_swift:
-                self._join()  # a replica that may read the clock before anybody has noticed the step
+                self._join(SOON_S)  # a replica that may read the clock before anybody has noticed the step
         elif kind == "stall":
             self._network.stalled_until = now + lasting_s / 2
         elif replica is not None:

@@ -65,6 +65,7 @@ class Ledger:
     def _forget(self) -> None:
         self.pages = 0
         self.domains: dict[str, Domain] = {}
+        self._domains_of: dict[str, list[Domain]] = defaultdict(list)  # by shard
         self.accepted: set[str] = set()
         self.capped: set[str] = set()
         self.settled: dict[str, str] = {}
@@ -116,6 +117,10 @@ class Ledger:
             message = f"{replica} believes that crawl time is {behind_ms:.0f} ms behind where it is"
             self._check(behind_ms <= BEHIND_S * 1000, "I8", message, replica)
 
+    def domains_of(self, shard: str) -> Sequence[Domain]:
+        """The domains of the shard with this hash tag."""
+        return self._domains_of[shard]
+
     def delay_of(self, domain: str) -> int:
         known = self.domains.get(domain)
         return known.delay_ms if known and known.delay_ms else self._delay_ms
@@ -160,7 +165,8 @@ class Ledger:
 
     def _domain(self, name: str, key: str) -> Domain:
         if name not in self.domains:
-            self.domains[name] = Domain(name, key[: key.index("}") + 1])
+            self.domains[name] = domain = Domain(name, shard_tag(key))
+            self._domains_of[domain.shard].append(domain)
         return self.domains[name]
 
     # lease
@@ -175,7 +181,7 @@ class Ledger:
         if now_ms < book.quiet_ms <= now_ms + GRACE_MS:
             self._check(len(reply) == 2, "I1", f"{shard} grants {reply} so soon after a restart", shard)
             return
-        here = [domain for domain in self.domains.values() if domain.shard == shard]
+        here = self._domains_of[shard]
         if self._is_leased_again(here, book, replica, call, reply):
             return
         self._take_back(here, now_ms)
@@ -317,7 +323,7 @@ class Ledger:
         book = self.shards[shard_tag(key)]
         domain, token = self._domain(about[0], key), int(about[1])
         self._history.note(replica, "settle lost", (*about, ends))
-        here = [other for other in self.domains.values() if other.shard == domain.shard]
+        here = self._domains_of[domain.shard]
         for outcome, again, raw in each_end(ends):
             for other in here:
                 other.wake(now_ms)

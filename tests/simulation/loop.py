@@ -19,6 +19,9 @@ from typing import Any, cast
 TICK_S = 1e-6
 """How late timers fire, at least: a loop whose clock is just before the time would set the timer again forever."""
 
+KEPT_TASKS = 200
+"""Above so many tasks of a loop, those that are done are forgotten."""
+
 
 class Universe:
     """Global time in seconds, and the events to come."""
@@ -82,6 +85,7 @@ class SimLoop:
         self.is_dead = False
         self.failures: list[str] = []
         self._tasks: list[asyncio.Task[Any]] = []
+        self._kept_tasks = KEPT_TASKS
         self.as_asyncio = cast(asyncio.AbstractEventLoop, self)
 
     def __repr__(self) -> str:
@@ -144,6 +148,9 @@ class SimLoop:
         # A killed process leaves tasks behind, and nobody is to be told.
         task._log_destroy_pending = False  # type: ignore[attr-defined]
         self._tasks.append(task)
+        if len(self._tasks) > self._kept_tasks:
+            self._tasks = [one for one in self._tasks if not one.done()]
+            self._kept_tasks = max(KEPT_TASKS, 2 * len(self._tasks))
         return task
 
     def close(self) -> None:

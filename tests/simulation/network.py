@@ -26,6 +26,7 @@ from frontier.errors import RedisAway
 from frontier.scripts import CORRECT_TIME, SETTLE
 from frontier.store import Call, Reply
 from tests.divided_calls import in_order, places_by_node
+from tests.simulation.arguments import shard_tag
 from tests.simulation.history import History
 from tests.simulation.loop import SimLoop, Universe
 from tests.simulation.scenario import Scenario
@@ -42,6 +43,9 @@ EPOCH_MS = 1_700_000_000_000
 
 CONTROL_KEY = "{sim}:meta"
 """One of the keys that replicas share. Their node has the crawl's clock."""
+
+REPEATED = 500
+"""Calls that are repeated in one round trip when the shards are rebuilt."""
 
 SEEDER = "seeder"
 """Who creates the crawl, before anything goes wrong."""
@@ -81,7 +85,7 @@ class Network:
         self.cut: dict[str, float] = {}
         self.stalled_until = 0.0
         self.stalled_nodes: dict[str, float] = {}
-        self.stray_settles = 0  # settle calls that ran without an answer: late, doubled, or with a lost reply
+        self.stray_settles: set[str] = set()  # shards of settle calls without an answer: late, doubled, or it was lost
         self.is_faulty = True
         self._restarts = 0
         self._log: list[tuple[float, str, Call, Reply]] = []  # calls to shards
@@ -113,11 +117,13 @@ class Network:
         self._restarts += 1
         kept_until = self._universe.now - lost_s
         self._log = [item for item in self._log if item[0] <= kept_until or item[1] == SEEDER]
-        for key in self._wire.command("KEYS", "{*:[0-9]*}:*"):
-            self._wire.command("DEL", key)
-        for _, _, call, reply in self._log:
-            if self._wire.execute([call]) != [reply]:
-                raise AssertionError(f"{call} does not give {reply} again")
+        self._wire.commands([("DEL", key) for key in self._wire.command("KEYS", "{*:[0-9]*}:*")])
+        for at in range(0, len(self._log), REPEATED):
+            items = self._log[at : at + REPEATED]
+            again = self._wire.execute([call for _, _, call, _ in items])
+            for (_, _, call, reply), found in zip(items, again, strict=True):
+                if found != reply:
+                    raise AssertionError(f"{call} does not give {reply} again")
         return [(replica, call, reply) for _, replica, call, reply in self._log]
 
     def node_of(self, key: str) -> str:
@@ -202,7 +208,8 @@ class Network:
         done = len(exchange.replies)
         calls = exchange.calls[done : done + count]
         exchange.replies += self._execute(exchange.loop.name, calls)
-        self.stray_settles += not exchange.is_answered and any(call.script is SETTLE for call in calls)
+        if not exchange.is_answered:
+            self.stray_settles |= {shard_tag(call.keys[0]) for call in calls if call.script is SETTLE}
         if exchange.is_answered and len(exchange.replies) == len(exchange.calls):
             at = self._universe.now + self._way()
             if at > gives_up_at:
@@ -224,12 +231,13 @@ class Network:
             return []
         if calls[0].arguments[0] == "TIME":
             server_ms = self.now_ms() + self.stepped_ms
-            return [[int(server_ms // 1000), int(server_ms * 1000 % 1_000_000)]]
-        replies = self._wire.execute(calls)
+            replies: list[Reply] = [[int(server_ms // 1000), int(server_ms * 1000 % 1_000_000)]]
+        else:
+            replies = self._wire.execute(calls)
         if calls[0].script is CORRECT_TIME and replies[0][0] == b"corrected":
             self.is_step_noticed = True
         for call, reply in zip(calls, replies, strict=True):
-            if self._scenario.restarts and call.script is not None and _SHARD_KEY.match(call.keys[0]):
+            if self._scenario.restarts and call.script is not None and is_of_shard(call):
                 self._log.append((self._universe.now, replica, call, reply))
             for observer in self.observers:
                 observer(replica, call, reply)
@@ -237,6 +245,16 @@ class Network:
 
 
 _SHARD_KEY = re.compile(r"\{[^}]*:[0-9]+\}:")
+
+
+def is_of_shard(call: Call) -> bool:
+    """Whether `call` is about a shard, and not about keys that all replicas share."""
+    return _SHARD_KEY.match(key_of(call)) is not None
+
+
+def key_of(call: Call) -> str:
+    """The key that tells which node carries out `call`, or "" if it has none."""
+    return call.keys[0] if call.keys else "".join(map(str, call.arguments[1:2]))
 
 
 class SimStore:
@@ -278,8 +296,7 @@ class SimStore:
         return replies
 
     def _node_of_call(self, call: Call) -> str:
-        keys = call.keys or [str(word) for word in call.arguments[1:2]]
-        return self._network.node_of(keys[0] if keys else self._time_key)
+        return self._network.node_of(key_of(call) or self._time_key)
 
     def node_of(self, key: str) -> str:
         return self._network.node_of(key)

@@ -8,11 +8,15 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
+
+import msgspec
 
 from crawler.app.engine import Engine
 from crawler.app.seams import Seams
 from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
+from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.crawl_tables import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
@@ -21,7 +25,9 @@ from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from frontier.crawls import Crawl
 from frontier.errors import RedisAway
+from frontier.health import Health
 from frontier.peer_loop import View
+from frontier.polling_period import period_s
 from frontier.queue import LeasedUrl
 from frontier.redis_keys import shard_keys
 from frontier.scripts import REVOKE
@@ -35,6 +41,7 @@ from tests.simulation.sites import SimFetcher, Sites
 RESTART_S = 1.0
 GRACE_S = 5.0
 UNREPEATED_S = 3.0
+ADDRESS = "10.0.0.1:8080"
 JOURNAL_S = 30.0
 """As `crawler.sinks.journal` has it."""
 
@@ -53,6 +60,17 @@ class Surroundings:
     recorded: dict[str, int]
     on_view: Callable[[View], None]
     on_end: Callable[[str, str], None]
+
+
+class Told:
+    """What the history says of a view. Its checksum is computed when somebody reads it."""
+
+    def __init__(self, view: View) -> None:
+        self._view = view
+
+    def __str__(self) -> str:
+        view = self._view
+        return str((view.epoch, view.index, view.replicas, view.checksum))
 
 
 class SimSink:
@@ -161,10 +179,11 @@ class SimReplica:
             capacity=rng.choice((1.0, 1.0, 0.5, 2.0)),
         )
         self._sink = SimSink(here, self._clock, rng)
+        self._store = SimStore(here.network, loop)
         seams = Seams(
             replica=self.name,
             crawl=here.crawl,
-            store=SimStore(here.network, loop),
+            store=self._store,
             clock=self._clock,
             rng=rng,
             http=SimFetcher(here.sites, loop, self._clock, longest_s),
@@ -188,6 +207,10 @@ class SimReplica:
         return self.engine.peers.time.is_known and not (self._is_leaving or self.engine.ended.is_set())
 
     @property
+    def is_leaving(self) -> bool:
+        return self._is_leaving or self.engine.ended.is_set()
+
+    @property
     def epoch(self) -> int:
         """That of its last view, 0 if it has none."""
         view = self.engine.leases.view
@@ -196,6 +219,20 @@ class SimReplica:
     def start(self) -> None:
         """Start crawling, in a process of its own."""
         self.loop.spawn(self._live())
+        if self._here.scenario.deaths:
+            self.loop.spawn(self._report())
+
+    async def _report(self) -> None:
+        """Write the health record, as `crawler.app.replica` does."""
+        engine = self.engine
+        health = Health(self._store, self._here.crawl.keys.peers, HEALTH_INTERVALS * self._here.scenario.interval_s)
+        while not self.is_leaving:
+            view, gap_s = engine.leases.view, period_s(1.0, engine.replicas())
+            place = (view.epoch, view.index) if view else (0, 0)
+            record = HealthRecord(self.name, ADDRESS, *place, len(engine.held.shards), 0, 0, 0, 0.0, 99.9, False)
+            report = partial(health.report, self.name, msgspec.json.encode(record), HEALTH_INTERVALS * gap_s)
+            await engine.runtime.retry.call_crawl_node(report)
+            await self._clock.sleep(gap_s)
 
     async def _live(self) -> None:
         while not self._is_leaving:
@@ -214,8 +251,7 @@ class SimReplica:
         with self.loop.universe.judging():
             match event:
                 case ViewAdopted(view):
-                    about = (view.epoch, view.index, view.replicas, view.checksum)
-                    self._here.history.note(self.name, "view", about)
+                    self._here.history.note(self.name, "view", Told(view))
                     self._here.on_view(view)
                 case CrawlEnded(reason):
                     self._here.history.note(self.name, "ended", reason)

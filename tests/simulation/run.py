@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from crawler.app.build import frontier_settings
@@ -14,13 +14,17 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway
+from frontier.peer_loop import View
 from frontier.queue import Frontier
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import SAVE_SETTINGS
 from frontier.store import script_call
 from frontier.urls import canonicalize
+from tests.shared_views import shared_views
 from tests.simulation.audit import audit
-from tests.simulation.faults import Faults
+from tests.simulation.control_load import ControlLoad
+from tests.simulation.crowd import CLAIMING, INTERVALS, Agreement, Crowd, judge
+from tests.simulation.faults import SOON_S, Faults
 from tests.simulation.history import Breach, History
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import SimClock, SimLoop, Universe
@@ -39,6 +43,15 @@ WATCHED_SHARDS = 9_600
 """Replicas from whose machines the counters are asked for the end of the crawl at any moment, times the shards that each of
 them reads: 300 replicas with 32 shards, and a few with thousands."""
 
+KEPT_OF_CROWD = 200_000
+"""Lines of history that are kept of a crowd, which has some millions."""
+
+CALM_S = 5.0
+"""How long nothing happens to a crowd before the deaths, and after."""
+
+MORE_FAULTS_S = 17.0
+"""For so long there are faults again after the deaths."""
+
 NAME = "sim"
 
 END_S = 60.0
@@ -50,7 +63,7 @@ DRAIN_S = 7_200.0
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run did."""
+    """What a run did. `agreements`: of the views of a crowd, after the joins and after the deaths."""
 
     events: int
     simulated_s: float
@@ -58,6 +71,7 @@ class Result:
     requests: int
     refetched: int
     replicas: int
+    agreements: tuple[Agreement, ...] = ()
 
 
 def seeded_crawl(
@@ -88,13 +102,12 @@ class Run:
     def __init__(self, scenario: Scenario, wire: Wire) -> None:
         self.scenario = scenario
         self.universe = Universe()
-        self.history = History(self.universe)
+        self.history = History(self.universe, KEPT_OF_CROWD if scenario.deaths else None)
         self.replicas: list[SimReplica] = []
         self._wire = wire
         self._rng = random.Random(f"run {scenario.seed}")
         self._joined = 0
         self._paced_at = 0.0
-        self._audited = 0
         self._is_over = False  # a replica has said so
         self._world = World(scenario)
         self._identity = self._rng.randbytes(16).hex()
@@ -108,9 +121,17 @@ class Run:
         self._views = Views(scenario.shards)
         self._network.observers.append(self._views.observe)
         self._settings = crawl_settings(scenario, self._world.named, 0 if scenario.limited_at_s else scenario.max_pages)
+        self._crowd = Crowd(scenario.interval_s)
+        self.load = ControlLoad(self.universe)
+        if scenario.deaths:
+            self._network.observers.append(self.load.observe)
 
     def go(self) -> Result:
         """Run to the end. Raises Breach."""
+        with shared_views():
+            return self._go()
+
+    def _go(self) -> Result:
         self._wire.command("FLUSHDB")
         before = self._wire.calls
         try:
@@ -122,14 +143,16 @@ class Run:
                 self._sites,
                 self.history,
                 self._recorded,
-                self._views.see,
+                self._see,
                 self._judge_end,
             )
+            self.load.begin(f"{self.scenario.replicas:,} replicas join")
             for _ in range(self.scenario.replicas):
-                self._join()
+                self._join(self.scenario.joined_s)
             if self.scenario.max_pages and self.scenario.limited_at_s:
                 self.universe.at(self.scenario.limited_at_s, self._limit)
-            self._suffer()
+            self._suffer(self.scenario.faulty_s)
+            agreements = self._lose_many() if self.scenario.deaths else ()
             self._drain()
             self._judge()
         except ScriptFailed as error:
@@ -146,7 +169,12 @@ class Run:
             sum(requests.values()),
             refetched,
             len(self.replicas),
+            agreements,
         )
+
+    def _see(self, view: View) -> None:
+        self._views.see(view)
+        self._crowd.see(view, self.universe.now)
 
     def _seed(self) -> Crawl:
         """The crawl, made and seeded before anything goes wrong."""
@@ -158,18 +186,20 @@ class Run:
         rng = random.Random(f"{self.scenario.seed} {name} loop")
         return SimLoop(self.universe, name, rng, self.scenario.lateness, self.scenario.drift)
 
-    def _join(self) -> None:
+    def _join(self, within_s: float) -> None:
+        """Let another replica start within so many seconds."""
         self._joined += 1
         replica = SimReplica(self._here, self._loop(f"r{self._joined}"))
         self.replicas.append(replica)
-        self.universe.at(
-            self.universe.now + self._rng.uniform(0.0, self.scenario.joined_s), replica.start, replica.loop
-        )
+        self.universe.at(self.universe.now + self._rng.uniform(0.0, within_s), replica.start, replica.loop)
         if self._joined * self.scenario.shards <= WATCHED_SHARDS:
             replica.loop.spawn(self._watch_end(replica))
 
     def _alive(self) -> list[SimReplica]:
-        return [replica for replica in self.replicas if not (replica.loop.is_dead or replica.has_left)]
+        return list(self._each_alive())
+
+    def _each_alive(self) -> Iterator[SimReplica]:
+        return (replica for replica in self.replicas if not (replica.loop.is_dead or replica.has_left))
 
     def _limit(self) -> None:
         """Set a limit on the pages, as an operator does during the crawl."""
@@ -220,17 +250,51 @@ class Run:
 
     # the course of a run
 
-    def _suffer(self) -> None:
+    def _suffer(self, until: float) -> None:
+        self._network.is_faulty = True
         faults = Faults(
             self.universe, self._network, self.scenario, self.history, self._join, self._alive, self._restart
         )
-        while self.universe.now < self.scenario.faulty_s and not self._is_over:
+        while self.universe.now < until and not self._is_over:
             self._step()
-        for replica in self._rng.sample(self._alive(), self.scenario.deaths):
-            replica.loop.is_dead = True
-            self.universe.at(self.universe.now + self.scenario.lease_ms / 1000, replica.recover)
         faults.stop()  # pauses go on until their end: what was deferred meanwhile cannot be brought forward
         self.history.note("", "healed")
+
+    def _lose_many(self) -> tuple[Agreement, ...]:
+        """The views of a crowd come to agree after the last join. Then some replicas die at once, at a random moment of an
+        interval, and the views of the others come to agree again. Then there are other faults as before."""
+        self._proceed(self.scenario.joined_s - self.universe.now)
+        joined = self._agree("after the joins", INTERVALS)
+        self.load.begin(f"{joined.replicas:,} replicas")
+        self._proceed(self._rng.uniform(CALM_S, CALM_S + self.scenario.interval_s))
+        for replica in self._rng.sample(self._awake(), self.scenario.deaths):
+            replica.loop.is_dead = True
+            self.universe.at(self.universe.now + self.scenario.lease_ms / 1000, replica.recover)
+        self.load.begin(f"{self.scenario.deaths:,} have died")
+        died = self._agree("after the deaths", INTERVALS + CLAIMING)
+        self._proceed(CALM_S)
+        self.load.begin("")
+        self._suffer(self.universe.now + MORE_FAULTS_S)
+        return joined, died
+
+    def _agree(self, what: str, adopted_within: float) -> Agreement:
+        """Let replicas run until their views agree, or should."""
+        living = {replica.name for replica in self._awake()}
+        gone = {replica.name for replica in self.replicas} - {replica.name for replica in self._alive()}
+        self._crowd.expect(living, gone, self.universe.now)
+        until = self.universe.now + adopted_within * self.scenario.interval_s
+        while self._crowd.agreement is None and self.universe.now < until:
+            self._step()
+        return judge(self._crowd.agreement, what, adopted_within)
+
+    def _awake(self) -> list[SimReplica]:
+        now = self.universe.now
+        return [one for one in self._alive() if one.loop.paused_until <= now and not one.is_leaving]
+
+    def _proceed(self, seconds: float) -> None:
+        until = self.universe.now + seconds
+        while self.universe.now < until:
+            self._step()
 
     def _restart(self, lost_s: float) -> None:
         self.ledger.rebuild(self._network.restart(lost_s))
@@ -242,8 +306,8 @@ class Run:
         """Without faults: the crawl ends, and each replica notices it and stops."""
         until = self.universe.now + DRAIN_S
         while not self._is_over:
-            if not self._alive():
-                self._join()
+            if not any(self._each_alive()):
+                self._join(SOON_S)
             if self.universe.now > until:
                 raise Breach("I8", f"{self.ledger.open} URLs are open {DRAIN_S:g} s after all was well again")
             self._steps()
@@ -262,15 +326,18 @@ class Run:
         return any(replica.ended == "max_pages" for replica in self.replicas)
 
     def _steps(self) -> None:
-        for _ in range(50):
+        for _ in range(max(50, len(self.replicas))):  # so that looking at all replicas in between costs little
             self._step()
 
     def _step(self) -> None:
         self.universe.step()
-        # There is one after each stray settle call, too.
-        if self.universe.events % self.scenario.audit_every == 0 or self._network.stray_settles > self._audited:
-            self._audited = self._network.stray_settles
+        # There is one after each stray settle call, too, in a crowd only of its shard.
+        strays = self._network.stray_settles
+        if self.universe.events % self.scenario.audit_every == 0 or (strays and not self.scenario.deaths):
             self._audit()
+        elif strays:
+            audit(self._wire, self._keys, self.ledger, strays)
+        strays.clear()
         if self.universe.events % PACE_EVERY == 0:
             if self.universe.now < self._paced_at + PACE_S:
                 raise Breach("I8", f"{PACE_EVERY} events in {self.universe.now - self._paced_at:.6f} s")

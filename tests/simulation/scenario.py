@@ -35,7 +35,7 @@ class Scenario:
     `restarts`: how often the server is restarted and has lost its last writes, up to a second's.
     `is_chain`: there is one seed, and each page links to the next one only, so that one URL is open at a time.
     `nodes`: of the Redis Cluster; 1 is a single server. `joined_s`: within how many seconds the replicas join; `deaths`:
-    how many of them die at once when faults end, without leaving. `audit_every`: events between two comparisons of Redis
+    how many of them die at once then, without leaving. `audit_every`: events between two comparisons of Redis
     with the ledger.
     `pack_above`: URLs of a domain above which the others are packed. `workers`: requests in flight in a replica.
     """
@@ -76,14 +76,15 @@ class Scenario:
 
     @classmethod
     def crowd(cls, replicas: int, seed: int = 7) -> Scenario:
-        """Many replicas with a few domains each, that join within a minute. A tenth of them dies at once, while exchanges
-        with Redis go wrong and replicas are paused, cut off and killed."""
-        usual = cls.draw(seed, faulty_s=62.0, replicas=replicas, interval_s=5.0, nodes=1, restarts=1)
-        few = {"shards": 2 * replicas, "domains": 2 * replicas, "urls": 20 * replicas}
+        """Many replicas with a few domains each, that join within a minute. Then a tenth of them dies at once. While they
+        join, and after the deaths, exchanges with Redis go wrong and replicas are paused, cut off and killed. Faults end 15
+        seconds before the last join: what a lost call holds up is over by then, and views are those of the crowd alone."""
+        usual = cls.draw(seed, faulty_s=45.0, replicas=replicas, interval_s=5.0, nodes=1, restarts=1)
+        few = {"shards": 2 * replicas, "domains": 2 * replicas, "urls": 30 * replicas}
         faults = {"exchange_fault": 0.01, "slow": 0.0, "lateness": 0.0, "fault_every_s": 5.0, "max_pages": 0}
         ways = {
             "lease_ms": 10_000,
-            "delay_ms": 1_000,
+            "delay_ms": 1_500,
             "is_chain": False,
             "domain_cap": 0,
             "scope": "seeds",
