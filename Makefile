@@ -38,10 +38,10 @@ docs: setup  ## the documentation as a site, in site/
 bench: setup  ## the benchmarks, short forms
 	$(BIN)/python -m tests.bench
 
-soak: setup  ## thousands of simulated clusters, a proof that each guard is needed, and 30 days of revisits
+soak: setup  ## thousands of simulated clusters, a proof that each guard is needed, and 30 days of pages that are visited again
 	$(BIN)/python -m tests.simulation --runs 5000
 	$(BIN)/python -m tests.simulation.mutant_gate
-	$(BIN)/python -m tests.simulation.revisits
+	$(BIN)/python -m tests.simulation.recrawl
 
 chaos: setup  ## five minutes of real processes under faults
 	$(BIN)/python -m tests.chaos --seconds 300 --kills 60 --restarts 5 --reshards 6
@@ -59,7 +59,7 @@ hostile: setup  ## 500 hostile domains beside 500 good ones
 fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses to a live replica
 	$(BIN)/python -m tests.fuzz --inputs 10000000
 	$(BIN)/python -m tests.fuzz.inline
-	$(BIN)/python -m tests.fuzz.usage
+	$(BIN)/python -m tests.fuzz.usage_preferences
 	$(BIN)/python -m tests.fuzz.live
 
 conformance: setup  ## the scores on published test data

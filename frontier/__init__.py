@@ -2,31 +2,33 @@
 
 In data-flow order:
 
-- `urls` and `domains` give each URL its canonical form and its domain. `url_patterns` searches URLs for expressions that
-  people write, in a limited time.
-- `peer_loop` gives each replica the roster of an epoch, and `ring` assigns the shards to the replicas in it. `owners`
-  stores the assignment from one epoch to the next. `health` stores what each replica reports.
-- `crawl_time` keeps a clock that all replicas share (`clock`), and `nodes` knows which node of a cluster serves each shard.
-- `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`, and `settlements` and `entries` define how
-  Redis stores them (`frontier_settings`: with which limits). `known_pages` reads the pages that are visited again, whose
-  visits `lua/visits.lua` plans and queues;
-  `lua/known.lua` stores them, in records (`lua/records.lua`).
-  `packing` compresses the tails of long queues into `blocks`.
-  `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards whose nodes are away
-  go to `outboxes`. `push_batches` splits long pushes, and `pipelining` sends many calls in parts.
-- `store`, `scripts` and `redis_keys` are the interface to Redis, and `calls` is what a store carries out. `redis_url`
-  reads the URL of the store, and `redis_options` its options. Of the store, `servers`, `cluster` and `sentinels` find
-  the server of a key, `redis_server` holds the connections to one server (`connection`), and `cluster_redirects`
-  sends calls again after a MOVED or an ASK. `slot_map` reads which node serves which hash slots. `redis_errors` turns
-  what goes wrong into `errors` of the frontier.
-- `crawls` creates and opens crawls, and `shards` gives each shard the identity of its crawl. `repair` restores shards that
-  have lost their data. `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents`
-  lists. `budget` and `duties` divide the page limit and the periodic duties among the replicas; with many, each asks less
-  often (`pace`). `reservations` allows single requests to a domain that another replica has leased.
-- `forgetting` removes a domain whose owner objected.
-- `field_types` keeps the types of the fields of data sets.
-- `counters`, `survey` and `lookup` read the state, and `node_facts` what the nodes of a cluster say about themselves.
-  `dead_letters` lists the URLs that failed, and queues them again. `retries` has a domain requested again at once,
-  and `refreshing` known pages.
-  `control` sends an operator's commands to all replicas.
+- URLs: `urls` and `domains` give each URL its canonical form, its domain and its shard. `url_patterns` searches URLs for
+  expressions that people write, in a limited time.
+- Who owns which shard: `peer_loop` gives each replica the roster of an epoch, and `ring` assigns the shards to the
+  replicas in it. `owners` stores the assignment from one epoch to the next. `health` stores what each replica reports.
+  `crawl_time` keeps a clock that all replicas share (`clock`).
+- The queues of a shard: `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`, within the limits of
+  `frontier_settings`. `entries` defines how Redis stores a queued URL. `settlements` has leases, and how their URLs ended.
+  `packing` compresses the tails of long queues into `blocks`. `push_batches` splits long pushes, and `pipelining` sends
+  many calls in parts.
+- Visiting pages again: `known_pages` reads the pages that `lua/known_pages.lua` stores, in records
+  (`lua/page_records.lua`). `lua/visits.lua` plans their visits and queues them.
+- Faults: `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards whose nodes are
+  away go to `outboxes`. `shard_identity` marks each shard with its crawl, and finds shards that have lost their data.
+  `repair` restores these.
+- Shared by the replicas of a crawl: `budget` divides the page limit and `duties` the periodic duties; with many replicas,
+  each asks less often (`polling_period`). `reservations` allows single requests to a domain that another replica has
+  leased. `field_types` keeps the types of the fields of data sets.
+- Commands of operators: `crawls` creates and opens crawls, and `control` tells all replicas to pause, resume or stop, and
+  what to do with single domains. `dead_letters` lists the URLs that failed, and queues them again. `retry_now` has a
+  domain requested again at once, and `refreshing` known pages. `forgetting` removes a domain whose owner objected.
+  `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents` lists.
+- The state, read-only: `counters` of all shards, and whether the crawl has ended; `survey` for people who watch a crawl;
+  `lookup` for one URL or domain.
+- Redis: `store` is the interface, `scripts` loads the scripts, and `redis_keys` builds the keys. `calls` are what a
+  store carries out. `redis_url` reads the URL of the store, and `redis_options` its options. Of the store, `servers`,
+  `cluster_servers` and `sentinels` find the server of a key, `redis_server` holds the connections to one server
+  (`redis_connection`), and `cluster_redirects` sends calls again after a MOVED or an ASK. `slot_map` reads which node
+  serves which hash slots, and `shard_nodes` which shards. `node_facts` is what a node says about itself. `redis_errors`
+  turns what goes wrong into `errors` of the frontier.
 """

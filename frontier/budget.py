@@ -36,7 +36,7 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.errors import RedisMisused
-from frontier.pace import period_s
+from frontier.polling_period import period_s
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import RECOUNT, RESERVE_BUDGET
 from frontier.store import Store, script_call

@@ -33,7 +33,7 @@ SHARDS_A_PART = 128
 """Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
 
 TEXTS = frozenset({b"crawl", b"forgotten"})
-"""The fields of `stats` that are no counters."""
+"""The fields of `stats` that are not counters."""
 
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
@@ -56,7 +56,7 @@ class Counts(msgspec.Struct, frozen=True):
     duplicates: int = 0
     known: int = 0  # pages that wait for their next visit
     visits: dict[str, int] = {}  # what was found -> visits
-    revisited: int = 0  # visits after the first that were queued; each counts as accepted once more
+    later_visits: int = 0  # visits after the first that were queued; each counts as accepted once more
     outbox: int = 0  # links that wait for the nodes of their shards
     requeued: dict[str, int] = {}  # outcome -> URLs that were queued again; counted neither there nor as accepted again
     first_ms: int = 0  # server time of the first settled URL, 0 if there is none
@@ -247,7 +247,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         duplicates=numbers[b"duplicates"],
         known=numbers[b"known"],
         visits=_with_prefix("visit:", named),
-        revisited=numbers[b"revisited"],
+        later_visits=numbers[b"revisited"],
         outbox=numbers[b"outboxed"] - numbers[b"delivered"],
         requeued=requeued,
         first_ms=min(first_ms, default=0),

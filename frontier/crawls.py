@@ -19,11 +19,11 @@ from frontier.errors import (
     NoSuchCrawl,
     Resharding,
     SchemaMismatch,
-    SettingsMoved,
+    SettingsOutdated,
 )
 from frontier.redis_keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, tokens_of
 from frontier.scripts import CREATE_CRAWL, SAVE_SETTINGS
-from frontier.shards import identify_shards
+from frontier.shard_identity import identify_shards
 from frontier.store import Reply, Store, command, script_call
 
 
@@ -189,10 +189,10 @@ async def mark_local(store: Store, crawl: Crawl, tables: Collection[str]) -> Non
 
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:
     """Replace the settings that `crawl` was opened with. Replicas see them when they next poll. Returns the revision, which
-    is unchanged if the settings are the same. Raises SettingsMoved if others were saved meanwhile, and RedisAway."""
+    is unchanged if the settings are the same. Raises SettingsOutdated if others were saved meanwhile, and RedisAway."""
     (reply,) = await store.send([script_call(SAVE_SETTINGS, [crawl.keys.meta], settings, crawl.revision)])
-    if reply[0] == b"moved":
-        raise SettingsMoved(
+    if reply[0] == b"outdated":
+        raise SettingsOutdated(
             f"another command has changed the settings of crawl {crawl.name!r} meanwhile; nothing was changed by this "
             "one: repeat it to compare again"
         )

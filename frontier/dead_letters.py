@@ -1,5 +1,5 @@
 """Dead letters: URLs that the crawl failed to fetch, and denied URLs that were kept (`frontier.queue.KEEP`). They can be
-listed and queued again."""
+listed and queued again (`crawler dead`)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from frontier.entries import parse_entry
 from frontier.errors import RedisAway
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import REQUEUE
-from frontier.shards import check_identity
+from frontier.shard_identity import check_identity
 from frontier.store import Store, command, pairs, script_call
 
 SCAN_COUNT = 200

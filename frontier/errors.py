@@ -50,7 +50,7 @@ class SchemaMismatch(FrontierError):
     """Raised when the crawl's keys were written by another version of the key schema."""
 
 
-class SettingsMoved(FrontierError):
+class SettingsOutdated(FrontierError):
     """Raised when a crawl's settings were changed since they were read. Nothing was written."""
 
 

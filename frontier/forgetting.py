@@ -1,4 +1,4 @@
-"""Removes a domain from the state of a crawl, because the domain's owner wants no trace of it.
+"""Removes a domain from the state of a crawl, because the domain's owner wants no trace of it (`crawler forget`).
 
 No replica may run meanwhile: a replica has names and URLs in its memory, and in files that are not finished. Each of these
 steps can be repeated, so a command that was killed is run again:
@@ -34,9 +34,9 @@ from frontier.layout_copy import asked, pages
 from frontier.lookup import escaped, seen_bucket
 from frontier.queue import Frontier
 from frontier.redis_keys import CrawlKeys, ShardKeys, shard_keys
-from frontier.scripts import DELIVER, FORGET_DOMAIN, FORGET_URLS, FORGET_VIA
+from frontier.scripts import FORGET_DOMAIN, FORGET_URLS, FORGET_VIA, REMOVE_FROM_OUTBOX
 from frontier.shard_contents import Key
-from frontier.shards import check_identity
+from frontier.shard_identity import check_identity
 from frontier.store import Argument, Call, Reply, Store, command, script_call
 
 CHUNK = 500
@@ -265,7 +265,7 @@ class Forgetting:
             async for members in self._scan("ZSCAN", of.outbox, f"*\n{escaped(self._domain)}\n*"):
                 self.removed.add(outbox=len(members))
                 if not self._is_dry:
-                    call = script_call(DELIVER, (of.outbox, of.stats), self._keys.identity, *members)
+                    call = script_call(REMOVE_FROM_OUTBOX, (of.outbox, of.stats), self._keys.identity, *members)
                     check_identity(self._crawl.name, [number], await self._store.send([call]))
 
     async def _scan(self, verb: str, key: str, pattern: str) -> AsyncIterator[list[bytes]]:

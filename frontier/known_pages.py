@@ -1,4 +1,4 @@
-"""How Redis stores the known pages of a domain: as records in buckets. `lua/records.lua` says what a record is.
+"""How Redis stores the known pages of a domain: as records in buckets. `lua/page_records.lua` says what a record is.
 
 A page takes two bytes more than its record. As a field of a hash and a member of a sorted set of its own, it would take
 150 bytes more.
@@ -72,7 +72,7 @@ def _parsed(records: bytes) -> Iterator[tuple[int, bytes]]:
 
 
 def bucket_of(keys: CrawlKeys, page: str, buckets: int) -> int:
-    """The bucket of `page` in a domain that has so many, computed as in `lua/records.lua`."""
+    """The bucket of `page` in a domain that has so many, computed as in `lua/page_records.lua`."""
     key = keys.identity.partition(":")[0]
     digest = hashlib.sha1(f"{key}{page}".encode(), usedforsecurity=False).hexdigest()
     half = 1 << (max(1, buckets).bit_length() - 1)

@@ -16,7 +16,7 @@ from frontier.crawls import Crawl
 from frontier.errors import CrawlLost, CrawlResharded
 from frontier.pipelining import send_in_parts
 from frontier.redis_keys import CrawlKeys, ShardKeys
-from frontier.scripts import ARRIVE
+from frontier.scripts import ADD_COPIED
 from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, Division, Key, Part, stats_of
 from frontier.store import Argument, Call, Reply, Store, command, script_call
 
@@ -114,7 +114,7 @@ class LayoutCopy:
             keys = [self._filled.shards[target] for target, _ in some]
             replies = await self._store.send(
                 [
-                    script_call(ARRIVE, (of.stats, of.base), self._filled.identity, *words)
+                    script_call(ADD_COPIED, (of.stats, of.base), self._filled.identity, *words)
                     for of, (_, words) in zip(keys, some, strict=True)
                 ]
             )

@@ -1,4 +1,4 @@
-"""Looks up the state of one URL or one domain. Read-only.
+"""Looks up the state of one URL or one domain, for `crawler why`. Read-only.
 
 The frontier has no index by URL: a URL is a member of a sorted set, in a text that also contains its depth and tries. So
 the most likely texts are looked up first, in one call. Only a URL that was retried or lost before needs a scan of its

@@ -9,7 +9,7 @@ import hiredis
 import msgspec
 
 from frontier.calls import Reply, packed_words
-from frontier.connection import fields, open_connection
+from frontier.redis_connection import fields, open_connection
 from frontier.redis_url import Access, Address
 
 SETTINGS = (

@@ -18,8 +18,8 @@ import msgspec
 from frontier.entries import Entry, PushMode, parse_entry
 from frontier.push_batches import PUSH_CHUNK
 from frontier.redis_keys import CrawlKeys
-from frontier.scripts import DELIVER, KEEP_LINKS
-from frontier.shards import check_identity
+from frontier.scripts import ADD_TO_OUTBOX, REMOVE_FROM_OUTBOX
+from frontier.shard_identity import check_identity
 from frontier.store import Call, Store, command, script_call
 
 OUTBOX_LINKS = 20_000
@@ -73,7 +73,7 @@ class Outboxes:
         arguments: list[str | int] = [self._keys.identity, OUTBOX_LINKS]
         for target, link in links:
             arguments += (target, f"{link.mode}\n{link.domain}\n{link.priority!r}\n{link.raw}")
-        return script_call(KEEP_LINKS, (keys.outbox, keys.stats), *arguments)
+        return script_call(ADD_TO_OUTBOX, (keys.outbox, keys.stats), *arguments)
 
     async def filled(self, shards: Sequence[int]) -> list[int]:
         """Those of `shards` whose outboxes are not empty. Raises RedisAway."""
@@ -109,7 +109,7 @@ class Outboxes:
             for at in range(0, len(of_shard), PUSH_CHUNK)
         ]
         calls = [
-            script_call(DELIVER, (keys[shard].outbox, keys[shard].stats), self._keys.identity, *chunk)
+            script_call(REMOVE_FROM_OUTBOX, (keys[shard].outbox, keys[shard].stats), self._keys.identity, *chunk)
             for shard, chunk in chunks
         ]
         if calls:

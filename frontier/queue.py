@@ -37,7 +37,7 @@ from frontier.settlements import (
     retry,
     settle_reply,
 )
-from frontier.shards import check_identity
+from frontier.shard_identity import check_identity
 from frontier.store import Acks, Argument, Call, Reply, Store, command, script_call
 from frontier.urls import shard_of
 

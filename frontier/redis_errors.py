@@ -52,5 +52,5 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
     if word in _REFUSALS:
         return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
     if "cluster support disabled" in str(error):
-        return RedisMisused(f"Redis at {where} is no node of a cluster; write its URL as redis:// ({error})")
+        return RedisMisused(f"Redis at {where} is not a node of a cluster; write its URL as redis:// ({error})")
     return RedisMisused(f"Redis at {where} refused a call: {error}")

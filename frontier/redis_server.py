@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from frontier.calls import Reply
-from frontier.connection import Connection, NotServing, check_serving, open_connection
 from frontier.errors import FrontierError, RedisAway, ReplicasMissing
+from frontier.redis_connection import Connection, NotServing, check_serving, open_connection
 from frontier.redis_errors import translate
 from frontier.redis_url import Access, Address
 

@@ -1,4 +1,5 @@
-"""Makes known pages due now, for an operator who wants a fresh copy, or because a sitemap says that they have changed."""
+"""Makes known pages due now, for an operator who wants a fresh copy (`crawler refresh`), or because a sitemap says that
+they have changed."""
 
 from __future__ import annotations
 
@@ -9,7 +10,7 @@ from frontier.entries import Entry
 from frontier.known_pages import page_of, pages_in
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import REFRESH
-from frontier.shards import check_identity
+from frontier.shard_identity import check_identity
 from frontier.store import Argument, Reply, Store, command, script_call
 
 BUCKETS_AT_ONCE = 16

@@ -16,7 +16,7 @@ from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_keys import with_identity
 from frontier.scripts import RESTORE
-from frontier.shards import check_identity, identify_shards, lost_shards
+from frontier.shard_identity import check_identity, identify_shards, lost_shards
 from frontier.store import Store, command, script_call
 
 CHUNK = 500

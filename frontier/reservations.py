@@ -13,7 +13,7 @@ from frontier.clock import ServerClock
 from frontier.errors import RedisMisused
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import END_RESERVATION, RESERVE
-from frontier.shards import check_identity
+from frontier.shard_identity import check_identity
 from frontier.store import Store, script_call
 from frontier.urls import shard_of
 

@@ -1,4 +1,4 @@
-"""Gives a crawl another number of shards.
+"""Gives a crawl another number of shards (`crawler reshard`).
 
 The shards of each layout have keys of their own, so the old ones stay as they are until the new ones are complete:
 
@@ -30,7 +30,7 @@ from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, no
 from frontier.redis_keys import MOST_SHARDS, CrawlKeys, ShardKeys, with_identity
 from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
-from frontier.shards import check_identity, identify_shards, lost_shards
+from frontier.shard_identity import check_identity, identify_shards, lost_shards
 from frontier.store import Call, Reply, Store, command, script_call
 
 LEASES_END_S = 6.0

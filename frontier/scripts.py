@@ -39,12 +39,12 @@ def _read(part: str) -> str:
     return files("frontier").joinpath("lua", f"{part}.lua").read_text(encoding="utf-8")
 
 
-VISITS = ("records", "known", "visits")
+VISITS = ("page_records", "known_pages", "visits")
 """What a call needs if pages are visited again. A call makes all functions of its script, which takes the server a fifth of
 the time of a short one, so these are in a function, of which the last file returns what others use."""
 
 LEASE_PARTS = (
-    "identity",
+    "lost_data",
     "lost_writes",
     "first_ms",
     "fence",
@@ -54,13 +54,13 @@ LEASE_PARTS = (
     "count_merged",
     "wake",
     "visits",
-    "packed",
+    "lease_packed",
     "lease_shared",
 )
 """The files of `lease` besides its own, in the order in which they use each other."""
 
 SETTLE_PARTS = (
-    "identity",
+    "lost_data",
     "forgotten",
     "lost_writes",
     "first_ms",
@@ -82,37 +82,37 @@ SAVE_OWNERS = _load("save_owners", keys=1)
 CREATE_CRAWL = _load("create_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 IDENTIFY_SHARD = _load("identify_shard", keys=2)
-PUSH = _load("push", keys=4, parts=("long_queue", "forgotten", "records", "known", "push_moved"))
+PUSH = _load("push", keys=4, parts=("long_queue", "forgotten", "page_records", "known_pages", "push_moved"))
 LEASE = _load("lease", keys=8, parts=LEASE_PARTS)
-KEEP_LINKS = _load("keep_links", keys=2, parts=("identity",))
-DELIVER = _load("deliver", keys=2, parts=("identity",))
+ADD_TO_OUTBOX = _load("add_to_outbox", keys=2, parts=("lost_data",))
+REMOVE_FROM_OUTBOX = _load("remove_from_outbox", keys=2, parts=("lost_data",))
 SETTLE = _load("settle", keys=8, parts=SETTLE_PARTS)
-PACK = _load("pack", keys=2, parts=("identity",))
-UNPACK = _load("unpack", keys=2, parts=("identity", "count_merged"))
-RELEASE = _load("release", keys=6, parts=("identity",))
+PACK = _load("pack", keys=2, parts=("lost_data",))
+UNPACK = _load("unpack", keys=2, parts=("lost_data", "count_merged"))
+RELEASE = _load("release", keys=6, parts=("lost_data",))
 REVOKE = _load("revoke", keys=5, parts=("lost_writes",))
-RESTORE = _load("restore", keys=4, parts=("identity", "dead_letter"))
+RESTORE = _load("restore", keys=4, parts=("lost_data", "dead_letter"))
 RESERVE_BUDGET = _load("reserve_budget", keys=2)
 RECOUNT = _load("recount", keys=1)
 SURVEY = _load("survey", keys=6)
-REQUEUE = _load("requeue", keys=5, parts=("identity",))
+REQUEUE = _load("requeue", keys=5, parts=("lost_data",))
 RETRY_NOW = _load("retry_now", keys=4)
-REFRESH = _load("refresh", keys=2, parts=("identity", "records"))
+REFRESH = _load("refresh", keys=2, parts=("lost_data", "page_records"))
 SAVE_ROBOTS = _load("save_robots", keys=1)
 RATE_LIMIT = _load("rate_limit", keys=1)
-RESERVE = _load("reserve", keys=4, parts=("identity",))
+RESERVE = _load("reserve", keys=4, parts=("lost_data",))
 END_RESERVATION = _load("end_reservation", keys=2)
 CLAIM_DUTY = _load("claim_duty", keys=1)
 KEEP_TYPES = _load("keep_types", keys=1)
 BEGIN_RESHARD = _load("begin_reshard", keys=1)
 CANCEL_RESHARD = _load("cancel_reshard", keys=1)
 FREEZE_SHARD = _load("freeze_shard", keys=6, parts=("lost_writes", "first_ms", "dead_letter", "take_back"))
-ARRIVE = _load("arrive", keys=2, parts=("identity",))
+ADD_COPIED = _load("add_copied", keys=2, parts=("lost_data",))
 SWITCH_LAYOUT = _load("switch_layout", keys=1)
 END_RESHARD = _load("end_reshard", keys=1)
-REMOVE_COPIED = _load("remove_copied", keys=2, parts=("identity",))
-FORGET_DOMAIN = _load("forget_domain", keys=5, parts=("identity", "forgotten"))
-FORGET_URLS = _load("forget_urls", keys=5, parts=("records",))
-FORGET_VIA = _load("forget_via", keys=2, parts=("identity", "count_merged"))
+REMOVE_COPIED = _load("remove_copied", keys=2, parts=("lost_data",))
+FORGET_DOMAIN = _load("forget_domain", keys=5, parts=("lost_data", "forgotten"))
+FORGET_URLS = _load("forget_urls", keys=5, parts=("page_records",))
+FORGET_VIA = _load("forget_via", keys=2, parts=("lost_data", "count_merged"))
 
 ALL = tuple(value for value in vars().values() if isinstance(value, Script))

@@ -7,8 +7,8 @@ import asyncio
 import hiredis
 
 from frontier.calls import packed_words
-from frontier.connection import ask
 from frontier.errors import FrontierError, RedisAway, RedisMisused
+from frontier.redis_connection import ask
 from frontier.redis_errors import translate
 from frontier.redis_url import Address, RedisUrl
 from frontier.slot_map import translated

@@ -1,4 +1,4 @@
-"""The servers of a store: which one carries out a call. Here a single server, at a fixed address or named by Sentinels."""
+"""The servers of a store: what a store asks of them, and a single server, at a fixed address or named by Sentinels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Leases, how their URLs ended, and how this is packed for the scripts."""
+"""Leases, how their URLs ended, and how scripts receive this."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class LeasedUrl(NamedTuple):
 class SettledUrl(msgspec.Struct, frozen=True, gc=False):
     """How one leased URL ended. `outcome`: done, denied, dead or retry (see `retry`); `reason`: one word for the
     crawl's counters. `follow_up`: of a retry, when and how it is queued; `KEEP` keeps a denied URL with the dead letters;
-    of a page that is visited again, what `revisit` says."""
+    of a page that is visited again, what `with_next_visit` says."""
 
     entry: Entry
     outcome: str
@@ -54,7 +54,7 @@ class SettledUrl(msgspec.Struct, frozen=True, gc=False):
 KEEP = "keep"
 
 QUEUED_VISIT = 1e12
-"""Added to the priority of a known page while it is queued, as in `lua/known.lua`."""
+"""Added to the priority of a known page while it is queued, as in `lua/known_pages.lua`."""
 
 
 def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> SettledUrl:
@@ -67,7 +67,7 @@ def postpone(entry: Entry, reason: str, ready_ms: int) -> SettledUrl:
     return SettledUrl(entry, "retry", reason, f"{ready_ms}\n{entry.priority!r}\n{entry.raw}")
 
 
-def revisit(settled: SettledUrl, found: str, due_ms: int | None, visit: str) -> SettledUrl:
+def with_next_visit(settled: SettledUrl, found: str, due_ms: int | None, visit: str) -> SettledUrl:
     """`settled`, a page that is visited again at `due_ms`, or not again if it is None. `found`: one word for the crawl's
     counters, "new" for a first visit; `visit`: the state of its visits, in hexadecimal digits."""
     entry = settled.entry

@@ -16,11 +16,11 @@ from collections.abc import Callable, Hashable, Sequence
 from typing import Protocol
 
 from frontier.calls import Acks, Argument, Call, Reply, command, packed, script_call
-from frontier.cluster import Cluster
 from frontier.cluster_redirects import Batch, Redirects, acks_of, exchange
-from frontier.connection import fields
+from frontier.cluster_servers import Cluster
 from frontier.errors import FrontierError, RedisAway, RedisMisused
 from frontier.node_facts import NodeFacts
+from frontier.redis_connection import fields
 from frontier.redis_server import RedisServer, TimeLimits
 from frontier.redis_url import RedisUrl, check_url, display_url, read_url
 from frontier.servers import Servers, SingleServer

@@ -22,7 +22,7 @@ def limited(pattern: str, steps: int) -> Any:
     """The expression that finds `pattern` in a text, as PCRE2 understands it, in at most `steps` steps, of which each
     character before the match takes one. It begins where the search does, so that the limit counts for the search as a
     whole, not again for each place where a match could begin. A search that takes more raises pcre2.LibraryError. Raises
-    pcre2.PatternError or ValueError for what is no expression."""
+    pcre2.PatternError or ValueError for what is not an expression."""
     pcre2.compile(pattern, jit=False)  # so that a bracket cannot close the group below
     return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.*?)\K(?:{pattern})")
 

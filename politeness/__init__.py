@@ -8,7 +8,7 @@ In the order of a visit:
 - `robots_syntax` parses the file, `robots_excerpt` extracts what applies to this crawler, and `robots_rules` decides about
   the URL, with `robots_patterns` for paths that contain `*`.
 - `content_usage` and `tdmrep` find what the owner says about the use of a page, `structured_fields` parses a statement, and
-  `usage_preferences` combines them. `site_usage` has what the files of a site say about a page, and `offer_urls` brings
+  `usage_preferences` combines them. `site_usage` has what the files of a site say about a page, and `licence_urls` brings
   the URLs of licence offers into one form.
 - `address_rate_limit` reserves a time for the request at the network address of the domain.
 - After the response, `delay` determines the time until the next request to the domain; after a failure, `backoff`

@@ -16,7 +16,7 @@ record of the origin from this result and from the record before. `crawler.worke
 A redirect leads nowhere if it has no usable Location or is the sixth. Unreachable means: 5xx, 429, a failed request
 (a timeout, no such host, the target of a redirect that is blocked), a body that was cut off by time or by a disconnect, or
 one that cannot be decoded. The RFC counts 429 as unavailable, so a crawler *may* fetch; but a server that says "too many
-requests" should not get more. A 4xx is no copy of the file: if the file is unreachable when the record of a 4xx is no
+requests" should not get more. A 4xx is not a copy of the file: if the file is unreachable when the record of a 4xx is no
 longer fresh, after a day at most, nothing is allowed. Redis drops a record an hour after it stopped being fresh
 (`robots_cache`).
 """

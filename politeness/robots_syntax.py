@@ -16,7 +16,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
-from politeness.offer_urls import offer_url
+from politeness.licence_urls import offer_url
 
 MAX_BODY: Final = 512 * 1024
 """Maximum number of bytes of a robots.txt that are read. RFC 9309 2.5 requires at least 500 KiB."""

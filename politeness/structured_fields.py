@@ -9,6 +9,7 @@ them, which are read in the event loop, or a robots.txt of 512 KiB.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
 _KEY = rb"[a-z*][a-z0-9_.*-]*+"
@@ -32,11 +33,16 @@ _OTHER = b"|".join(
 _PARAMETERS = rb"(?:; *+" + _KEY + rb"(?:=(?:" + _TOKEN + b"|" + _OTHER + rb"))?+)*+"
 _ITEM = rb"(?:" + _TOKEN + b"|" + _OTHER + b")" + _PARAMETERS
 _INNER_LIST = rb"\( *+(?:" + _ITEM + rb"(?: ++|(?=\))))*+\)"  # 4.2.1.2
-_MEMBER: Final = re.compile(
+_MEMBER: Final = (
     rb"(" + _KEY + rb")(?:=(?:(" + _TOKEN + b")|" + _INNER_LIST + b"|" + _OTHER + rb"))?+" + _PARAMETERS +
     # A comma must be followed by another member (4.2.2, step 2.9).
     rb"[ \t]*+(?:,[ \t]*+(?!\Z)|\Z)"
 )  # fmt: skip
+
+
+@cache  # no command needs it, and few sites
+def _member() -> re.Pattern[bytes]:
+    return re.compile(_MEMBER)
 
 
 def tokens(dictionary: bytes) -> dict[bytes, bytes] | None:
@@ -44,9 +50,9 @@ def tokens(dictionary: bytes) -> dict[bytes, bytes] | None:
     times, the last one counts. None if this is not a dictionary (RFC 9651 4.2). Parameters are left out."""
     members: dict[bytes, bytes] = {}
     data = dictionary.strip(b" ")
-    at = 0
+    at, match = 0, _member().match
     while at < len(data):
-        member = _MEMBER.match(data, at)
+        member = match(data, at)
         if member is None:
             return None
         members[member[1]] = member[2] or b""

@@ -18,7 +18,7 @@ import msgspec
 
 from frontier.urls import origin_of
 from politeness.errors import BadRecord
-from politeness.offer_urls import offer_url
+from politeness.licence_urls import offer_url
 from politeness.robots_fetch import HttpResponse, RobotsFetch, RobotsFetchResult, RobotsPolicy, RobotsRecord, rest_ms
 from politeness.robots_patterns import Pattern, Patterns
 from politeness.robots_syntax import MAX_BODY, comparable, comparable_rule, utf8

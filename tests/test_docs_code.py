@@ -76,7 +76,7 @@ SELF_EXPLANATORY = frozenset({"count", "error", "message", "origin", "revision",
 
 
 def constructed() -> set[str]:
-    """Names that are called anywhere in the crawler. Patterns of `match` are no calls."""
+    """Names that are called anywhere in the crawler. Patterns of `match` are not calls."""
     names = set()
     for path in (ROOT / "crawler").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

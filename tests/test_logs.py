@@ -94,7 +94,7 @@ def test_the_password_of_redis_is_nowhere_to_be_seen(tmp_path: Path, form: str) 
         environment = {"CRAWLER_REPLICA__REDIS": url, "CRAWLER_REPLICA__LOG_FORMAT": form}
         seeded = commands.start("seed", "-f", str(commands.seeds), environment=environment).wait()
         assert seeded.code == 0, seeded.err
-        replica = commands.start("run", "--listen", "127.0.0.1:0", environment=environment)
+        replica = commands.start("run", "--listen", "127.0.0.1:0", environment=environment, fresh=True)
         address = wait_until(lambda: re.search(r"127\.0\.0\.1:[1-9]\d*", replica.err), "the replica to start")[0]
         status = commands.start("status", "--json", environment=environment).wait()
         shown = [replica.err, replica.out, status.out, status.err, Path(f"/proc/{replica.pid}/cmdline").read_text()]

@@ -15,8 +15,8 @@ from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded
 from crawler.redis_retry import PATIENCE_S, RedisRetry
 from frontier.clock import SystemClock
 from frontier.errors import RedisAway, ShardLost, WritesRefused
-from frontier.nodes import Nodes
 from frontier.redis_keys import CrawlKeys
+from frontier.shard_nodes import Nodes
 from frontier.slot_map import UNSERVED
 from frontier.store import Call, Reply, Store, command, connect
 from tests.several_servers import until

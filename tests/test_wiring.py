@@ -18,7 +18,13 @@ VALUES = ("str", "int", "float", "bool", "bytes", "Path", "frozenset", "Sequence
 FOREIGN = {
     "crawler/cli/command_registry.py": {"cls"},
     "crawler/cli/value_names.py": {"metavar", "type", "convert", "get_metavar", "get_usage_pieces"},
-    "crawler/fetch/compat.py": {"max_size", "_call_connection_lost", "_read_ready_cb", "_write_ready"},  # asyncio's
+    "crawler/fetch/aiohttp_late.py": {"set_default_verify_paths", "__class__"},  # of TLS contexts
+    "crawler/fetch/library_patches.py": {
+        "max_size",
+        "_call_connection_lost",
+        "_read_ready_cb",
+        "_write_ready",
+    },  # asyncio's
     "crawler/fetch/client.py": {"__traceback__"},
     "crawler/logs.py": {"propagate", "fields"},  # logging's
     "crawler/sinks/wacz.py": {"external_attr", "compress_type"},  # zipfile's

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -93,16 +94,58 @@ def words_of(name: str) -> set[str]:
     return set(re.sub(r"([a-z])([A-Z])", r"\1_\2", name).lower().split("_"))
 
 
+MODULES = [path for package in ("crawler", "politeness", "frontier") for path in sorted((ROOT / package).rglob("*.py"))]
+
+
 def test_a_name_says_how_something_happens_again() -> None:
     """It is requeued, repeated, retried or visited: "again" says none of these."""
-    paths = [path for package in ("crawler", "politeness", "frontier") for path in (ROOT / package).rglob("*.py")]
     found = [
-        f"{path.relative_to(ROOT)}: {name}" for path in paths for name in names_in(path) if "again" in words_of(name)
+        f"{path.relative_to(ROOT)}: {name}" for path in MODULES for name in names_in(path) if "again" in words_of(name)
     ]
     assert found == []
 
 
-def test_no_two_rooms_have_modules_that_hold_different_keys_or_visits_under_one_name() -> None:
-    """A name says what the module holds: Redis keys, signing keys, or when the next visit is."""
-    paths = [path for package in ("crawler", "politeness", "frontier") for path in (ROOT / package).rglob("*.py")]
-    assert [path for path in paths if path.stem in ("keys", "revisits", "visit")] == []
+def test_a_revisit_is_a_record_of_a_warc_file() -> None:
+    """A later visit of a known page is `[recrawl]` in names, and a page that is visited again in texts."""
+    found = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in MODULES
+        if path.parent.name != "sinks"
+        for name in names_in(path)
+        if {"revisit", "revisits", "revisited"} & words_of(name) and name != "revisits"  # a Redis key
+    ]
+    assert found == []
+    pages = [page for page in (*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")) if page.name != "CHANGELOG.md"]
+    texts = [re.sub(r"`[^`]*`", "", " ".join(page.read_text().split())) for page in sorted(pages)]
+    assert [said for text in texts for said in re.findall(r"revisit(?! record).{20}", text, re.IGNORECASE)] == []
+
+
+SHARED_NAMES = {
+    "__init__",
+    "__main__",
+    "errors",  # of each package
+    *(
+        "control",
+        "crawl",
+        "export",
+        "field_types",
+        "forget",
+        "repair",
+        "reshard",
+        "trial",
+    ),  # commands, and what they do
+}
+
+
+def test_no_two_modules_have_one_name() -> None:
+    """Except a command in `crawler/cli/` and the module that does what the command asks for."""
+    stems = Counter(path.stem for path in MODULES)
+    assert {stem for stem, number in stems.items() if number > 1} == SHARED_NAMES
+
+
+VAGUE = {"checks", "helpers", "keys", "misc", "notes", "settings", "results", "revisits", "usage", "utils", "visit"}
+"""Names that do not say of what: Redis keys or signing keys, what an owner allows or what a crawl has used."""
+
+
+def test_the_name_of_a_module_says_of_what_it_is() -> None:
+    assert [str(path.relative_to(ROOT)) for path in MODULES if path.stem in VAGUE] == []

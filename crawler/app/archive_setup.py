@@ -7,7 +7,7 @@ import msgspec
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import refetched
 from crawler.settings.replica_table import ReplicaTable
-from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.archive_settings import ArchiveSettings
 
 Fields = tuple[tuple[str, str], ...]
 """Names and values."""

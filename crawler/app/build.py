@@ -12,7 +12,7 @@ from crawler.app.archive_setup import Fields, archive_settings
 from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
 from crawler.events import Events
-from crawler.fetch import compat, fd_limit
+from crawler.fetch import fd_limit, library_patches
 from crawler.fetch.client import Fetcher, FetchSettings
 from crawler.handlers.lifecycle import Context, app_settings
 from crawler.handlers.router import Router, load_router
@@ -28,7 +28,7 @@ from crawler.settings.policies import (
     addresses,
     extract_rules,
     host_map,
-    revisit_rules,
+    recrawl_rules,
     scope,
     scorer,
     url_rules,
@@ -36,16 +36,16 @@ from crawler.settings.policies import (
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
-from crawler.sinks.kept_types import save_types
 from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
+from crawler.sinks.types_file import save_types
 from crawler.worker.extractor import Extractor, ExtractSettings
-from crawler.worker.item_types import ItemTypes
+from crawler.worker.item_type_check import ItemTypes
+from crawler.worker.next_turn import Turns
 from crawler.worker.page_builder import BuildSettings, PageBuilder
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.page_items import PageItems
 from crawler.worker.runtime import Runtime
-from crawler.worker.turns import Turns
 from frontier.clock import SystemClock
 from frontier.crawls import Crawl
 from frontier.field_types import FieldTypes
@@ -75,7 +75,7 @@ def seams(
 ) -> Seams:
     """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `setup`: what
     its machine adds to requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
-    compat.install()
+    library_patches.install()
     replica = replica or new_id()
     clock, events = SystemClock(), Events()
     max_idle = fd_limit.raise_fd_limit(local.concurrency)
@@ -122,7 +122,7 @@ def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
             settings.limits.max_decoded,
             settings.scope.sitemaps,
             settings.archive.via,
-            revisit_rules(settings),
+            recrawl_rules(settings),
         ),
         LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
         extraction(settings),

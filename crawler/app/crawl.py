@@ -23,7 +23,7 @@ import msgspec
 
 from crawler.app.build import RECENT_URLS, context, seams
 from crawler.app.embedded_valkey import open_store
-from crawler.app.installed import check_installed
+from crawler.app.installation_check import check_installed
 from crawler.app.replica import Replica
 from crawler.app.request_setup import local_tables, missing_tables, request_setup
 from crawler.app.run import local_settings
@@ -124,7 +124,7 @@ class Crawl:
     async def __aenter__(self) -> Crawl:
         """Start crawling. Raises UserError for seeds and settings that cannot be used."""
         if self._ending is not None:
-            raise RuntimeError("a Crawl runs once: make another one to go on")
+            raise RuntimeError("a Crawl runs once: create another one to continue")
         async with self._stack as stack:
             self._replica = await self._start(stack)
             self._stack = stack.pop_all()

@@ -1,4 +1,4 @@
-"""The delay that an operator sets for a domain."""
+"""The delay that an operator sets for a domain: `crawler delay`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Has a domain asked again at once, for an operator who has repaired its site."""
+"""Has a domain requested again at once, for an operator who knows that its site works again: `crawler retry`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from crawler.settings.policies import politeness_policy
 from frontier.crawls import Crawl, crawl_clock
 from frontier.domains import shard_of
 from frontier.queue import Frontier, FrontierSettings
-from frontier.retries import RetryReply, retry_now
+from frontier.retry_now import RetryReply, retry_now
 from frontier.store import RedisStore, command
 from politeness.delay import delay_ms
 from politeness.robots_cache import RobotsCache

@@ -12,13 +12,13 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
+from crawler.app.background_tasks import Tasks
 from crawler.app.build import PageRules, frontier_settings, page_handling, page_items, page_rules
-from crawler.app.periodic import PeriodicDuties, PeriodicDuty
+from crawler.app.scheduled_duties import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
-from crawler.app.tasks import Tasks
 from crawler.events import CrawlEnded, Event, PageSettled, RedisOutageBegan, RedisOutageEnded
-from crawler.fetch.conditional import Validators
+from crawler.fetch.scheduled_validators import Validators
 from crawler.logs import log
 from crawler.parse.offload import DocumentOffloader
 from crawler.redis_retry import RedisRetry
@@ -36,6 +36,7 @@ from crawler.worker.held_leases import HeldLeases
 from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.leased_fetch import LeasedFetch
+from crawler.worker.next_turn import Turns
 from crawler.worker.outbox_delivery import OutboxDelivery
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
@@ -44,7 +45,6 @@ from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.sitemap_hints import SitemapHints
 from crawler.worker.throttle import Throttle
-from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.worker import Worker
 from frontier.budget import Budget, PageLimit
@@ -54,11 +54,11 @@ from frontier.crawls import verify_crawl
 from frontier.duties import Duties
 from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
-from frontier.nodes import Nodes
-from frontier.pace import period_s
 from frontier.peer_loop import PeerLoop, PeerSettings
+from frontier.polling_period import period_s
 from frontier.queue import Frontier, PushReply
 from frontier.reservations import Reservations
+from frontier.shard_nodes import Nodes
 from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.policy import CurrentPolicy
 from politeness.robots_cache import RobotsCache

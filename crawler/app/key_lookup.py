@@ -9,7 +9,7 @@ import msgspec
 
 from crawler.app.build import fetch_settings
 from crawler.errors import FetchFailed
-from crawler.fetch import compat
+from crawler.fetch import library_patches
 from crawler.fetch.client import Fetcher
 from crawler.identity.message_signatures import NotDecided
 from crawler.identity.web_bot_auth import LONGEST_DIRECTORY
@@ -29,7 +29,7 @@ class Directory(msgspec.Struct, frozen=True):
 
 async def fetch_directory(url: str, settings: CrawlSettings) -> Directory:
     """Fetch the directory at `url`. Raises NotDecided if there is none."""
-    compat.install()
+    library_patches.install()
     limits = msgspec.structs.replace(fetch_settings(settings, max_idle=1), max_body_bytes=LONGEST_DIRECTORY + 1)
     fetcher = Fetcher(limits, SystemClock())
     await fetcher.start()

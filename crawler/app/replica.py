@@ -34,7 +34,7 @@ from crawler.settings.replica_table import ReplicaTable
 from frontier.clock import Clock
 from frontier.crawls import Crawl
 from frontier.health import Health
-from frontier.pace import period_s
+from frontier.polling_period import period_s
 from frontier.store import RedisStore
 
 RATE_SAMPLES = 10

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from crawler.app.signing import UNSIGNED, Identity, identity_of
+from crawler.app.identity_setup import UNSIGNED, Identity, identity_of
 from crawler.errors import UserError
 from crawler.settings.loading import Settings
 from crawler.settings.requests_table import DIRECT, RequestsTable, check_value, fields_of, origin_of
@@ -97,7 +97,7 @@ class _Rule:
         self._environment = environment
 
     def made(self) -> RequestRule:
-        from crawler.fetch.secret import Secret  # noqa: PLC0415
+        from crawler.fetch.request_secret import Secret  # noqa: PLC0415
 
         table = self._table
         language = [("Accept-Language", table.accept_language)] if table.accept_language else []

@@ -1,4 +1,5 @@
-"""Queues dead letters and kept denied URLs again. What is stored of their failures is reset, so that they are tried."""
+"""Queues dead letters and kept denied URLs again: `crawler dead requeue`. What is stored of their failures is reset, so
+that they are tried."""
 
 from __future__ import annotations
 

@@ -14,8 +14,8 @@ from crawler import logs
 from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import open_store
 from crawler.app.gc_schedule import paced_collection
-from crawler.app.installed import check_installed
-from crawler.app.progress import progress_logged
+from crawler.app.installation_check import check_installed
+from crawler.app.progress_log import progress_logged
 from crawler.app.replica import Replica
 from crawler.app.request_setup import RequestSetup, local_tables, request_setup
 from crawler.app.reshard_wait import successor, was_resharded

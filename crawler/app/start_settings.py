@@ -104,7 +104,7 @@ def choose(opened: Crawl, settings: Settings, on_difference: OnDifference, whole
 
 
 async def adopt(store: Store, opened: Crawl, choice: Choice) -> Crawl:
-    """Store the changes in `choice`, and return the crawl with them. Raises SettingsMoved, without changing anything, if
+    """Store the changes in `choice`, and return the crawl with them. Raises SettingsOutdated, without changing anything, if
     the crawl's settings were changed since it was opened, and RedisAway."""
     if not choice.changes:
         return opened

@@ -14,8 +14,8 @@ from crawler.audit.signatures import Signatures
 from crawler.errors import UserError
 from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
 from crawler.logs import log
+from crawler.sinks.cdxj_index import index_path
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.index import index_path
 from crawler.sinks.line_search import line_files
 from crawler.sinks.open_files import complete_part, open_and_finished, open_either
 from crawler.sinks.replaced_files import marks_in

@@ -14,10 +14,10 @@ from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
 from crawler.cli.crawl_access import CrawlAccess
-from crawler.cli.notes import note
 from crawler.cli.output_folders import crawl_of, not_named
 from crawler.cli.shared_options import AsJson, SettingsFile, Use, flags
 from crawler.cli.terminal import emit
+from crawler.cli.unknown_names import note
 from crawler.settings.loading import CrawlSettings, Settings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
 from crawler.wording import count_of

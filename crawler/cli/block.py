@@ -9,11 +9,11 @@ import msgspec
 import typer
 from rich.text import Text
 
+from crawler.cli.control import ControlChange, DomainArgument, apply_change, domain_named, site_named
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.notes import note, unknown_domains
 from crawler.cli.shared_options import AsJson
-from crawler.cli.steer import ControlChange, DomainArgument, apply_change, domain_named, site_named
 from crawler.cli.terminal import emit
+from crawler.cli.unknown_names import note, unknown_domains
 from crawler.errors import UserError
 from crawler.wording import count_of
 from frontier.control import Control
@@ -21,7 +21,7 @@ from frontier.crawls import Crawl
 from frontier.store import RedisStore
 
 SHOWN_LINES = 10
-"""Lines of a file that are no domain, of which each is named."""
+"""Lines of a file that are not domains, of which each is named."""
 
 
 @on_a_crawl
@@ -40,7 +40,7 @@ def block(
     """Stop fetching from a domain, or from all in a file. Their URLs are settled as denied, with the reason `blocked`, when
     they are due.
 
-    Replicas apply this within two seconds. If a line of the file is no domain, nothing is blocked.
+    Replicas apply this within two seconds. If a line of the file is not a domain, nothing is blocked.
 
     [bold]Examples[/bold]
 
@@ -82,7 +82,7 @@ def _block_all(access: CrawlAccess, domains: list[str], as_json: bool) -> None:
 
 
 def domains_in(file: Path) -> list[str]:
-    """Return the domains in `file`, each once. Raises UserError, with the numbers of all lines that are no domain."""
+    """Return the domains in `file`, each once. Raises UserError, with the numbers of all lines that are not domains."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -104,7 +104,7 @@ def domains_in(file: Path) -> list[str]:
 
 @on_a_crawl
 def unblock(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
-    """Undo `block`. To queue the URLs again that were denied in the meantime, use `crawler dead requeue --reason blocked`.
+    """Undo `block`. To requeue the URLs that were denied in the meantime, use `crawler dead requeue --reason blocked`.
 
     [bold]Example[/bold]
 

@@ -84,7 +84,9 @@ def check_dashes(context: Any, command: Any, words: Iterable[str]) -> None:
         if re.match("-[^-]", name) and f"-{name}" in options_of(command):
             raise UserError(f"`{path_of(context)}` takes no {name}; did you mean -{name}?")
         if _OTHER_DASH.match(name) and (near := _similar(name, command)):
-            raise UserError(f"`{path_of(context)}`: {name} begins with a dash that is no hyphen; did you mean {near}?")
+            raise UserError(
+                f"`{path_of(context)}`: {name} begins with a dash that is not a hyphen; did you mean {near}?"
+            )
 
 
 def _as_typed(option: str, typed: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from crawler.cli.value_names import name_value
 
 GROUPS = {
     "Crawl": {"crawl": "crawl", "seed": "crawl", "run": "crawl", "demo": "crawl", "try": "trial", "plan": "plan"},
-    "Look": {
+    "Watch": {
         "status": "watch",
         "top": "watch",
         "domains": "watch",
@@ -23,16 +23,16 @@ GROUPS = {
         "why": "why",
         "types": "field_types",
     },
-    "Steer": {
-        "pause": "steer",
-        "resume": "steer",
-        "stop": "steer",
+    "Control": {
+        "pause": "control",
+        "resume": "control",
+        "stop": "control",
         "block": "block",
         "unblock": "block",
-        "delay": "steer",
-        "retry": "steer",
+        "delay": "control",
+        "retry": "control",
         "refresh": "refresh",
-        "dead": "steer",
+        "dead": "control",
     },
     "Data": {
         "export": "export",

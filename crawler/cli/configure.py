@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 
-from crawler.app.installed import missing
+from crawler.app.installation_check import missing
 from crawler.app.request_setup import request_setup
 from crawler.app.settings_reload import waits_because
 from crawler.app.start_settings import without_secrets

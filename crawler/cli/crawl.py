@@ -95,8 +95,8 @@ ApplySettings = Annotated[
     bool,
     typer.Option(
         "--apply-settings",
-        help="Change the crawl's settings to those from file, environment and flags. A file that sets anything of a crawl "
-        "stands for all settings: those that it does not name get their defaults.",
+        help="Change the crawl's settings to those from file, environment and flags. A file with settings of the crawl "
+        "replaces all of them: those that it does not name return to their defaults.",
     ),
 ]
 UntilEmpty = Annotated[
@@ -135,8 +135,8 @@ def crawl(
     No service is needed: the queue is stored in the data directory. Ctrl-C stops cleanly, and the same command resumes
     the crawl, also after `crawler stop` or `crawler pause`. Without any setting in a file, the environment or an option,
     the crawl keeps its own. Otherwise, if the settings, including defaults, differ from those of the crawl, the command
-    shows the differences and stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings do
-    not allow to fetch are reported and not queued.
+    shows the differences and stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings
+    forbid are reported and not queued.
 
     [bold]Examples[/bold]
 
@@ -148,7 +148,7 @@ def crawl(
 
         crawler crawl
     """
-    from crawler.cli.actions import CrawlJob  # noqa: PLC0415 - it imports the display, which `crawler run` does not need
+    from crawler.cli.seed_and_run import CrawlJob  # noqa: PLC0415 - it imports the display, which `crawler run` does not need
 
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(
@@ -169,7 +169,7 @@ def crawl(
 def seed(
     urls: Urls = None,
     file: SeedFile = None,
-    again: Annotated[bool, typer.Option("--again", help="Queue also seeds that were queued before.")] = False,
+    again: Annotated[bool, typer.Option("--again", help="Queue seeds even if they were queued before.")] = False,
     app: App = None,
     allow: Allow = None,
     port: Port = None,
@@ -186,13 +186,13 @@ def seed(
 
     The first call sets the crawl's settings; later ones need none. If a settings file, flag or environment variable
     differs from them, the command stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings
-    do not allow to fetch are reported and not queued.
+    forbid are reported and not queued.
 
     [bold]Example[/bold]
 
         crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
     """
-    from crawler.cli.actions import SeedLists, seed_crawl  # noqa: PLC0415 - as above
+    from crawler.cli.seed_and_run import SeedLists, seed_crawl  # noqa: PLC0415 - as above
 
     otherwise = _on_difference(keep_settings, apply_settings)
     given = flags(
@@ -218,7 +218,9 @@ def run(
     interval: Annotated[
         float | None, typer.Option(min=0.1, help="Peer interval in seconds.", show_default=False)
     ] = None,
-    grace: Annotated[float | None, typer.Option(min=0, help="Seconds for requests in flight when stopping.")] = None,
+    grace: Annotated[
+        float | None, typer.Option(min=0, help="Seconds for requests in flight when a replica stops.")
+    ] = None,
     settings: SettingsFile = None,
     keep_settings: KeepSettings = False,
     apply_settings: ApplySettings = False,
@@ -291,7 +293,7 @@ def demo(
     domains: Annotated[int, typer.Option(min=1, help="Domains of the synthetic web.")] = 60,
     out: Out = None,
 ) -> None:
-    """Crawl a synthetic web on this machine's loopback: no internet, under a minute.
+    """Crawl a synthetic web on this machine's loopback, in less than a minute and without the internet.
 
     [bold]Example[/bold]
 

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from crawler.cli.actions import CrawlJob
+from crawler.cli.seed_and_run import CrawlJob
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.settings.loading import load

@@ -35,7 +35,7 @@ def doctor(
 
         crawler doctor --redis redis://queue:6379/0
     """
-    from crawler.cli.checks import examine  # noqa: PLC0415 - imports the client of the DNS, which the help does not need
+    from crawler.cli.readiness_checks import examine  # noqa: PLC0415 - imports the client of the DNS, which the help does not need
 
     findings = asyncio.run(examine(load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))))
     shown = TextTable("check", "", "found", keeps="check", wraps="found")

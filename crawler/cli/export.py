@@ -15,10 +15,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from crawler.cli.export_changes import Changes, Since, export_changes
 from crawler.cli.export_items import Follow, Key, Table, Target, ToTable, export_items, not_read
 from crawler.cli.export_options import check_options, given
-from crawler.cli.notes import note
 from crawler.cli.output_folders import not_named
 from crawler.cli.shared_options import Use, flags
 from crawler.cli.terminal import Terminal
+from crawler.cli.unknown_names import note
 from crawler.errors import UserError, reason_of
 from crawler.logs import printable
 from crawler.settings.loading import load

@@ -12,7 +12,7 @@ import typer
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
 from crawler.sinks import changes
-from crawler.sinks.times import iso_time
+from crawler.sinks.time_formats import iso_time
 from crawler.wording import count_of
 
 Changes = Annotated[

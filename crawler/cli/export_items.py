@@ -10,8 +10,8 @@ from typing import Annotated, NamedTuple
 
 import typer
 
-from crawler.cli.notes import note
 from crawler.cli.terminal import Terminal
+from crawler.cli.unknown_names import note
 from crawler.errors import UserError, reason_of
 from crawler.page import DATA_SET
 from crawler.sinks import items

@@ -13,12 +13,12 @@ import typer
 
 from crawler.app.archive_setup import archive_settings
 from crawler.app.embedded_valkey import rewrite_log
+from crawler.cli.control import DomainArgument, site_named
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.notes import note, unknown_domain
 from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.shared_options import AsJson
-from crawler.cli.steer import DomainArgument, site_named
 from crawler.cli.terminal import emit
+from crawler.cli.unknown_names import note, unknown_domain
 from crawler.errors import SinkFull, UserError
 from crawler.observe.health_record import health_records
 from crawler.settings.guarded import accepted, check_guarded
@@ -65,7 +65,8 @@ def forget(
         bool, typer.Option("--dry-run", help="Change nothing: only count what would be removed.")
     ] = False,
     unknown: Annotated[
-        bool, typer.Option("--unknown", help="Also if the crawl has no URL of the domain, but perhaps links to it.")
+        bool,
+        typer.Option("--unknown", help="Forget the domain even if the crawl has no URL of it; pages may link to it."),
     ] = False,
     json: AsJson = False,
 ) -> None:

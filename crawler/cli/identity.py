@@ -19,9 +19,9 @@ from rich.text import Text
 from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import Terminal, emit, print_json
 from crawler.errors import UserError
+from crawler.identity.about_page import About
+from crawler.identity.about_page import page as page_of
 from crawler.identity.address_ranges import address_ranges
-from crawler.identity.page import About
-from crawler.identity.page import page as page_of
 from crawler.identity.published import LONGEST_HEAD
 from crawler.settings.crawl_tables import HOME_PAGE
 from crawler.settings.identity_table import IdentityTable
@@ -201,7 +201,7 @@ def verify(
 
 @identity.command()
 def page(out: Out = None, settings: SettingsFile = None) -> None:
-    """Make the page that explains the crawler to owners of sites: who, why, how to block it, and how to complain.
+    """Make the page that explains the crawler to site owners: who runs it and why, how to block it, and how to complain.
 
     Publish it, and write its URL into `fetch.contact`, which is sent with every request.
 
@@ -215,7 +215,7 @@ def page(out: Out = None, settings: SettingsFile = None) -> None:
         raise UserError("set fetch.contact, so that owners of sites can reach you: it is on the page")
     for name, value in (("operator", table.operator), ("purpose", table.purpose)):
         if not value.strip():
-            raise UserError(f"set identity.{name}, which the page tells: `crawler config explain identity.{name}`")
+            raise UserError(f"set identity.{name}, which the page names: `crawler config explain identity.{name}`")
     complaints = table.complaints or loaded.fetch.contact
     if "@" not in complaints and not table.complaints:
         raise UserError("set identity.complaints to an email address or a form: fetch.contact is the URL of this page")

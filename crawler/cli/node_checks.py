@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from crawler.cli.findings import Finding, Result
+from crawler.cli.check_finding import Finding, Result
 from crawler.wording import count_of
 from frontier.errors import FrontierError
 from frontier.node_facts import NodeFacts

@@ -19,7 +19,7 @@ from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
-from crawler.observe.usage import read_crawl, read_files
+from crawler.observe.resource_usage import read_crawl, read_files
 from crawler.plan.arithmetic import Workload
 from crawler.plan.calibration import Calibration, CrawlFigures, calibrate
 from crawler.plan.constants import FACTS, Constants
@@ -110,7 +110,7 @@ def plan(
     constants: Annotated[bool, typer.Option("--constants", help="List the constants with their sources.")] = False,
     from_crawl: Annotated[
         str | None,
-        typer.Option("--from-crawl", metavar="NAME", help="Measure the constants at this crawl.", show_default=False),
+        typer.Option("--from-crawl", metavar="NAME", help="Take the constants from this crawl.", show_default=False),
     ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", "-o", help="Output folder of that crawl.", show_default=False)
@@ -123,7 +123,7 @@ def plan(
     """Plan a crawl: the machines, Redis, bandwidth, disk and time that it needs.
 
     Each figure is printed with its formula. `--constants` lists the constants in it and how each was found. With
-    `--from-crawl`, those of a crawl replace them, as far as its Redis and its output folder tell.
+    `--from-crawl`, measurements of a crawl replace them, as far as its Redis and its output folder have any.
 
     [bold]Examples[/bold]
 

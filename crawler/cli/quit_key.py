@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 @contextlib.contextmanager
 def quit_key(ended: asyncio.Event) -> Iterator[None]:
-    """Set `ended` when the user presses q. If standard input is no terminal, nothing is read from it."""
+    """Set `ended` when the user presses q. If standard input is not a terminal, nothing is read from it."""
     if not sys.stdin.isatty():
         yield
         return

@@ -9,13 +9,13 @@ import msgspec
 import typer
 from rich.text import Text
 
+from crawler.cli.control import domain_named
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.notes import note
 from crawler.cli.refresh_reasons import Asked, RefreshReasons
 from crawler.cli.seed_lists import about
 from crawler.cli.shared_options import AsJson
-from crawler.cli.steer import domain_named
 from crawler.cli.terminal import emit
+from crawler.cli.unknown_names import note
 from crawler.errors import UserError
 from crawler.scope.seeds import SeedError, url_named
 from crawler.settings.loading import CrawlSettings
@@ -59,7 +59,7 @@ def refresh(
     ] = None,
     json: AsJson = False,
 ) -> None:
-    """Visit a page again now, or known pages of a domain or of all, instead of when their next visits are due.
+    """Visit a known page now, or those of a domain or of all domains, instead of when their next visits are due.
 
     This needs a crawl with `recrawl.rules`. Delays and limits stay. Pages that are queued are left as they are.
 

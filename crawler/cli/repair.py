@@ -23,9 +23,9 @@ from crawler.scope.seeds import Seed
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
-from crawler.sinks.kept_types import types_of
 from crawler.sinks.line_search import is_of_another, line_files, lines_in
 from crawler.sinks.replaced_files import marks_in
+from crawler.sinks.types_file import types_of
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl

@@ -11,8 +11,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from crawler.cli.command_errors import FOR_REDIS, IS_REDIS
-from crawler.cli.notes import note
 from crawler.cli.terminal import Terminal
+from crawler.cli.unknown_names import note
 from crawler.errors import UserError
 from crawler.logs import without_secrets
 from crawler.scope.seeds import Seed, SeedError, read_seeds
@@ -22,10 +22,10 @@ from crawler.wording import count_of
 from frontier.urls import UrlRules
 
 SHOWN_BROKEN = 20
-"""Lines of a seed file that are no seeds, of which each is reported."""
+"""Lines of a seed file that are not seeds, of which each is reported."""
 
 SHOWN_TEXT = 80
-"""Characters of a line that is no seed, in its report."""
+"""Characters of a line that is not a seed, in its report."""
 
 SAMPLED = 65_536
 """The most bytes at the beginning of a file that are searched for what no text contains."""
@@ -40,7 +40,7 @@ _FILE_NAME = re.compile(r"[^/:?#]+\.(txt|csv|tsv|lst|list|urls|json|jsonl|xml|gz
 def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
     """Return the seeds from the command line and the files. A note says which scheme was chosen for URLs without one.
     Invalid lines in files are reported and skipped. Raises UserError for an invalid URL on the command line, and for a file
-    that cannot be read or is no text."""
+    that cannot be read or is not text."""
     rules, urls = url_rules(settings), tuple(urls)
     for word in urls:
         _check_word(word)
@@ -118,7 +118,7 @@ def _read(path: Path, rules: UrlRules) -> tuple[list[Seed], list[SeedError]]:
         # Opened once: what was read of a pipe cannot be read again.
         with _interruptible(), io.BufferedReader(path.open("rb", buffering=0), SAMPLED) as file:
             if _NO_TEXT.search(file.peek(SAMPLED)):
-                raise UserError(f"seed file {path} is no text file in UTF-8; a seed file has one URL per line")
+                raise UserError(f"seed file {path} is not a text file in UTF-8; a seed file has one URL per line")
             with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as lines:
                 return read_seeds(lines, rules)
     except OSError as error:
@@ -144,6 +144,6 @@ def _report(path: Path, errors: list[SeedError]) -> None:
     for broken in errors[:SHOWN_BROKEN]:
         console.tell(f"{path}:{broken.line}: {_shown(broken)}: {about(broken, 'on a line of its own')}")
     if len(errors) > SHOWN_BROKEN:
-        console.tell(f"{path}: and {len(errors) - SHOWN_BROKEN:,} more lines that are no seeds")
+        console.tell(f"{path}: and {len(errors) - SHOWN_BROKEN:,} more lines that are not seeds")
     if errors:
         console.tell(f"{path}: {count_of(len(errors), 'line')} skipped")

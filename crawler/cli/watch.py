@@ -13,11 +13,11 @@ from rich.text import Text
 
 from crawler.cli import render
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.notes import note
 from crawler.cli.quit_key import quit_key
 from crawler.cli.render import ShardLine
 from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis, SettingsFile
 from crawler.cli.terminal import Terminal, emit
+from crawler.cli.unknown_names import note
 from crawler.observe import snapshot, summary
 from crawler.observe.health_record import health_records
 from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged

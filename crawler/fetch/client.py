@@ -18,11 +18,11 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
-import aiohttp
 import msgspec
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap
+from crawler.fetch.aiohttp_late import aiohttp
 from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
 from crawler.fetch.cookies import Cookies
 from crawler.fetch.dns import DnsLookup, HostLookup
@@ -150,7 +150,7 @@ class Fetcher:
             read_timeout_s=settings.read_timeout_s,
             resolver=self._resolver,
             keepalive_timeout=settings.keepalive_s,
-            # With True, aiohttp uses the system's certificates, which it read when it was imported.
+            # With True, aiohttp uses the system's certificates.
             ssl=self._tls or settings.verify_tls,
         )
         self._taking = True

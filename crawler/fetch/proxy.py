@@ -13,7 +13,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from crawler.errors import UserError
-from crawler.fetch.secret import Secret
+from crawler.fetch.request_secret import Secret
 
 PORTS = {"http": 80, "https": 443, "socks5": 1080}
 """The default port of each kind of proxy."""
@@ -42,12 +42,12 @@ class Proxy(msgspec.Struct, frozen=True):
             host, port = parts.hostname, parts.port
             user, password = unquote(parts.username or ""), unquote(parts.password or "")
         except ValueError:
-            raise UserError(f"is no URL of a proxy: {_EXPECTED}") from None
+            raise UserError(f"is not the URL of a proxy: {_EXPECTED}") from None
         # curl's name for names that the proxy looks up
         scheme = "socks5" if parts.scheme == "socks5h" else parts.scheme
         has_more = parts.path not in ("", "/") or parts.query or parts.fragment
         if scheme not in PORTS or not host or _NO_HOST.search(host) or has_more:
-            raise UserError(f"is no URL of a proxy: {_EXPECTED}")
+            raise UserError(f"is not the URL of a proxy: {_EXPECTED}")
         if not (user + password).isprintable() or ":" in user:
             raise UserError("has a control character in the user name or password, or a : in the user name")
         return cls(scheme, host, port or PORTS[scheme], Secret(user), Secret(password), looks_up)

@@ -22,7 +22,7 @@ from yarl import URL
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.proxy import Proxy
 from crawler.fetch.request import REMEMBERED, Origin, header_lines
-from crawler.fetch.secret import Secret
+from crawler.fetch.request_secret import Secret
 from crawler.page import Exchange
 from frontier.url_patterns import UrlPattern
 

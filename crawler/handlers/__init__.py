@@ -4,7 +4,8 @@ In the order in which data flows:
 
 1. `router` says which function handles a page. `load_router` finds the router that `handlers.app` names.
 2. `parsed_page` is what the function receives: a page with selectors. `handle` collects what it wants: items and links.
-3. `runner` calls the function (`calls`), within limits on number and time, and never raises what it raises.
+3. `runner` limits the number of calls and the time of each, and never raises what the function raises. `async_or_thread`
+   makes the call: in the event loop, or in a thread.
 4. `lifecycle` calls functions when a replica starts and ends.
 
 The worker applies the result (`crawler.worker.page_handling`): the items become part of the page, and are written in the

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from crawler.errors import UserError
-from crawler.handlers.calls import begin
+from crawler.handlers.async_or_thread import begin
 from crawler.handlers.router import Hook, Router, name_of
 from crawler.logs import log
 

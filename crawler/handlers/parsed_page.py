@@ -57,7 +57,7 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
             return self.body.decode("utf-8", "replace")
 
     def json(self) -> Any:
-        """Return the body as JSON. Raises ValueError if it is none."""
+        """Return the body as JSON. Raises ValueError if it is not JSON."""
         return msgspec.json.decode(self.body)
 
     @property

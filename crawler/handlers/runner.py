@@ -1,4 +1,4 @@
-"""Calls the handlers of pages, within limits on number and time. What a handler raises becomes part of the result.
+"""Limits the calls of handlers in number and time. What a handler raises becomes part of the result.
 
 A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. Its slot is free for
 another call, unless `MOST_THREADS` run already: then it keeps its slot until it ends.
@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 
 from crawler.defects import in_words
-from crawler.handlers.calls import THREAD, begin
+from crawler.handlers.async_or_thread import THREAD, begin
 from crawler.handlers.handle import Handle
 from crawler.handlers.lifecycle import Context
 from crawler.handlers.parsed_page import ParsedPage

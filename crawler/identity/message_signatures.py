@@ -28,7 +28,7 @@ SINGLETONS = frozenset(
     {"host", "authorization", "content-length", "content-type", "date", "from", "if-modified-since", "if-range"}
     | {"if-unmodified-since", "max-forwards", "proxy-authorization", "range", "referer", "user-agent"}
 )
-"""Fields of a request that are no list (RFC 9110 5.5): with two of them, readers differ in which one counts."""
+"""Fields of a request that are not a list (RFC 9110 5.5): with two of them, readers differ in which one counts."""
 
 _FIELD = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):([^\0\r]*)")  # no space before the colon: RFC 9112 5.1
 _REQUEST_LINE = re.compile(r"([A-Za-z-]+) (\S+)(?: HTTP/[0-9.]+)?")

@@ -1,4 +1,4 @@
-"""Says in words how many items each data set has, how many were rejected, and mostly why. Pure."""
+"""Says in words how many items each data set has, how many were rejected, and the most frequent reason. Pure."""
 
 from __future__ import annotations
 

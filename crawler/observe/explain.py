@@ -1,4 +1,5 @@
-"""Explains why one URL was fetched, was not fetched, or is still waiting, from the frontier and the output files.
+"""Explains why one URL was fetched, was not fetched, or is still waiting, from the frontier and the output files: `crawler
+why`.
 
 `gather` reads the data; `explanation` is a pure function. What cannot be determined is stated as such. For example, in
 a crawl limited to the seeds' domains, whether a URL is in scope depends on the page that links to it.
@@ -19,9 +20,9 @@ from crawler.observe.refusals import remedy, usage_said, why_unseen
 from crawler.observe.snapshot import CrawlReader
 from crawler.page import KEPT_DENIALS
 from crawler.scope.next_visit import Visits
+from crawler.scope.next_visit_in_words import described
 from crawler.scope.seeds import has_scheme, url_named
 from crawler.scope.traps import TrapPolicy, judge_trap
-from crawler.scope.visits_in_words import described
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line

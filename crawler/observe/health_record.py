@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from crawler.observe.copy_ages import CopyAges
+from crawler.observe.freshness_totals import CopyAges
 from frontier.health import Health
 from frontier.redis_keys import CrawlKeys
 from frontier.store import Store

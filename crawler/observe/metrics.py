@@ -34,7 +34,7 @@ from prometheus_client import (
 from crawler import __version__
 from crawler import events as ev
 from crawler.defects import Stage
-from crawler.observe.copy_ages import FadingAges
+from crawler.observe.freshness_totals import FadingAges
 from crawler.page import CopyAge, Exchange, Outcome, Page
 from crawler.scope.next_visit import Found
 

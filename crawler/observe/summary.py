@@ -1,4 +1,4 @@
-"""The summary of a crawl: one record about the whole crawl, written by one replica and read by all observers.
+"""The summary of a crawl: one record about the whole crawl, written to Redis by one replica and read by all observers.
 
 Without it, each scrape, each open live page and `crawler top` would query every shard. With it, the shards are queried at
 a fixed interval, however many observers there are, and all observers see the same values. `crawler status` takes a new
@@ -15,7 +15,7 @@ from operator import attrgetter
 
 import msgspec
 
-from crawler.observe.copy_ages import total
+from crawler.observe.freshness_totals import total
 from crawler.observe.health_record import health_records
 from frontier.counters import Counts, counts_of
 from frontier.peer_loop import running_ms
@@ -173,7 +173,7 @@ def visits_due(counts: Counts) -> int:
     letters, ends as a defect, or is removed with its domain is not counted as made, so there may be fewer; never more than
     open URLs."""
     made = sum(counts.visits.values()) - counts.visits.get("new", 0)
-    return min(counts.open, max(0, counts.revisited - made))
+    return min(counts.open, max(0, counts.later_visits - made))
 
 
 def _listed(samples: list[DomainSample], now_ms: int) -> tuple[list[DomainSample], ...]:

@@ -8,12 +8,13 @@ In the order in which data flows:
    the page's instructions to crawlers (`robots_meta`), and returns links and facts. `xhtml` rewrites XHTML as HTML first.
 4. `tree` parses a whole document into a tree, where `tags` cannot judge the markup and to extract text.
 5. `extraction` finds items in a page by the rules of the settings: `json_ld` finds values in its JSON-LD, and
-   `field_values` converts them. `main_text` finds the main text, and its fingerprint.
-6. `usage` collects what the owner says about the use of a page.
+   `field_values` converts them. `text_fingerprint` makes a fingerprint of the main text, by which two
+   visits of a page are compared.
+6. `page_usage` collects what the owner says about the use of a page, for AI training for example.
 7. A large document is read in a separate process (`offload`), in the order of `fair_queue`: `subprocess_client` starts
    that process and talks to it, and `subprocess_main` is the program that it runs. `confinement` limits what a child
    process inherits.
 
-Other rooms import: `confinement`, `content_coding`, `document`, `encoding`, `extraction`, `html`, `json_ld`, `main_text`,
-`offload`, `sitemaps`, `tags`, `tree`, `usage`.
+Other rooms import: `confinement`, `content_coding`, `document`, `encoding`, `extraction`, `html`, `json_ld`, `offload`,
+`page_usage`, `sitemaps`, `tags`, `text_fingerprint`, `tree`.
 """

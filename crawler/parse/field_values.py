@@ -1,7 +1,7 @@
 """Converts texts from pages to the types of fields: exactly, or not at all. Pure.
 
 A text that could mean two things is refused, because a wrong value is worse than none. So 1,234 is not read as 1.234,
-and 03/04/2026 is no date.
+and 03/04/2026 is not a date.
 """
 
 from __future__ import annotations

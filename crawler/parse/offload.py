@@ -21,8 +21,8 @@ from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.fair_queue import FairQueue
 from crawler.parse.html import Extracted
-from crawler.parse.main_text import TextJob
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
+from crawler.parse.text_fingerprint import TextJob
 from crawler.scope.link_filter import NO_HINTS
 from frontier.domains import site_of
 from frontier.urls import origin_of

@@ -15,8 +15,8 @@ from crawler.page import Link
 from crawler.parse.confinement import environment
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.extraction import Extraction, ExtractionJob
-from crawler.parse.main_text import TextJob
 from crawler.parse.subprocess_main import FRAME, OffloadPart, OffloadReply, frame
+from crawler.parse.text_fingerprint import TextJob
 from frontier.urls import Url
 
 REPLY_TIMEOUT_S = 60.0

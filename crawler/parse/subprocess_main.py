@@ -6,7 +6,7 @@ document, which also ends a loop in C.
 
 A job is two frames: a pickle, because it comes from the crawler, and the document's body, which needs no copy. It asks
 for the contents of the document, for the items in it (`crawler.parse.extraction`), or for the fingerprint of its text
-(`crawler.parse.main_text`). An answer was made by C parsers from untrusted data, so it is MessagePack, decoded into
+(`crawler.parse.text_fingerprint`). An answer was made by C parsers from untrusted data, so it is MessagePack, decoded into
 fixed types. Links follow in parts, so that the 50,000 of a sitemap do not hold up the event loop that receives them.
 """
 
@@ -28,7 +28,7 @@ from crawler.parse.confinement import renounce_privileges
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
 from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import Extracted
-from crawler.parse.main_text import TextJob
+from crawler.parse.text_fingerprint import TextJob
 from frontier.urls import Url
 
 NICENESS = 10

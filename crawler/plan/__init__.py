@@ -2,6 +2,6 @@
 
 `constants` lists what was measured, with the source of each figure. `arithmetic` turns them and a workload into the use
 of CPU, memory, network and disk; `report` into the lines of a plan with their formulas and the limiting factor.
-`calibration` replaces the constants by those of a crawl (`crawler.observe.usage` reads them). `numbers` reads and writes
-numbers as people do. Other rooms import: `arithmetic`, `calibration`, `constants`, `numbers`, `report`.
+`calibration` replaces the constants by those of a crawl (`crawler.observe.resource_usage` reads them). `numbers` reads
+and writes numbers as people do. Other rooms import: `arithmetic`, `calibration`, `constants`, `numbers`, `report`.
 """

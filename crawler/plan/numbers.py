@@ -20,7 +20,7 @@ def number(option: str, text: str, least: float = 0.0, most: float = 1e18) -> fl
     """Return the number that `text` says. Raises UserError, which names `option`, if it is none or not in the range."""
     found = _WRITTEN.fullmatch(text.strip())
     if not found or not (found[1] or found[2]):
-        raise UserError(f"{option}: {text!r} is no number; write it like 1000000, 1e6, 1M or 10k")
+        raise UserError(f"{option}: {text!r} is not a number; write it like 1000000, 1e6, 1M or 10k")
     digits = re.sub("[,_]", "", found[1] or "0")
     value = float(f"{digits}{found[2] or ''}{found[3] or ''}") * _FACTORS[found[4].lower()]
     if not least <= value <= most:

@@ -10,10 +10,11 @@ In the order in which data flows:
    and returns entries for the frontier. With `scope.kind = "seeds"`, it leaves links to other domains to the frontier
    (`frontier/lua/push.lua`), which knows the domains of the seeds.
 5. With `[recrawl]`, `next_visit` judges what a visit has found (a change, a 304, a 404), and decides when the page is
-   visited again. `state_text` writes what it remembers of the visits. `freshness` says after how long a visit gains enough,
-   and `copy_age` for how long the copy of a page was up to date. `visits_in_words` explains when the next visit is.
+   visited again. `visit_state_text` writes what it remembers of the visits. `freshness` says after how long a visit
+   gains enough, and `copy_age` for how long the copy of a page was up to date. `next_visit_in_words` explains to
+   people how that time was chosen.
 6. `extract_rules` says what data is extracted from which pages, and `item_schema` which types the fields of items have.
 
-Other rooms import: `copy_age`, `extract_rules`, `item_schema`, `link_filter`, `next_visit`, `recent_urls`, `scope`,
-`seeds`, `traps`, `visits_in_words`.
+Other rooms import: `copy_age`, `extract_rules`, `item_schema`, `link_filter`, `next_visit`, `next_visit_in_words`,
+`recent_urls`, `scope`, `seeds`, `traps`.
 """

@@ -98,12 +98,20 @@ def observed(before: Observed, passed_s: float, has_changed: bool) -> Observed:
 
 
 def _faded(seen: Observed, passed_s: float) -> Observed:
-    """`seen` with half its weight if it is of many visits, and with less if all of them were in a short time long ago."""
+    """`seen` with half its weight if it is of many visits, and with less if all of them were in a short time long ago.
+
+    If each visit has found a change, half of them are kept. The page is then tried after an interval as short as theirs,
+    and left again soon if it still changes too often. Otherwise it would be tried as if nothing were known of it, with
+    longer intervals first.
+    """
     whole_s = seen.changed_s + seen.unchanged_s
     weight = min(_LONG_AGO * whole_s / passed_s, 0.5 if seen.compared >= MOST_COMPARED else 1.0)
     if weight >= 1:
         return seen
     changes, compared = int(seen.changes * weight), int(seen.compared * weight)
+    if 0 < seen.compared == seen.changes:
+        kept = max(math.ceil(seen.changes / 2), changes)
+        return Observed(kept, kept, seen.changed_s / seen.changes * kept)
     if changes == compared:  # a sum without a visit would count as one
         return Observed(compared, changes, changes and seen.changed_s * weight)
     return Observed(compared, changes, changes and seen.changed_s * weight, seen.unchanged_s * weight)

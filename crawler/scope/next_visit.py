@@ -3,8 +3,8 @@
 The rule for a page is the first one that matches it. With `every`, the time between two visits is fixed. With
 `adaptive`, it is the time after which a visit gains enough freshness (`crawler.scope.freshness`), within limits.
 
-The state of a page's visits is a short text at the end of its entry (`state_text`), because Redis stores it for each known
-page.
+The state of a page's visits is a short text at the end of its entry (`visit_state_text`), because Redis stores it for
+each known page.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.scope.freshness import Observed, Rate, estimated, interval_s, observed
-from crawler.scope.state_text import parsed_state, state_text
+from crawler.scope.visit_state_text import parsed_state, state_text
 from frontier.errors import BadInput
 from frontier.url_patterns import UrlPattern, is_in_url
 
@@ -55,7 +55,7 @@ _LAST_DATE = 253_402_300_799  # of the year 9999: a site may name one that a tim
 _ETAG = re.compile(r'(?:W/)?"[!#-~]*"')  # RFC 9110 8.8.3, without obsolete characters
 
 
-class RevisitRule(msgspec.Struct, frozen=True):
+class RecrawlRule(msgspec.Struct, frozen=True):
     """Which pages, and how often. `match`: a regular expression that is searched in the URL; `host`: with its
     subdomains; `type`: a media type, in which `*` stands for anything. Empty: any. Times are in seconds. For
     `adaptive`, `start_s` is the time to the second visit, and `gain_s` the least that a visit must gain, in seconds of
@@ -85,7 +85,7 @@ class RevisitRule(msgspec.Struct, frozen=True):
         )
 
     @classmethod
-    def parse(cls, text: str) -> RevisitRule:
+    def parse(cls, text: str) -> RecrawlRule:
         """The rule that `text` describes. Raises UserError."""
         values: dict[str, str | float | bool] = {}
         policies: list[str] = []
@@ -142,11 +142,11 @@ def _seconds(word: str, text: str) -> float:
     return min(seconds, LONGEST_S)
 
 
-def parse_rules(texts: Sequence[str]) -> tuple[RevisitRule, ...]:
+def parse_rules(texts: Sequence[str]) -> tuple[RecrawlRule, ...]:
     """The rules in `texts`. Raises UserError."""
     of_list = zlib.crc32("\n".join(texts).encode()) % 0x1000 << 8
     return tuple(
-        msgspec.structs.replace(RevisitRule.parse(text), mark=of_list | number % 0x100)
+        msgspec.structs.replace(RecrawlRule.parse(text), mark=of_list | number % 0x100)
         for number, text in enumerate(texts)
     )
 
@@ -244,7 +244,8 @@ def fresh_s(headers: Sequence[tuple[bytes, bytes]]) -> float:
 
 
 class Answer(msgspec.Struct, frozen=True):
-    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be had; `digest`: DIGEST digits
+    """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be fetched; `digest`: DIGEST
+    digits
     of the payload's SHA-1; `fresh_s`: for how long the response says that it is fresh; `text`: the fingerprint of the
     main text, empty if it is not needed (`needs_text`) or the page has none."""
 
@@ -268,7 +269,7 @@ class Decision(msgspec.Struct, frozen=True):
     visits: Visits
 
 
-def served_gain_s(rules: Sequence[RevisitRule], before: Visits, at: float) -> tuple[float, float] | None:
+def served_gain_s(rules: Sequence[RecrawlRule], before: Visits, at: float) -> tuple[float, float] | None:
     """What the visit at `at` gains, and what its rule asks for, both in seconds of freshness. None if its time was not
     chosen by the gain, or has not come yet."""
     rule, passed_s = marked(rules, before.rule), at - before.last_at
@@ -280,9 +281,9 @@ def served_gain_s(rules: Sequence[RevisitRule], before: Visits, at: float) -> tu
     return before.rate.gain_s(passed_s), rule.gain_s
 
 
-def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer, gain_s: float = 0.0) -> Decision | None:
+def decide(rules: Sequence[RecrawlRule], before: Visits | None, answer: Answer, gain_s: float = 0.0) -> Decision | None:
     """What follows from `answer` for a page with the state `before`, None if this was its first visit. `gain_s`: see
-    `RevisitRule.interval_s`. Returns None if the page is not one that is visited again."""
+    `RecrawlRule.interval_s`. Returns None if the page is not one that is visited again."""
     if before is None:
         return _first(rules, answer)
     is_not_modified = answer.status == 304 and bool(before.validator)
@@ -311,7 +312,7 @@ def decide(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer, 
     return _next(found, rule, seen, gain_s, answer.fresh_s)
 
 
-def _first(rules: Sequence[RevisitRule], answer: Answer) -> Decision | None:
+def _first(rules: Sequence[RecrawlRule], answer: Answer) -> Decision | None:
     rule = _rule_for(rules, answer)
     if rule is None or rule.policy == "never" or not 200 <= answer.status < 300:
         return None
@@ -319,28 +320,28 @@ def _first(rules: Sequence[RevisitRule], answer: Answer) -> Decision | None:
     return _next("new", rule, visits, fresh_s=answer.fresh_s)
 
 
-def needs_text(rules: Sequence[RevisitRule], before: Visits | None, answer: Answer) -> bool:
+def needs_text(rules: Sequence[RecrawlRule], before: Visits | None, answer: Answer) -> bool:
     """Whether the main text of the page of `answer` has to be compared, or to be stored for the next visit."""
     rule = _rule_for(rules, answer)
     return (before is not None and before.is_by_text) or (rule is not None and rule.is_by_text)
 
 
-def _digest(rule: RevisitRule | None, answer: Answer) -> str:
+def _digest(rule: RecrawlRule | None, answer: Answer) -> str:
     """What tells at the next visit whether the page of `answer` has changed."""
     return (answer.text if rule is not None and rule.is_by_text else "") or answer.digest
 
 
-def _rule_for(rules: Sequence[RevisitRule], answer: Answer) -> RevisitRule | None:
+def _rule_for(rules: Sequence[RecrawlRule], answer: Answer) -> RecrawlRule | None:
     """The rule for the page of `answer`."""
     return next((rule for rule in rules if rule.applies(answer.url, answer.host, answer.content_type)), None)
 
 
-def marked(rules: Sequence[RevisitRule], mark: int) -> RevisitRule | None:
+def marked(rules: Sequence[RecrawlRule], mark: int) -> RecrawlRule | None:
     """The rule of `rules` with this `mark`, None if they have changed since it was stored."""
     return next((rule for rule in rules if rule.mark == mark), None)
 
 
-def _next(found: Found, rule: RevisitRule | None, seen: Visits, gain_s: float = 0.0, fresh_s: float = 0.0) -> Decision:
+def _next(found: Found, rule: RecrawlRule | None, seen: Visits, gain_s: float = 0.0, fresh_s: float = 0.0) -> Decision:
     if rule is None or rule.policy == "never":
         return Decision(found, None, seen)
     wait_s = math.ceil(rule.interval_s(seen, gain_s, fresh_s))

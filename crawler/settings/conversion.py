@@ -92,7 +92,7 @@ class Conversion:
             return self._refuse(name, f"cannot be stored as JSON: {error}")
 
     def _one(self, key: Key, value: Any, name: str) -> Any:
-        """Convert a value that is no list, or an item of a list."""
+        """Convert a value that is not a list, or an item of a list."""
         if not key.is_table:
             return self._plain(key, value, name)
         if not isinstance(value, dict):

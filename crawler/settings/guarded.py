@@ -1,9 +1,10 @@
 """Decides which settings a replica takes from Redis: code and exceptions to the address rules come from its own machine.
 
-All replicas share the settings of a crawl through Redis, so whoever can write there can steer a crawl. `GUARDED` lists the
-settings with which they could do more: run code on the replicas, reach into their network, or read and send their files. A
-value of these is accepted if it is the default, if the replica's own file, environment or command line has it too, or if
-`replica.accept` lists it. The embedded store belongs to the machine, and only its user can write to it: all is accepted.
+All replicas share the settings of a crawl through Redis, so whoever can write there can control a crawl. `GUARDED`
+lists the settings with which they could do more: run code on the replicas, reach into their network, or read and send
+their files. A value of these is accepted if it is the default, if the replica's own file, environment or command line
+has it too, or if `replica.accept` lists it. The embedded store belongs to the machine, and only its user can write to
+it: all is accepted.
 """
 
 from __future__ import annotations

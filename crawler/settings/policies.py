@@ -13,7 +13,7 @@ from crawler.hooks import load
 from crawler.scope.extract_rules import ExtractRule
 from crawler.scope.item_schema import declared
 from crawler.scope.link_filter import Scorer, breadth_first
-from crawler.scope.next_visit import RevisitRule, parse_rules
+from crawler.scope.next_visit import RecrawlRule, parse_rules
 from crawler.scope.scope import Scope
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.problems import at, raise_for
@@ -34,7 +34,8 @@ SCORERS = "peercrawl.scorers"
 
 def check(settings: CrawlSettings) -> None:
     """Raises UserError or BadInput for values that have the right type but that no replica could use. Code that the
-    settings name is not imported, because it need not be installed on this machine (see `crawler.app.installed`)."""
+    settings name is not imported, because it need not be installed on this machine (see
+    `crawler.app.installation_check`)."""
     raise_for(unusable(settings))
     scope(settings)
     addresses(settings)
@@ -113,7 +114,7 @@ def host_map(settings: CrawlSettings) -> HostMap:
     return HostMap.parse(settings.fetch.host_map)
 
 
-def revisit_rules(settings: CrawlSettings) -> tuple[RevisitRule, ...]:
+def recrawl_rules(settings: CrawlSettings) -> tuple[RecrawlRule, ...]:
     """Which pages are visited again, and how often."""
     return parse_rules(settings.recrawl.rules)
 

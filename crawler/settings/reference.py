@@ -233,7 +233,7 @@ def commented_file(preset: str) -> str:
 
 
 def list_change(before: Any, after: Any) -> str:
-    """Return what is added to and removed from a list, or "" if the values are no lists with such a difference."""
+    """Return what is added to and removed from a list, or "" if the values are not lists with such a difference."""
     if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)):
         return ""
     added = [one for one in after if one not in before]

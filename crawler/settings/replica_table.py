@@ -25,9 +25,9 @@ HIGHEST_PORT = 65_535
 def _check_address(listen: str) -> None:
     port = listen.rpartition(":")[2]
     if not port.isdecimal():
-        raise UserError(f"{listen!r} is no address: write it as ADDRESS:PORT, such as 127.0.0.1:9410")
+        raise UserError(f"{listen!r} is not an address: write it as ADDRESS:PORT, such as 127.0.0.1:9410")
     if int(port) > HIGHEST_PORT:
-        raise UserError(f"{listen!r}: {port} is no port: use 1 to {HIGHEST_PORT}, or 0 for any free port")
+        raise UserError(f"{listen!r}: {port} is not a port: use 1 to {HIGHEST_PORT}, or 0 for any free port")
 
 
 def _check_guarded(accept: tuple[str, ...]) -> None:

@@ -69,7 +69,7 @@ class Key(msgspec.Struct, frozen=True):
 
 @functools.cache
 def keys_of(table: type[Table]) -> dict[str, Key]:
-    """The keys of `table`. A field whose name begins with an underscore is none."""
+    """The keys of `table`. A field whose name begins with an underscore is not a key."""
     fields = (one for one in msgspec.structs.fields(table) if not one.name.startswith("_"))
     return {one.name: _key(one.type, one.default) for one in fields}
 

@@ -34,7 +34,7 @@ class Hazard(StrEnum):
     ROBOTS_PATTERNS = "robots-patterns"  # robots.txt of 500 KiB: patterns that make a backtracking matcher slow
     SITEMAP_BOMB = "sitemap-bomb"  # XML whose entities expand to 1 GiB
     TRAILERS = "trailers"  # trailer fields without end
-    BLANK_LINE = "blank-line"  # a blank line, then 16 MiB that are no status line
+    BLANK_LINE = "blank-line"  # a blank line, then 16 MiB that are not a status line
     INTERIM = "interim"  # 1xx responses without end
     UNREQUESTED = "unrequested"  # bytes without end after a complete response
     REFERENCE = "reference"  # character references with numbers of 4,301 digits

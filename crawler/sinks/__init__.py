@@ -10,31 +10,36 @@ How a group of pages becomes durable, in the order in which data flows:
    page's records may be left out.
 4. `warc` turns each HTTP exchange into a request and a response record, or a revisit record if the same body is in
    the archive already, and what was found in the page into a metadata record. Each record is compressed separately
-   (`compression`). The place of the response goes into the `index`.
-5. `pages` turns each settled URL into a JSON line, which contains that place.
+   (`compression`). The place of the response goes into the index (`cdxj_index`).
+5. `page_lines` turns each settled URL into a JSON line, which contains that place.
 6. `journal` stores the leases of the group. Then the records and lines are appended to the two files of the current
    `volume` (`segment`). If that fails, the files are cut back to their earlier size, and the group can be written again.
    Pages that turn out not to be settled are removed again.
 7. When the files are finished, the index is written (`external_sort` keeps it sorted with little memory). In a thread of
    its own, `postprocess` converts the lines with `parquet` and copies the files with `upload`.
-8. At the next start, or with `crawler finish`, `recovery` finishes the files of crashed writers.
+8. At the next start, or with `crawler finish`, `recovery` finishes the files of crashed writers, and removes pages that
+   were not settled.
 
 A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<serial>.warc.gz` (or `.warc.zst`) and
 `.pages.jsonl`, and at the end `.cdxj`. While files are being written, their names end in `.open`, and they are locked.
 
 `forget` rewrites the files of each `finished_volume` without a domain whose owner objected, with `noted_urls`,
-`raw_record` and `replaced_files`.
+`rewritten_record` and `replaced_files`.
 
-`sink` defines what a sink is, `settings` has the settings of the archive, `times` formats times, and `output_folder` checks
-the folder of the archive before a crawl begins. `export`, with `warc_rows`, `export_record` and `processes`, `wacz`,
-`items`, `changes` and `line_search` read the files of a crawl, WARC files with `warc_reader` and files that are still open
-with `open_files`. `kept_types` keeps the types of the fields of items beside them.
+`sink` defines what a sink is, `archive_settings` has the settings of the archive, `time_formats` writes times, and
+`output_folder` checks the folder of the archive before a crawl begins.
+
+Commands read the files of a crawl. `export` converts WARC files to rows (`warc_rows`) in several processes
+(`process_pool`), and `export_record` remembers how. `wacz` packs WARC files into one file. `items` writes a data set, and
+`changes` what visits of known pages have found. `line_search` finds the line of a URL. WARC files are read with
+`warc_reader`, and files that are still open with `open_files`. `types_file` keeps the types of the fields of items.
 `item_tail` reads items while a crawl runs, and `item_writer` writes them to a table of a database (`postgres`).
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.
-Other rooms import: `archive`, `changes`, `compression`, `content`, `export`, `forget`, `index`, `item_writer`, `items`,
-`kept_types`, `line_search`, `open_files`, `output_folder`, `parquet`, `postgres`, `postprocess`, `recovery`,
-`replaced_files`, `segment`, `settings`, `sink`, `tee`, `times`, `upload`, `wacz`, `warc_reader`, `warc_rows`.
+Other rooms import: `archive`, `archive_settings`, `cdxj_index`, `changes`, `compression`, `content`, `export`,
+`forget`, `item_writer`, `items`, `line_search`, `open_files`, `output_folder`, `parquet`, `postgres`, `postprocess`,
+`recovery`, `replaced_files`, `segment`, `sink`, `tee`, `time_formats`, `types_file`, `upload`, `wacz`, `warc_reader`,
+`warc_rows`.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

@@ -19,6 +19,7 @@ from crawler.events import Events
 from crawler.hooks import PageHooks
 from crawler.logs import log
 from crawler.page import Exchange, Page, Written
+from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.group_encoder import EncodedGroup, GroupEncoder
@@ -26,9 +27,8 @@ from crawler.sinks.journal import JOURNAL
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
 from crawler.sinks.segment import LINES, Segment, file_name, open_path, sync_folder, translated
-from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
-from crawler.sinks.times import digits
+from crawler.sinks.time_formats import digits
 from crawler.sinks.volume import Volume
 from frontier.errors import RedisAway, RedisMisused
 from frontier.queue import LeasedUrl

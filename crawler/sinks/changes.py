@@ -1,4 +1,5 @@
-"""Writes what visits of known pages have found since a time as a table: pages that are new, changed, gone or back.
+"""Writes what visits of known pages have found since a time as a table: pages that are new, changed, gone or back (`crawler
+export --changes`).
 
 It comes from the lines of pages, those of open files included, in the order of the files. So it takes the same memory for
 any number of lines, and the changes of a page are in their order if one replica found them. The lines of a running replica
@@ -18,10 +19,10 @@ from crawler.errors import UserError, reason_of
 from crawler.scope.item_schema import Kind, Schema
 from crawler.sinks.items import FoundItem, ItemForm, line_files, write_items
 from crawler.sinks.line_search import lines_in
-from crawler.sinks.pages import Place
+from crawler.sinks.page_lines import Place
 from crawler.sinks.parquet import require_pyarrow
 from crawler.sinks.segment import remove_left_over, whole_file
-from crawler.sinks.times import iso_time
+from crawler.sinks.time_formats import iso_time
 
 CHANGES = frozenset({"new", "changed", "gone", "back"})
 

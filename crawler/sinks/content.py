@@ -14,7 +14,7 @@ from turbohtml import Document, Element
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import is_html
-from crawler.parse.main_text import MAX_BYTES, main_or_all
+from crawler.parse.text_fingerprint import MAX_BYTES, main_or_all
 from crawler.parse.tree import parse, restored
 from crawler.sinks.simhash import simhash
 

@@ -23,10 +23,10 @@ from typing import NamedTuple
 import msgspec
 
 from crawler.page import Page
-from crawler.parse import main_text
+from crawler.parse import text_fingerprint
 from crawler.parse.confinement import environment, renounce_privileges
 from crawler.sinks.content import Content, TextForm, content_of, has_content
-from crawler.sinks.pages import plain
+from crawler.sinks.page_lines import plain
 
 CPU_S = 1.0
 """CPU seconds per document, several times what ordinary markup of the largest size takes. The archive waits, so the process
@@ -67,7 +67,7 @@ def is_light(page: Page) -> bool:
     if page.exchange is None or not has_content(page, error_pages=True):
         return True
     coding = (page.exchange.header_list(b"content-encoding") or b"").decode("latin-1")
-    return main_text.is_light(page.exchange.body, coding, page.charset)
+    return text_fingerprint.is_light(page.exchange.body, coding, page.charset)
 
 
 class TextProcess:

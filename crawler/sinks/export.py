@@ -28,11 +28,11 @@ from crawler.sinks.export_record import Made, prepare
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.output_folder import check_output_folder
-from crawler.sinks.pages import PageLines, Row
+from crawler.sinks.page_lines import PageLines, Row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.processes import shared_work
+from crawler.sinks.process_pool import shared_work
 from crawler.sinks.segment import OPEN_SUFFIX, open_path, remove_left_over, scratch_file, whole_file
-from crawler.sinks.times import iso_time
+from crawler.sinks.time_formats import iso_time
 from crawler.sinks.warc_reader import BrokenFraming
 from crawler.sinks.warc_rows import has_body, read_rows, report
 

@@ -1,4 +1,4 @@
-"""The finished files of a volume, by their names."""
+"""The files of a finished volume, by their names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Removes a domain from the files of an output folder, by rewriting those that have something of it.
+"""Removes a domain from the files of an output folder, by rewriting those that have something of it (`crawler forget`).
 
 What is removed: the records and JSON lines of its URLs, and its URLs where this crawler has noted them with other pages
 (the lists of links and licences, `via`, `canonical`, `near_of`, `tdm_policy`, and the same in metadata records). What
@@ -25,16 +25,16 @@ import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
+from crawler.sinks.cdxj_index import index_path, read_index
 from crawler.sinks.compression import Compression
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.finished_volume import PARQUET, FinishedVolume, volume_of
-from crawler.sinks.index import index_path, read_index
 from crawler.sinks.noted_urls import LINE_LISTS, LINE_URLS, NotedUrls, parsed
 from crawler.sinks.open_files import compression_of
-from crawler.sinks.pages import Place
+from crawler.sinks.page_lines import Place
 from crawler.sinks.parquet import parquet_path, require_pyarrow, urls_in, write_parquet
-from crawler.sinks.raw_record import as_response, decompressed, with_lines, without_target
 from crawler.sinks.replaced_files import MARKS, SCRATCH, Commit, add_mark, carry_out, complete, has_left_work
+from crawler.sinks.rewritten_record import as_response, decompressed, with_lines, without_target
 from crawler.sinks.segment import OPEN_SUFFIX
 from crawler.sinks.warc_reader import BrokenFraming, placed, records_in
 from frontier.domains import is_of

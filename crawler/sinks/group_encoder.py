@@ -11,14 +11,14 @@ from crawler.defects import defect
 from crawler.events import DefectFound
 from crawler.hooks import KEEP, PageHooks
 from crawler.page import Exchange, Outcome, Page
+from crawler.sinks.archive_settings import ArchiveSettings
+from crawler.sinks.cdxj_index import Indexed
 from crawler.sinks.content import NOTHING, UNREADABLE, Content, content_of
 from crawler.sinks.content_process import Job, TextProcess, is_light
-from crawler.sinks.index import Indexed
 from crawler.sinks.journal import JournalEntry, Share
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.pages import PageLines, Place, Row
+from crawler.sinks.page_lines import PageLines, Place, Row
 from crawler.sinks.segment import Segment
-from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.queue import LeasedUrl

@@ -1,4 +1,4 @@
-"""Writes the items of a data set to a table, once or as long as a crawl runs.
+"""Writes the items of a data set to a table of a database, once or as long as a crawl runs (`crawler export --to`).
 
 Before anything is written, the items that are there are read once for the types of their fields. While it follows a crawl,
 the table's database also remembers how far each file was read, in the transaction in which the items of that part are
@@ -20,7 +20,6 @@ from crawler.logs import log
 from crawler.scope.item_schema import Schema
 from crawler.sinks.item_tail import Batch, ItemTail
 from crawler.sinks.items import FoundItem, Refused
-from crawler.sinks.kept_types import kept_types
 from crawler.sinks.postgres import (
     LONGEST_KEY,
     MOST_COLUMNS,
@@ -30,6 +29,7 @@ from crawler.sinks.postgres import (
     ItemTable,
     is_column,
 )
+from crawler.sinks.types_file import kept_types
 
 LOOK_S = 1.0
 """How often new lines are looked for."""

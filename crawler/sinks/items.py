@@ -1,6 +1,6 @@
-"""Reads the items of a data set from the lines of pages, and writes them as a table.
+"""Reads the items of a data set from the lines of pages, and writes them as a table (`crawler export --items`).
 
-The fields of a data set have types, which the crawl has kept (`crawler.sinks.kept_types`), or that of the first value that
+The fields of a data set have types, which the crawl has kept (`crawler.sinks.types_file`), or that of the first value that
 is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table wrong, so it
 is left out, reported, and written to a file of its own (`NAME.rejected.jsonl`) with the reason. So are those that were
 rejected in the crawl. If the items go to a table of a database (`crawler.sinks.postgres`), its columns
@@ -21,11 +21,11 @@ import msgspec
 from crawler.errors import UserError, reason_of
 from crawler.scope.item_schema import Schema
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.kept_types import kept_types
 from crawler.sinks.open_files import is_open, open_and_finished
-from crawler.sinks.pages import RejectedLine
+from crawler.sinks.page_lines import RejectedLine
 from crawler.sinks.parquet import require_pyarrow
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, remove_left_over, whole_file
+from crawler.sinks.types_file import kept_types
 
 T = TypeVar("T")
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import re
 from collections import deque
+from functools import cache
 from typing import Literal
 from urllib.parse import unquote, urlsplit
 
@@ -27,7 +28,7 @@ _SHORT_WORDS = 150
 _DOMAINS = 4_096  # domains whose error pages are remembered
 _TEXTS = 4  # per domain, because the servers of a domain may have different error pages
 
-_SAYS_SO = re.compile(
+_SAYS_SO = (
     r"^\W*(?:(?:error|http|status)\W*)*404\W*$"
     r"|\b404\b.{0,40}\b(?:error|not found|page)\b|\b(?:error|http)\W{0,3}404\b"
     r"|\b(?:page|file|site|url|document|content|resource|article|item|product|that|it)\b.{0,40}"
@@ -41,10 +42,14 @@ _SAYS_SO = re.compile(
     r"|sidan.{0,20}(?:hittades inte|finns inte|kunde inte hittas)|sid(?:en|a).{0,20}ikke (?:fun[dn]et|findes)"
     r"|страниц[аы].{0,20}не (?:найден|существует)|сторінк[ау].{0,20}не (?:знайдено|існує)"
     r"|sayfa.{0,20}bulunamad|ページ.{0,20}(?:見つかりません|存在しません)|页面?.{0,8}(?:未找到|找不到|不存在)|(?:未找到|找不到).{0,8}页面"
-    r"|頁面?.{0,8}(?:找不到|不存在)|페이지.{0,12}(?:찾을 수 없|없습니다)",
-    re.IGNORECASE,
+    r"|頁面?.{0,8}(?:找不到|不存在)|페이지.{0,12}(?:찾을 수 없|없습니다)"
 )
 """Titles and headings of error pages. The words "not found" alone are not enough."""
+
+
+@cache
+def _says_so() -> re.Pattern[str]:
+    return re.compile(_SAYS_SO, re.IGNORECASE)
 
 
 class Likeness:
@@ -107,7 +112,7 @@ class ErrorPages:
         text = _without_url(content.main, page.url, path)
         if len(words_of(text)) > _SHORT_WORDS:
             return False
-        says_so = not is_gone and any(_SAYS_SO.search(said) for said in (page.title, content.heading))
+        says_so = not is_gone and any(_says_so().search(said) for said in (page.title, content.heading))
         fingerprint = simhash(text)
         if fingerprint is None:
             return says_so

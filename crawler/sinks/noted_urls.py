@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.sinks.pages import Place
+from crawler.sinks.page_lines import Place
 from frontier.domains import is_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize

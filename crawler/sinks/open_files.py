@@ -74,7 +74,7 @@ def finished_path(path: Path) -> Path:
 
 
 def compression_of(path: Path) -> Compression | None:
-    """The compression of the WARC file at `path`, open or not. None if it is no compressed WARC file."""
+    """The compression of the WARC file at `path`, open or not. None if it is not a compressed WARC file."""
     name = finished_path(path).name
     return next((one for one in COMPRESSIONS.values() if name.endswith(one.suffix)), None)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from crawler.errors import UserError
-from crawler.sinks.pages import Line, Place
+from crawler.sinks.page_lines import Line, Place
 from crawler.sinks.segment import whole_file
 
 if TYPE_CHECKING:

@@ -99,8 +99,8 @@ class Destination(msgspec.Struct, frozen=True):
             is_wrong = _is_split_wrongly(self.url, psycopg.conninfo.conninfo_to_dict(self.url))
         except (psycopg.Error, ValueError):  # its text has a part of the URL
             raise UserError(
-                "--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE; write special characters in a password as "
-                "%40 and so on, or use PGPASSWORD"
+                "--to is not a valid URL of PostgreSQL: postgresql://HOST/DATABASE; write special characters in a password "
+                "as %40 and so on, or use PGPASSWORD"
             ) from None
         if is_wrong:
             raise UserError("--to has an @ or / in its user or password: write %40 or %2F, or use PGPASSWORD")

@@ -12,10 +12,10 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from crawler.logs import log
+from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.parquet import missing, require_pyarrow, write_parquet
 from crawler.sinks.segment import LINES
-from crawler.sinks.settings import ArchiveSettings
 from crawler.sinks.upload import Depot, UploadFailed
 
 _SUFFIXES = (*WARC_SUFFIXES, ".cdxj", LINES, ".pages.parquet")

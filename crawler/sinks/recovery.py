@@ -19,9 +19,9 @@ from pathlib import Path
 import msgspec
 
 from crawler.logs import log
+from crawler.sinks.cdxj_index import read_index, write_index
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.external_sort import SortedLines
-from crawler.sinks.index import read_index, write_index
 from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
 from crawler.sinks.open_files import Extent, compression_of, is_open, open_and_finished, whole_records
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, Segment, open_path

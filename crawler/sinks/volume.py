@@ -8,8 +8,8 @@ from pathlib import Path
 
 import msgspec
 
+from crawler.sinks.cdxj_index import lines_of, write_index
 from crawler.sinks.external_sort import SortedLines
-from crawler.sinks.index import lines_of, write_index
 from crawler.sinks.journal import KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
 from crawler.sinks.segment import Segment
 from crawler.sinks.sink import MayRepeat

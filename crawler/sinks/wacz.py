@@ -32,15 +32,15 @@ import msgspec
 from crawler.errors import UserError, reason_of
 from crawler.page import Page
 from crawler.parse.encoding import is_html
+from crawler.sinks.cdxj_index import read_index
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.content import TextForm, content_of
 from crawler.sinks.external_sort import SortedLines
-from crawler.sinks.index import read_index
 from crawler.sinks.open_files import is_open
-from crawler.sinks.pages import Row, plain
-from crawler.sinks.processes import shared_work
-from crawler.sinks.raw_record import decompressed
-from crawler.sinks.times import iso_time
+from crawler.sinks.page_lines import Row, plain
+from crawler.sinks.process_pool import shared_work
+from crawler.sinks.rewritten_record import decompressed
+from crawler.sinks.time_formats import iso_time
 from crawler.sinks.warc_reader import BrokenFraming, placed, records_in
 from crawler.sinks.warc_rows import has_body, read_rows, report
 

@@ -28,9 +28,9 @@ from importlib.metadata import version
 import msgspec
 
 from crawler.page import Exchange, LinkKind, Page
+from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.settings import ArchiveSettings
-from crawler.sinks.times import iso_time, warc_date
+from crawler.sinks.time_formats import iso_time, warc_date
 from politeness.usage_preferences import NO_USAGE, Usage
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"

@@ -24,10 +24,10 @@ from crawler.page import Exchange, Link, Outcome, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.usage import noted_fields, robots_tags, usage_of
+from crawler.parse.page_usage import noted_fields, robots_tags, usage_of
 from crawler.sinks.content import MAX_DECODED
 from crawler.sinks.open_files import complete_part
-from crawler.sinks.pages import Place, Row
+from crawler.sinks.page_lines import Place, Row
 from crawler.sinks.segment import OPEN_SUFFIX
 from crawler.sinks.warc_reader import Head, dechunked, placed, read_head, records_in
 from frontier.errors import BadUrl

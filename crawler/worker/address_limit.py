@@ -132,7 +132,8 @@ class AddressLimiter:
 
 
 def end_until(leased: LeasedDomain, runtime: Runtime, at: float) -> None:
-    """Return the lease of `leased`, and do not lease its domain before `at` (monotonic seconds). This is no failure of the
+    """Return the lease of `leased`, and do not lease its domain before `at` (monotonic seconds). This is not a failure
+    of the
     domain."""
     leased.wait_until(at)
     leased.back_off(replace(leased.backoff, limited_until_ms=runtime.server_ms(at)))

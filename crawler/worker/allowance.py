@@ -1,4 +1,5 @@
-"""The page permits of this replica: it refills `frontier.budget` in time, and holds the domains that wait for a permit.
+"""The page permits that this replica holds (`limits.max_pages`): it asks `frontier.budget` for more in time, and keeps the
+domains that wait for a permit.
 
 A domain without a permit waits here and not in the delay queue, so it costs nothing until there are permits. Permits are
 fetched ahead of need. Domains have to wait only near the page limit.

@@ -37,12 +37,12 @@ from crawler.errors import SinkFull
 from crawler.events import GroupCommitted, PageSettled, SinkBlocked
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
+from crawler.worker.commit_group import Group, LeaseReport, Result, release_memory
 from crawler.worker.group_settler import GroupSettler, settlement
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.link_pusher import LinkPusher
 from crawler.worker.redis_restarts import WriteRepeater
-from crawler.worker.results import Group, LeaseReport, Result, release_memory
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, LeasedUrl, SettleReply

@@ -1,4 +1,5 @@
-"""Extracts items from fetched pages as the settings say: in the event loop, or in the process for large documents."""
+"""Has items extracted from fetched pages by the rules of the settings (`crawler.parse.extraction`): in the event loop, or
+in the process for large documents."""
 
 from __future__ import annotations
 

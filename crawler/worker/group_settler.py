@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from math import isfinite
 
+from crawler.worker.commit_group import LeaseReport, Result
 from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.results import LeaseReport, Result
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, Settlement, SettleReply

@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Sequence
 
 from crawler.events import LinksPushed
 from crawler.scope.recent_urls import RecentUrls
+from crawler.worker.commit_group import Result
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from frontier.entries import Entry, PushMode
 from frontier.errors import RedisAway

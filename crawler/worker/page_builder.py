@@ -16,10 +16,10 @@ from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
+from crawler.parse.page_usage import noted_fields, robots_tags, usage_of
 from crawler.parse.sitemaps import named_sitemaps
-from crawler.parse.usage import noted_fields, robots_tags, usage_of
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
-from crawler.scope.next_visit import RevisitRule
+from crawler.scope.next_visit import RecrawlRule
 from crawler.worker.outcomes import UrlResult
 from crawler.worker.visit_planning import has_moved, with_text_digest
 from frontier.control import Control, DomainRules
@@ -41,13 +41,13 @@ SLICE = 500
 
 class BuildSettings(msgspec.Struct, frozen=True):
     """`max_decoded`: the most bytes of a decoded body. `sitemaps`: whether to read sitemaps. `via`: whether to store in
-    each entry the page where its URL was found; `revisit_rules`: which pages are visited again."""
+    each entry the page where its URL was found; `recrawl_rules`: which pages are visited again."""
 
     extract: ExtractPolicy
     max_decoded: int
     sitemaps: bool = True
     via: bool = False
-    revisit_rules: tuple[RevisitRule, ...] = ()
+    recrawl_rules: tuple[RecrawlRule, ...] = ()
 
 
 def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float) -> Page:
@@ -95,9 +95,9 @@ class PageBuilder:
         self._named = WeakKeyDictionary[Rules, frozenset[str]]()
 
     @property
-    def revisit_rules(self) -> tuple[RevisitRule, ...]:
+    def recrawl_rules(self) -> tuple[RecrawlRule, ...]:
         """Which pages are visited again; empty for none."""
-        return self._settings.revisit_rules
+        return self._settings.recrawl_rules
 
     def _report_dropped(self, dropped: Mapping[str, int]) -> None:
         for reason, count in dropped.items():
@@ -146,8 +146,8 @@ class PageBuilder:
         entries = await self._select(entry, reading, target is not None and has_moved(entry, exchange))
         self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
-        if revisited := self._settings.revisit_rules:
-            page = await with_text_digest(revisited, entry, page, self._limits.max_decoded, self._offload)
+        if recrawled := self._settings.recrawl_rules:
+            page = await with_text_digest(recrawled, entry, page, self._limits.max_decoded, self._offload)
         usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
 

@@ -1,7 +1,7 @@
 """Has items extracted from fetched pages, passes these to the handlers of users, and applies what those ask for.
 
 While a handler runs, another worker has the slot of the one that waits for it, and the next request to the domain need not
-wait (`crawler.worker.turns`). If too many pages wait, both wait for them, which slows fetching.
+wait (`crawler.worker.next_turn`). If too many pages wait, both wait for them, which slows fetching.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What becomes of the items of a page: rules find some, and all are checked against the types of their data sets."""
+"""The order of work on the items of a page: rules find some, handlers add others, and all are checked."""
 
 from __future__ import annotations
 
 from crawler.page import Page
 from crawler.scope.item_schema import declared
 from crawler.worker.extractor import Extractor, ExtractSettings
-from crawler.worker.item_types import ItemTypes
+from crawler.worker.item_type_check import ItemTypes
 
 
 class PageItems:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.events import ProxyFailed
-from crawler.fetch.conditional import Headers
+from crawler.fetch.scheduled_validators import Headers
 from crawler.page import Exchange
 from crawler.worker.address_limit import AddressLimiter, end_until
 from crawler.worker.foreign_domains import ForeignDomainAccess

@@ -67,12 +67,12 @@ class WriteRepeater:
             self._forgotten = runs
             parts = retry.split(list(runs), lambda shard: shard)
             ready = await self._push(parts)
-            moved = {node: {shard: runs[shard] for shard in shards} for node, shards in ready.items()}
-            answers = await retry.each(moved, self._frontier.repeat_settlements)
+            pushed = {node: {shard: runs[shard] for shard in shards} for node, shards in ready.items()}
+            answers = await retry.each(pushed, self._frontier.repeat_settlements)
             done = {node: answer for node, answer in answers.items() if not isinstance(answer, RedisAway)}
             if unsettled := [url for answer in done.values() for url in answer]:
                 await self._sink.take_back(unsettled)
-            if repeated := sum(len(moved[node]) for node in done):
+            if repeated := sum(len(pushed[node]) for node in done):
                 self._runtime.events.emit(WritesRepeated(repeated, len(unsettled)))
             domains = [leased for leased in self._held if leased.lease.shard in runs]
             for at in range(0, len(domains), RENEWED_AT_ONCE):

@@ -12,11 +12,11 @@ from crawler.events import RobotsFetchEnded
 from crawler.page import Exchange
 from crawler.parse.content_coding import decoded_start
 from crawler.worker.commit import Committer
+from crawler.worker.commit_group import Result
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import FORBIDDEN, NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
-from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.tdmrep_lookup import TdmrepLookup
 from frontier.domains import host_of

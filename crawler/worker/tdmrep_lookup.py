@@ -10,10 +10,10 @@ from crawler.errors import FetchFailed
 from crawler.page import Exchange
 from crawler.parse.content_coding import decoded_start
 from crawler.worker.commit import Committer
+from crawler.worker.commit_group import Result
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import NOT_THE_URLS_FAULT, judge_status
 from crawler.worker.polite_fetch import PoliteFetch
-from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
 from politeness.robots_cache import OriginRobots, RobotsCache

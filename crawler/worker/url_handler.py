@@ -10,15 +10,15 @@ from crawler.defects import Stage, defect
 from crawler.errors import FetchFailed
 from crawler.events import UrlPostponed
 from crawler.page import KEPT_DENIALS, Exchange, Outcome, Page
-from crawler.parse.usage import header_usage
+from crawler.parse.page_usage import header_usage
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
+from crawler.worker.commit_group import Result
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
 from crawler.worker.page_builder import bare_page
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
-from crawler.worker.results import Result
 from crawler.worker.runtime import Runtime
 from crawler.worker.url_verdict import REFUSED, USAGE_UNREACHABLE
 from crawler.worker.visit_planning import SiteGains, conditions, planned
@@ -58,7 +58,7 @@ class UrlHandler:
     async def request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> None:
         """Request `entry`, for which `may_request` returned True, and pass the result to the committer."""
         try:
-            conditional = conditions(self._builder.revisit_rules, entry)
+            conditional = conditions(self._builder.recrawl_rules, entry)
             exchange = await self._fetch.fetch(leased, entry.url, known, conditional)
         except FetchFailed as failure:
             self._allowance.give_back()
@@ -141,7 +141,7 @@ class UrlHandler:
         reason = str(exchange.status) if exchange and page.outcome is Outcome.DONE else page.reason
         keep = KEEP if page.outcome is Outcome.DENIED and page.reason in KEPT_DENIALS else ""
         done = SettledUrl(entry, page.outcome, reason, keep)
-        settled, page = planned(self._builder.revisit_rules, done, page, self._gains)
+        settled, page = planned(self._builder.recrawl_rules, done, page, self._gains)
         await self._committer.add(Result(leased, settled, page, links))
 
     def _now_s(self) -> float:

@@ -11,15 +11,15 @@ from http import HTTPStatus
 import msgspec
 
 from crawler.page import Exchange, Outcome, Page
-from crawler.parse.main_text import TextJob, is_light
 from crawler.parse.offload import DocumentOffloader
+from crawler.parse.text_fingerprint import TextJob, is_light
 from crawler.scope.copy_age import copy_age
 from crawler.scope.next_visit import (
     DIGEST,
     MOVED,
     Answer,
     Headers,
-    RevisitRule,
+    RecrawlRule,
     Visits,
     decide,
     fresh_s,
@@ -30,7 +30,7 @@ from crawler.scope.next_visit import (
 from frontier.domains import host_of
 from frontier.entries import Entry
 from frontier.queue import SettledUrl
-from frontier.settlements import revisit
+from frontier.settlements import with_next_visit
 
 MOST_SITES = 10_000
 """Overloaded domains that a replica remembers, the ones visited last."""
@@ -66,7 +66,7 @@ class SiteGains:
                 del self._gains[next(iter(self._gains))]
 
 
-def conditions(rules: Sequence[RevisitRule], entry: Entry) -> Headers:
+def conditions(rules: Sequence[RecrawlRule], entry: Entry) -> Headers:
     """The header fields that make the request for `entry` conditional. Empty for a page that is not known."""
     return visits_of(entry).conditions if rules and entry.visit else ()
 
@@ -77,7 +77,7 @@ def has_moved(entry: Entry, exchange: Exchange) -> bool:
 
 
 async def with_text_digest(
-    rules: Sequence[RevisitRule], entry: Entry, page: Page, max_decoded: int, offload: DocumentOffloader
+    rules: Sequence[RecrawlRule], entry: Entry, page: Page, max_decoded: int, offload: DocumentOffloader
 ) -> Page:
     """Return `page`, the one of `entry`, with the fingerprint of its main text if that has to be compared. A text that may
     take long to extract is left to `offload`. Without a fingerprint, the body is compared."""
@@ -96,7 +96,7 @@ async def with_text_digest(
     return msgspec.structs.replace(page, text_digest=digest)
 
 
-def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains: SiteGains) -> tuple[SettledUrl, Page]:
+def planned(rules: Sequence[RecrawlRule], settled: SettledUrl, page: Page, gains: SiteGains) -> tuple[SettledUrl, Page]:
     """Return both with what the visit found, and the first also with the time of the next one. Unchanged if there are
     no `rules`, because no page is visited again then, and for URLs that are kept with the dead letters."""
     if not rules or settled.follow_up:
@@ -122,11 +122,11 @@ def planned(rules: Sequence[RevisitRule], settled: SettledUrl, page: Page, gains
         copy_age=copy_age(before, answer.at) if before else None,
     )
     if made.due_at is None:
-        return revisit(settled, made.found, None, str(made.visits)), page
+        return with_next_visit(settled, made.found, None, str(made.visits)), page
     # Visits that wait are made in the order in which they were due. With equal priorities, some could wait for ever.
     entry = msgspec.structs.replace(settled.entry, priority=-(made.due_at // 60))  # a short number
     settled = msgspec.structs.replace(settled, entry=entry)
-    return revisit(settled, made.found, round(made.due_at * 1000), str(made.visits)), page
+    return with_next_visit(settled, made.found, round(made.due_at * 1000), str(made.visits)), page
 
 
 def visits_of(entry: Entry) -> Visits:

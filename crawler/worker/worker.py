@@ -4,8 +4,8 @@ A turn makes at most one HTTP request to the domain: for a page, or for a robots
 need no request (denied, or of an origin whose robots.txt is unreachable) are settled during the turn. After the response
 the domain returns to the queue and waits for its delay; it occupies no worker while it waits.
 
-A domain without a delay may have several requests in flight (`Throttle.concurrency`). It returns to the queue as
-soon as a request was sent if further ones are allowed, and otherwise when a request ends. `crawler.worker.turns` decides
+A domain without a delay may have several requests in flight (`Throttle.concurrency`). It returns to the queue as soon
+as a request was sent if further ones are allowed, and otherwise when a request ends. `crawler.worker.next_turn` decides
 what follows a turn.
 """
 
@@ -16,11 +16,11 @@ import asyncio
 from crawler.defects import defect
 from crawler.events import TurnTaken
 from crawler.worker.leased_domain import LeasedDomain
+from crawler.worker.next_turn import Turns
 from crawler.worker.outcomes import DEFECT, UrlResult
 from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
-from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.url_verdict import verdict_by_domain, verdict_by_robots
 from frontier.entries import Entry

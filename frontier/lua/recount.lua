@@ -9,11 +9,11 @@
 -- KEYS[1] budget  hash  used, counted, recounts
 -- ARGV[1] used and ARGV[2] recounts, both from before the counters were read   ARGV[3] pages in the crawl's counters
 --
--- Returns {"recounted"} | {"moved"} (nothing was changed)
+-- Returns {"recounted"} | {"outdated"} (nothing was changed)
 
 local state = redis.call('HMGET', KEYS[1], 'used', 'recounts')
 if (state[2] or '0') ~= ARGV[2] then
-  return {'moved'}
+  return {'outdated'}
 end
 local used = ARGV[3] + (state[1] or '0') - ARGV[1]
 redis.call('HSET', KEYS[1], 'used', string.format('%.0f', used), 'counted', 1)

@@ -22,7 +22,7 @@
 --   ("counter number" pairs, or ""), number of arguments that follow:
 --   for each group of URLs: outcome, reason, for retry "ready_ms LF priority LF new entry", for a denied URL that is kept
 --   with the dead letters "keep", for a page that is visited again "visit LF what was found LF due s ("": not again) LF the
---     rest of its record (records.lua)", else "", number of entries (1 unless this is "" and not for dead), the entries
+--     rest of its record (page_records.lua)", else "", number of entries (1 unless this is "" and not for dead), the entries
 --
 -- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1} | {"lost"}
 

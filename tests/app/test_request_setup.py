@@ -9,7 +9,7 @@ import pytest
 
 from crawler.app.crawl import Crawl
 from crawler.app.request_setup import request_rules, request_setup
-from crawler.cli import checks
+from crawler.cli import readiness_checks
 from crawler.errors import UserError
 from crawler.settings.guarded import accepted
 from crawler.settings.loading import CrawlSettings, load
@@ -76,8 +76,8 @@ def test_fields_that_belong_elsewhere_or_are_malformed_are_refused(field: str, h
         ({"origin": SITE, "headers_env": ["authorization: LOGIN"], "basic_env": "LOGIN"}, "give one of them"),
         ({"origin": SITE, "basic_env": "me:sesame"}, "the name of an environment variable"),
         ({"proxy": "http://me:sesame@proxy:3128"}, "name that in proxy_env"),
-        ({"proxy": "ftp://sesame:21"}, "no URL of a proxy"),
-        ({"proxy": "http://sesame:99999"}, "no URL of a proxy"),
+        ({"proxy": "ftp://sesame:21"}, "not the URL of a proxy"),
+        ({"proxy": "http://sesame:99999"}, "not the URL of a proxy"),
         ({"match": "("}, "not a regular expression"),
     ],
 )
@@ -96,8 +96,8 @@ def test_rules_that_would_send_a_secret_elsewhere_are_refused(table: dict[str, A
         ({"origin": SITE, "basic_env": "LOGIN"}, "me:word\n", "line break"),
         ({"origin": SITE, "bearer_env": "LOGIN"}, "to ken", "bearer token"),
         ({"origin": SITE, "headers_env": ["X-Key: LOGIN"]}, "word\r\nX-Other: 1", "line break"),
-        ({"proxy_env": "LOGIN"}, "http://me:word@", "no URL of a proxy"),
-        ({"proxy_env": "LOGIN"}, "http://me:wo\nrd@proxy:1/secret", "no URL of a proxy"),
+        ({"proxy_env": "LOGIN"}, "http://me:word@", "not the URL of a proxy"),
+        ({"proxy_env": "LOGIN"}, "http://me:wo\nrd@proxy:1/secret", "not the URL of a proxy"),
     ],
 )
 def test_a_replica_without_a_usable_variable_does_not_start(table: dict[str, Any], value: str, hint: str) -> None:
@@ -133,6 +133,9 @@ def test_a_program_gives_rules_as_a_list_of_tables() -> None:
 def test_doctor_says_whether_this_machine_has_the_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(None, {"requests": [{"origin": SITE, "bearer_env": "PEERCRAWL_TEST_TOKEN"}]})  # type: ignore[dict-item]
     monkeypatch.delenv("PEERCRAWL_TEST_TOKEN", raising=False)
-    assert (checks.rules(settings).result, checks.rules(load()).found) == ("bad", "all requests are the same")
+    assert (readiness_checks.rules(settings).result, readiness_checks.rules(load()).found) == (
+        "bad",
+        "all requests are the same",
+    )
     monkeypatch.setenv("PEERCRAWL_TEST_TOKEN", "word")
-    assert (checks.rules(settings).result, checks.rules(settings).found) == ("good", "1 rule")
+    assert (readiness_checks.rules(settings).result, readiness_checks.rules(settings).found) == ("good", "1 rule")

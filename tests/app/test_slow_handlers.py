@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from crawler import Crawl, Handle, ParsedPage, Router
-from crawler.worker.turns import HANDED_ON
+from crawler.worker.next_turn import HANDED_ON
 from tests.app.test_crawl import PAGES, _Tree
 from tests.e2e.harness import answering
 

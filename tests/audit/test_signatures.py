@@ -17,7 +17,7 @@ from crawler.identity.web_bot_auth import RequestSigner, key_set
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
 from politeness.delay import DelayPolicy
-from tests.identity.made import DIRECTORY, key_in
+from tests.identity.signed_requests import DIRECTORY, key_in
 from tests.sinks.values import NOON, exchange, page, settings
 
 RULES = Rules(DelayPolicy(min_delay_s=0.0), None, "peercrawl", parallel=10)

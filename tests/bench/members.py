@@ -41,12 +41,12 @@ from crawler.worker.runtime import Runtime
 from frontier import owners, peer_loop, ring
 from frontier.budget import Budget, PageLimit
 from frontier.clock import SystemClock
-from frontier.connection import fields
 from frontier.control import Control
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.health import Health
-from frontier.pace import period_s
 from frontier.peer_loop import Member, PeerLoop, PeerSettings, View, parse_roster
+from frontier.polling_period import period_s
+from frontier.redis_connection import fields
 from frontier.store import RedisStore, command, connect
 from politeness.policy import CurrentPolicy
 from tests.valkey import ValkeyProcess

@@ -27,7 +27,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from crawler.__main__ import main as crawler  # type: ignore[attr-defined]
+from crawler.cli.main import main as crawler
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl
 from frontier.entries import Entry

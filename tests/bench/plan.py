@@ -32,7 +32,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from crawler.observe.usage import read_crawl, read_files
+from crawler.observe.resource_usage import read_crawl, read_files
 from crawler.plan.arithmetic import Usage, usage_of
 from crawler.plan.calibration import CrawlFigures, own_workload
 from crawler.plan.constants import Constants

@@ -50,7 +50,7 @@ from msgspec.structs import replace
 from crawler.page import Page
 from crawler.parse.html import ExtractPolicy, extract
 from crawler.sinks.archive import Archive
-from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.archive_settings import ArchiveSettings
 from tests.sinks.readers import files
 from tests.sinks.values import exchange, page
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
 import signal
-import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +14,7 @@ from crawler.errors import TRY_LATER
 from tests.chaos import standstills
 from tests.chaos.diary import Diary, Kind
 from tests.chaos.proxy import Link
+from tests.copies import Copy
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,7 +25,7 @@ class Member:
     end with. `leaving`: made to end. `busy`: a fault has hold of it."""
 
     name: str
-    process: asyncio.subprocess.Process
+    process: Copy
     link: Link | None
     expected: int = 0
     leaving: bool = False
@@ -51,24 +52,17 @@ class Replicas:
         self.started += 1
         name = f"r{self.started}"
         link = await self._own_link()
-        with self._log(name).open("wb") as log:
-            process = await asyncio.create_subprocess_exec(
-                *(sys.executable, "-m", "tests.chaos.replica", name),
-                *(
-                    str(self._standstills(name)),
-                    str(self.settings),
-                    self.url if link is None else f"redis://127.0.0.1:{link.port}/0",
-                ),
-                cwd=ROOT,
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-            )
-        member = Member(name, process, link)
+        url = self.url if link is None else f"redis://127.0.0.1:{link.port}/0"
+        words = ["tests.chaos.replica", name, str(self._standstills(name)), str(self.settings), url]
+        member = Member(name, self._process(name, words), link)
         self.members.append(member)
         self._watches.append(asyncio.create_task(self._watch(member)))
         self._note(Kind.JOIN, name)
         return member
+
+    def _process(self, name: str, words: list[str]) -> Copy:
+        with Path(os.devnull).open("rb") as nothing, self._log(name).open("wb") as log:
+            return Copy(words, ROOT, os.environ, (nothing.fileno(), log.fileno(), log.fileno()))
 
     async def _own_link(self) -> Link | None:
         """A started link for one more replica, if each has one of its own."""
@@ -85,14 +79,14 @@ class Replicas:
         member.expected = -signal.SIGKILL
         self._note(Kind.KILL, member.name)
         member.process.kill()
-        await member.process.wait()
+        await member.process.ended()
 
     async def remove(self, member: Member) -> None:
         """SIGTERM, and wait for its end."""
         member.leaving = True
         self._note(Kind.LEAVE, member.name)
         member.process.send_signal(signal.SIGTERM)
-        await member.process.wait()
+        await member.process.ended()
 
     async def wait(self) -> None:
         """Until every replica has ended by itself."""
@@ -107,7 +101,7 @@ class Replicas:
 
     async def _watch(self, member: Member) -> None:
         """See a replica's end; one that found no Redis at its start is started again, as any supervisor would."""
-        code = await member.process.wait()
+        code = await member.process.ended()
         self.members.remove(member)
         self.diary.standstills += standstills.read(self._standstills(member.name), member.name)
         if member.link is not None:

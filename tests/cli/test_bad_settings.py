@@ -85,7 +85,7 @@ FIELD = '[[extract]]\nname = "a"\n[extract.fields]\n'
         ('[fetch]\ncontact = "a@b.test\\r\\nX: y"', "c.toml:2: fetch.contact: is sent in the User-Agent header"),
         ('[fetch]\nallow = ["10.0.0.0/99"]', "c.toml:2: fetch.allow: allowed network"),
         ('[replica]\nredis = "http://u:secret@h"', "c.toml:2: replica.redis: the Redis URL cannot be used"),
-        ('[replica]\nlisten = "127.0.0.1:99999"', "c.toml:2: replica.listen: '127.0.0.1:99999': 99999 is no port"),
+        ('[replica]\nlisten = "127.0.0.1:99999"', "c.toml:2: replica.listen: '127.0.0.1:99999': 99999 is not a port"),
         ("politeness = 3", "c.toml:1: politeness = 3: must be a table"),
         ("[fetch]\nports = 80", "c.toml:2: fetch.ports = 80: must be a list, such as [80]"),
         ("[frontier]\nmax_page = 3", "did you mean limits.max_pages?"),
@@ -200,8 +200,8 @@ def test_variables_with_a_list_or_a_whole_table_are_read(typed: Typed, tmp_path:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("run", "--listen", "127.0.0.1:99999"), "--listen: replica.listen: '127.0.0.1:99999': 99999 is no port"),
-        (("run", "--listen", "localhost"), "--listen: replica.listen: 'localhost' is no address"),
+        (("run", "--listen", "127.0.0.1:99999"), "--listen: replica.listen: '127.0.0.1:99999': 99999 is not a port"),
+        (("run", "--listen", "localhost"), "--listen: replica.listen: 'localhost' is not an address"),
         (("status", "--redis", "http://h:6379"), "--redis: replica.redis: the Redis URL cannot be used; write it as"),
         (("crawl", SITE, "--delay", "inf"), "--delay: politeness.delay = inf: must be a finite number"),
         (("crawl", SITE, "--scope", "domain"), "--scope: scope.kind = \"domain\": must be 'seeds'"),

@@ -352,7 +352,7 @@ def test_an_output_folder_to_search_must_exist(hand: Hand) -> None:
     ("words", "told"),
     [
         (["pause", "--crawl", "a b"], "crawl name"),
-        (["block", "http://["], "is no domain"),
+        (["block", "http://["], "is not a domain"),
         (["config", "check", "/nowhere.toml"], "/nowhere.toml"),
         (["init", "--preset", "fast"], "there is no preset"),
         (["delay", "a.test", "soon"], "Invalid value"),

@@ -11,10 +11,10 @@ import pytest
 from rich.console import Console, RenderableType
 
 from crawler import logs
-from crawler.app.progress import _tell
+from crawler.app.progress_log import _tell
 from crawler.cli import render
-from crawler.cli.actions import _resumed
-from crawler.cli.live import live_view, summary
+from crawler.cli.crawl_display import live_view, summary
+from crawler.cli.seed_and_run import _resumed
 from crawler.observe.condition import NOTHING_LEFT, condition_of
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import Snapshot, Status

@@ -33,7 +33,7 @@ def test_the_commands_are_in_groups(typed: Typed, monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("COLUMNS", "160")
     shown = typed("--help").out
     titles = re.findall(r"^\W+(\w+) ─", shown, re.M)
-    assert titles == ["Options", "Crawl", "Look", "Steer", "Data", "Settings"]
+    assert titles == ["Options", "Crawl", "Watch", "Control", "Data", "Settings"]
     for title, commands in GROUPS.items():
         panel = shown.partition(f" {title} ─")[2].partition("╰")[0]
         assert re.findall(r"^│ (\w+) ", panel, re.M) == list(commands)

@@ -95,7 +95,7 @@ def test_the_default_number_of_shards_depends_on_the_store_alone(typed: Typed, t
     (tmp_path / "c.toml").write_text(text)
     assert typed("seed", SITE, "-s", "c.toml").code == 0
     assert "shards = 64" in typed("config", "show").out
-    assert typed("seed", SITE, "-s", "c.toml").code == 0, "the same file is no difference"
+    assert typed("seed", SITE, "-s", "c.toml").code == 0, "the same file is not a difference"
 
 
 def test_the_number_of_shards_that_was_set_is_used(typed: Typed, tmp_path: Path) -> None:

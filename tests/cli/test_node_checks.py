@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.cli.findings import Finding
+from crawler.cli.check_finding import Finding
 from crawler.cli.node_checks import compare
 from frontier.errors import FrontierError
 from frontier.node_facts import NodeFacts

@@ -73,7 +73,7 @@ def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (("--pages", "many"), "--pages: 'many' is no number; write it like 1000000, 1e6, 1M or 10k"),
+        (("--pages", "many"), "--pages: 'many' is not a number; write it like 1000000, 1e6, 1M or 10k"),
         (("--days", "0"), "--days: '0' must be from 1e-06 to 1e+18"),
         (("--pages", "0"), "--pages: '0' must be from 1 to 1e+18"),
         (("--tls", "2"), "--tls: '2' must be from 0 to 1"),
@@ -84,7 +84,7 @@ def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
         ),
         (("--constant", "speed=9"), "--constant speed=9: give NAME=NUMBER with a name that `crawler plan --constants`"),
         (("--constant", "cpu_page"), "--constant cpu_page: give NAME=NUMBER"),
-        (("--constant", "cpu_page=x"), "--constant cpu_page: 'x' is no number"),
+        (("--constant", "cpu_page=x"), "--constant cpu_page: 'x' is not a number"),
         (("--constant", "used_share=0"), "--constant used_share: '0' must be"),
         (("--redis", "redis://queue"), "--out, --redis, --data-dir and --settings need --from-crawl NAME"),
         (("--from-crawl", "a b"), "crawl name"),

@@ -64,3 +64,26 @@ def test_what_is_frozen_at_the_end_is_no_leak(tmp_path: Path) -> None:
         [sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_a_command_ends_with_its_code_without_freeing_what_it_has(tmp_path: Path) -> None:
+    """What is registered for the exit is done before, and what is printed arrives."""
+    script = (
+        "import atexit, sys, crawler.__main__\n"
+        "class Kept:\n    def __del__(self): print('freed')\n"
+        "kept = Kept(); kept.me = kept\n"
+        "atexit.register(print, 'done at the exit', flush=True)\n"
+        "sys.stderr.write('half a line')\n"
+        "sys.argv = ['crawler', 'status', '--redis', 'redis://127.0.0.1:1/0']\n"
+        "crawler.__main__.main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        env={"PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (75, "done at the exit\n")
+    assert done.stderr.startswith("half a line")

@@ -12,7 +12,7 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, save_settings
 from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
-from frontier.settlements import revisit
+from frontier.settlements import with_next_visit
 from frontier.store import RedisStore
 from tests.cli.conftest import Hand
 
@@ -29,7 +29,7 @@ def known(hand: Hand) -> Hand:
         leased, _ = await frontier.lease(range(crawl.shards), 1, "r1", 8)
         due_ms = clock.now_ms() + LATER_MS
         for lease in (lease for reply in leased for lease in reply.leases):
-            urls = [revisit(SettledUrl(one, "done", "ok"), "new", due_ms, "00") for one in lease.entries]
+            urls = [with_next_visit(SettledUrl(one, "done", "ok"), "new", due_ms, "00") for one in lease.entries]
             await frontier.settle([Settlement(lease, 0, urls=urls)])
         assert (await Counters(store, crawl.keys).counts()).known == 4
 

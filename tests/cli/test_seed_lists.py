@@ -1,4 +1,4 @@
-"""What is no seed is refused at once, with what to type instead."""
+"""What is not a seed is refused at once, with what to type instead."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def test_a_file_that_is_no_text_is_refused(typed: Typed, tmp_path: Path) -> None
     (tmp_path / "utf-16").write_text("https://a.test/\n", encoding="utf-16")
     for name in ("noise", "no-nul", "utf-16"):
         done = typed("crawl", "-f", name)
-        told = f"error: seed file {name} is no text file in UTF-8; a seed file has one URL per line\n"
+        told = f"error: seed file {name} is not a text file in UTF-8; a seed file has one URL per line\n"
         assert (done.code, done.err) == (2, told)
 
 
@@ -121,7 +121,7 @@ def test_bad_lines_are_counted_after_the_first_twenty(typed: Typed, tmp_path: Pa
     done = typed("seed", "-f", "list")
     assert (done.code, "1 seed queued" in done.out) == (0, True)
     *lines, more, last = done.err.splitlines()
-    assert (len(lines), more) == (20, "list: and 4,980 more lines that are no seeds")
+    assert (len(lines), more) == (20, "list: and 4,980 more lines that are not seeds")
     assert last == "list: 5,000 lines skipped"
 
 

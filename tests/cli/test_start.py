@@ -95,9 +95,9 @@ def test_a_replica_of_a_supervisor_imports_no_parser_of_options_and_nothing_for_
 def loaded_by(words: list[str], folder: Path) -> set[str]:
     """The modules that `crawler WORDS` has imported when it ends."""
     program = (
-        "import atexit, runpy, sys\n"
-        "atexit.register(lambda: print(*sys.modules))\n"
-        "runpy.run_module('crawler', run_name='__main__')"
+        "import runpy, sys\n"
+        "try:\n    runpy.run_module('crawler', run_name='__main__')\n"
+        "finally:\n    print(*sys.modules, flush=True)"
     )
     typed = [sys.executable, "-c", program, *words]
     ended = subprocess.run(typed, capture_output=True, text=True, check=False, cwd=folder, stdin=subprocess.DEVNULL)

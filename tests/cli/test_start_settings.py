@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from crawler.app.start_settings import choose_and_adopt
-from crawler.cli.actions import SeedLists, seed_crawl
+from crawler.cli.seed_and_run import SeedLists, seed_crawl
 from crawler.errors import SettingsDiffer
 from crawler.settings.loading import load
 from frontier.crawls import open_crawl
-from frontier.errors import SettingsMoved
+from frontier.errors import SettingsOutdated
 from frontier.store import RedisStore, connect
 from tests.e2e.harness import Finished, Tables, toml
 from tests.typed import Typed
@@ -219,7 +219,7 @@ def test_settings_that_changed_since_they_were_compared_are_not_replaced(slow: C
         opened = await open_crawl(store, slow.crawl)
         settings = {delay: load(None, {"politeness": {"delay": delay}}) for delay in (2.0, 3.0)}
         await choose_and_adopt(store, opened, settings[2.0], "apply")
-        with pytest.raises(SettingsMoved, match="meanwhile"):
+        with pytest.raises(SettingsOutdated, match="meanwhile"):
             await choose_and_adopt(store, opened, settings[3.0], "apply")
         await choose_and_adopt(store, opened, settings[2.0], "apply")  # the same again, as after a lost answer
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from crawler.app.identity_setup import UNSIGNED
 from crawler.app.request_setup import WITHOUT
-from crawler.app.signing import UNSIGNED
 from crawler.identity.signing_keys import make_key
 from tests.typed import Typed
 

@@ -22,7 +22,7 @@ PINNED = re.compile(r"^(\S+)==(\S+)(?: ; [^\\]+)?((?: \\\n    --hash=sha256:[0-9
 
 PRIVATE = {
     "crawler/cli/value_names.py": "typer",
-    "crawler/fetch/compat.py": "python",
+    "crawler/fetch/library_patches.py": "python",
     "crawler/fetch/connection.py": "aiohttp",
     "crawler/parse/tags.py": "pcre2",
 }

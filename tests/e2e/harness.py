@@ -27,6 +27,7 @@ from typer.testing import CliRunner
 from crawler.cli.main import app
 from crawler.simweb import Features, JudgeLimits, JudgeReport, Policy, Record, World, expect, judge, read_log
 from crawler.simweb.expected import Expected
+from tests.copies import Copy
 
 PATIENCE_S = 180.0
 """Time limit in seconds for any wait. Far longer than needed, so that a busy machine does not fail a test."""
@@ -41,6 +42,7 @@ EVEN = replace(Features.plain(), zipf=0.0)
 """Plain domains of equal size: the crawl does not end with one domain's long queue."""
 
 ROOT = Path(__file__).parents[2]
+CRAWLER = [sys.executable, "-m", "crawler"]
 
 Tables = dict[str, dict[str, Any]]
 
@@ -81,20 +83,23 @@ class Finished:
 
 
 class Running:
-    """A process that was started, and its output so far."""
+    """A process that was started, and its output so far. One of the crawler is a copy (`tests.copies`), unless it has to be
+    `fresh`: an interpreter whose start or command line matters."""
 
-    def __init__(self, words: list[str], folder: Path, name: str, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, words: list[str], folder: Path, name: str, environment: Mapping[str, str], fresh: bool = False
+    ) -> None:
         self._out, self._err = folder / f"{name}.out", folder / f"{name}.err"
-        with self._out.open("wb") as out, self._err.open("wb") as err:
-            self._process = subprocess.Popen(
-                words,
-                cwd=folder,
-                stdin=subprocess.DEVNULL,
-                stdout=out,
-                stderr=err,
-                env={**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **environment},
-                start_new_session=True,
-            )
+        environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **environment}
+        self._process: subprocess.Popen[bytes] | Copy
+        with Path(os.devnull).open("rb") as nothing, self._out.open("wb") as out, self._err.open("wb") as err:
+            if words[:3] == CRAWLER and not fresh:
+                streams = nothing.fileno(), out.fileno(), err.fileno()
+                self._process = Copy(["crawler.__main__", *words[3:]], folder, environment, streams)
+            else:
+                self._process = subprocess.Popen(
+                    words, cwd=folder, stdin=nothing, stdout=out, stderr=err, env=environment, start_new_session=True
+                )
 
     @property
     def pid(self) -> int:
@@ -147,17 +152,14 @@ class Web:
         made_of = (seed, domains, pages, features or Features.mixed())
         self.world = World(*made_of)
         self.log = folder / "requests.jsonl"
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.e2e.served", str(self.log)],
-            cwd=ROOT,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-        )
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with self._process.stdin as given:
-            pickle.dump(made_of, given)
-        self.host_map: list[str] = json.loads(self._process.stdout.readline())
+        (given, give), (told, tell) = os.pipe(), os.pipe()
+        self._process = Copy(["tests.e2e.serve_world", str(self.log)], ROOT, os.environ, (given, tell, 2))
+        os.close(given)
+        os.close(tell)
+        with open(give, "wb") as file:  # noqa: PTH123 - a descriptor
+            pickle.dump(made_of, file)
+        with open(told) as file:  # noqa: PTH123
+            self.host_map: list[str] = json.loads(file.readline())
 
     def __enter__(self) -> Web:
         return self
@@ -170,8 +172,6 @@ class Web:
         if self._process.poll() is None:
             self._process.terminate()
             self._process.wait(PATIENCE_S)
-        if self._process.stdout is not None:
-            self._process.stdout.close()
 
     @cached_property
     def expected(self) -> Expected:
@@ -239,10 +239,10 @@ class Bench:
             tables.setdefault(table, {}).update(keys)
         self.settings.write_text(toml(tables))
 
-    def start(self, *words: str, environment: Mapping[str, str] | None = None) -> Running:
-        """Start `crawler words...` with the settings file."""
-        command = [sys.executable, "-m", "crawler", words[0], "--settings", str(self.settings), *words[1:]]
-        running = Running(command, self.folder, f"{words[0]}-{len(self._started)}", environment or {})
+    def start(self, *words: str, environment: Mapping[str, str] | None = None, fresh: bool = False) -> Running:
+        """Start `crawler words...` with the settings file. `fresh`: see `Running`."""
+        command = [*CRAWLER, words[0], "--settings", str(self.settings), *words[1:]]
+        running = Running(command, self.folder, f"{words[0]}-{len(self._started)}", environment or {}, fresh)
         self._started.append(running)
         return running
 

@@ -38,7 +38,7 @@ TABLE: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "no seeds": ((CRAWL,), ("-f FILE",)),
     "unknown setting": ((CRAWL, SITE, "-s", "unknown.toml"), ("politeness.delayy", "unknown.toml")),
     "malformed setting": ((CRAWL, SITE, "-s", "malformed.toml"), ("politeness.delay",)),
-    "settings that are no TOML": ((CRAWL, SITE, "-s", "broken.toml"), ("broken.toml", "TOML")),
+    "settings that are not TOML": ((CRAWL, SITE, "-s", "broken.toml"), ("broken.toml", "TOML")),
     "settings file missing": ((CRAWL, SITE, "-s", "missing.toml"), ("missing.toml", "No such file")),
     "Redis that is not there": ((SEED, SITE, "--redis", NOWHERE), ("127.0.0.1:9",)),
     "replica without Redis": ((RUN, "--redis", NOWHERE), ("127.0.0.1:9",)),

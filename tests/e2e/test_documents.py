@@ -15,8 +15,8 @@ from pathlib import Path
 import duckdb
 import pytest
 
+from tests.e2e.document_commands import HOSTS, Shell, Site, blocks, cloned, commands, named_queue, packages, started
 from tests.e2e.harness import ROOT, Running, answering, wait_until
-from tests.e2e.written import HOSTS, Shell, Site, blocks, cloned, commands, named_queue, packages, started
 from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 

@@ -12,7 +12,7 @@ from crawler.identity.signing_keys import make_key
 from crawler.identity.web_bot_auth import key_set
 from crawler.simweb import Features, Record
 from tests.e2e.harness import DELAY_S, Bench, Web, bench
-from tests.identity.made import DIRECTORY
+from tests.identity.signed_requests import DIRECTORY
 from tests.identity.site import Refused, Site
 
 pytestmark = pytest.mark.e2e

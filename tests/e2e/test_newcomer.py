@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from crawler.cli.live import live_view
+from crawler.cli.crawl_display import live_view
 from crawler.cli.main import app
 from crawler.observe.snapshot import Status
 from tests.e2e.harness import EVEN, ROOT, Running, Web, wait_until

@@ -27,7 +27,7 @@ from crawler.app.build import fetch_settings, sink
 from crawler.app.engine import Engine
 from crawler.app.seams import Seams
 from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded, ViewAdopted
-from crawler.fetch import compat
+from crawler.fetch import library_patches
 from crawler.fetch.client import Fetcher
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.crawl_tables import FetchTable, FrontierTable, PolitenessTable, ScopeTable
@@ -164,7 +164,7 @@ class Crawl:
 
     @asynccontextmanager
     async def replica(self, name: str) -> AsyncIterator[Engine]:
-        compat.install()
+        library_patches.install()
         local = ReplicaTable(concurrency=8, interval=1.0, out=self._folder / name)
         async with self._connect() as store:
             crawl = await open_crawl(store, NAME)

@@ -183,7 +183,7 @@ STAGES = {
     "items": "crawler.worker.extractor:Extractor.with_items",
     "text": "crawler.sinks.group_encoder:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
-    "line": "crawler.sinks.pages:PageLines._line",
+    "line": "crawler.sinks.page_lines:PageLines._line",
     "listener": "crawler.observe.metrics:Metrics._page",
 }
 """A function of each stage."""

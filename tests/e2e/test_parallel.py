@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from crawler.simweb import Features, JudgeLimits, Kind, Policy, RobotsKind, World, expect, judge
+from tests.e2e.crawl_world import crawl, crawl_from
 from tests.e2e.harness import EVEN, TRIES, Tables, Web, bench
-from tests.e2e.livingweb import crawl, crawl_from
 from tests.e2e.victims import kill
 from tests.valkey import ValkeyProcess
 

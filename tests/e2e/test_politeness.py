@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from crawler.simweb import JudgeLimits, Record, RobotsKind, World
+from tests.e2e.crawl_world import DELAY_S, crawl
 from tests.e2e.harness import EVEN
-from tests.e2e.livingweb import DELAY_S, crawl
 
 pytestmark = pytest.mark.e2e
 

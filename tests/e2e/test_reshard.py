@@ -13,7 +13,7 @@ import pytest
 from crawler.identity.signing_keys import make_key
 from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, wait_until
 from tests.e2e.victims import kill, replicas_under
-from tests.identity.made import DIRECTORY
+from tests.identity.signed_requests import DIRECTORY
 from tests.killing import find
 from tests.valkey import ValkeyProcess
 

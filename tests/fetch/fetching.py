@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from crawler.fetch import compat
+from crawler.fetch import library_patches
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
 from crawler.fetch.dns import DnsAnswer
@@ -18,7 +18,7 @@ AGENT = "testcrawl/1 (+https://crawler.test/about)"
 @asynccontextmanager
 async def fetcher(port: int, *, tls: Any = None, **settings: Any) -> AsyncIterator[Fetcher]:
     """A started fetcher that sends *.test to 127.0.0.1:`port`."""
-    compat.install()
+    library_patches.install()
     host_map = HostMap.parse([f"*.test=127.0.0.1:{port}"])
     under_test = Fetcher(FetchSettings(AGENT, host_map=host_map, **settings), SystemClock(), tls=tls)
     await under_test.start()

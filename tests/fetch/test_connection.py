@@ -118,7 +118,7 @@ async def test_a_trickle_is_cut_at_the_limit_and_not_at_the_end_of_the_time() ->
 
 
 async def test_silence_is_counted_from_the_last_byte() -> None:
-    """A byte every 0.05 s is no silence of 0.6 s, however many of them pass."""
+    """A byte every 0.05 s is not a silence of 0.6 s, however many of them pass."""
     bounds = {"read_timeout_s": 0.6, "total_timeout_s": 1.4}
     async with OneByteASecond() as server, fetcher(server.port, **bounds) as under_test:
         exchange = await under_test.fetch("http://www.test/")

@@ -12,7 +12,7 @@ import pytest
 from crawler.app.request_setup import request_rules
 from crawler.fetch.client import Fetcher
 from crawler.fetch.request_rules import RequestRule
-from crawler.fetch.secret import Secret
+from crawler.fetch.request_secret import Secret
 from crawler.page import Exchange
 from crawler.settings.requests_table import RequestsTable
 from tests.fetch.fetching import AGENT, fetcher

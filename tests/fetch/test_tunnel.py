@@ -12,7 +12,7 @@ import pytest
 
 from crawler.app.request_setup import request_rules
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch import compat
+from crawler.fetch import library_patches
 from crawler.fetch.address_policy import AddressPolicy
 from crawler.fetch.client import Fetcher, FetchSettings
 from crawler.fetch.dns import DnsAnswer
@@ -39,7 +39,7 @@ class PublicLookup:
 @asynccontextmanager
 async def through(url: str, dns: bool = False, tls: Any = None, **settings: Any) -> AsyncIterator[Fetcher]:
     """A started fetcher whose only proxy is at `url`."""
-    compat.install()
+    library_patches.install()
     rules = request_rules([RequestsTable(proxy_env="PROXY", proxy_dns=dns)], {"PROXY": url})
     made = FetchSettings(AGENT, rules=rules, addresses=AddressPolicy.of(ports=[80, 443]), **settings)
     under_test = Fetcher(made, SystemClock(), lookup=PublicLookup(), tls=tls)

@@ -11,7 +11,7 @@ from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl, RedisAway
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
 from frontier.redis_keys import CrawlKeys
-from frontier.shards import identify_shards
+from frontier.shard_identity import identify_shards
 from frontier.store import Argument, Call, Reply, Store, command
 
 

@@ -12,7 +12,7 @@ from frontier.peer_loop import PeerLoop, PeerSettings, View, epoch_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import CORRECT_TIME
-from frontier.shards import identify_shards
+from frontier.shard_identity import identify_shards
 from frontier.store import RedisStore, script_call
 from tests.frontier.helpers import ManualTime, ask, entry
 

@@ -21,7 +21,7 @@ from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, reshard_crawl
 from frontier.scripts import FORGET_DOMAIN
-from frontier.settlements import revisit
+from frontier.settlements import with_next_visit
 from frontier.store import Call, RedisStore, Reply, command
 from tests.frontier.helpers import CountingStore, ask, lease_one
 
@@ -97,14 +97,14 @@ async def fill(store: RedisStore, crawl: Crawl) -> Frontier:
                 urls=[
                     retry(first, "timeout", now_ms + 10**7, -1.0),
                     SettledUrl(second, "dead", "timeout"),
-                    revisit(SettledUrl(third, "done", "ok"), "new", now_ms + 10**7, "57a7e0"),
+                    with_next_visit(SettledUrl(third, "done", "ok"), "new", now_ms + 10**7, "57a7e0"),
                 ],
             )
         ]
     )
     # A page of another domain is known, which was found on it.
     other = await lease_of(frontier, OTHER)
-    known = revisit(SettledUrl(other.entries[0], "done", "ok"), "new", now_ms + 10**7, "57a7e0")
+    known = with_next_visit(SettledUrl(other.entries[0], "done", "ok"), "new", now_ms + 10**7, "57a7e0")
     await frontier.settle([Settlement(other, now_ms, urls=[known])])
     await frontier.release([Settlement(other, now_ms)])
     # Another was taken back from a holder that was lost.

@@ -14,7 +14,7 @@ from frontier.known_pages import find_page, page_of, pages_in, rest_of_record, w
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.refreshing import domains_with_known_pages, refresh_matching, refresh_page
-from frontier.settlements import revisit
+from frontier.settlements import with_next_visit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, lease_one, make_frontier
 
@@ -49,7 +49,7 @@ async def know(frontier: Frontier, time: ManualTime, pages: list[Entry]) -> dict
         urls = []
         for one in lease.entries:
             state = states[one.url] = STATES[len(states) % len(STATES)]
-            urls.append(revisit(SettledUrl(one, "done", "200"), "new", time.ms + LATER_MS, state))
+            urls.append(with_next_visit(SettledUrl(one, "done", "200"), "new", time.ms + LATER_MS, state))
         await frontier.settle([Settlement(lease, 0, urls=urls)])
     return states
 
@@ -107,7 +107,9 @@ async def test_each_of_many_is_visited_when_it_is_due(frontier: Frontier, time: 
     while len(due_s) < 700:
         lease = await lease_one(frontier)
         due_s |= {one.url: time.ms // 1000 + 10 * rng.randint(1, 20) for one in lease.entries}
-        urls = [revisit(SettledUrl(one, "done", "200"), "new", due_s[one.url] * 1000, "00") for one in lease.entries]
+        urls = [
+            with_next_visit(SettledUrl(one, "done", "200"), "new", due_s[one.url] * 1000, "00") for one in lease.entries
+        ]
         await frontier.settle([Settlement(lease, 0, urls=urls)])
     for second in sorted(set(due_s.values())):
         time.ms = second * 1000

@@ -21,9 +21,9 @@ from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
-from frontier.settlements import revisit
+from frontier.settlements import with_next_visit
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
-from frontier.shards import lost_shards
+from frontier.shard_identity import lost_shards
 from frontier.store import Call, RedisStore, Reply, command, connect
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.valkey import ValkeyProcess
@@ -92,7 +92,7 @@ class Crawled:
                 continue  # its holder was killed
             done = SettledUrl(lease.entries[0], "done", "ok")
             entries = [
-                revisit(done, "new", self.time.ms + KNOWN_MS, "57a7e0") if number % 4 == 2 else done,
+                with_next_visit(done, "new", self.time.ms + KNOWN_MS, "57a7e0") if number % 4 == 2 else done,
                 retry(lease.entries[1], "timeout", self.time.ms + 5_000, 0.0)
                 if number % 4 == 1
                 else SettledUrl(lease.entries[1], "dead", "gone"),

@@ -9,7 +9,7 @@ import pytest
 
 from frontier.crawls import open_crawl
 from frontier.errors import RedisAway
-from frontier.scripts import ARRIVE
+from frontier.scripts import ADD_COPIED
 from frontier.slot_map import slot_of
 from frontier.store import Call, RedisStore, Reply, connect
 from tests.frontier.helpers import CountingStore, ManualTime
@@ -50,7 +50,7 @@ async def test_a_slot_that_moves_during_the_copy_costs_a_second_attempt_and_noth
         has_moved = False
 
         async def send(self, calls: Sequence[Call]) -> list[Reply]:
-            if calls[0].script is ARRIVE and not self.has_moved:
+            if calls[0].script is ADD_COPIED and not self.has_moved:
                 self.has_moved = True
                 await asyncio.to_thread(cluster.move_slots, [slot], source, target)
             return await super().send(calls)

@@ -14,7 +14,7 @@ from frontier.queue import KEEP, Frontier, FrontierSettings, Lease, SettledUrl, 
 from frontier.refreshing import refresh_domain
 from frontier.repair import Ended, Repair
 from frontier.reshard import Reshard, Wanted, reshard_crawl
-from frontier.settlements import revisit
+from frontier.settlements import with_next_visit
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, make_frontier
 
@@ -84,18 +84,20 @@ async def denied(scene: Scene) -> None:
 
 
 async def visited_again(scene: Scene) -> None:
-    await scene.settle(lambda entry: revisit(SettledUrl(entry, "done", "200"), "new", scene.time.ms + 1, "57a7e0"))
+    await scene.settle(
+        lambda entry: with_next_visit(SettledUrl(entry, "done", "200"), "new", scene.time.ms + 1, "57a7e0")
+    )
 
 
 async def refreshed(scene: Scene) -> None:
     far = scene.time.ms + 10**9
-    await scene.settle(lambda entry: revisit(SettledUrl(entry, "done", "200"), "new", far, "57a7e0"))
+    await scene.settle(lambda entry: with_next_visit(SettledUrl(entry, "done", "200"), "new", far, "57a7e0"))
     assert await refresh_domain(scene.store, scene.frontier.keys, "a.test", scene.time.ms) == 1
 
 
 async def seeded_again_while_known(scene: Scene) -> None:
     far = scene.time.ms + 10**9
-    await scene.settle(lambda entry: revisit(SettledUrl(entry, "done", "200"), "new", far, "57a7e0"))
+    await scene.settle(lambda entry: with_next_visit(SettledUrl(entry, "done", "200"), "new", far, "57a7e0"))
     await scene.frontier.push([Entry(TAGGED.url, TAGGED.domain, mode="again")])
 
 
@@ -116,7 +118,9 @@ async def resharded_while_dead(scene: Scene) -> None:
 
 
 async def resharded_while_known(scene: Scene) -> None:
-    await scene.settle(lambda entry: revisit(SettledUrl(entry, "done", "200"), "new", scene.time.ms + 1, "57a7e0"))
+    await scene.settle(
+        lambda entry: with_next_visit(SettledUrl(entry, "done", "200"), "new", scene.time.ms + 1, "57a7e0")
+    )
     await scene.reshard()
 
 

@@ -9,7 +9,7 @@ from frontier.entries import Entry
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, SettledUrl, Settlement, retry
 from frontier.refreshing import BUCKETS_AT_ONCE, refresh_domain, refresh_page
-from frontier.settlements import revisit
+from frontier.settlements import with_next_visit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier
 
@@ -33,7 +33,7 @@ def page(number: int, **more: object) -> Entry:
 
 def planned(lease: Lease, due_ms: int | None, found: str = "new", state: str = "a1") -> Settlement:
     """All URLs of `lease` are done, and visited again at `due_ms`."""
-    urls = [revisit(SettledUrl(one, "done", "200"), found, due_ms, state) for one in lease.entries]
+    urls = [with_next_visit(SettledUrl(one, "done", "200"), found, due_ms, state) for one in lease.entries]
     return Settlement(lease, 0, urls=urls)
 
 
@@ -73,7 +73,7 @@ async def test_a_due_visit_is_leased_with_its_state_and_is_open(
     (again,) = lease.entries
     assert (again.url, again.via, again.visit) == ("https://a.test/1", "https://a.test/", "a1")
     counts = await counters.counts()
-    assert (counts.open, counts.accepted, counts.revisited, counts.known) == (1, 2, 1, 0)
+    assert (counts.open, counts.accepted, counts.later_visits, counts.known) == (1, 2, 1, 0)
     await frontier.settle([planned(lease, time.ms + LATER_MS, "changed", "a2")])
     counts = await counters.counts()
     assert (counts.open, counts.done, counts.known, counts.visits) == (0, 2, 1, {"new": 1, "changed": 1})
@@ -273,7 +273,7 @@ async def test_a_server_that_lost_the_lease_of_a_visit_accepts_its_result(
     assert (counts.open, counts.known, counts.visits) == (0, 1, {"new": 1, "changed": 1})
 
 
-async def test_a_crawl_without_revisits_has_none_of_their_keys(
+async def test_a_crawl_without_recrawl_has_none_of_its_keys(
     store: RedisStore, crawl_name: str, time: ManualTime
 ) -> None:
     frontier = await make_frontier(store, crawl_name, time, FrontierSettings(batch=4, delay_ms=0))

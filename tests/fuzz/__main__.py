@@ -21,8 +21,8 @@ import traceback
 from pathlib import Path
 
 from tests.fuzz.mutate import mutated
+from tests.fuzz.repeated_inputs import FORMATS
 from tests.fuzz.scaling import hungry, random_slots, slots, wrong_with
-from tests.fuzz.slots import FORMATS
 from tests.fuzz.targets import TARGETS, Target
 from tests.fuzz.transitions import run_transitions
 

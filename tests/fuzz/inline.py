@@ -2,8 +2,8 @@
 
     python -m tests.fuzz.inline
 
-Prints the slots of `tests.fuzz.slots`, and the documents of `tests.fuzz.growth`, that take longest. Ends with 1 if one
-takes more than `MOST_S`.
+Prints the slots of `tests.fuzz.repeated_inputs`, and the documents of `tests.fuzz.growing_documents`, that take
+longest. Ends with 1 if one takes more than `MOST_S`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 from crawler.parse.document import Document, ParseLimits, read_if_small
 from crawler.parse.html import ExtractPolicy
-from tests.fuzz.growth import Growth, coded, joined
+from tests.fuzz.growing_documents import Growth, coded, joined
 from tests.fuzz.scaling import Slot, slots
 
 LIMITS = ParseLimits(ExtractPolicy(), 1 << 26)

@@ -13,7 +13,7 @@ import tracemalloc
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tests.fuzz.slots import FORMATS, Format
+from tests.fuzz.repeated_inputs import FORMATS, Format
 
 UNNOTICED_S = 0.03
 """Less time for the longest input is too little to judge."""

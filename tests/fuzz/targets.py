@@ -14,10 +14,10 @@ from crawler.parse.document import Document, ParseLimits, read, read_if_small
 from crawler.parse.encoding import MediaType
 from crawler.parse.extraction import TOLD, ExtractionJob
 from crawler.parse.html import Extracted, ExtractPolicy, extract
+from crawler.parse.page_usage import NOTED, usage_of
 from crawler.parse.robots_meta import directives
 from crawler.parse.sitemaps import parse_sitemap
 from crawler.parse.subprocess_main import answer
-from crawler.parse.usage import NOTED, usage_of
 from crawler.scope.extract_rules import ExtractRule, FieldRule
 from crawler.scope.traps import TrapPolicy, judge_trap
 from frontier.entries import Entry, parse_entry

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from tests.fuzz import scaling
+from tests.fuzz.repeated_inputs import FORMATS, Format
 from tests.fuzz.scaling import Slot, hungry, slots, wrong_with
-from tests.fuzz.slots import FORMATS, Format
 
 SIZE = 8_192
 SLOTS = 60  # of a format

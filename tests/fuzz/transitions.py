@@ -23,10 +23,10 @@ from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settle
 from frontier.redis_keys import CrawlKeys
 from frontier.refreshing import refresh_domain
 from frontier.reservations import Reservation, Reservations
-from frontier.retries import retry_now
+from frontier.retry_now import retry_now
 from frontier.scripts import SAVE_ROBOTS
-from frontier.settlements import revisit
-from frontier.shards import identify_shards
+from frontier.settlements import with_next_visit
+from frontier.shard_identity import identify_shards
 from frontier.store import Call, RedisStore, Reply, command, connect, script_call
 from frontier.urls import canonicalize
 from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
@@ -137,7 +137,9 @@ class Machine:
             ends = [SettledUrl(entry, outcome, reason) for outcome in ("done", "dead", "denied")]
             if self._frontier.settings.known_share is not None:
                 due_ms = rng.choice((None, next_ms, self._time.ms + 700))
-                ends.append(revisit(ends[0], rng.choice(("new", "changed")), due_ms, rng.choice(("00", "200a2f61ff"))))
+                ends.append(
+                    with_next_visit(ends[0], rng.choice(("new", "changed")), due_ms, rng.choice(("00", "200a2f61ff")))
+                )
             told.urls.append(rng.choice((*ends, *again)))
         return told
 

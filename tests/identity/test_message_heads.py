@@ -7,7 +7,7 @@ import pytest
 from crawler.identity.message_signatures import Message, NotDecided, NotValid
 from crawler.identity.published import LONGEST_HEAD
 from crawler.identity.web_bot_auth import RequestSigner, check_request
-from tests.identity.made import DIRECTORY, NOW, rfc_key
+from tests.identity.signed_requests import DIRECTORY, NOW, rfc_key
 
 KEY = rfc_key()
 

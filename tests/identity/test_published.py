@@ -8,8 +8,8 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
+from crawler.identity.about_page import About, page
 from crawler.identity.address_ranges import address_ranges
-from crawler.identity.page import About, page
 from crawler.identity.published import is_https_url
 
 ABOUT = About(

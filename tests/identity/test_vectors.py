@@ -18,7 +18,7 @@ from crawler.identity.message_signatures import (
 from crawler.identity.signing_keys import read_key
 from crawler.identity.web_bot_auth import Keys, RequestSigner, check_directory, check_request, signed_directory
 from tests.identity import site
-from tests.identity.made import TEST_KEY, rfc_key
+from tests.identity.signed_requests import TEST_KEY, rfc_key
 
 KEY_ID = "poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"
 RSA_KEY_ID = "oD0HwocPBSfpNy5W3bpJeyFGY_IQ_YpqxSjQ3Yd-CLA"

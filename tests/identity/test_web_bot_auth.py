@@ -16,7 +16,7 @@ from crawler.identity.message_signatures import Message, NotDecided, NotValid
 from crawler.identity.signing_keys import SigningKey
 from crawler.identity.web_bot_auth import RequestSigner, check_request, key_set, read_key_set
 from tests.bench.signing import MOST_US, signature_us
-from tests.identity.made import DIRECTORY, NOW, key_in, signed
+from tests.identity.signed_requests import DIRECTORY, NOW, key_in, signed
 from tests.identity.site import Refused, Site
 
 LIFETIME_S = 60

@@ -6,7 +6,7 @@ import pytest
 
 from crawler.observe.counted_items import SHOWN, items_in_words, rejected_in_words
 from crawler.page import Outcome, Page, RejectedItem, words_of
-from crawler.worker.results import MOST_WORDS, LeaseReport
+from crawler.worker.commit_group import MOST_WORDS, LeaseReport
 from frontier.entries import Entry
 from frontier.queue import SettledUrl
 from tests.sinks.values import exchange, page

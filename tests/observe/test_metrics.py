@@ -8,7 +8,7 @@ import pytest
 
 from crawler import __version__
 from crawler.events import LinksPushed, PageSettled, WritesRepeated
-from crawler.observe.copy_ages import HALF_LIFE_S, FadingAges, total
+from crawler.observe.freshness_totals import HALF_LIFE_S, FadingAges, total
 from crawler.observe.metrics import Metrics
 from crawler.page import CopyAge, Outcome, Page
 

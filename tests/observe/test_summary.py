@@ -66,9 +66,9 @@ async def test_domains_are_listed_by_queue_length_and_by_due_time(store: RedisSt
 
 def test_visits_that_are_due_are_those_queued_and_not_made() -> None:
     found = {"new": 100, "changed": 5, "unchanged": 20, "failed": 1}
-    counts = Counts(accepted=140, done=126, revisited=40, visits=found)
+    counts = Counts(accepted=140, done=126, later_visits=40, visits=found)
     assert summary.visits_due(counts) == 14
-    assert summary.visits_due(Counts(accepted=140, done=139, revisited=40, visits=found)) == 1  # others were denied
+    assert summary.visits_due(Counts(accepted=140, done=139, later_visits=40, visits=found)) == 1  # others were denied
     assert summary.visits_due(Counts(visits=found)) == 0
 
 

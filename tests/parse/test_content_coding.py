@@ -19,7 +19,7 @@ from msgspec import structs
 
 from crawler.page import Exchange
 from crawler.parse.content_coding import EXTRA_WORK, MAX_LAYERS, MAX_MEMBERS, Decoded, decode_body, decoded_start
-from tests.fuzz.slots import EMPTY_BLOCKS
+from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
 from tests.sinks.values import exchange
 
 if sys.version_info >= (3, 14):
@@ -216,6 +216,8 @@ def test_the_start_of_a_body_is_decoded_only_if_it_is_coded_and_sound() -> None:
     coded = (b"Content-Encoding", b"gzip")
     assert decoded_start(received(b"plain"), 100) is None
     assert decoded_start(received(gzip.compress(b"some text"), coded), 100) == b"some text"
-    assert decoded_start(received(gzip.compress(b"some text"), coded), 4) is None  # its first 4 bytes are no whole body
+    assert (
+        decoded_start(received(gzip.compress(b"some text"), coded), 4) is None
+    )  # its first 4 bytes are not a whole body
     assert decoded_start(received(gzip.compress(b"x" * 5_000), coded), 100) == b"x" * 100
     assert decoded_start(received(b"no gzip", coded), 100) is None

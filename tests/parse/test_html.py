@@ -326,7 +326,7 @@ def test_no_page_raises_and_every_link_is_canonical(body: bytes) -> None:
         try:
             canonicalize(found.canonical)
         except BadUrl as error:
-            pytest.fail(f"canonical is no URL: {error}")
+            pytest.fail(f"canonical is not a URL: {error}")
 
 
 def test_names_of_formatting_in_an_attribute_are_left_as_they_are() -> None:

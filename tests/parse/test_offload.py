@@ -20,7 +20,7 @@ from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
 from crawler.scope.extract_rules import ExtractRule, FieldRule
 from frontier.urls import UrlRules
-from tests.fuzz.slots import EMPTY_BLOCKS
+from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
 
 LIMITS = ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)
 URL = "https://a.test/dir/page"

@@ -20,9 +20,9 @@ from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.clock import ServerClock
 from frontier.errors import RedisAway
-from frontier.nodes import Nodes
 from frontier.queue import Lease
 from frontier.redis_keys import CrawlKeys
+from frontier.shard_nodes import Nodes
 from frontier.store import Call, RedisStore, Reply, Store, command
 from politeness.address_rate_limit import (
     ON_TIME_S,

@@ -49,7 +49,7 @@ def settings_page() -> str:
         "A setting that is marked *guarded* in the last column runs code on the replicas, reaches into their network or",
         "uses their files. A replica takes it from Redis only if its own file, environment or command line has the same",
         "value, or if `replica.accept` lists it. Otherwise the replica does not start, or goes on with the settings that",
-        "it has. [Security](../explanation/security.md#who-may-steer-a-crawl) explains why.",
+        "it has. [Security](../explanation/security.md#who-can-control-a-crawl) explains why.",
         "",
         "## Presets",
         "",

@@ -116,6 +116,14 @@ class TestEstimate:
             wait_s = interval_s(seen, GAIN, *LIMITS)
         assert wait_s < DAY
 
+    def test_a_page_that_is_still_too_fast_is_left_again_soon(self) -> None:
+        seen, waits = Observed(), [DAY]
+        while waits.count(30 * DAY) < 4:
+            seen = observed(seen, waits[-1], True)
+            waits.append(interval_s(seen, GAIN, *LIMITS))
+        first, second, *_ = (number for number, wait_s in enumerate(waits) if wait_s == 30 * DAY)
+        assert second - first <= first / 2 + 1
+
     def test_what_is_observed_stays_small(self) -> None:
         seen, _ = seen_after(1_000, DAY)
         assert seen.compared <= MOST_COMPARED and seen.changes <= seen.compared

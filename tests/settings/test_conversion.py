@@ -85,7 +85,7 @@ def test_problems_of_repeated_tables_are_reported_together() -> None:
 
 
 def test_text_that_cannot_be_stored_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A byte that is no UTF-8 becomes a lone surrogate, which JSON cannot have."""
+    """A byte that is not UTF-8 becomes a lone surrogate, which JSON cannot have."""
     monkeypatch.setenv("CRAWLER_SCOPE__EXCLUDE", "a,\udcff")
     with pytest.raises(SettingsInvalid, match=r"scope\.exclude\.1 = .*: must be a valid string"):
         load()

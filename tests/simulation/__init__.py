@@ -6,11 +6,11 @@ In the order of a run: `scenario` draws its sizes and probabilities from the see
 `faults` pauses, kills, disconnects and adds replicas, and stalls the server. `ledger`, `views` and `sites` are the referee:
 they see each call that the server ran and each request that a site received, and keep their own records by the rules of the
 design, not by those of the scripts. `audit` compares the records with every key in Redis. `run` connects all of it.
-`mutants` proves that it can fail. `revisits` runs thirty days of pages that are visited again (`revisit_web`), with its own
+`mutants` proves that it can fail. `recrawl` runs thirty days of pages that are visited again (`recrawl_web`), with its own
 referee.
 
     python -m tests.simulation --runs 5000        the long run
     python -m tests.simulation --seed 7 -v        one run again, and what led to its breach
-    python -m tests.simulation.revisits           the long run of pages that are visited again
+    python -m tests.simulation.recrawl           the long run of pages that are visited again
     python -m tests.simulation --seed 7 --crowd 1000    a thousand replicas join within a minute, and a hundred die at once
 """

@@ -60,7 +60,7 @@ class Ledger:
         self._observers |= {"reserve_budget": self.permits.reserve, "recount": self.permits.recount}
         packing = PackingReferee(history, self._domain, self._check)
         self._observers |= {"pack": packing.pack, "unpack": packing.unpack}
-        self._observers |= {"keep_links": self.outboxes.keep, "deliver": self.outboxes.deliver}
+        self._observers |= {"add_to_outbox": self.outboxes.keep, "remove_from_outbox": self.outboxes.deliver}
 
     def _forget(self) -> None:
         self.pages = 0

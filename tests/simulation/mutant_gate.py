@@ -20,7 +20,7 @@ _TESTS = {
     "frontier/budget/test_changed_limits.py": {
         "permits-before-the-count": "test_a_limit_takes_effect_when_all_replicas_know_it",
     },
-    "frontier/budget/test_courses.py": {
+    "frontier/budget/test_random_courses.py": {
         "holder-loses-permits": "test_whatever_happens_there_are_exactly_as_many_pages",
     },
     "frontier/budget/test_permits.py": {
@@ -96,7 +96,7 @@ _TESTS = {
         "dropped-is-remembered": "test_a_link_that_may_have_been_dropped_stands_for_itself_alone",
         "moved-is-swallowed": "test_where_a_page_has_moved_is_asked_for_each_time",
     },
-    "simulation/test_revisits.py": {
+    "simulation/test_recrawl.py": {
         "visits-before-they-are-due": "",
         "pages-are-lost": "",
         "unchanged-pages-are-lost": "",

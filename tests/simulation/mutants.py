@@ -178,7 +178,7 @@ OF_CRAWLS = (
         "redis.call('ZREM', blocks, block)",
     ),
     _without("packed-is-empty", LUA + "settle.lua", "if known[3] or redis", "if redis"),
-    _without("empty-shard-is-empty", LUA + "identity.lua", "redis.call('HGET', stats, 'crawl') ~= crawl", "false"),
+    _without("empty-shard-is-empty", LUA + "lost_data.lua", "redis.call('HGET', stats, 'crawl') ~= crawl", "false"),
     _without("push-into-lost-shard", LUA + "push.lua", "if stats[1] ~= ARGV[1] then", "if false then"),
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),
     _without("epoch-is-opened-again", LUA + "claim.lua", "if epoch > open then", "if epoch >= open then"),
@@ -186,8 +186,10 @@ OF_CRAWLS = (
 )
 
 OF_VISITS = (
-    _without("visits-before-they-are-due", LUA + "known.lua", "if due_s * 1000 <= now_ms and #taken", "if #taken"),
-    _without("pages-are-lost", LUA + "known.lua", KEEPS_RECORD, f"if #kept < 16 then {KEEPS_RECORD} end"),
+    _without(
+        "visits-before-they-are-due", LUA + "known_pages.lua", "if due_s * 1000 <= now_ms and #taken", "if #taken"
+    ),
+    _without("pages-are-lost", LUA + "known_pages.lua", KEEPS_RECORD, f"if #kept < 16 then {KEEPS_RECORD} end"),
     _without(
         "unchanged-pages-are-lost", LUA + "visits.lua", "if due_s ~= ''", "if due_s ~= '' and found ~= 'unchanged'"
     ),

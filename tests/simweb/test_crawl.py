@@ -20,7 +20,7 @@ from crawler.simweb import (
     expect,
     judge,
 )
-from tests.simweb.naive import Naive
+from tests.simweb.naive_crawler import Naive
 
 MIXED = replace(Features.mixed(), slow_s=0.01)
 

@@ -13,7 +13,7 @@ from crawler.simweb import Features, Hazard, JudgeLimits, Policy, RequestLog, Si
 from crawler.simweb.codings import BOMB_BYTES
 from crawler.simweb.hazards import TRAPS
 from crawler.simweb.links import absolute
-from tests.simweb.naive import DECODERS
+from tests.simweb.naive_crawler import DECODERS
 from tests.simweb.test_log_judge import seen
 
 ENDLESS = (Hazard.ENDLESS_BODY, Hazard.ENDLESS_HEAD, Hazard.ROBOTS_ENDLESS)

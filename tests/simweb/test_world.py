@@ -14,7 +14,7 @@ from crawler.simweb.resource import Resource
 from crawler.simweb.site import domain_name, domain_number
 from crawler.simweb.sites import zipf_sizes
 from frontier.urls import canonicalize
-from tests.simweb.naive import Reply, read_links
+from tests.simweb.naive_crawler import Reply, read_links
 
 ANSWERED_OTHERWISE = (RobotsKind.ABSENT, RobotsKind.FORBIDDEN, RobotsKind.UNREACHABLE)
 ALL_CODINGS = "gzip, deflate, br, zstd"

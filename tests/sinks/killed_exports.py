@@ -25,8 +25,8 @@ import pandas  # type: ignore[import-untyped]  # noqa: F401
 import pyarrow.parquet  # type: ignore[import-untyped]  # noqa: F401
 import tldextract  # noqa: F401
 
+from crawler.__main__ import main as command
 from crawler.cli import export  # noqa: F401
-from crawler.cli.main import main as command
 
 CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "os.link", "tempfile.mkdtemp"}
 CALLS = {"write", "writelines", "writerow", "write_table", "write_text", "write_bytes", "close"}

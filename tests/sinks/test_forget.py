@@ -194,7 +194,7 @@ def test_no_byte_of_any_file_names_it_and_the_others_stay(tmp_path: Path, compre
 def test_a_process_killed_before_any_change_of_a_file_is_repeated(tmp_path: Path) -> None:
     fill(tmp_path / "whole")
     others = {url: body for url, body in payloads(tmp_path / "whole").items() if "gone" not in url}
-    words = [sys.executable, "-m", "tests.sinks.forgotten", str(tmp_path / "whole"), str(tmp_path / "killed")]
+    words = [sys.executable, "-m", "tests.sinks.killed_forget", str(tmp_path / "whole"), str(tmp_path / "killed")]
     subprocess.run(words, check=True, timeout=300)
     copies = sorted((tmp_path / "killed").iterdir(), key=lambda path: int(path.name))
     assert len(copies) > 40

@@ -11,7 +11,7 @@ import pytest
 
 from tests.sinks import readers
 
-PROGRAM = [sys.executable, "-m", "tests.sinks.filler"]
+PROGRAM = [sys.executable, "-m", "tests.sinks.fill_disk"]
 
 
 def check_outcome(folder: Path, said: str) -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
-from crawler.sinks.pages import PageLines, Row
+from crawler.sinks.page_lines import PageLines, Row
 from crawler.sinks.recovery import recover
 from crawler.sinks.segment import Segment
 from crawler.sinks.warc import WarcRecords
@@ -169,7 +169,7 @@ def test_a_killed_writer_loses_nothing_that_it_called_durable(tmp_path: Path, li
 
 def durable_before_death(folder: Path, compression: str, groups: int) -> set[str]:
     """The URLs that a process had reported as durable when it was killed, after `groups` groups or a little later."""
-    command = [sys.executable, "-m", "tests.sinks.writer", str(folder), compression]
+    command = [sys.executable, "-m", "tests.sinks.endless_writer", str(folder), compression]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
         said = "".join(writer.stdout.readline() for _ in range(groups))

@@ -35,7 +35,7 @@ from tests.ports import free_port
 pytestmark = pytest.mark.e2e
 
 WAYBACK = os.environ.get("WAYBACK") or shutil.which("wayback")
-WACZ, WB_MANAGER = (str(Path(WAYBACK or "").with_name(name)) for name in ("wacz", "wb-manager"))
+WACZ, WB_MANAGER = (str(Path(WAYBACK or "wayback").with_name(name)) for name in ("wacz", "wb-manager"))
 CHROMIUM = shutil.which("chromium")
 
 if not WAYBACK:

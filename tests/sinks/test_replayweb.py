@@ -1,6 +1,7 @@
 """ReplayWeb.page shows a page of a WACZ file in a real browser, and reads only parts of the file.
 
-It is no Python package: REPLAYWEB is the folder with its `ui.js` and `sw.js`, by default `.replayweb` (`.ci/run` makes it):
+It is not a Python package: REPLAYWEB is the folder with its `ui.js` and `sw.js`, by default `.replayweb` (`.ci/run`
+makes it):
 
     npm pack replaywebpage && tar xzf replaywebpage-*.tgz
     REPLAYWEB=package pytest tests/sinks/test_replayweb.py

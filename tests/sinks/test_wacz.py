@@ -19,9 +19,9 @@ import pytest
 
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
+from crawler.sinks.cdxj_index import surt_key
 from crawler.sinks.external_sort import RUN
-from crawler.sinks.index import surt_key
-from crawler.sinks.times import digits
+from crawler.sinks.time_formats import digits
 from tests.e2e.harness import wait_until
 from tests.sinks.values import NOON, exchange, page, settings
 from tests.typed import Typed

@@ -9,7 +9,7 @@ from msgspec import structs
 from msgspec.structs import replace
 
 from crawler.page import Exchange, Link, Outcome, Page
-from crawler.sinks.settings import ArchiveSettings
+from crawler.sinks.archive_settings import ArchiveSettings
 
 NOON = 1_790_000_000.123456  # 2026-09-21T14:13:20.123456Z
 

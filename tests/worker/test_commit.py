@@ -13,9 +13,9 @@ from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.sinks.archive import Archive
 from crawler.worker.commit import BACKLOG, BACKLOG_BYTES, Committer, SettleLater
+from crawler.worker.commit_group import LINK_BYTES, Result
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.results import LINK_BYTES, Result
 from crawler.worker.runtime import Runtime
 from frontier.clock import ServerClock
 from frontier.counters import Counters, Counts

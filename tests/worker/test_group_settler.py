@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from crawler.worker.commit_group import LeaseReport
 from crawler.worker.group_settler import settlement
 from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.results import LeaseReport
 from frontier.queue import Lease
 from tests.worker.test_throttle import Stopped, runtime
 

@@ -17,7 +17,7 @@ from crawler.app.build import fetch_settings, sink
 from crawler.app.engine import REPEATED_S, Engine
 from crawler.app.seams import Seams
 from crawler.events import Events, GroupCommitted
-from crawler.fetch import compat
+from crawler.fetch import library_patches
 from crawler.fetch.client import Fetcher
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.crawl_tables import FetchTable, FrontierTable, PolitenessTable, ScopeTable
@@ -130,7 +130,7 @@ class Cluster:
     @asynccontextmanager
     async def replica(self, name: str, until_empty: bool = False) -> AsyncIterator[tuple[Engine, CuttableStore]]:
         """A running replica and its way to Redis. It is stopped at the end, unless the test has done so."""
-        compat.install()
+        library_patches.install()
         local = ReplicaTable(concurrency=4, interval=INTERVAL_S, out=self._folder / name)
         store, clock, events = CuttableStore(self._store), SystemClock(), Events()
         events.subscribe(lambda _: self._committed.set(), GroupCommitted)

@@ -24,8 +24,8 @@ from frontier.peer_loop import Member, View
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.redis_keys import CrawlKeys
 from frontier.refreshing import refresh_page
-from frontier.settlements import revisit
-from frontier.shards import identify_shards
+from frontier.settlements import with_next_visit
+from frontier.shard_identity import identify_shards
 from frontier.store import Call, RedisStore, Reply, Store
 from frontier.survey import survey
 from tests.frontier.helpers import CountingStore, entry, lease_one
@@ -110,7 +110,7 @@ async def test_a_shard_with_later_visits_is_leased_from_once_and_then_looked_at_
     await frontier.push([entry()])
     lease = await lease_one(frontier)
     now_ms = frontier.visits_by_ms or 0
-    done = revisit(SettledUrl(lease.entries[0], "done", "200"), "new", now_ms + 3_600_000, "00")
+    done = with_next_visit(SettledUrl(lease.entries[0], "done", "200"), "new", now_ms + 3_600_000, "00")
     await frontier.settle([Settlement(lease, 0, urls=[done])])
     feeding = asyncio.create_task(fed.leases.run())
     taking = asyncio.create_task(fed.queue.take())

@@ -13,7 +13,7 @@ from crawler.worker.outbox_delivery import IDLE_POLL_S, WATCHED_S, OutboxDeliver
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.nodes import Nodes
+from frontier.shard_nodes import Nodes
 from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
 from tests.worker.test_commit import on_a_clock

@@ -26,7 +26,7 @@ async def test_the_domain_waits_and_no_url_loses_a_try() -> None:
     entry, committer, allowance = Entry("https://a.test/1", "a.test"), AsyncMock(), Mock()
     leased = LeasedDomain(Lease("a.test", 0, 1, 0, 0, "", (entry,)), lease_end=2e6, now=clock.now)
     fetch = PoliteFetch(shared, web, AsyncMock(), Mock(), throttle_for(clock, 1.0))
-    handler = UrlHandler(shared, fetch, Mock(builder=Mock(revisit_rules=())), committer, allowance)
+    handler = UrlHandler(shared, fetch, Mock(builder=Mock(recrawl_rules=())), committer, allowance)
     assert await handler.may_request(leased, entry)
     await handler.request(leased, entry, robots())
     assert list(leased.pending) == [entry]

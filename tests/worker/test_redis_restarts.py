@@ -23,10 +23,10 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.nodes import Nodes
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement
 from frontier.redis_keys import CrawlKeys
-from frontier.shards import identify_shards
+from frontier.shard_identity import identify_shards
+from frontier.shard_nodes import Nodes
 from frontier.store import Call, RedisStore, Reply, connect
 from tests.frontier.helpers import CountingStore
 from tests.sinks.values import exchange, page

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from crawler.page import Exchange, Outcome, Page
 from crawler.worker.delay_queue import BYTES_PER_S, DelayQueue
 from crawler.worker.leased_domain import LeasedDomain
+from crawler.worker.next_turn import Turns
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
-from crawler.worker.turns import Turns
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.worker import Worker
 from frontier.entries import Entry
@@ -43,7 +43,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
         return large
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
-    robots_lookup, builder, nobody = AsyncMock(), AsyncMock(revisit_rules=()), Mock()
+    robots_lookup, builder, nobody = AsyncMock(), AsyncMock(recrawl_rules=()), Mock()
     robots_lookup.robots_for.return_value, builder.build.return_value = robots(), (page, ())
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())

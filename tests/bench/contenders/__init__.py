@@ -76,7 +76,7 @@ def _crawlee(parser: str) -> Callable[[Path, Path, str, Sequence[str]], list[str
 
 def _wget2(python: Path, folder: Path, redis_url: str, seeds: Sequence[str]) -> list[str | Path]:
     options = ["--recursive", "--level=0", f"--max-threads={CONCURRENCY}", "--robots=on", "--no-check-certificate"]
-    # Images and style sheets are no pages: nobody else fetches them.
+    # Images and style sheets are not pages: nobody else fetches them.
     tags = ["--ignore-tags=img,link,script,source,object,embed,iframe"]
     return ["wget2", "--quiet", *options, *tags, f"--directory-prefix={folder}", *seeds]
 

@@ -17,7 +17,7 @@ from tests.frontier.helpers import CountingStore, ManualTime
     [
         ({}, b"recounted", 8),
         ({"used": 11}, b"recounted", 9),  # somebody has reported a page, which may be one of those that were read
-        ({"recounts": 3}, b"moved", 10),  # somebody has recounted, or has fetched without a permit
+        ({"recounts": 3}, b"outdated", 10),  # somebody has recounted, or has fetched without a permit
     ],
 )
 async def test_the_counters_apply_only_if_all_needed_permits_since_they_were_read(

@@ -7,7 +7,7 @@ import pytest
 from frontier.queue import Frontier
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, make_frontier
-from tests.frontier.packing.held import SETTINGS, Held
+from tests.frontier.packing.queued_domain import SETTINGS, Held
 
 
 @pytest.fixture

@@ -15,11 +15,11 @@ from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.repair import Ended, Repair
 from frontier.scripts import UNPACK
-from frontier.shards import identify_shards
+from frontier.shard_identity import identify_shards
 from frontier.store import RedisStore, command, script_call
 from frontier.survey import survey
 from tests.frontier.helpers import ManualTime, ask, lease_one, make_frontier, settle_all
-from tests.frontier.packing.held import DOMAIN, SETTINGS, Held, fetched, urls
+from tests.frontier.packing.queued_domain import DOMAIN, SETTINGS, Held, fetched, urls
 
 
 class TestPack:

@@ -10,7 +10,7 @@ from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import PACK, UNPACK
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime, ask, lease_one, make_frontier, settle_all
-from tests.frontier.packing.held import SETTINGS, Held, fetched, urls
+from tests.frontier.packing.queued_domain import SETTINGS, Held, fetched, urls
 
 
 class Interrupts(CountingStore):

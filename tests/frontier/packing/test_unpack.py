@@ -12,7 +12,7 @@ from frontier.queue import Frontier, FrontierSettings, Settlement
 from frontier.scripts import UNPACK
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime, ask, lease_one, make_frontier, settle_all
-from tests.frontier.packing.held import DOMAIN, SETTINGS, Held, fetched, urls
+from tests.frontier.packing.queued_domain import DOMAIN, SETTINGS, Held, fetched, urls
 
 
 class Dies(CountingStore):

@@ -11,7 +11,7 @@ from frontier.counters import Counters
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl
 from frontier.redis_keys import CrawlKeys
-from frontier.shards import identify_shards
+from frontier.shard_identity import identify_shards
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import ManualTime
 from tests.valkey import ValkeyProcess

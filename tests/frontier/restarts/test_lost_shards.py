@@ -10,7 +10,7 @@ from frontier.errors import CrawlLost, ShardLost
 from frontier.queue import Frontier
 from frontier.redis_keys import CrawlKeys
 from frontier.settlements import Settlement
-from frontier.shards import identify_shards, lost_shards
+from frontier.shard_identity import identify_shards, lost_shards
 from frontier.store import RedisStore, command
 from tests.frontier.helpers import entry, lease_one, settle_all
 from tests.frontier.restarts.server import Server, home

@@ -9,7 +9,7 @@ import pytest
 from crawler.page import Item
 from crawler.sinks.archive import Archive
 from crawler.sinks.item_tail import ItemTail
-from crawler.sinks.kept_types import save_types
+from crawler.sinks.types_file import save_types
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.sinks.postgres.exports import Export, product
 from tests.sinks.test_items import item
@@ -161,7 +161,7 @@ async def test_several_keys_and_names_that_must_be_quoted(
         (
             "",
             {"to": "postgresql://me:s3cret@[::/x"},
-            "--to is no valid URL of PostgreSQL: postgresql://HOST/DATABASE",
+            "--to is not a valid URL of PostgreSQL: postgresql://HOST/DATABASE",
         ),
         ("", {"to": "postgresql://me:s3cret@127.0.0.1:1/x"}, "PostgreSQL: connection failed: "),
         (
@@ -172,9 +172,9 @@ async def test_several_keys_and_names_that_must_be_quoted(
         ("", {"to": "postgresql://me:a#b@s3cret@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
         ("", {"to": "postgresql://me:s3cret/b@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
         ("", {"to": "postgresql://me:12/s3cret@127.0.0.1:1/x"}, "--to has an @ or / in its user or password"),
-        ("", {"to": "postgresql://me:s3cret\u2100x@127.0.0.1:1/x"}, "--to is no valid URL of PostgreSQL"),
-        ("", {"to": "postgresql://me:se[s3cret]x@127.0.0.1:1/x"}, "--to is no valid URL of PostgreSQL"),
-        ("", {"to": "postgresql://me:se[s3cret@127.0.0.1:1/x"}, "--to is no valid URL of PostgreSQL"),
+        ("", {"to": "postgresql://me:s3cret\u2100x@127.0.0.1:1/x"}, "--to is not a valid URL of PostgreSQL"),
+        ("", {"to": "postgresql://me:se[s3cret]x@127.0.0.1:1/x"}, "--to is not a valid URL of PostgreSQL"),
+        ("", {"to": "postgresql://me:se[s3cret@127.0.0.1:1/x"}, "--to is not a valid URL of PostgreSQL"),
         ("", {"to": "postgresql://me:s3cret@/x?host=/nowhere"}, "PostgreSQL: connection is bad: "),
     ],
 )

@@ -1,0 +1,138 @@
+"""The CDXJ index of a WARC file: a sorted file with which replay tools (pywb, OutbackCDX) find a URL's record.
+
+A line has the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
+record. The lines, about 350 bytes each, are collected while the file is written (`crawler.sinks.external_sort`). If the
+writer died, they are made from the records in the file. Requests and metadata are found through their response.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+from fastwarc.warc import WarcRecord, WarcRecordType
+
+from crawler.logs import log
+from crawler.page import Exchange
+from crawler.sinks.segment import OPEN_SUFFIX, whole_file
+from crawler.sinks.time_formats import digits
+from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_in
+
+_SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
+_SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
+_SESSION_WORDS = ("sid", "sess", "cfid", "aspx")
+
+
+class Indexed(NamedTuple):
+    """What the index contains of a response or revisit record. `seconds`: since 1970; `content_type`: as sent."""
+
+    url: str
+    seconds: float
+    status: str
+    content_type: str
+    digest: str
+    is_revisit: bool
+
+    @classmethod
+    def of_exchange(cls, exchange: Exchange, digest: str, is_revisit: bool) -> Indexed:
+        content_type = (exchange.header(b"content-type") or b"").decode("latin-1")
+        return cls(exchange.url, exchange.started_at, str(exchange.status), content_type, digest, is_revisit)
+
+    @classmethod
+    def of_record(cls, record: WarcRecord) -> Indexed:
+        headers, read = record.headers, read_head(record)
+        http = read[0] if read is not None else None
+        return cls(
+            url=headers.get("WARC-Target-URI") or "",
+            seconds=record.record_date.timestamp() if record.record_date else 0.0,
+            status=str(http.status or "") if http else "",
+            content_type=(http.get(b"content-type") or "") if http else "",
+            digest=headers.get("WARC-Payload-Digest") or "",
+            is_revisit=record.record_type == WarcRecordType.revisit,
+        )
+
+    def line(self, file: str, offset: int, length: int) -> bytes:
+        """The line of the record at `offset` of `file`, `length` bytes long. Both count compressed bytes. The JSON is that
+        of pywb's indexer: numbers are strings."""
+        fields = {
+            "url": self.url,
+            "mime": "warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
+            "status": "" if self.is_revisit else self.status,
+            "digest": self.digest.removeprefix("sha1:"),
+            "length": str(length),
+            "offset": str(offset),
+            "filename": file,
+        }
+        given = msgspec.json.encode({name: value for name, value in fields.items() if value})
+        return b"%b %b %b\n" % (surt_key(self.url).encode(), digits(self.seconds).encode(), given)
+
+
+def read_index(path: Path, name: str = "") -> Iterator[bytes]:
+    """The lines of the records in the WARC file at `path`, which may still have its open name. `name`: that of the file in
+    the lines, if it has another one. Raises OSError.
+
+    A record that cannot be understood gets no line, which is logged.
+    """
+    return _lines(records_in(str(path)), name or path.name.removesuffix(OPEN_SUFFIX), 0, path.stat().st_size)
+
+
+def lines_of(records: bytes, name: str, at: int) -> Iterator[bytes]:
+    """Like `read_index`, for the compressed `records` at the offset `at` of the WARC file `name`."""
+    return _lines(records_in(BytesIO(records)), name, at, len(records))
+
+
+def _lines(records: Iterable[WarcRecord], name: str, at: int, size: int) -> Iterator[bytes]:
+    def read(record: WarcRecord) -> Callable[[int, int], bytes] | None:
+        if record.record_type not in (WarcRecordType.response, WarcRecordType.revisit):
+            return None
+        try:
+            return partial(Indexed.of_record(record).line, name)
+        except Exception as error:  # records contain what sites sent
+            log(logging.WARNING, "record_not_indexed", file=name, offset=at + record.stream_pos, error=error)
+            return None
+
+    try:
+        for line, start, length in placed(records, size, read):
+            try:
+                yield line(at + start, length)
+            except Exception as error:  # so do the URL, the type and the date
+                log(logging.WARNING, "record_not_indexed", file=name, offset=at + start, error=error)
+    except BrokenFraming as error:
+        log(logging.WARNING, "records_not_indexed", file=name, error=error)
+
+
+def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:
+    """Write the sorted `lines` as the index of the WARC file `warc`, which may still have its open name. Returns the path
+    of the index. Raises OSError."""
+    target = index_path(warc)
+    with whole_file(target) as scratch, scratch.open("wb") as file:
+        file.writelines(lines)
+        if fsync:
+            file.flush()
+            os.fsync(file.fileno())
+    return target
+
+
+def index_path(warc: Path) -> Path:
+    """The path of the index of the WARC file `warc`."""
+    return warc.with_name(warc.name.removesuffix(OPEN_SUFFIX).partition(".warc")[0] + ".cdxj")
+
+
+def surt_key(url: str) -> str:
+    """The key under which replay tools look for `url`. The `surt` library makes it, except for plain URLs, which are most
+    of them and take a twentieth of the time (docs/explanation/speed.md)."""
+    slash = url.find("/", 8)
+    path = url[slash:].lower()
+    site = _SIMPLE_SITE.fullmatch(url[:slash])
+    if site is None or not _SIMPLE_PATH.fullmatch(path) or any(word in path for word in _SESSION_WORDS):
+        import surt  # noqa: PLC0415 - it takes 50 ms, and few crawls need it before their first page
+
+        return str(surt.surt(url))
+    return f"{','.join(reversed(site[1].split('.')))}{site[2]}){path.rstrip('/') or '/'}"

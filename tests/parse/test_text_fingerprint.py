@@ -1,0 +1,118 @@
+"""The fingerprint of a page's main text: the same while only what surrounds the text differs."""
+
+from __future__ import annotations
+
+import gzip
+import signal
+from collections.abc import AsyncIterator
+
+import msgspec
+import pytest
+
+from crawler.page import Exchange, Outcome, Page
+from crawler.parse.content_coding import DEFAULT_LIMIT
+from crawler.parse.offload import DocumentOffloader
+from crawler.parse.subprocess_client import OffloadProcess
+from crawler.parse.text_fingerprint import MAX_BYTES, TextJob, is_light
+from crawler.scope.next_visit import DIGEST, TEXT_DIGEST
+
+STORY = "The harbour of the town was closed for the winter, and the boats stayed on land until the ice had gone. " * 8
+URL = "https://a.test/1"
+
+
+def article(story: str = STORY, clock: str = "12:00:01", menu: str = "Home") -> bytes:
+    return (
+        f"<title>News</title><nav><a href=/>{menu}</a></nav><article><h1>Harbour</h1><p>{story}</p></article>"
+        f"<footer><p>It is {clock}</p></footer>"
+    ).encode()
+
+
+def page(body: bytes, coding: bytes = b"", content_type: str = "text/html") -> Page:
+    headers = ((b"Content-Encoding", coding),) if coding else ()
+    exchange = Exchange(URL, 200, "OK", headers, b"", b"", body, "", 0.0, 0.1, 0.1)
+    return Page(
+        *(URL, "a.test", 0, Outcome.DONE, "ok", 0.0),
+        exchange=exchange,
+        content_type=content_type,
+        charset="utf-8",
+        decoded_size=len(body),
+    )
+
+
+def digest(body: bytes, coding: bytes = b"") -> str:
+    job = TextJob.of(page(body, coding), DEFAULT_LIMIT)
+    assert job is not None
+    return job.run(body)
+
+
+def test_only_the_main_text_counts() -> None:
+    assert len(digest(article())) == TEXT_DIGEST != DIGEST
+    assert digest(article()) == digest(article(clock="12:00:02", menu="Start"))
+    assert digest(article()) != digest(article(STORY.replace("winter", "summer")))
+
+
+def test_spaces_line_ends_and_the_content_coding_do_not_count() -> None:
+    assert digest(article()) == digest(article(STORY.replace(" ", "\n  ")))
+    assert digest(article()) == digest(gzip.compress(article()), b"gzip")
+
+
+def test_of_a_page_with_little_text_all_of_it_counts() -> None:
+    assert digest(article("Closed.")) != digest(article("Closed.", clock="12:00:02"))
+
+
+def test_a_page_without_text_has_none() -> None:
+    assert digest(b"<img src=1.png>") == ""
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"content_type": "text/plain"},
+        {"cut": ("length",)},
+        {"cut": ("unread",)},
+        {"decoded_size": MAX_BYTES + 1},
+        {"exchange": None},
+    ],
+)
+def test_nor_has_one_that_is_not_html_or_not_whole(other: dict[str, object]) -> None:
+    whole = page(article())
+    assert TextJob.of(whole, DEFAULT_LIMIT) is not None
+    assert TextJob.of(msgspec.structs.replace(whole, cut=("links",)), DEFAULT_LIMIT) is not None
+    assert TextJob.of(msgspec.structs.replace(whole, **other), DEFAULT_LIMIT) is None
+
+
+class TestOffloaded:
+    @pytest.fixture
+    async def offload(self) -> AsyncIterator[DocumentOffloader]:
+        under_test = DocumentOffloader()
+        yield under_test
+        await under_test.stop()
+
+    async def test_the_process_finds_what_the_event_loop_finds(self, offload: DocumentOffloader) -> None:
+        large = article(STORY * 300)
+        assert is_light(article(), "", "utf-8") and not is_light(large, "", "utf-8")
+        for body in (article(), large):
+            job = TextJob.of(page(body), DEFAULT_LIMIT)
+            assert job is not None and await offload.text_digest(job, body) == job.run(body) != ""
+
+    async def test_there_is_none_if_the_process_ends_and_the_next_one_is_read(self) -> None:
+        """A document on which the process dies has no fingerprint, so its body is compared."""
+
+        class DiesOnce(OffloadProcess):
+            async def _start(self):  # type: ignore[no-untyped-def]
+                process = await super()._start()
+                if not self.has_died:
+                    process.send_signal(signal.SIGSEGV)
+                self.has_died = True
+                return process
+
+            has_died = False
+
+        offload, body = DocumentOffloader(process=DiesOnce()), article()
+        job = TextJob.of(page(body), DEFAULT_LIMIT)
+        assert job is not None
+        try:
+            assert await offload.text_digest(job, body) == ""
+            assert await offload.text_digest(job, body) == job.run(body)
+        finally:
+            await offload.stop()

@@ -1,0 +1,21 @@
+"""Processes that share the work of a command."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from crawler.errors import UserError
+from crawler.sinks.process_pool import shared_work
+
+
+def _dies() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_process_that_is_killed_is_an_error_of_one_line() -> None:
+    """As the kernel does it if there is no memory."""
+    with pytest.raises(UserError, match="repeat the command, with fewer --processes"), shared_work(2) as pool:
+        pool.submit(_dies).result()
