@@ -13,6 +13,7 @@ import hashlib
 import sys
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 
@@ -27,8 +28,9 @@ Row = tuple[bytes, bytes]
 LARGEST = 1_000
 """The most entries in a block. A script that moves so many takes about 1 ms. Larger blocks are 2 bytes per URL smaller."""
 
-LEVEL = 9
-"""Of zstd: 1 us per URL. Level 3 takes 0.3 us and 1 byte more, level 19 takes 20 us and 0.5 bytes less."""
+LEVEL, REST_LEVEL = 9, 3
+"""Of zstd: 1 us per URL. Level 3 takes 0.3 us and 1 byte more, level 19 takes 20 us and 0.5 bytes less. The rest of a block
+is packed each time that some of its URLs are unpacked, and most of it is soon unpacked, too."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -41,15 +43,23 @@ class Block(msgspec.Struct, frozen=True):
 
 def block_of(rows: Sequence[Row], now_ms: int) -> Block:
     """A block of `rows`, 1 to `LARGEST`, in any order."""
-    ordered = sorted(rows, key=lambda row: (-float(row[0]), row[1]))
+    return _packed(sorted(rows, key=lambda row: (-float(row[0]), row[1])), now_ms, LEVEL)
+
+
+def rest_of(rows: Sequence[Row], now_ms: int) -> Block:
+    """A block of the last `rows` of another one, in their order."""
+    return _packed(rows, now_ms, REST_LEVEL)
+
+
+def _packed(rows: Sequence[Row], now_ms: int, level: int) -> Block:
     lines = [b"%d" % now_ms]
-    for priority, same in groupby(ordered, key=lambda row: row[0]):
+    for priority, same in groupby(rows, key=itemgetter(0)):
         lines.append(b"=" + priority)
         lines += [entry for _, entry in same]
-    contents = zstd.compress(b"\n".join(lines), LEVEL)
+    contents = zstd.compress(b"\n".join(lines), level)
     kind = "s" if any(entry[1:3] == b"00" for _, entry in rows) else "-"
     name = f"{len(rows):04}{kind}{hashlib.sha1(contents).hexdigest()[:20]}"
-    return Block(name, -float(ordered[0][0]), contents)
+    return Block(name, -float(rows[0][0]), contents)
 
 
 def rows_of(contents: bytes) -> list[Row]:

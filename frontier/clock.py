@@ -12,6 +12,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 _BOOT_TIME = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)  # Linux 2.6.39; elsewhere CLOCK_MONOTONIC
@@ -31,8 +32,7 @@ class SystemClock:
     """The clock of the operating system. Where supported, it includes the time for which the machine was suspended, so
     that a laptop that wakes up knows that its leases have expired."""
 
-    def monotonic(self) -> float:
-        return time.clock_gettime(_BOOT_TIME)
+    monotonic = staticmethod(partial(time.clock_gettime, _BOOT_TIME))
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 import msgspec
 
-from frontier.blocks import LARGEST, Block, Row, block_of, has_seeds, rows_of, size_of
+from frontier.blocks import LARGEST, Block, Row, block_of, has_seeds, rest_of, rows_of, size_of
 from frontier.errors import RedisAway
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import PACK, UNPACK
@@ -176,7 +176,7 @@ class Packer:
 
     def _unpack_call(self, shard: int, domain: str, name: str, rows: Sequence[Row], others: Sequence[Row]) -> Call:
         of = self._keys.shards[shard]
-        rest = block_of(others, self._now_ms()) if others else Block("", 0, b"")
+        rest = rest_of(others, self._now_ms()) if others else Block("", 0, b"")
         what = (self._keys.identity, domain, name, rest.name, rest.order, rest.contents)
         return script_call(UNPACK, (of.stats, of.base), *what, *(word for row in rows for word in row))
 

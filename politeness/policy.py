@@ -34,7 +34,7 @@ class CurrentPolicy:
     at once."""
 
     def __init__(self, policy: PolitenessPolicy) -> None:
-        self._policy = policy
+        self.replace(policy)
 
     def __repr__(self) -> str:
         return f"<CurrentPolicy {self._policy}>"
@@ -42,23 +42,5 @@ class CurrentPolicy:
     def replace(self, policy: PolitenessPolicy) -> None:
         """Use `policy` from now on. A delay that has begun is not changed."""
         self._policy = policy
-
-    @property
-    def throttle(self) -> ThrottlePolicy:
-        return self._policy.throttle
-
-    @property
-    def robots(self) -> RobotsPolicy:
-        return self._policy.robots
-
-    @property
-    def tries(self) -> int:
-        return self._policy.tries
-
-    @property
-    def rate_limit(self) -> RateLimitPolicy | None:
-        return self._policy.rate_limit
-
-    @property
-    def usage(self) -> UsagePolicy:
-        return self._policy.usage
+        self.throttle, self.robots, self.usage = policy.throttle, policy.robots, policy.usage
+        self.tries, self.rate_limit = policy.tries, policy.rate_limit

@@ -22,10 +22,10 @@ import select
 import socket
 from asyncio import AbstractEventLoop, BaseTransport, Future, TimerHandle, Transport
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, cast
 
+import msgspec
 from aiohttp import ClientRequest, ClientTimeout, TCPConnector
 from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
@@ -41,8 +41,7 @@ from crawler.fetch.tunnel import Destination, open_through
 from crawler.page import Exchange, Phases
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(msgspec.Struct, frozen=True):
     """A request in the form that aiohttp's connector reads. It was made at `asked_at` and must be over at `until`, both in
     event loop time. `is_too_late` is called once, immediately before the request is written; if it returns True, nothing is
     written. `sign`: returns the header lines that sign the request at a time in seconds since 1970. `handling`: what rules
@@ -51,7 +50,7 @@ class Request:
 
     url: URL  # of the origin
     connection_key: ConnectionKey
-    head: bytes = field(repr=False)  # it may have secrets
+    head: bytes
     is_too_late: Callable[[], bool] | None
     asked_at: float
     until: float
@@ -62,6 +61,9 @@ class Request:
     ssl: ClassVar = True  # the TLS context of the connector
     proxy: ClassVar = None  # aiohttp's own way would send and read by its own classes
     server_hostname: ClassVar = None
+
+    def __repr__(self) -> str:
+        return f"<Request {self.url}>"  # the head may have secrets
 
     @property
     def port(self) -> int | None:

@@ -40,6 +40,7 @@ class LeasedDomain:
         "closing",
         "concurrency",
         "delay_ms",
+        "domain",
         "ended_at",
         "handling",
         "is_queued",
@@ -57,6 +58,7 @@ class LeasedDomain:
 
     def __init__(self, lease: Lease, lease_end: float, now: float) -> None:
         self.lease = lease
+        self.domain = lease.domain
         self.pending: deque[Entry] = deque(lease.entries)
         self.lease_end = lease_end
         self.timer = LeaseTimer()
@@ -81,10 +83,6 @@ class LeasedDomain:
 
     def __repr__(self) -> str:
         return f"<LeasedDomain {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"
-
-    @property
-    def domain(self) -> str:
-        return self.lease.domain
 
     # the lease
 

@@ -7,6 +7,7 @@ other errors only the URL is retried later; the other URLs of the domain are not
 
 from __future__ import annotations
 
+from functools import cache
 from http import HTTPStatus
 
 import msgspec
@@ -62,6 +63,7 @@ PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")
 """RFC 9110 15.5.3 (402): the site offers the page for money, by whatever scheme. That is an answer and no error."""
 
 
+@cache  # of a thousand statuses at most
 def judge_status(status: int) -> UrlResult:
     """Return the result for a response's status code."""
     if status == HTTPStatus.PAYMENT_REQUIRED:

@@ -42,7 +42,8 @@ local repeated = repeat_lease(keys, known, number, now_ms, lease_ms, default_del
 if repeated then return repeated end
 local expiring_ms = take_back_expired(keys, now_ms, default_delay_ms)
 local waking_ms = wake_ready(keys, now_ms)
-local visit_ms = share and wake_visits(keys.shard, now_ms) or math.huge
+local visits = share and load_visits()
+local visit_ms = visits and visits.wake_visits(keys.shard, now_ms) or math.huge
 
 -- A token must never be reused, even if the server has lost its last second of writes. Tokens are therefore at least
 -- the time in milliseconds.
@@ -56,11 +57,11 @@ local function lease(domain)
   -- At most as many URLs as can be fetched in half of the lease, so that a slow holder does not outlast its lease.
   local urls = math.max(1, math.min(max_urls, math.floor(lease_ms / 2 / math.max(delay_ms, 1))))
   if state[3] then
-    urls, low[#low + 1] = unpacked_first(keys, domain, state[3], urls, share and KNOWN_FROM or '+inf')
+    urls, low[#low + 1] = unpacked_first(keys, domain, state[3], urls, visits and visits.known_from or '+inf')
     if urls == 0 then return false end
   end
   local inflight, token = keys.shard .. 'inflight:' .. domain, math.max(last_token + 1, now_ms)
-  local best = share and lease_shared(queue, inflight, urls, share, token * 0.618034 % 1)
+  local best = visits and lease_shared(queue, inflight, urls, share, token * 0.618034 % 1, visits.known_from)
   if not best then
     best = redis.call('ZREVRANGE', queue, 0, urls - 1, 'WITHSCORES')
     if #best == 0 then return true end
@@ -73,7 +74,7 @@ local function lease(domain)
   redis.call('ZADD', keys.leases, now_ms + lease_ms, domain)
   granted[#granted + 1] = domain .. ' ' .. string.format('%.0f', last_token)
   reply[#reply + 1] = {domain, last_token, delay_ms, state[2] or '', best}
-  if share then wake_domain(keys.shard, domain, now_ms) end  -- there is room for more
+  if visits then visits.wake_domain(keys.shard, domain, now_ms) end  -- there is room for more
   return true
 end
 
@@ -94,7 +95,7 @@ end
 local function next_ms(key, before_ms) return before_ms > now_ms and before_ms or first_ms(key) end
 if #reply > 2 then expiring_ms = math.min(expiring_ms, now_ms + lease_ms) end
 local wake_ms = math.min(next_ms(keys.due, due_ms), next_ms(keys.leases, expiring_ms), next_ms(keys.waiting, waking_ms))
-if share then visit_ms = next_ms(keys.shard .. 'revisits', visit_ms) end
+if visits then visit_ms = next_ms(keys.shard .. 'revisits', visit_ms) end
 if wake_ms < math.huge then reply[2] = math.min(wake_ms, visit_ms) end
 for _, domain in ipairs(low) do reply[#reply + 1] = domain end
 if wake_ms == math.huge and visit_ms < math.huge then reply[#reply + 1] = {visit_ms} end

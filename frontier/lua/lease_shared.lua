@@ -2,12 +2,12 @@
 -- all of the other.
 --
 -- queue, inflight  the keys of the domain   urls: how many to lease   share: of the known pages, 0 to 1
--- chance: 0 to 1, which decides about a part of a URL
+-- chance: 0 to 1, which decides about a part of a URL   known_from: the lowest priority of a known page
 --
 -- lease_shared returns {entry, priority, ...} | nil if the queue has only one kind
 
-local function lease_shared(queue, inflight, urls, share, chance)
-  local all, known = redis.call('ZCARD', queue), redis.call('ZCOUNT', queue, KNOWN_FROM, '+inf')
+local function lease_shared(queue, inflight, urls, share, chance, known_from)
+  local all, known = redis.call('ZCARD', queue), redis.call('ZCOUNT', queue, known_from, '+inf')
   local new = all - known
   if known == 0 or new == 0 then return nil end
   local visits = math.min(known, math.max(math.floor(urls * share + chance), urls - new))

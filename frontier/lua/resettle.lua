@@ -25,7 +25,7 @@ local function remove_queued(keys, domain, token, now_ms, ...)
     local member = token .. '\n' .. entry
     -- Once settled, it may have been queued again. If it was found unsettled, its page was removed (`revoke`).
     local is_known = redis.call('ZSCORE', keys.lost, '+' .. member) or redis.call('ZSCORE', keys.lost, member)
-    if not is_known then wake_page(keys.shard, domain, entry) end
+    if not is_known then load_visits().wake_page(keys.shard, domain, entry) end
     if not is_known and redis.call('ZREM', queue, entry) == 1 then
       redis.call('ZADD', keys.lost, now_ms, '+' .. member)
       gone = gone + 1

@@ -42,7 +42,7 @@ local function settle_urls(domain, remove, at, last)
       settled = settled + gone
       count(outcome, gone)
       count(outcome .. ':' .. reason, gone)
-      local is_visit = follow_up ~= '' and plan_visit(base, domain, follow_up, count)
+      local is_visit = follow_up ~= '' and load_visits().plan_visit(base, domain, follow_up, count)
       if not is_visit and (outcome == 'dead' or follow_up == 'keep') then
         local is_kept = keep_dead_letter(KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
         if not is_kept then count('drop:dead_letters', 1) end

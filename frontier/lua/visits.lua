@@ -1,4 +1,5 @@
--- visits: part of other scripts. Plans visits of known pages (known_pages.lua), and queues those that are due.
+-- visits: part of `lease` and `settle`, as `load_visits`, with `page_records` and `known_pages`. Plans visits of known pages
+-- (known_pages.lua), and queues those that are due.
 --
 -- From the end of one visit until the next is due, a page is not open: a crawl ends although later visits are planned. When
 -- it is due, it is queued, and accepted once more. Its entry then ends in the state of its visits, which differs from visit to
@@ -75,3 +76,5 @@ local function wake_visits(base, now_ms)
   end
   return first
 end
+
+return {known_from = KNOWN_FROM, plan_visit = plan_visit, wake_page = wake_page, wake_domain = wake_domain, wake_visits = wake_visits}

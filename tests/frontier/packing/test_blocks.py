@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.blocks import block_of, has_seeds, rows_of, size_of
+from frontier.blocks import block_of, has_seeds, rest_of, rows_of, size_of
 from frontier.packing import Sizes
 
 
@@ -22,6 +22,12 @@ class TestBlocks:
 
     def test_the_same_entries_packed_later_are_another_block(self) -> None:
         assert block_of([(b"0", b"s00000/")], 7).name != block_of([(b"0", b"s00000/")], 8).name
+
+    def test_the_rest_of_a_block_has_its_order(self) -> None:
+        rows = rows_of(block_of([(b"-1", b"s01000/a"), (b"0", b"s00000/"), (b"-1", b"s01000/b")], 7).contents)
+        rest = rest_of(rows[1:], 8)
+        assert rows_of(rest.contents) == rows[1:] == [(b"-1", b"s01000/a"), (b"-1", b"s01000/b")]
+        assert (rest.order, size_of(rest.name)) == (1.0, 2)
 
 
 class TestSizes:
