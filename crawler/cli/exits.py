@@ -64,4 +64,5 @@ def _advice(error: Exception) -> str:
 def _print(error: Exception, details: Iterable[str] = (), advice: str = "") -> None:
     from crawler.cli.terminal import print_error  # noqa: PLC0415 - few commands fail, and replicas need no terminal
 
-    print_error(UserError(f"{error}{advice}"), details)
+    with contextlib.suppress(OSError):  # the exit code says it all the same
+        print_error(UserError(f"{error}{advice}"), details)

@@ -26,7 +26,7 @@ from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.sinks.last_visits import LastVisits, VisitLine, scratch_folder
-from crawler.sinks.line_search import is_of_another, line_files, lines_in
+from crawler.sinks.line_search import decoded_lines, is_of_another, line_files
 from crawler.sinks.replaced_files import marks_in
 from crawler.sinks.types_file import types_of
 from crawler.wording import count_of
@@ -170,12 +170,14 @@ class _Line(VisitLine, kw_only=True):
     followed: dict[str, list[str]] | None = None
 
 
+_decoder = msgspec.json.Decoder(_Line)
+
+
 def _batches(folders: Sequence[Path], crawl: str) -> Iterator[list[_Line]]:
     batch: list[_Line] = []
     for folder in folders:
         for path in line_files(folder):
-            for raw in lines_in(path):
-                line = msgspec.json.decode(raw, type=_Line)
+            for line in decoded_lines(path, _decoder):
                 if is_of_another(path, str(line.replica), crawl):
                     continue
                 batch.append(line)

@@ -37,13 +37,17 @@ class VisitLine(msgspec.Struct):
     label: str | None = None
     payload: dict[str, Any] | None = None
     previous_visit: str | None = None
-    next_visit: str | None = None
+    next_visit: datetime | None = None
     visit_state: str | None = None
 
     @property
     def entry(self) -> Entry:
         """The entry of the page, without the state of its visits."""
         return Entry(self.url, self.domain, depth=self.depth, tag=tag_of(self.label or "", self.payload))
+
+
+LAST_S = 2**32 - 1
+"""The last time at which a visit can be due, in seconds since 1970."""
 
 
 class _Visit(NamedTuple):
@@ -98,7 +102,7 @@ def scratch_folder(folders: Sequence[Path]) -> Path:
 
 
 def _sortable(line: VisitLine) -> bytes:
-    due_s = int(datetime.fromisoformat(line.next_visit).timestamp()) if line.next_visit else 0
+    due_s = min(int(line.next_visit.timestamp()), LAST_S) if line.next_visit else 0
     about = (line.domain, line.depth, line.via or "", line.entry.tag)
     visit = _Visit(line.previous_visit is None, due_s, line.visit_state or "", *about)
     return f"{line.url} {line.settled_at} ".encode() + msgspec.json.encode(visit) + b"\n"

@@ -1,14 +1,18 @@
-"""Searches the JSON lines of a crawl for a URL. Only lines that begin with it are parsed."""
+"""Reads the JSON lines of a crawl: those of a URL, of which only lines that begin with it are parsed, or all."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
+from crawler.errors import UserError, reason_of
 from crawler.sinks.open_files import open_and_finished, open_either
 from crawler.sinks.segment import LINES, file_name
+
+T = TypeVar("T")
 
 
 def line_files(folder: Path) -> list[Path]:
@@ -33,6 +37,21 @@ def is_of_another(path: Path, replica: str, crawl: str) -> bool:
 
 def _lines_with(path: Path, start: bytes) -> Iterator[dict[str, object]]:
     return (msgspec.json.decode(line) for line in lines_in(path) if line.startswith(start))
+
+
+def decoded_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+    """The complete lines of the file `path`, decoded. Raises UserError for one that cannot be read."""
+    number = 0
+    try:
+        for line in lines_in(path):
+            number += 1
+            if not line.isspace():
+                yield decoder.decode(line)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        place = f"{path}:{number}" if isinstance(error, ValueError) else str(path)
+        raise UserError(
+            f"{place}: {reason_of(error, path)}: mend or remove it, or move the file away, and repeat the command"
+        ) from error
 
 
 def lines_in(path: Path) -> Iterator[bytes]:

@@ -60,7 +60,8 @@ def open_and_finished(folder: Path, suffixes: Iterable[str]) -> list[Path]:
     """The files in `folder` with these `suffixes`, sorted, open ones included. Raises OSError."""
     endings = tuple(suffix + end for suffix in suffixes for end in ("", OPEN_SUFFIX))
     # A file that is finished during the listing may be in it under both names.
-    return sorted({finished_path(path): path for path in folder.iterdir() if path.name.endswith(endings)}.values())
+    found = (path for path in folder.iterdir() if path.name.endswith(endings) and not path.is_dir())
+    return sorted({finished_path(path): path for path in found}.values())
 
 
 def is_open(path: Path) -> bool:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
+import pytest
+
 from crawler.app.trial import queued
+from crawler.errors import UserError
 from crawler.scope.next_visit import Visits
 from crawler.sinks.time_formats import iso_time
 from frontier.crawls import Crawl
@@ -71,6 +75,40 @@ def test_a_known_page_is_visited_when_its_last_line_says_so(hand: Hand, tmp_path
     page = hand.with_store(known)
     assert (page.due_s, page.entry.visit, page.entry.depth) == (NOON + 160, second["visit_state"], 1)
     assert hand.json("repair", "--archive", str(tmp_path))["shards"] == []
+
+
+@pytest.mark.parametrize(
+    ("broken", "said"),
+    [
+        (b'{"url":"https://a.test/2" GARBAGE\n', "broken.pages.jsonl:2: JSON is malformed"),
+        (b"\0" * 100 + b"\n", "broken.pages.jsonl:2: JSON is malformed"),
+        (b'{"hello": 1}\n', "broken.pages.jsonl:2: Object missing required field"),
+        (b'{"url": "\xff"}\n', "broken.pages.jsonl:2: "),
+        (
+            b'{"url":"https://a.test/2","domain":"a.test","outcome":"done","reason":"x","depth":0,"next_visit":"soon"}\n',
+            "broken.pages.jsonl:2: Invalid RFC3339 encoded datetime",
+        ),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_named(hand: Hand, tmp_path: Path, broken: bytes, said: str) -> None:
+    """When it is mended, the repair can be repeated. Empty lines and folders do not matter."""
+    line = {
+        "url": "https://a.test/1",
+        "domain": "a.test",
+        "outcome": "done",
+        "reason": "x",
+        "depth": 0,
+        "replica": "r1",
+    }
+    whole = json.dumps(line).encode() + b"\n"
+    (tmp_path / "folder.pages.jsonl").mkdir()
+    file = tmp_path / "broken.pages.jsonl"
+    file.write_bytes(whole + broken)
+    hand.with_store(lose_shard)
+    with pytest.raises(UserError, match=f"{re.escape(said)}.*repeat the command"):
+        hand.type("repair", "--archive", str(tmp_path))
+    file.write_bytes(whole + b"\n")
+    assert hand.json("repair", "--archive", str(tmp_path))["restored"] == 1
 
 
 def test_what_is_restored_is_due_by_crawl_time(hand: Hand) -> None:

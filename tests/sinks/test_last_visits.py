@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def line(path: str, number: int, is_known: bool = True, first: bool | None = Non
         2,
         settled_at=iso_time(at + 0.5),
         previous_visit=None if is_first else iso_time(at - 60),
-        next_visit=iso_time(at + 3_600) if is_known else None,
+        next_visit=datetime.fromtimestamp(at + 3_600, UTC) if is_known else None,
         visit_state=STATES[number] if is_known else None,
         **more,  # type: ignore[arg-type]
     )
