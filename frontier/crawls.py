@@ -167,7 +167,7 @@ async def verify_crawl(store: Store, crawl: Crawl) -> None:
     if found is None or bytes.fromhex(found.decode()) != crawl.fingerprint_key:
         raise CrawlLost(
             f"crawl {crawl.name!r} is gone from Redis, which has lost its data or was cleared; "
-            "restore the data, or seed the crawl again (and enable persistence: appendonly yes)"
+            "restore the data, or the crawl from its output with `crawler repair` (and enable persistence: appendonly yes)"
         )
     if resharding or tokens_of(last_tokens) != crawl.last_tokens:
         raise CrawlResharded(

@@ -16,6 +16,7 @@ from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, 
 from crawler.errors import UserError
 from crawler.logs import without_secrets
 from crawler.settings.loading import load
+from crawler.sinks.line_search import has_lines
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError, NoSuchCrawl
 from frontier.redis_keys import meta_key
@@ -57,9 +58,12 @@ class CrawlAccess:
         """Raises UserError if the crawl would be in an embedded store that does not exist."""
         local = self.settings.replica
         if not local.redis and not local.data_dir.exists():
+            lost = (
+                ", or restore the one in the output with `crawler repair`" if has_lines(local.out, self.crawl) else ""
+            )
             raise UserError(
                 f"no crawl here, because there is no folder {local.data_dir}/: start one with `{self._command('crawl')} "
-                "URL`, or name its store with --data-dir or --redis"
+                f"URL`, or name its store with --data-dir or --redis{lost}"
             )
 
     def check(self) -> None:

@@ -33,6 +33,7 @@ from crawler.settings.guarded import accepted, check_guarded, consent, needs_con
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.policies import check, url_rules
 from crawler.settings.requests_table import RequestsTable
+from crawler.sinks.line_search import has_lines
 from crawler.sinks.output_folder import check_output_folder
 from crawler.wording import count_of
 from frontier.control import Control
@@ -237,6 +238,11 @@ class CrawlJob(msgspec.Struct, frozen=True):
             applied = CrawlSettings.from_json(stored.settings)
             check_guarded(applied, accepted(self.settings))
             check_installed(applied)
+            if stored.created and has_lines(local.out, self.crawl):
+                note(
+                    f"{local.out}/ has pages of an earlier crawl {self.crawl!r}, which are fetched again; if Redis has "
+                    "lost that one, `crawler repair` restores it, before a new one is started"
+                )
             if not stored.created and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
                 console.tell(f"crawl {self.crawl} has settings of its own, which apply: {own}")
             if doubt := missing_contact(applied):

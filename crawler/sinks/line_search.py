@@ -20,6 +20,11 @@ def line_files(folder: Path) -> list[Path]:
     return open_and_finished(folder, (LINES,)) if folder.is_dir() else []
 
 
+def has_lines(folder: Path, crawl: str) -> bool:
+    """Whether files in `folder` have names of the crawl `crawl`."""
+    return any(path.name.startswith(file_name(f"{crawl}-")) for path in line_files(folder))
+
+
 def newest_line(folder: Path, url: str, crawl: str) -> dict[str, object] | None:
     """The line of the canonical `url` that `crawl` settled last. None if there is none, or no such folder."""
     start = b'{"url":' + msgspec.json.encode(url) + b","

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -32,6 +33,16 @@ def test_run_says_where_its_output_goes_and_where_the_earlier_one_is(typed: Type
     again = typed("run", "--until-empty", "--out", str(tmp_path / "pages"))
     assert "output folder=pages/" in again.err
     assert "earlier_output folders=crawl-out/" in again.err
+
+
+@pytest.mark.usefixtures("crawled")
+def test_a_crawl_whose_data_are_lost_can_be_repaired(typed: Typed, tmp_path: Path) -> None:
+    """Its output is still there, and commands say so."""
+    shutil.rmtree(tmp_path / ".crawler")
+    place = ("--allow", "127.0.0.1", "--port", "1", "--out", "pages", "--quiet")
+    out = {"CRAWLER_REPLICA__OUT": "pages"}
+    assert "restore the one in the output with `crawler repair`" in typed("status", environment=out).err
+    assert "`crawler repair` restores it" in typed("crawl", URL, *place, environment=ONCE).err
 
 
 @pytest.mark.usefixtures("crawled")
