@@ -103,7 +103,7 @@ def after_failure(
     if retry_after_ms is None:
         rest_ms = 1000 * rest_after(policy, failures, rand)
     else:
-        # Never earlier than the server asked. The jitter keeps several crawlers from returning at once.
+        # Not earlier than the server asked, up to `max_s`. The jitter keeps several crawlers from returning at once.
         rest_ms = max(retry_after_ms * (1 + policy.jitter * rand), 1000 * rest_after(policy, failures - 1, rand))
     until_ms = now_ms + ceil(min(rest_ms, 1000 * policy.max_s))
     return BackoffState(failures, until_ms, 0, "".join(reason.split()))
