@@ -39,8 +39,8 @@ the types of the fields of items.
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.
 Other rooms import: `archive`, `archive_settings`, `cdxj_index`, `changes`, `compression`, `content`, `export`,
 `forget`, `item_writer`, `items`, `last_visits`, `line_search`, `open_files`, `output_folder`, `parquet`, `postgres`,
-`postprocess`, `recovery`, `replaced_files`, `segment`, `sink`, `tee`, `time_formats`, `types_file`, `upload`, `wacz`, `warc_reader`,
-`warc_rows`.
+`postprocess`, `recovery`, `replaced_files`, `segment`, `sink`, `tee`, `time_formats`, `types_file`, `upload`, `wacz`,
+`warc_reader`, `warc_rows`.
 """
 
 from crawler.sinks.sink import Sink, SinkContext
