@@ -94,13 +94,13 @@ class PageLimit(NamedTuple):
 
 class _Answer(NamedTuple):
     """The last reply of Redis. `used` and `held`: by all replicas; `share`: the most that this replica may hold now;
-    `counted`: 1 if `used` is known; `free`: the number of replicas that fetch without permits."""
+    `counted`: 1 if `used` is known; `without_permits`: how many replicas fetch without."""
 
     used: int
     held: int
     share: int
     counted: int
-    free: int
+    without_permits: int
     recounts: int
     limit: int
     revision: int
@@ -166,7 +166,7 @@ class Budget:
         return 0 < self.limit <= answer.used and answer.held == 0 and answer.counted == 1
 
     @property
-    def free(self) -> int:
+    def available(self) -> int:
         """Number of permits that can be taken now."""
         if self._is_free:
             return 0 if self.limit or self._is_forgotten else 1 << 30
@@ -211,7 +211,7 @@ class Budget:
     def take(self) -> bool:
         """Take a permit for one page. False if there is none."""
         self._drawn += 1
-        if not self.free:
+        if not self.available:
             return False
         self._taken += 1
         return True
@@ -237,7 +237,7 @@ class Budget:
             await self._report(max(wanted, self._taken + STOCK * at_once) if is_far else wanted)
             if self._told != self._limit:
                 continue  # the reply has named a newer one
-            if not self.limit or self._answer.counted or self._answer.free or self.is_exhausted:
+            if not self.limit or self._answer.counted or self._answer.without_permits or self.is_exhausted:
                 break
             await self.recount()
         self._drawn = max(0, self._drawn - drawn)

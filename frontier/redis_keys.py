@@ -32,7 +32,7 @@ class ShardKeys(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The fence, which names the last holder of the shard. The owner is in the view."""
+        """The fence: the epoch and the replica that last leased here. Which replica owns the shard now is in the view."""
         return self.base + "owner"
 
     @property

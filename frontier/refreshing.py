@@ -29,24 +29,24 @@ async def refresh_domain(store: Store, keys: CrawlKeys, domain: str, now_ms: int
     """Make all known pages of `domain` due. Returns how many were not. Raises RedisAway and ShardLost."""
     refreshed = bucket = 0
     while bucket >= 0:
-        found, bucket = await _refresh(store, keys, domain, (now_ms, bucket, BUCKETS_AT_ONCE))
+        found, bucket, _ = await _refresh(store, keys, domain, (now_ms, bucket, BUCKETS_AT_ONCE, 0))
         refreshed += found
     return refreshed
 
 
 async def refresh_page(store: Store, keys: CrawlKeys, url: str, domain: str, now_ms: int) -> int:
     """Make the page `url` of `domain` due. Returns 0 if it is not known, or is due. Raises RedisAway and ShardLost."""
-    found, _ = await _refresh(store, keys, domain, (now_ms, 0, 0, page_of(Entry(url, domain).raw)))
-    return found
+    return len(await refresh_pages(store, keys, [url], domain, now_ms))
 
 
-async def refresh_pages(store: Store, keys: CrawlKeys, urls: Sequence[str], domain: str, now_ms: int) -> int:
-    """Make the pages `urls` of `domain` due. Returns how many were known and not due. Raises RedisAway and ShardLost."""
-    refreshed = 0
-    for at in range(0, len(urls), PAGES_AT_ONCE):
-        pages = [page_of(Entry(url, domain).raw) for url in urls[at : at + PAGES_AT_ONCE]]
-        refreshed += (await _refresh(store, keys, domain, (now_ms, 0, 0, *pages)))[0]
-    return refreshed
+async def refresh_pages(
+    store: Store, keys: CrawlKeys, urls: Sequence[str], domain: str, now_ms: int, most: int = PAGES_AT_ONCE
+) -> list[str]:
+    """Make those of `urls`, at most PAGES_AT_ONCE of `domain`, due that are known pages and not due, up to `most`. Returns
+    these. Raises RedisAway and ShardLost."""
+    pages = {page_of(Entry(url, domain).raw): url for url in urls}
+    _, _, named = await _refresh(store, keys, domain, (now_ms, 0, 0, most, *pages))
+    return [pages[page] for page in named]
 
 
 async def refresh_matching(
@@ -58,7 +58,7 @@ async def refresh_matching(
     async for entries in _known(store, keys, domain):
         wanted = [page_of(entry.raw) for entry in entries if is_wanted(entry.url)]
         if wanted:
-            refreshed += (await _refresh(store, keys, domain, (now_ms, 0, 0, *wanted)))[0]
+            refreshed += (await _refresh(store, keys, domain, (now_ms, 0, 0, len(wanted), *wanted)))[0]
     return refreshed
 
 
@@ -96,10 +96,10 @@ async def _known(store: Store, keys: CrawlKeys, domain: str) -> AsyncIterator[li
         at += READ_AT_ONCE
 
 
-async def _refresh(store: Store, keys: CrawlKeys, domain: str, words: Sequence[Argument]) -> tuple[int, int]:
+async def _refresh(store: Store, keys: CrawlKeys, domain: str, words: Sequence[Argument]) -> tuple[int, int, list[str]]:
     number = shard_of(domain, len(keys.shards))
     of = keys.shards[number]
     reply: Reply
     (reply,) = await store.send([script_call(REFRESH, (of.stats, of.base), keys.identity, domain, *words)])
     check_identity(keys.crawl, [number], [reply])
-    return int(reply[1]), int(reply[2])
+    return int(reply[1]), int(reply[2]), [page.decode() for page in reply[3]]

@@ -1,6 +1,6 @@
 """May this URL be fetched, and when?
 
-In the order of a visit:
+In the order of a request:
 
 - `robots_cache` loads what is known of an origin's robots.txt. If nothing is known, or the record is too old,
   `robots_fetch` determines what to request and what the response means. What then becomes of a URL is decided in

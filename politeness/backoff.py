@@ -101,10 +101,10 @@ def after_failure(
     """
     failures = 1 if _is_forgiven(state, policy, now_ms) else state.failures + 1
     if retry_after_ms is None:
-        rest_ms = 1000 * rest_after(policy, failures, rand)
+        rest_ms = 1000 * backoff_s(policy, failures, rand)
     else:
-        # Never earlier than the server asked. The jitter keeps several crawlers from returning at once.
-        rest_ms = max(retry_after_ms * (1 + policy.jitter * rand), 1000 * rest_after(policy, failures - 1, rand))
+        # Not earlier than the server asked, up to `max_s`. The jitter keeps several crawlers from returning at once.
+        rest_ms = max(retry_after_ms * (1 + policy.jitter * rand), 1000 * backoff_s(policy, failures - 1, rand))
     until_ms = now_ms + ceil(min(rest_ms, 1000 * policy.max_s))
     return BackoffState(failures, until_ms, 0, "".join(reason.split()))
 
@@ -118,7 +118,7 @@ def after_success(state: BackoffState, policy: BackoffPolicy, now_ms: int) -> Ba
     return HEALTHY if _is_forgiven(state, policy, now_ms) else state
 
 
-def rest_after(policy: BackoffPolicy, failures: int, rand: float) -> float:
+def backoff_s(policy: BackoffPolicy, failures: int, rand: float) -> float:
     """The backoff in seconds after `failures` in a row, at most `max_s`; 0 after none."""
     if failures < 1:
         return 0.0

@@ -31,11 +31,13 @@ import msgspec
 
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize
-from politeness.backoff import BackoffPolicy, parse_retry_after, rest_after
+from politeness.backoff import BackoffPolicy, backoff_s, parse_retry_after
 from politeness.errors import BadRecord
 from politeness.robots_syntax import MAX_BODY, cut_body
 
 Access = Literal["rules", "allow", "disallow"]
+"""What follows from the last attempts. "disallow": the file is unreachable, a "complete disallow" (RFC 9309 2.3.1.4); a
+file that says Disallow has "rules". Records in Redis and events have these words."""
 
 MAX_REDIRECTS: Final = 5
 """RFC 9309 2.3.1.2: follow at least five; with more, the file may be considered unavailable."""
@@ -250,7 +252,7 @@ def _unreachable(
     since_ms = now_ms
     if previous is not None and previous.unreachable_since_ms is not None:
         since_ms = previous.unreachable_since_ms
-    retry_at_ms = now_ms + rest_ms(failures, result, rand, policy)
+    retry_at_ms = now_ms + retry_wait_ms(failures, result, rand, policy)
     access: Access = "disallow"
     fetched_at_ms, excerpt = 0, b""
     if previous is not None and previous.access == "rules":
@@ -262,10 +264,10 @@ def _unreachable(
     return RobotsRecord(access, result.reason, result.status, fetched_at_ms, retry_at_ms, excerpt, failures, since_ms)
 
 
-def rest_ms(failures: int, result: RobotsFetchResult, rand: float, policy: RobotsPolicy) -> int:
+def retry_wait_ms(failures: int, result: RobotsFetchResult, rand: float, policy: RobotsPolicy) -> int:
     """How long to wait after `result`, the last of `failures` that found the file unreachable. The longer of the backoff
     and the server's wish, because a page can wait for its robots.txt, and the backoff starts with a minute."""
-    return int(max(rest_after(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000) * 1000)
+    return int(max(backoff_s(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000) * 1000)
 
 
 def _header(answer: HttpResponse, name: bytes) -> bytes | None:

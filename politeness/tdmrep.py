@@ -19,7 +19,14 @@ import msgspec
 from frontier.urls import origin_of
 from politeness.errors import BadRecord
 from politeness.licence_urls import offer_url
-from politeness.robots_fetch import HttpResponse, RobotsFetch, RobotsFetchResult, RobotsPolicy, RobotsRecord, rest_ms
+from politeness.robots_fetch import (
+    HttpResponse,
+    RobotsFetch,
+    RobotsFetchResult,
+    RobotsPolicy,
+    RobotsRecord,
+    retry_wait_ms,
+)
 from politeness.robots_patterns import Pattern, Patterns
 from politeness.robots_syntax import MAX_BODY, comparable, comparable_rule, utf8
 from politeness.usage_preferences import NO_AI, Answers, Statement, quoted
@@ -180,7 +187,7 @@ def with_tdm(
     a missing one: the last copy stays in force. `rand`: random number from 0 to 1."""
     if result.access == "disallow":
         failures = record.tdm_failures + 1
-        retry_at_ms = now_ms + rest_ms(failures, result, rand, policy)
+        retry_at_ms = now_ms + retry_wait_ms(failures, result, rand, policy)
         return msgspec.structs.replace(
             record, tdm=record.tdm or None, tdm_failures=failures, tdm_retry_at_ms=retry_at_ms
         )

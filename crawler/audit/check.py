@@ -4,15 +4,16 @@
 |---|---|
 | `too_close` | a request to a domain started less than the domain's delay after the end of the previous response |
 | `address_rate` | an address got more requests than its rate and burst allow |
-| `denied` | a URL was requested although the robots.txt archived before it denies it |
-| `unrested` | a domain was requested again before the Retry-After of its 429 or 503 had passed |
+| `denied` | a URL was requested although the robots.txt archived before it denies it, or was unreachable |
+| `unrested` | a domain was requested again before the Retry-After of its 429 or 503, up to `backoff_max`, had passed |
 | `refused` | with a purpose: a page was requested although a file of its site refuses this use, or kept although it does |
 | `forgotten` | a record, a line or an index names a URL of a domain that was forgotten (`crawler forget`) |
 | `signature` | a request had a signature that was not valid at that time, or none after the crawl had begun to sign |
 
-The delay of a domain is the configured one, or the Crawl-delay of its archived robots.txt, up to the cap. If there is no
-delay, a request is too close if `politeness.parallel` others were in flight when it started. Machines write the times of
-their own clocks into the files; `tolerance_s` allows for the differences. Only `crawler.audit.records` does I/O.
+The delay of a domain is the longest of three: the configured one, and the Crawl-delay and the Request-rate of its archived
+robots.txt, each up to the cap. If there is no delay, a request is too close if `politeness.parallel` others were in flight
+when it started. Machines write the times of their own clocks into the files; `tolerance_s` allows for the differences. Only
+`crawler.audit.records` does I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from crawler.audit.records import UNKNOWN_ADDRESS, ArchivedRequests, Request
 from crawler.audit.robots_timeline import Timeline
 from frontier.domains import forgotten_mark
 from politeness.address_rate_limit import RateLimitPolicy, network_of
-from politeness.backoff import parse_retry_after
+from politeness.backoff import MAX_RETRY_AFTER_S, parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
 
 SHOWN = 20
@@ -40,7 +41,8 @@ LATENESS_S = 0.25
 class Rules(msgspec.Struct, frozen=True):
     """The limits that the crawl had to respect. `rate_limit`: None for no limit per address. `tolerance_s`: seconds.
     `parallel`: maximum number of requests in flight to a domain without a delay. `purpose`: the uses for which the crawl
-    was made, if it obeyed preferences; `read_archive` must then be asked for `usage`."""
+    was made, if it obeyed preferences; `read_archive` must then be asked for `usage`. `backoff_max_s`: the longest
+    Retry-After, in seconds, that the crawl respects."""
 
     delay: DelayPolicy
     rate_limit: RateLimitPolicy | None
@@ -48,6 +50,7 @@ class Rules(msgspec.Struct, frozen=True):
     tolerance_s: float = 0.01
     parallel: int = 1
     purpose: frozenset[str] = frozenset()
+    backoff_max_s: float = MAX_RETRY_AFTER_S
 
 
 class Breach(msgspec.Struct, frozen=True):
@@ -64,8 +67,9 @@ class Breach(msgspec.Struct, frozen=True):
 
 class Report(msgspec.Struct):
     """`closest`: domain -> shortest delay in seconds; `address_peaks`: address -> requests above what the rate alone
-    allows. `unasked`: origins whose robots.txt is not in the folder, so nothing can be said about them. `unread`: records,
-    and ends of files, that could not be understood. `signed`: requests whose signatures were checked."""
+    allows. `unasked`: origins with requests that were not checked against their robots.txt, because it is not in the folder
+    or was unreachable (`Timeline.unasked`). `unread`: records, and ends of files, that could not be understood. `signed`:
+    requests whose signatures were checked."""
 
     files: int
     requests: int
@@ -157,8 +161,9 @@ def _check_retry_after(requests: Sequence[Request], rules: Rules, breaches: list
             breaches.append(Breach("unrested", request.url, request.start, wait, needed, detail))
         if request.status in (429, 503) and request.retry_after is not None:
             wait_s = parse_retry_after(request.retry_after, request.end)
-            if wait_s is not None and request.end + wait_s > allowed_at:
-                allowed_at, refused = request.end + wait_s, request
+            until = request.end + min(wait_s or 0.0, rules.backoff_max_s)
+            if until > allowed_at:
+                allowed_at, refused = until, request
 
 
 def _check_rate(address: str, requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> float:

@@ -73,7 +73,7 @@ def audit(
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
     throttle = politeness_policy(loaded).throttle
     rate_limit, agent = rate_limit_policy(loaded), token or loaded.fetch.user_agent
-    rules = Rules(throttle.delay, rate_limit, agent, tolerance, throttle.parallel, uses)
+    rules = Rules(throttle.delay, rate_limit, agent, tolerance, throttle.parallel, uses, throttle.backoff.max_s)
     found = judge(archive, rules)
     if missing := not_named(given.replica, folders):
         note(missing)
@@ -105,7 +105,8 @@ def _render(found: Report, delay: str, is_own: bool = True, revision: int = 1) -
         f"{count_of(found.domains, 'domain')} at {count_of(found.addresses, 'address')}, in {count_of(found.files, 'file')}"
     )
     if found.unasked:
-        seen += f"; no robots.txt is archived for {count_of(found.unasked, 'origin')}"
+        seen += f"; the robots.txt of {count_of(found.unasked, 'origin')} is missing or was unreachable; "
+        seen += "requests there were not checked against it"
     if found.signed:
         seen += f"; {count_of(found.signed, 'signature')} checked"
         if (others := found.requests - found.signed) > 0:

@@ -19,7 +19,7 @@ from crawler.cli.unknown_names import did_you_mean, note, unknown_domain, unknow
 from crawler.errors import UserError
 from crawler.observe.condition import HALTS
 from crawler.observe.snapshot import CrawlReader
-from crawler.scope.seeds import SeedError, url_named
+from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.wording import count_of
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl
@@ -358,7 +358,7 @@ def domain_named(text: str) -> str:
         domain = url_named(text).domain
     except BadUrl as error:
         if error.reason in ("scheme", "colon"):
-            raise UserError(f"{shown!r}: {about(SeedError(0, shown, error.reason))}") from error
+            raise UserError(f"{shown!r}: {about(BadSeedLine(0, shown, error.reason))}") from error
         raise UserError(f"{shown!r} is not a domain; write it as example.org") from error
     if domain not in text and domain.rpartition(".")[2].isdigit():
         raise UserError(

@@ -17,7 +17,7 @@ from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.cli.unknown_names import note
 from crawler.errors import UserError
-from crawler.scope.seeds import SeedError, url_named
+from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.wording import count_of
@@ -116,4 +116,4 @@ def _page(url: str, settings: CrawlSettings) -> Url:
     try:
         return url_named(url, url_rules(settings))
     except BadUrl as error:
-        raise UserError(f"{url!r}: {about(SeedError(0, url, error.reason))}") from error
+        raise UserError(f"{url!r}: {about(BadSeedLine(0, url, error.reason))}") from error

@@ -15,7 +15,7 @@ from crawler.cli.terminal import Terminal
 from crawler.cli.unknown_names import note
 from crawler.errors import UserError
 from crawler.logs import without_secrets
-from crawler.scope.seeds import Seed, SeedError, read_seeds
+from crawler.scope.seeds import BadSeedLine, Seed, read_seeds
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.wording import count_of
@@ -62,7 +62,7 @@ def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[P
     return seeds
 
 
-def _shown(error: SeedError) -> str:
+def _shown(error: BadSeedLine) -> str:
     text = without_secrets(error.text)  # before it is shortened, because credentials are found by what ends them
     return repr(text if len(text) <= SHOWN_TEXT else text[:SHOWN_TEXT] + "...")
 
@@ -95,12 +95,12 @@ _REASONS = {
     "comma": "no host has a comma; give each URL {place}, and nothing else",
     "colon": "the colon is missing; write {url}",
 }
-"""Reason of a `SeedError` -> what is wrong, and what to do."""
+"""Reason of a `BadSeedLine` -> what is wrong, and what to do."""
 
 _WITH_SCHEME = re.compile(r"([a-z]+)[;:]?//?(?=[^/\s])(\S+)", re.IGNORECASE)
 
 
-def about(error: SeedError, place: str = "as an argument of its own") -> str:
+def about(error: BadSeedLine, place: str = "as an argument of its own") -> str:
     """Return what is wrong with a seed and what to do about it. `place`: where seeds are given."""
     if IS_REDIS.match(error.text):
         return FOR_REDIS
@@ -111,7 +111,7 @@ def about(error: SeedError, place: str = "as an argument of its own") -> str:
     return _REASONS[error.reason].format(url=url, place=place)
 
 
-def _read(path: Path, rules: UrlRules) -> tuple[list[Seed], list[SeedError]]:
+def _read(path: Path, rules: UrlRules) -> tuple[list[Seed], list[BadSeedLine]]:
     if path.suffix == ".toml" and path.is_file():
         raise UserError(f"seed file {path} is a settings file: use it with --settings {path}")
     try:
@@ -139,7 +139,7 @@ def _interruptible() -> Iterator[None]:
         signal.signal(signal.SIGINT, before)
 
 
-def _report(path: Path, errors: list[SeedError]) -> None:
+def _report(path: Path, errors: list[BadSeedLine]) -> None:
     console = Terminal(stderr=True)
     for broken in errors[:SHOWN_BROKEN]:
         console.tell(f"{path}:{broken.line}: {_shown(broken)}: {about(broken, 'on a line of its own')}")

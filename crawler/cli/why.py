@@ -18,7 +18,7 @@ from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from crawler.observe.explain import Explanation, explain
 from crawler.observe.explanation_rows import rows
-from crawler.scope.seeds import SeedError
+from crawler.scope.seeds import BadSeedLine
 from frontier.crawls import Crawl
 from frontier.errors import BadUrl
 from frontier.store import RedisStore
@@ -57,7 +57,7 @@ def why(
         try:
             return await explain(store, opened, url, folders)
         except BadUrl as error:
-            raise UserError(f"{url!r}: {about(SeedError(0, url, error.reason))}") from error
+            raise UserError(f"{url!r}: {about(BadSeedLine(0, url, error.reason))}") from error
 
     found = access.do(work)
     emit(found, json, render(found), wraps=False)

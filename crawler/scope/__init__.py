@@ -1,4 +1,4 @@
-"""Decides which links belong to the crawl. Nothing here does I/O.
+"""Decides what a crawl fetches, when it visits a page again, and what data it extracts. Nothing here does I/O.
 
 In the order in which data flows:
 

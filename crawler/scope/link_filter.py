@@ -48,7 +48,7 @@ class LinkFilter:
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
-        for url, kind in links if has_moved else self._known.lacks(links):
+        for url, kind in links if has_moved else self._known.not_recent(links):
             depth, hops = _place(kind, found_on)
             reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
             # Links between the domains of different seeds are followed. The frontier knows these domains.

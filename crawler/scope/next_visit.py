@@ -37,7 +37,8 @@ MISSES = 5
 """Visits in a row without the page after which it is forgotten. The time between them doubles."""
 
 LONGEST_MOVED_S = 30 * 86_400.0
-"""The longest time between visits of a page that redirects permanently. They find out when the redirect ends."""
+"""The longest time between visits of a page that redirects permanently, unless its own interval is longer. They find out
+when the redirect ends."""
 
 LONGEST_S = 365 * 86_400.0
 LONGEST_ETAG = 40  # characters; for a longer one, Last-Modified is used
@@ -245,9 +246,8 @@ def fresh_s(headers: Sequence[tuple[bytes, bytes]]) -> float:
 
 class Answer(msgspec.Struct, frozen=True):
     """What a visit got at `at`, in seconds since 1970. `status`: 0 if the page could not be fetched; `digest`: DIGEST
-    digits
-    of the payload's SHA-1; `fresh_s`: for how long the response says that it is fresh; `text`: the fingerprint of the
-    main text, empty if it is not needed (`needs_text`) or the page has none."""
+    digits of the payload's SHA-1; `fresh_s`: for how long the response says that it is fresh; `text`: the fingerprint of
+    the main text, empty if it is not needed (`needs_text`) or the page has none."""
 
     url: str
     host: str

@@ -42,7 +42,7 @@ class RecentUrls:
         """Whether `url` is in the set with a mark."""
         return self._holds(_MARK + url)
 
-    def lacks(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
+    def not_recent(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
         """Those of `links` whose URL is not in the set without a mark. Checked in one loop, because usually few remain."""
         young, old = self._young, self._old
         return [(url, of) for url, of in links if (href := url.href) not in young and href not in old]

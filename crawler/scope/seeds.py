@@ -32,7 +32,7 @@ class Seed(msgspec.Struct, frozen=True):
     has_scheme: bool = True
 
 
-class SeedError(msgspec.Struct, frozen=True):
+class BadSeedLine(msgspec.Struct, frozen=True):
     """A line that is not a valid seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority`,
     `option`, `colon` if that of a scheme is missing, or `comma` if the host has one."""
 
@@ -41,10 +41,10 @@ class SeedError(msgspec.Struct, frozen=True):
     reason: str
 
 
-def read_seeds(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> tuple[list[Seed], list[SeedError]]:
+def read_seeds(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> tuple[list[Seed], list[BadSeedLine]]:
     """The seeds in `lines`, and the invalid lines. An invalid line does not affect the others."""
     seeds: list[Seed] = []
-    errors: list[SeedError] = []
+    errors: list[BadSeedLine] = []
     for number, line in enumerate(lines, 1):
         text = _COMMENT.sub("", line.lstrip("\ufeff").strip()).strip()
         if not text:
@@ -52,7 +52,7 @@ def read_seeds(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> tuple[l
         try:
             seeds.append(_seed(text, number, rules))
         except BadUrl as error:
-            errors.append(SeedError(number, text, error.reason))
+            errors.append(BadSeedLine(number, text, error.reason))
     return seeds, errors
 
 
@@ -70,7 +70,7 @@ def _seed(text: str, line: int, rules: UrlRules) -> Seed:
 
 def url_named(location: str, rules: UrlRules = DEFAULT_RULES) -> Url:
     """The URL that a user means by `location`, a URL with or without a scheme, wherever it is given: as a seed, or as an
-    argument of a command. Raises BadUrl, also with the reasons `colon` and `comma` of `SeedError`."""
+    argument of a command. Raises BadUrl, also with the reasons `colon` and `comma` of `BadSeedLine`."""
     if _LACKS_COLON.match(location):
         raise BadUrl(location, "colon")
     url = canonicalize(location if has_scheme(location) else with_scheme(location), rules=rules)

@@ -1,6 +1,7 @@
 """Writes the state of a page's visits as a short text of hexadecimal digits. Redis stores it for each known page, in bytes.
 
-A number is one digit, how many follow, and these. The ETags of nginx and Apache consist of hexadecimal digits and hyphens,
+A number is written as one hexadecimal digit, its length, followed by that many digits.
+The ETags of nginx and Apache consist of hexadecimal digits and hyphens,
 so they are written as a number, too: 13 characters take 7 bytes.
 """
 

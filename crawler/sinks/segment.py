@@ -1,4 +1,4 @@
-"""One append-only file of the archive.
+"""The open WARC file: one append-only file of the archive.
 
 While a segment is being written, its name ends in `.open` and it has an exclusive `flock`, which the kernel releases when
 the process ends. So the writer of an `.open` file that can be locked is dead. A finished segment has its plain name and

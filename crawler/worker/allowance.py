@@ -87,7 +87,7 @@ class Allowance:
     def _wake(self) -> None:
         """Put as many waiting domains into the queue as there are free permits."""
         now = self._runtime.now()
-        for _ in range(min(len(self._waiting), self.budget.free)):
+        for _ in range(min(len(self._waiting), self.budget.available)):
             leased = self._waiting.popleft()
             if not leased.closing:  # otherwise its lease was returned in the meantime
                 leased.wait_at_least_until(now)

@@ -1,8 +1,8 @@
 """Makes known pages due at once that a sitemap says have changed since it was visited last.
 
-A `lastmod` is used, but not trusted. Each domain has a credit of visits, which those that find no change use up and those
-that find one increase. So a sitemap that lies costs a limited number of visits. What is known here is lost with the
-replica.
+A `lastmod` is used, but not trusted. Each domain has a credit of visits. A known page that is made due uses one, and its
+visit adds two if it finds a change. New pages use none. So a sitemap that lies costs a limited number of visits. What is
+known here is lost with the replica.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from crawler.worker.runtime import Runtime
 from frontier.domains import domain_of, host_of
 from frontier.errors import RedisAway, ShardLost
 from frontier.queue import Frontier
-from frontier.refreshing import refresh_pages
+from frontier.refreshing import PAGES_AT_ONCE, refresh_pages
 from frontier.store import Store
 
 FIRST_CREDIT, MOST_CREDIT = 100, 10_000
@@ -41,19 +41,20 @@ class Credits:
         self._left: dict[str, int] = {}
         self._awaited: dict[str, None] = {}
 
-    def use(self, domain: str, urls: Sequence[str]) -> Sequence[str]:
-        """Return those of `urls` that the credit of `domain` allows to visit, the first ones. They use it up."""
-        left = self._left.pop(domain, FIRST_CREDIT)
-        chosen = [url for url in urls if url not in self._awaited][:left]
-        self._left[domain] = left - len(chosen)
-        self._awaited.update(dict.fromkeys(chosen))
+    def left(self, domain: str) -> int:
+        """How many visits the sitemaps of `domain` may cause now."""
+        return self._left.get(domain, FIRST_CREDIT)
+
+    def use(self, domain: str, urls: Sequence[str]) -> None:
+        """Record that the known pages `urls` of `domain` were made due, not more than were left."""
+        self._left[domain] = self._left.pop(domain, FIRST_CREDIT) - len(urls)
+        self._awaited.update(dict.fromkeys(urls))
         for oldest, most in ((self._left, MOST_DOMAINS), (self._awaited, MOST_AWAITED)):
             while len(oldest) > most:
                 del oldest[next(iter(oldest))]
-        return chosen
 
     def visited(self, domain: str, url: str, has_changed: bool) -> None:
-        """Record what a visit has found. It counts if the page was one of those that `use` has returned."""
+        """Record what a visit has found. It counts if the page was one of those that `use` was given."""
         if url in self._awaited:
             del self._awaited[url]
             if has_changed:
@@ -69,7 +70,7 @@ class SitemapHints:
         self._frontier = frontier
         self._spawn = spawn
         self._credits = Credits()
-        self._running: set[asyncio.Task[None]] = set()
+        self._running: dict[str, asyncio.Task[None]] = {}  # the last one of each domain
 
     def observe(self, event: Event) -> None:
         """Use the hints of a sitemap that was visited again, or see whether one of a page was right."""
@@ -77,16 +78,26 @@ class SitemapHints:
             return
         page = event.page
         self._credits.visited(page.domain, page.url, page.visit in ("changed", "gone", "back"))
-        urls = hinted(page)
-        if urls and (chosen := self._credits.use(page.domain, urls)):
-            task = self._spawn(self._refresh(page.domain, chosen))
-            self._running.add(task)
-            task.add_done_callback(self._running.discard)
+        if urls := hinted(page):
+            before = self._running.get(page.domain)
+            task = self._running[page.domain] = self._spawn(self._refresh(page.domain, urls, before))
+            task.add_done_callback(lambda ended: self._forget(page.domain, ended))
 
-    async def _refresh(self, domain: str, urls: Sequence[str]) -> None:
+    def _forget(self, domain: str, ended: asyncio.Task[None]) -> None:
+        if self._running.get(domain) is ended:
+            del self._running[domain]
+
+    async def _refresh(self, domain: str, urls: Sequence[str], before: asyncio.Task[None] | None) -> None:
+        """Make the known ones of `urls` due, after `before`: each reads how much credit the one before has left."""
+        if before is not None:
+            await asyncio.wait([before])
         with contextlib.suppress(RedisAway, ShardLost):  # they are visited when they are due
-            now_ms = self._runtime.server_clock.now_ms()
-            await refresh_pages(self._store, self._frontier.keys, urls, domain, now_ms)
+            for at in range(0, len(urls), PAGES_AT_ONCE):
+                if not (left := self._credits.left(domain)):
+                    return
+                part, now_ms = urls[at : at + PAGES_AT_ONCE], self._runtime.server_clock.now_ms()
+                due = await refresh_pages(self._store, self._frontier.keys, part, domain, now_ms, left)
+                self._credits.use(domain, due)
 
 
 def hinted(page: Page) -> list[str]:

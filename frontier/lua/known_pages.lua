@@ -9,7 +9,9 @@
 -- put_page stores a page, but not if it is there and `is_first`; it returns whether it was not there
 -- locate_page returns the bucket of a page, its records, and where its record begins and the next one does | nil
 -- take_page removes a page and returns its entry and priority | nil. With `only`, the page must have this entry
--- take_due removes pages of a bucket that are due, and returns {priority, entry, ...}, and when the next one is due ms
+-- take_due removes pages of a bucket that are due, and returns {priority, entry, ...}, and when the next one is due ms. A page
+--   that was made due before its time (refresh.lua) has the priority of its new one: minus the minutes (visit_priority in
+--   crawler/scope/next_visit.py)
 -- count_taken counts removed pages, and returns how many are left
 
 local QUEUED_VISIT, KNOWN_FROM = 1e12, 5e11
@@ -90,7 +92,7 @@ local function take_due(base, domain, bucket, now_ms, room)
   for at, next_at, due_s in each_record(records) do
     if due_s * 1000 <= now_ms and #taken < 2 * room then
       local entry, priority = entry_of(records, at, next_at)
-      taken[#taken + 1] = QUEUED_VISIT + priority
+      taken[#taken + 1] = QUEUED_VISIT + math.max(priority, -math.floor(due_s / 60))
       taken[#taken + 1] = entry
     else
       kept[#kept + 1] = string.sub(records, at, next_at - 1)

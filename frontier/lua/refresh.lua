@@ -4,13 +4,13 @@
 -- KEYS[1] stats  hash  crawl
 -- KEYS[2] the prefix of known:<domain> hash, visits:<domain> zset, revisits zset
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] now_ms   ARGV[4] the first bucket   ARGV[5] number of buckets (0: only the pages)
--- ARGV[6...] pages
+-- ARGV[6] how many of the named pages to make due at most   ARGV[7...] named pages
 --
--- Returns {"refreshed", number of pages, the bucket after these or -1} | {"lost"}
+-- Returns {"refreshed", number of pages, the bucket after these or -1, {page}: the named ones made due} | {"lost"}
 
 if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
 local base, domain, now_s = KEYS[2], ARGV[2], math.floor(ARGV[3] / 1000)
-local known, refreshed = base .. 'known:' .. domain, 0
+local known, refreshed, named = base .. 'known:' .. domain, 0, {}
 local buckets = redis.call('HLEN', known)
 
 -- Store a bucket of which so many pages are due now.
@@ -27,6 +27,7 @@ local function refresh_page(page)
   local at = find_page(records, page)
   if at and struct.unpack('>I', records, at + 2) > now_s then
     store(bucket, string.sub(records, 1, at + 1) .. struct.pack('>I', now_s) .. string.sub(records, at + 6), 1)
+    named[#named + 1] = page
   end
 end
 
@@ -41,9 +42,11 @@ local function refresh_bucket(bucket)
   store(bucket, table.concat(parts), changed)
 end
 
-if buckets == 0 then return {'refreshed', 0, -1} end
-for i = 6, #ARGV do refresh_page(ARGV[i]) end
+if buckets == 0 then return {'refreshed', 0, -1, named} end
+for i = 7, #ARGV do
+  if #named < tonumber(ARGV[6]) then refresh_page(ARGV[i]) end
+end
 local last = math.min(ARGV[4] + ARGV[5], buckets) - 1
 for bucket = tonumber(ARGV[4]), last do refresh_bucket(bucket) end
 if refreshed > 0 then redis.call('ZADD', base .. 'revisits', 'LT', now_s * 1000, domain) end
-return {'refreshed', refreshed, last + 1 < buckets and last + 1 or -1}
+return {'refreshed', refreshed, last + 1 < buckets and last + 1 or -1, named}

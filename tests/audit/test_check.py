@@ -134,6 +134,50 @@ async def test_an_origin_without_an_archived_robots_txt_is_told(tmp_path: Path) 
     assert (found.ok, found.unasked) == (True, 1)
 
 
+DOWN = made("https://c.test/robots.txt", 0, b"", 503)
+UP, GONE = made("https://c.test/robots.txt", 70, ROBOTS), made("https://c.test/robots.txt", 70, b"", 404)
+
+
+@pytest.mark.parametrize("down", [DOWN, made("https://c.test/robots.txt", 0, b"", 429)])
+async def test_a_site_whose_robots_txt_is_unreachable_must_not_be_requested(tmp_path: Path, down: Exchange) -> None:
+    found = await report(tmp_path, [down, made("https://c.test/1", 5), UP, made("https://c.test/2", 75)])
+    assert [(breach.rule, breach.url, breach.detail) for breach in found.breaches] == [
+        ("denied", "https://c.test/1", "https://c.test/robots.txt was unreachable, and no earlier one is known")
+    ]
+    assert found.unasked == 0
+
+
+@pytest.mark.parametrize(
+    ("exchanges", "unasked"),
+    [
+        ([DOWN, UP, made("https://c.test/1", 75)], 0),
+        ([DOWN, GONE, made("https://c.test/1", 75)], 0),
+        # The copy of before is used as long as the file is unreachable,
+        ([UP, structs.replace(DOWN, started_at=NOON + 90_000), made("https://c.test/1", 90_005)], 0),
+        # also if its file is not here any more.
+        ([made("https://c.test/1", -5), DOWN, made("https://c.test/2", 5)], 1),
+        # A 404 is not a copy, but other replicas may not know yet that the file is unreachable.
+        ([GONE, structs.replace(DOWN, started_at=NOON + 90_000), made("https://c.test/1", 90_005)], 1),
+        # After 30 days, everything is allowed.
+        ([DOWN, made("https://c.test/1", 30 * 86_400 + 1)], 1),
+        # The target of the redirect may be in another folder.
+        ([made("https://c.test/robots.txt", 0, b"", 301, b"Location: /shared"), made("https://c.test/1", 5)], 1),
+    ],
+)
+async def test_requests_that_may_have_been_allowed_are_no_breach(
+    tmp_path: Path, exchanges: list[Exchange], unasked: int
+) -> None:
+    found = await report(tmp_path, exchanges)
+    assert (found.counts["denied"], found.unasked) == (0, unasked), found.breaches
+
+
+async def test_a_retry_after_counts_up_to_the_longest_backoff(tmp_path: Path) -> None:
+    told = [made("https://c.test/1", 0, b"", 503, b"Retry-After: 3600"), made("https://c.test/1", 605)]
+    assert (await report(tmp_path / "1", told)).counts["unrested"] == 1
+    assert (await report(tmp_path / "2", told, replace(RULES, backoff_max_s=600))).ok
+    assert not (await report(tmp_path / "3", told, replace(RULES, backoff_max_s=610))).ok
+
+
 def test_an_empty_folder_is_a_mistake(tmp_path: Path) -> None:
     with pytest.raises(UserError):
         read_archive(tmp_path)

@@ -8,7 +8,7 @@ from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, SettledUrl, Settlement, retry
-from frontier.refreshing import BUCKETS_AT_ONCE, refresh_domain, refresh_page
+from frontier.refreshing import BUCKETS_AT_ONCE, refresh_domain, refresh_page, refresh_pages
 from frontier.settlements import with_next_visit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier
@@ -294,6 +294,36 @@ async def test_a_refreshed_page_is_due_now(store: RedisStore, frontier: Frontier
     assert await refresh_page(store, frontier.keys, "https://a.test/3", "a.test", time.ms) == 0
     assert [one.url for one in (await lease_one(frontier)).entries] == ["https://a.test/2"]
     assert await refresh_page(store, frontier.keys, *wanted) == 0  # it is being visited
+
+
+async def test_a_refreshed_page_comes_before_visits_that_are_due_later(
+    store: RedisStore, frontier: Frontier, time: ManualTime
+) -> None:
+    """Given a page that was planned for the next month and refreshed, and others that are due by now, and a new one."""
+    frontier.apply(FrontierSettings(known_share=0.5, batch=1, delay_ms=0))
+    plans_ms = [time.ms + 3_600_000 * hours for hours in (1, 2, 24 * 30)]
+    for number, due_ms in enumerate(plans_ms):
+        await frontier.push([page(number, priority=-(due_ms / 1000 // 60))])
+        await frontier.settle([planned(await lease_one(frontier), due_ms)])
+    assert await refresh_page(store, frontier.keys, page(2).url, "a.test", time.ms) == 1
+    time.ms = plans_ms[1]
+    await frontier.push([page(3)])
+    order = []
+    for _ in range(4):
+        lease = await lease_one(frontier)
+        order += [int(one.url[-1]) for one in lease.entries]
+        await frontier.settle([settled_for_good(lease)])
+    assert [number for number in order if number < 3] == [2, 0, 1] and 3 in order
+
+
+async def test_named_pages_are_refreshed_up_to_a_number(
+    store: RedisStore, frontier: Frontier, time: ManualTime
+) -> None:
+    await know(frontier, time, *map(page, range(4)))
+    wanted = [page(number).url for number in (9, 3, 2, 1)]
+    assert await refresh_pages(store, frontier.keys, wanted, "a.test", time.ms, most=2) == wanted[1:3]
+    assert await refresh_pages(store, frontier.keys, wanted, "a.test", time.ms) == wanted[3:]
+    assert await refresh_pages(store, frontier.keys, wanted, "b.test", time.ms) == []
 
 
 async def test_all_pages_of_a_domain_are_refreshed(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:

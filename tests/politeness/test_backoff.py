@@ -12,10 +12,10 @@ from politeness.backoff import (
     BackoffState,
     after_failure,
     after_success,
+    backoff_s,
     is_given_up,
     is_parked,
     parse_retry_after,
-    rest_after,
 )
 
 NOW = 1_800_000_000_000
@@ -37,7 +37,7 @@ def rest_ms(state: BackoffState, retry_after_ms: int | None) -> int:
 
 
 def test_rests_double_from_a_minute_to_a_day() -> None:
-    rests = [rest_after(POLICY, failures, 0.5) / 60 for failures in range(14)]
+    rests = [backoff_s(POLICY, failures, 0.5) / 60 for failures in range(14)]
     assert rests == [0, 1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024, 1440, 1440]
 
 
@@ -101,10 +101,10 @@ def test_a_rest_grows_stays_below_the_maximum_and_within_the_jitter(
     failures: int, rand: float, base_s: float, jitter: float
 ) -> None:
     policy = BackoffPolicy(base_s=base_s, jitter=jitter)
-    rest, exact = rest_after(policy, failures, rand), rest_after(policy, failures, 0.5)
+    rest, exact = backoff_s(policy, failures, rand), backoff_s(policy, failures, 0.5)
     assert 0 <= rest <= policy.max_s
     assert exact * (1 - jitter) - 1e-9 <= rest <= exact * (1 + jitter) + 1e-9
-    assert rest <= rest_after(policy, failures + 1, rand)
+    assert rest <= backoff_s(policy, failures + 1, rand)
 
 
 @given(st.integers(0, 40), st.none() | st.integers(0, 10**9), st.floats(0, 1))

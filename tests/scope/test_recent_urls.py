@@ -19,7 +19,7 @@ def test_a_link_that_may_have_been_dropped_stands_for_itself_alone() -> None:
     recent.add(link("known"))
     assert link("known") in recent
     assert link("new") not in recent
-    assert recent.lacks([(URL, LinkKind.ANCHOR)]) == [(URL, LinkKind.ANCHOR)]
+    assert recent.not_recent([(URL, LinkKind.ANCHOR)]) == [(URL, LinkKind.ANCHOR)]
 
 
 def test_a_link_that_counts_stands_for_both() -> None:
@@ -27,7 +27,7 @@ def test_a_link_that_counts_stands_for_both() -> None:
     recent.add(link("new"))
     assert link("new") in recent
     assert link("known") in recent
-    assert recent.lacks([(URL, LinkKind.ANCHOR)]) == []
+    assert recent.not_recent([(URL, LinkKind.ANCHOR)]) == []
     recent.clear()
     assert link("new") not in recent
 

@@ -75,7 +75,7 @@ async def test_a_replica_that_was_cut_off_while_a_limit_was_set_reports_before_i
     await keep_asking(other, time, LEASE_MS + AFTER_LEASE_MS + GRACE_MS)
     assert await fetch(other, store, keys) == 10
     # when it is back, then it fetches nothing. If only the node of the budget is away, it goes on.
-    assert cut.free
+    assert cut.available
     way.is_cut = False
     assert not cut.take()
     await cut.refresh(AT_ONCE, 1)
@@ -93,7 +93,7 @@ async def test_a_limit_takes_effect_when_all_replicas_know_it(
         await one.refresh(AT_ONCE, 0)
     first.apply(PageLimit(10, 2), LEASE_MS)
     await first.refresh(AT_ONCE, 1)
-    assert first.free == 0
+    assert first.available == 0
     assert first.is_short
     assert await fetch(late, store, keys, 5) == 5
     assert late.take()
@@ -101,7 +101,7 @@ async def test_a_limit_takes_effect_when_all_replicas_know_it(
     await late.refresh(AT_ONCE, 0)  # its report is answered with the limit
     assert late.limit == 10
     await first.refresh(AT_ONCE, 1)
-    assert first.free + late.free <= 3
+    assert first.available + late.available <= 3
     pages = 5 + await fetch(first, store, keys)
     await settle(store, keys, 2)
     late.used(2)
@@ -122,7 +122,7 @@ async def test_a_replica_that_joins_with_old_settings_fetches_nothing_without_a_
     assert not joining.take()
     await joining.refresh(AT_ONCE, 1)
     assert joining.limit == 10
-    assert one.free + joining.free <= 10
+    assert one.available + joining.available <= 10
 
 
 async def test_a_lower_limit_applies_to_replicas_that_have_not_heard_of_it(
@@ -155,7 +155,7 @@ async def test_a_limit_waits_for_a_replica_that_was_killed_without_one(
     await fetch(killed, store, keys, 4)
     other.apply(PageLimit(10, 2), LEASE_MS)
     await keep_asking(other, time, LEASE_MS + AFTER_LEASE_MS - 500)
-    assert not other.free
+    assert not other.available
     await keep_asking(other, time, 1_000)
     assert await fetch(other, store, keys) == 6
 

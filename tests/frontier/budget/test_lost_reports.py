@@ -72,7 +72,7 @@ async def test_nobody_gets_permits_until_all_had_time_to_report(
     # when others ask first, then they get nothing, and it keeps the permit of its page in progress.
     late = budget("late", LIMIT, server)
     await keep_asking(late, time, QUIET_MS // 2)
-    assert late.free == 0
+    assert late.available == 0
     await one.refresh(AT_ONCE, 0)
     await settle(store, keys, 1)
     one.used(1)

@@ -105,15 +105,15 @@ async def test_what_is_left_near_the_limit_is_shared(
     first, *others = [budget(str(number), 800) for number in range(replicas)]
     for _ in range(2):
         await first.refresh(800, 1)
-    assert first.free == 800
+    assert first.available == 800
     for one in others:
         await one.refresh(800, 1)
-        assert one.free == 0
+        assert one.available == 0
         assert one.is_short
     for _ in range(3):
         for one in (first, *others):
             await one.refresh(800, 1)
-    free = [one.free for one in (first, *others)]
+    free = [one.available for one in (first, *others)]
     assert min(free) >= 800 // replicas - replicas
     assert sum(free) <= 800
 
@@ -121,12 +121,12 @@ async def test_what_is_left_near_the_limit_is_shared(
 async def test_an_idle_replica_gives_its_permits_back_and_does_not_count(budget: MakeBudget, time: ManualTime) -> None:
     idle, busy = budget("idle", 100), budget("busy", 100)
     await idle.refresh(40, 1)
-    assert idle.free > 0
+    assert idle.available > 0
     time.ms += 1_000
     await idle.refresh(40, 0)
-    assert idle.free == 0
+    assert idle.available == 0
     await busy.refresh(100, 1)
-    assert busy.free == 100
+    assert busy.available == 100
 
 
 async def test_a_replica_keeps_its_permits_while_it_waits_for_an_answer(
@@ -166,7 +166,7 @@ async def test_the_permits_of_a_lost_replica_come_back_with_its_leases(
     await lost.refresh(AT_ONCE, 1)
     assert await fetch(lost, store, keys, 2) == 2
     await keep_asking(other, time, LEASE_MS + AFTER_LEASE_MS - 500)
-    assert not other.free
+    assert not other.available
     assert not other.is_used_up
     await keep_asking(other, time, 1_000)
     assert other.is_used_up
@@ -193,11 +193,11 @@ async def test_counters_that_lack_pages_for_a_moment_do_not_correct_the_count(
         await one.recount()
         time.ms += SURE_MS // 4 - 1
         await one.refresh(AT_ONCE, 1)
-    assert not one.free
+    assert not one.available
     await settle(store, keys, 1)
     await recount(one, time)
     await one.refresh(AT_ONCE, 1)
-    assert not one.free
+    assert not one.available
     assert one.is_exhausted
 
 
@@ -210,7 +210,7 @@ async def test_a_replica_that_slept_has_no_permits_when_it_wakes_up(
     await keep_asking(other, time, GRACE_MS)
     await other.leave()
     await slept.refresh(AT_ONCE, 1)
-    assert slept.free == 5
+    assert slept.available == 5
     assert slept.take()
     await keep_asking(other, time, LEASE_MS + AFTER_LEASE_MS + 500)
     await recount(other, time)
@@ -219,9 +219,9 @@ async def test_a_replica_that_slept_has_no_permits_when_it_wakes_up(
     await other.refresh(AT_ONCE, 1)
     await slept.refresh(AT_ONCE, 1)
     slept.give_back()
-    assert not slept.free
+    assert not slept.available
     await slept.refresh(AT_ONCE, 1)
-    assert not slept.free
+    assert not slept.available
 
 
 async def test_nobody_is_taken_for_dead_when_redis_was_away(
@@ -232,13 +232,13 @@ async def test_nobody_is_taken_for_dead_when_redis_was_away(
     await keep_asking(one, time, GRACE_MS)
     await one.refresh(AT_ONCE, 0)
     await other.refresh(AT_ONCE, 1)
-    held = other.free
+    held = other.available
     time.ms += GAP_MS + LEASE_MS + AFTER_LEASE_MS
-    assert other.free == 0  # until it has been answered again: it may be taken for dead
+    assert other.available == 0  # until it has been answered again: it may be taken for dead
     for _ in range(3):
         await one.refresh(AT_ONCE, 1)
         assert "used=0/20" in repr(one)
         time.ms += 1_000
     await other.refresh(AT_ONCE, 1)
-    assert 0 < other.free <= held
-    assert one.free + other.free <= 20
+    assert 0 < other.available <= held
+    assert one.available + other.available <= 20
