@@ -17,6 +17,7 @@ from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.seed_lists import gather_seeds
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
+from crawler.cli.unknown_names import note
 from crawler.errors import UserError
 from crawler.page import LinkKind, Outcome
 from crawler.scope.link_filter import LinkFilter
@@ -103,6 +104,10 @@ async def _opened(store: RedisStore, access: CrawlAccess) -> Crawl:
     try:
         return await open_crawl(store, access.crawl)
     except NoSuchCrawl:
+        if access.settings.name_none_of_a_crawl:
+            note(
+                f"crawl {access.crawl!r} is created again with default settings: none are given, such as --settings FILE"
+            )
         created = access.settings.created
         return await recreate_crawl(store, access.crawl, created.frontier.shards, created.to_json())
 

@@ -184,7 +184,8 @@ def _traffic(work: Workload, one: Constants) -> list[Line]:
 def _politeness(work: Workload, largest: float) -> list[Line]:
     rate = arithmetic.domain_pages_per_s(work)
     bound = arithmetic.polite_pages_per_s(work)
-    together = f"{work.parallel:g} / " if not work.delay_s and work.parallel > 1 else "1 / "
+    at_once = work.parallel if not work.delay_s and work.parallel > 1 else 1
+    together = f"{at_once:g} / "
     turn = f"({short(work.delay_s)} s delay + {short(work.response_s)} s response)"
     lines = [
         Line("politeness bound", bound, "pages/s", f"{_counted(work.domains, 'domain')} x {together}{turn}"),
@@ -192,11 +193,8 @@ def _politeness(work: Workload, largest: float) -> list[Line]:
         Line("largest domain possible", work.seconds * rate, "pages", f"{short(work.days)} d x {together}{turn}"),
     ]
     if largest:
-        lines.append(
-            Line(
-                "time of the largest domain", largest / rate / 86_400, "d", f"{short(largest)} pages x {turn} / 86,400"
-            )
-        )
+        formula = f"{short(largest)} pages x {turn} / " + (f"{at_once:g} / " if at_once > 1 else "") + "86,400"
+        lines.append(Line("time of the largest domain", largest / rate / 86_400, "d", formula))
     return lines
 
 

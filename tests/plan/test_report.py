@@ -72,7 +72,8 @@ def test_formulas_contain_the_numbers() -> None:
     assert lines["pages"].text == "1,160 pages/s"
     assert "9G queued x 13 B" in lines["Redis memory"].formula
     assert lines["politeness bound"].formula == "5M domains x 1 / (1 s delay + 0.2 s response)"
-    several = make_plan(replace(BILLION, delay_s=0, parallel=4), Constants(), Machines()).lines
+    several = make_plan(replace(BILLION, delay_s=0, parallel=4), Constants(), Machines(), largest=3e6).lines
+    assert any(line.formula == "3M pages x (0 s delay + 0.2 s response) / 4 / 86,400" for line in several)
     assert "x 4 / (0 s delay + 0.2 s response)" in next(
         one.formula for one in several if one.name == "politeness bound"
     )
