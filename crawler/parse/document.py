@@ -27,10 +27,6 @@ INLINE_OUTPUT = 1024 * 1024
 of a second, a real page of 500 KB for a millisecond. The input counts in each layer of nested codings, and each time that
 it is read (`decode_body`)."""
 
-INLINE_PAGE, INLINE_MARKS = 3 * 1024 * 1024, 100_000
-"""The same for pages that are not compressed: the most bytes, and the most `<` in more than `INLINE_OUTPUT`. Text takes a
-small part of the time that as many bytes of tags take."""
-
 INLINE_SITEMAP = 32 * 1024
 """The same for sitemaps, in decompressed bytes. Almost all of them are URLs, the most expensive content, down to two bytes
 each in the text form."""
@@ -104,7 +100,7 @@ def read_if_small(document: Document, limits: ParseLimits) -> ParsedDocument | N
     if (decoded.truncated and limit < limits.max_decoded) or decoded.error == "too_much_work":
         return None
     data = decoded.data
-    if _takes_long(data) and is_html(MediaType.parse(document.content_type).essence, data):
+    if len(data) > INLINE_OUTPUT and is_html(MediaType.parse(document.content_type).essence, data):
         return None
     if (len(data) > INLINE_SITEMAP or data.startswith(GZIP)) and _is_sitemap(document, data):
         return None
@@ -112,10 +108,6 @@ def read_if_small(document: Document, limits: ParseLimits) -> ParsedDocument | N
         return _read(document, decoded, limits, is_inline=True)
     except TakesLong:
         return None
-
-
-def _takes_long(data: bytes) -> bool:
-    return len(data) > INLINE_OUTPUT and (len(data) > INLINE_PAGE or data.count(b"<") > INLINE_MARKS)
 
 
 def _read(document: Document, decoded: Decoded, limits: ParseLimits, is_inline: bool = False) -> ParsedDocument:

@@ -122,8 +122,8 @@ def _most(looks: list[Look], name: str) -> float:
 
 
 def short() -> list[Figure]:
-    """For the table of all benchmarks: phases of 5 seconds."""
-    seen = list(phases(5))
+    """For the table of all benchmarks: phases of 8 seconds."""
+    seen = list(phases(8))
     figures = []
     for phase in (seen[1], seen[3]):
         what, held, flat = f"{phase.name}: ", phase.backlog <= BACKLOG, phase.grown_mb < MAY_GROW_MB

@@ -131,7 +131,7 @@ def running(redis_url: str, folder: Path, environment: Mapping[str, str] = {}) -
 
 
 def _wait_until_it_answers(replica: Replica, process: subprocess.Popen[bytes]) -> None:
-    deadline = time.monotonic() + 120  # a busy machine may stop it for a minute
+    deadline = time.monotonic() + 30
     while time.monotonic() < deadline and process.poll() is None:
         try:
             replica.look()

@@ -193,7 +193,7 @@ def show(name: str, paced: Paced, free: Paced, delay_s: float) -> None:
 
 def short() -> list[Figure]:
     """For the table of all benchmarks: 2,000 domains."""
-    pairs = list(in_rounds(2_000, 8, rounds=1))
+    pairs = list(in_rounds(2_000, 8, rounds=3))
     free = pairs[-1][0]
     share = median(full.of_bound(before, DELAY_S) for before, full in pairs)
     late, resting = percentile(half(free, 8).lateness, 0.99), waiting(free, 4)

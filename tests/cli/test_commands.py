@@ -173,6 +173,7 @@ def test_status_and_top_show_the_same_numbers_under_the_same_names(hand: Hand) -
         "rules",
         "settings_revision",
         "max_pages",
+        "extracted",
     }
 
 

@@ -93,7 +93,8 @@ class Running:
         environment = {**os.environ, "COLUMNS": "200", "NO_COLOR": "1", **environment}
         self._process: subprocess.Popen[bytes] | Copy
         with Path(os.devnull).open("rb") as nothing, self._out.open("wb") as out, self._err.open("wb") as err:
-            if words[:3] == CRAWLER and not fresh:
+            is_same = environment.get("PYTHONPATH") == os.environ.get("PYTHONPATH")  # what is imported at the start
+            if words[:3] == CRAWLER and is_same and not fresh:
                 streams = nothing.fileno(), out.fileno(), err.fileno()
                 self._process = Copy(["crawler.__main__", *words[3:]], folder, environment, streams)
             else:

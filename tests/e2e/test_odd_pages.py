@@ -195,8 +195,7 @@ RAISES = """
 import importlib, json, os
 
 def about(value):
-    flight = getattr(value, "_flight", None)
-    return str(flight.request_head if flight else value)
+    return str(getattr(value, "head", value))  # of a request, which does not show its head
 
 def replace(target, url):
     module, _, path = target.partition(":")

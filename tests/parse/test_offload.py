@@ -93,14 +93,6 @@ def test_small_pages_and_anything_that_is_not_parsed_need_no_process() -> None:
     assert read_if_small(picture, LIMITS) == read(picture, LIMITS)
 
 
-def test_a_large_page_needs_none_if_it_is_mostly_text() -> None:
-    text = Document(b"<a href=/x>x</a>" + b"<p>words and words" * 90_000, URL, content_type="text/html")
-    assert read_if_small(text, LIMITS) == read(text, LIMITS)
-    tags = Document(b"<p>words" * 200_000, URL, content_type="text/html")
-    assert read_if_small(tags, LIMITS) is None
-    assert read_if_small(text._replace(body=text.body * 2), LIMITS) is None
-
-
 async def test_everybody_who_waits_has_stepped_aside_until_they_hold_too_much() -> None:
     aside = [0, 0]
 
