@@ -1,7 +1,8 @@
 """Copies the contents of frozen shards to the shards of a new layout, and compares them: the long step of a reshard.
 
-The keys are found page by page with SCAN. Some pages are at work at a time, so that the server reads and writes while this
-process divides what it has read. Copying again what was copied before changes nothing.
+The seen-sets are copied by the names of their buckets. All other keys are found page by page with SCAN. Some pages are at
+work at a time, so that the server reads and writes while this process divides what it has read. Copying again what was
+copied before changes nothing.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import defaultdict
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
+from itertools import chain
 
 from frontier.blocks import size_of
 from frontier.crawls import Crawl
@@ -17,14 +19,17 @@ from frontier.errors import CrawlLost, CrawlResharded
 from frontier.pipelining import send_in_parts
 from frontier.redis_keys import CrawlKeys, ShardKeys
 from frontier.scripts import ADD_COPIED
-from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, Division, Key, Part, stats_of
+from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, SEEN, Division, Key, Part, stats_of
 from frontier.store import Argument, Call, Reply, Store, command, script_call
 
 PAGE = 200
 """Keys found in one step."""
 
 PAGES_AT_ONCE = 4
-"""Pages that are copied at a time. Each may hold some megabytes."""
+"""Pages, or parts of seen-sets, that are copied at a time. Each may hold some megabytes."""
+
+BUCKETS_AT_ONCE = 64
+"""Buckets of seen-sets that are read in one round trip. Each has about 5 KB."""
 
 AT_ONCE = 128
 """Calls in one round trip."""
@@ -54,24 +59,63 @@ class LayoutCopy:
     async def run(self, now_ms: int, tell: Tell) -> int:
         """Copy everything, compare, and return the last token of the old layout. Raises CrawlLost if the copy is not
         equal, and CrawlResharded if another command was faster."""
-        seen = await self._sizes([_seen_keys(one) for one in await self._buckets(self._old)])
+        buckets = await self._buckets(self._old)
+        seen = await self._sizes([_seen_keys(one) for one in buckets])
         self._division = self._division._replace(buckets=self._buckets_of(seen))
         total, done = await key_count(self._store, self._old), 0
+
+        def note(keys: int) -> None:
+            nonlocal done
+            done += keys
+            tell("copied", min(done, total), total)
+
+        await self._side_by_side(self._seen_copies(dict(buckets)), note)
+        await self._side_by_side(self._page_copies(), note)
+        tell("copied", total, total)
+        return await self._write_stats(await self._compared(seen), now_ms)
+
+    async def _side_by_side(
+        self, copies: AsyncIterator[Coroutine[None, None, int]], note: Callable[[int], None]
+    ) -> None:
+        """Carry out `copies`, some at a time, and note how many keys each has copied."""
         at_work: set[asyncio.Task[int]] = set()
         try:
-            async for page in pages(self._store, self._crawl.name, self._old, self._layout):
-                at_work.add(asyncio.create_task(self._copy_page(page)))
+            async for one in copies:
+                at_work.add(asyncio.create_task(one))
                 while len(at_work) >= PAGES_AT_ONCE:
                     finished, at_work = await asyncio.wait(at_work, return_when=asyncio.FIRST_COMPLETED)
-                    done += sum(await asyncio.gather(*finished))
-                tell("copied", min(done, total), total)
-            await asyncio.gather(*at_work)
+                    note(sum(await asyncio.gather(*finished)))
+            note(sum(await asyncio.gather(*at_work)))
         finally:
             for task in at_work:
                 task.cancel()
             await asyncio.gather(*at_work, return_exceptions=True)
-        tell("copied", total, total)
-        return await self._write_stats(await self._compared(seen), now_ms)
+
+    # the seen-sets
+
+    async def _seen_copies(self, buckets: Mapping[ShardKeys, int]) -> AsyncIterator[Coroutine[None, None, int]]:
+        """Copies of all seen-sets. Old shards that were one shard before have most fingerprints in common. So buckets that
+        may have the same ones are read together, and these are written once."""
+        for sources, targets in self._division.families():
+            sets = [(self._old[shard], buckets[self._old[shard]]) for shard in sources]
+            common = _power_of_two(min(count for _, count in sets))
+            keys = [(bucket % common, of.seen(bucket)) for of, count in sets for bucket in range(count)]
+            names = [name for _, name in sorted(keys)]
+            for at in range(0, len(names), BUCKETS_AT_ONCE):
+                yield self._copy_seen(names[at : at + BUCKETS_AT_ONCE], targets)
+
+    async def _copy_seen(self, names: Sequence[str], targets: Sequence[int]) -> int:
+        """Copy the buckets called `names` to all `targets`, and return their number."""
+        members = await self._store.send([command("SMEMBERS", name) for name in names])
+        different = dict.fromkeys(chain.from_iterable(members))  # in order: a server adds ascending integers fastest
+        await self._write(self._division.seen_parts(targets, different))
+        return len(names)
+
+    # all other keys
+
+    async def _page_copies(self) -> AsyncIterator[Coroutine[None, None, int]]:
+        async for page in pages(self._store, self._crawl.name, self._old, self._layout):
+            yield self._copy_page([key for key in page if key.first != SEEN])
 
     def _buckets_of(self, seen: Sequence[int]) -> Mapping[int, int]:
         return {
@@ -233,6 +277,12 @@ class LayoutCopy:
 def _seen_keys(one: tuple[ShardKeys, int]) -> list[Call]:
     of, buckets = one
     return [command("SCARD", of.seen(bucket)) for bucket in range(buckets)]
+
+
+def _power_of_two(number: int) -> int:
+    """The largest power of two that is not above `number`. Linear hashing (`lua/push.lua`) puts fingerprints that are equal
+    modulo it into buckets whose numbers are equal modulo it, whatever the number of buckets."""
+    return int(1 << (number.bit_length() - 1))
 
 
 async def asked(store: Store, calls: Sequence[Call]) -> list[Reply]:

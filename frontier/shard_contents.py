@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Literal, NamedTuple
 
 from frontier.domains import shard_of
@@ -62,6 +63,11 @@ class Key(NamedTuple):
     @property
     def first(self) -> str:
         return self.name.partition(":")[0]
+
+    @property
+    def domain(self) -> str:
+        """The domain that the key is named after."""
+        return self.name.split(":", 2)[2] if self.first == BLOCK else self.name.partition(":")[2]
 
     @property
     def kind(self) -> Kind:
@@ -129,32 +135,38 @@ class Division(NamedTuple):
             iter(range(target, self.before, self.after)) if self.before > self.after else iter((target % self.before,))
         )
 
+    def families(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
+        """Old and new shards, so that each of the new ones needs all fingerprints of each of the old ones, and no others. A
+        fingerprint does not tell its domain."""
+        for shard in range(min(self.before, self.after)):
+            yield [*self.sources_of(shard)], [*self.targets_of(shard)]
+
+    def seen_parts(self, targets: Sequence[int], fingerprints: Iterable[bytes]) -> Iterator[Part]:
+        """Where `fingerprints` belong in each of `targets`, which get nothing else, so their buckets are the same."""
+        buckets = self.buckets[targets[0]]
+        divided = defaultdict[int, list[Argument]](list)
+        for fingerprint in fingerprints:
+            divided[seen_bucket(int(fingerprint), buckets)].append(fingerprint)
+        for bucket, words in divided.items():
+            for target in targets:
+                yield Part(target, f"{SEEN}:{bucket}", "SADD", 0, words)
+
     def parts(self, key: Key, rows: Iterable[tuple[bytes, ...]], expires_ms: int) -> Iterator[Part]:
-        """Where the members `rows` of `key` belong."""
-        verb, divided = _VERBS[key.kind], defaultdict[tuple[int, str], list[Argument]](list)
-        if key.first == SEEN:
-            # A fingerprint does not tell its domain, so each new shard gets all those of the old shard. If there are
-            # several, they get nothing else, so their buckets are the same.
-            first, *others = self.targets_of(key.shard)
-            buckets = self.buckets[first]
-            for (fingerprint,) in rows:
-                divided[first, f"{SEEN}:{seen_bucket(int(fingerprint), buckets)}"].append(fingerprint)
-            divided |= {(other, name): words for other in others for (_, name), words in divided.items()}
-        elif key.first == OUTBOX:
+        """Where the members `rows` of `key`, which is not one of the seen-set, belong."""
+        divided = defaultdict[tuple[int, str], list[Argument]](list)
+        if key.first == OUTBOX:
             for _, member in rows:
                 home = shard_of(member.split(b"\n", 2)[1].decode(), self.after)
                 divided[key.shard % self.after, OUTBOX] += (home, member)
-        else:
+        elif key.name in SHARD_KEYS:
             for row in rows:
                 divided[self._home(key, row), key.name] += row
+        elif moved := list(chain.from_iterable(rows)):
+            divided[shard_of(key.domain, self.after), key.name] += moved
         for (target, name), words in divided.items():
-            yield Part(target, name, verb, expires_ms, words)
+            yield Part(target, name, _VERBS[key.kind], expires_ms, words)
 
     def _home(self, key: Key, row: tuple[bytes, ...]) -> int:
-        if key.first in DOMAIN_KEYS:
-            return shard_of(key.name.partition(":")[2], self.after)
-        if key.first == BLOCK:
-            return shard_of(key.name.split(":", 2)[2], self.after)
         domain = SHARD_KEYS[key.name][1](row[1] if key.kind == "zset" else row[0])
         return shard_of(domain.decode(), self.after)
 

@@ -2,8 +2,8 @@
 
 CPU is that of one virtual core of the EPYC in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as
 long. `tests.bench.plan_constants` measures it with crawls that have much of one thing each: means of two runs, which
-differ by up to a fifth. The cost of a kilobyte is that of real pages: their markup takes longer than the text of those
-crawls.
+differ by up to a fifth. The cost of a kilobyte and those of Redis with a delay are older: they were kept because they came
+closer to the crawls of `tests.bench.plan` than what `plan_constants` measured.
 """
 
 from __future__ import annotations

@@ -3,9 +3,10 @@
     python -m tests.bench.plan_constants [--rounds 2]
 
 Crawls of an endless web, each of which has much of one thing: new links, known links, bytes, domains, or new connections.
-None of them is among those of `tests.bench.plan`, which shows how well the constants fit other crawls. What a crawl uses,
-less that of a crawl of one page, is a sum of products with the constants. So the constants follow by least squares of the
-relative errors. The archive's part of a page and of a kilobyte keeps its ratio to the rest, and TLS is not measured.
+None of them is among those of `tests.bench.plan`. Not all of the results are in use: see `crawler.plan.constants`. What a
+crawl uses, less that of a crawl of one page, is a sum of products with the constants. So the constants follow by least
+squares of the relative errors. The archive's part of a page and of a kilobyte keeps its ratio to the rest, and TLS is not
+measured.
 
 Run it on an idle machine. Printed are the constants, and for each crawl what it used, divided by what they predict.
 """

@@ -2,6 +2,10 @@
 
 `Crowd` sees each view that a replica adopts. It finds the moment from which on all replicas have a view that includes every
 living replica and no other, and how many shards each has in it.
+
+An interval is that of the peer loop, in which each replica claims once (`scenario.interval_s`, 5 s). It is the same for any
+number of replicas: `frontier.polling_period` lets many of them ask for commands and report less often, but not claim. Time
+is counted from the start of the last replica, or from the deaths.
 """
 
 from __future__ import annotations

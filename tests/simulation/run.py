@@ -107,6 +107,7 @@ class Run:
         self._wire = wire
         self._rng = random.Random(f"run {scenario.seed}")
         self._joined = 0
+        self._last_start = 0.0  # of a replica: seeding the crawl comes before, and takes some seconds
         self._paced_at = 0.0
         self._is_over = False  # a replica has said so
         self._world = World(scenario)
@@ -191,7 +192,9 @@ class Run:
         self._joined += 1
         replica = SimReplica(self._here, self._loop(f"r{self._joined}"))
         self.replicas.append(replica)
-        self.universe.at(self.universe.now + self._rng.uniform(0.0, within_s), replica.start, replica.loop)
+        start = self.universe.now + self._rng.uniform(0.0, within_s)
+        self._last_start = max(self._last_start, start)
+        self.universe.at(start, replica.start, replica.loop)
         if self._joined * self.scenario.shards <= WATCHED_SHARDS:
             replica.loop.spawn(self._watch_end(replica))
 
@@ -263,7 +266,7 @@ class Run:
     def _lose_many(self) -> tuple[Agreement, ...]:
         """The views of a crowd come to agree after the last join. Then some replicas die at once, at a random moment of an
         interval, and the views of the others come to agree again. Then there are other faults as before."""
-        self._proceed(self.scenario.joined_s - self.universe.now)
+        self._proceed(self._last_start - self.universe.now)
         joined = self._agree("after the joins", INTERVALS)
         self.load.begin(f"{joined.replicas:,} replicas")
         self._proceed(self._rng.uniform(CALM_S, CALM_S + self.scenario.interval_s))
