@@ -15,13 +15,12 @@ from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
-from frontier.lookup import seen_bucket
 from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement, retry
 from frontier.redis_keys import ShardKeys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
-from frontier.scripts import ADD_COPIED, BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
+from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
 from frontier.settlements import with_next_visit
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
 from frontier.shard_identity import lost_shards
@@ -246,43 +245,6 @@ async def test_leases_are_returned_before_a_shard_is_frozen(crawled: Crawled, st
     await crawled.reshard(16, Settles(store))
     assert not leases
     assert settled.isdisjoint(await crawled.finish())
-
-
-async def test_fingerprints_that_old_shards_have_in_common_are_written_once(
-    crawled: Crawled, store: RedisStore
-) -> None:
-    """After a growth, the shards that were one have the same ones, and most of the copy would be theirs."""
-    written: list[str] = []
-
-    class Records(CountingStore):
-        async def send(self, calls: Sequence[Call]) -> list[Reply]:
-            for words in (call.arguments for call in calls if call.script is ADD_COPIED):
-                at = 1
-                while at < len(words):
-                    last = at + 4 + int(words[at + 3])
-                    written.extend(str(word) for word in words[at + 4 : last] if words[at + 1] == "SADD")
-                    at = last
-            return await super().send(calls)
-
-    await crawled.reshard(16)
-    before = await seen(crawled)
-    await crawled.reshard(4, Records(store))
-    after = await seen(crawled)
-    assert set(after) == set(before)
-    assert len(before) == 4 * len(set(before))
-    assert len(written) == len(after) == len(set(after))
-
-
-async def seen(crawled: Crawled) -> list[str]:
-    """The fingerprints of all shards. Each is in the bucket in which scripts look for it."""
-    found: list[str] = []
-    for of in (await crawled.open()).keys.shards:
-        buckets = int(await ask(crawled.store, "HGET", of.stats, "buckets") or 1)
-        for bucket in range(buckets):
-            members = await ask(crawled.store, "SMEMBERS", of.seen(bucket))
-            assert all(seen_bucket(int(member), buckets) == bucket for member in members)
-            found += map(str, members)
-    return found
 
 
 async def test_known_pages_move_with_their_domain(crawled: Crawled, store: RedisStore) -> None:
