@@ -44,9 +44,7 @@ class Timeline:
         self._by_origin: defaultdict[str, list[_InForce]] = defaultdict(list)
         self._tdm: defaultdict[str, list[tuple[float, TdmFile]]] = defaultdict(list)
         self._unreachable: defaultdict[str, list[float]] = defaultdict(list)  # when a robots.txt was found unreachable
-        self._first_page: dict[
-            str, float
-        ] = {}  # when a URL of each origin was requested first, other than a robots.txt
+        self._first_page: dict[str, float] = {}  # when each origin was requested first, other than for its robots.txt
         self._began = requests[0].start if requests else 0.0
         self._hops: set[int] = set()  # requests made on the way to a robots.txt, by identity
         self._tdm_hops: set[int] = set()  # the same for a tdmrep.json, which robots.txt must allow

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -25,14 +25,20 @@ from frontier.known_pages import KnownPage
 RUN = 32_768
 """Lines that are sorted in memory: about 15 MB."""
 
+LAST_S = 2**32 - 1
+"""The last time at which a visit can be due, in seconds since 1970."""
+
+Word = Annotated[str, msgspec.Meta(pattern=r"\A\S*\Z")]
+"""A text without spaces and line ends, which would divide a line that is sorted."""
+
 
 class VisitLine(msgspec.Struct):
     """The fields of a JSON line that say what page it is of, and when that is visited again."""
 
-    url: str
+    url: Word
     domain: str
     depth: int
-    settled_at: str = ""
+    settled_at: Word = ""
     via: str | None = None
     label: str | None = None
     payload: dict[str, Any] | None = None
@@ -44,10 +50,6 @@ class VisitLine(msgspec.Struct):
     def entry(self) -> Entry:
         """The entry of the page, without the state of its visits."""
         return Entry(self.url, self.domain, depth=self.depth, tag=tag_of(self.label or "", self.payload))
-
-
-LAST_S = 2**32 - 1
-"""The last time at which a visit can be due, in seconds since 1970."""
 
 
 class _Visit(NamedTuple):

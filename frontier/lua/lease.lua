@@ -3,8 +3,8 @@
 -- Before that, it does other jobs in the same round trip, each in its own file: `fence` refuses an outdated owner,
 -- `lost_writes` notices a restart of the server, `repeat_lease` repeats a reply that was lost, `take_back` ends expired leases,
 -- `wake` queues waiting entries that are ready, and `visits` known pages whose next visit is due. Domains that have been due
--- longest are leased first. `lease_packed` finds the next packed URLs of a domain; if its queue lacks those of the highest priority,
--- it stays due until they are unpacked.
+-- longest are leased first. `lease_packed` finds the next packed URLs of a domain; if its queue lacks those of the highest
+-- priority, it stays due until they are unpacked.
 --
 -- KEYS[1] owner    hash  epoch, replica, since, token (the fence), call, granted (the last grant), run, quiet_ms, tails
 -- KEYS[2] due      zset  domain -> due ms

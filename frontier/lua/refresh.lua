@@ -1,5 +1,5 @@
--- refresh: make known pages of a domain due now: those that are named, or those of some buckets (known_pages.lua). A page that is
--- queued or leased is being visited, so it is skipped. A repeated call changes nothing more.
+-- refresh: make known pages of a domain due now: those that are named, or those of some buckets (known_pages.lua). A page
+-- that is queued or leased is being visited, so it is skipped. A repeated call changes nothing more.
 --
 -- KEYS[1] stats  hash  crawl
 -- KEYS[2] the prefix of known:<domain> hash, visits:<domain> zset, revisits zset

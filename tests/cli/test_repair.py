@@ -88,6 +88,10 @@ def test_a_known_page_is_visited_when_its_last_line_says_so(hand: Hand, tmp_path
             b'{"url":"https://a.test/2","domain":"a.test","outcome":"done","reason":"x","depth":0,"next_visit":"soon"}\n',
             "broken.pages.jsonl:2: Invalid RFC3339 encoded datetime",
         ),
+        (
+            b'{"url":"https://a.test/2 x","domain":"a.test","outcome":"done","reason":"x","depth":0}\n',
+            "broken.pages.jsonl:2: Expected `str` matching regex",
+        ),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(hand: Hand, tmp_path: Path, broken: bytes, said: str) -> None:
