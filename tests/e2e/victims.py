@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crawler.simweb import Record
-from tests.e2e.harness import Running, wait_until
+from tests.e2e.harness import Running, process_state, wait_until
 
 IN_HAND_S = 2.0
 """A URL is settled some tens of milliseconds after the end of its response, or later on a busy machine."""
@@ -48,15 +48,11 @@ class Victim:
 def kill(pid: int) -> Victim:
     """Kill the process with SIGKILL at a time when its connections are known."""
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: _state(pid) == "T", f"{pid} to stop")
+    wait_until(lambda: process_state(pid) == "T", f"{pid} to stop")
     ports = client_ports(pid)
     at = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     return Victim(at, ports)
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def client_ports(pid: int) -> frozenset[int]:
