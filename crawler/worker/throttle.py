@@ -32,8 +32,10 @@ class Throttle:
 
     def must_wait_longer(self, leased: LeasedDomain, known: OriginRobots) -> bool:
         """Return whether the origin's robots.txt asks for a longer delay than the domain has waited. If so, the domain's
-        next turn is set to the end of that delay."""
-        due = leased.ended_at + self._delay_ms(leased, known, 0.0) / 1000
+        next turn is set to the end of that delay. Another replica may have fetched the file, and released the lease before
+        it applied that delay."""
+        ended_at = max(leased.ended_at, self._runtime.monotonic(known.record.fetched_at_ms))
+        due = ended_at + self._delay_ms(leased, known, 0.0) / 1000
         if self._runtime.now() >= due:
             return False
         leased.wait_until(due)

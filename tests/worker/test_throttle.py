@@ -64,8 +64,8 @@ def leased_domain(state: str = "") -> LeasedDomain:
     return LeasedDomain(Lease("a.test", 0, 1, 0, 0, state, ()), lease_end=2e6, now=1e6)
 
 
-def robots(body: bytes = b"") -> OriginRobots:
-    return OriginRobots(RobotsRecord("rules", "", 200, 0, 0, body), Rules.parse(body, "peercrawl"))
+def robots(body: bytes = b"", fetched_at_ms: int = 0) -> OriginRobots:
+    return OriginRobots(RobotsRecord("rules", "", 200, fetched_at_ms, 0, body), Rules.parse(body, "peercrawl"))
 
 
 def answer(retry_after: bytes) -> Exchange:
@@ -93,6 +93,19 @@ def test_concurrency_is_for_domains_without_a_delay(
     assert (
         throttle_for(Stopped(), delay_s, parallel, told).concurrency(leased_domain(state), robots(body)) == concurrency
     )
+
+
+def test_the_delay_after_a_robots_txt_that_another_replica_fetched_is_the_one_that_it_asks_for() -> None:
+    """Given a lease that was released after robots.txt was fetched, when the next holder has made no request yet, then it
+    waits for the rest of the Crawl-delay."""
+    clock, leased = Stopped(), leased_domain()
+    judge = throttle_for(clock, delay_s=1.0)
+    known = robots(b"User-agent: *\nCrawl-delay: 4\n", clock.now_ms())
+    clock.now += 2.5
+    assert judge.must_wait_longer(leased, known)
+    assert leased.next_at == pytest.approx(1_000_004.0)
+    clock.now += 1.5
+    assert not judge.must_wait_longer(leased, known)
 
 
 def test_requests_that_fail_together_are_one_failure() -> None:
