@@ -6,8 +6,8 @@ million deep, attributes of megabytes), except for two constructions that the st
 - Formatting elements that a paragraph leaves open are opened again in each later paragraph (HTML 13.2.4.3). In documents
   with many tags, they are therefore renamed to `span`, which has no such effect.
 - The attributes of each `<html>` and `<body>` are compared with those of the first one, and added to them (13.2.6.4.7):
-  200 KB of such tags took seven seconds and gigabytes. All but the first few are therefore renamed to `bgsound`, which is
-  allowed everywhere, and has neither content nor effect.
+  200 KB of such tags took seven seconds and gigabytes. All but the first few, if these have few attributes, are
+  therefore renamed to `bgsound`, which is allowed everywhere, and has neither content nor effect.
 
 A renamed tag in an attribute or a script is not a tag, but only the parser can tell, so text from the tree must be
 `restored`.
@@ -20,6 +20,8 @@ from itertools import islice
 
 import turbohtml
 import turbohtml.detect  # registers the codecs `whatwg-*`
+
+from crawler.parse.attributes import ANY_VALUE, NAME, SPACE
 
 _SAFE_TAGS = 4_000  # at worst a million elements
 _PRESCANNED = 8_192  # bytes: the standard looks at 1,024, and real pages declare within a few thousand
@@ -34,19 +36,23 @@ _RENAMED = "<span \ue000"
 and MathML (HTML 13.2.6.5)."""
 
 _SAFE_ROOTS = 8
-"""Tags of roots with attributes that keep their names. Browsers add the attributes of some more, but a page means the same
-without them."""
+_SAFE_ATTRIBUTES = 64
+"""The first roots with attributes keep their names, if they have so few. Browsers would add the attributes of the others,
+but a page means the same without them."""
 
-_ROOT = "<(?=(?:html|body)[\t\n\f\r /])"
-_ROOT_BYTES = re.compile(_ROOT.encode(), re.IGNORECASE)
-_ROOT_TEXT = re.compile(_ROOT, re.IGNORECASE)
+_ROOT = f"<(?=(?:html|body)[{SPACE}/])"
+_HEAVY_ROOT = f"{_ROOT}(?!....(?:[{SPACE}/]*+{NAME}(?:{ANY_VALUE})?+){{0,{_SAFE_ATTRIBUTES}}}+[{SPACE}/]*+>)"
+_ROOTS = re.compile(_ROOT, re.IGNORECASE)
+_HEAVY_ROOTS = re.compile(_HEAVY_ROOT, re.IGNORECASE)
+_ROOTS_IN_BYTES = re.compile(_ROOT.encode(), re.IGNORECASE)
+_HEAVY_ROOTS_IN_BYTES = re.compile(_HEAVY_ROOT.encode(), re.IGNORECASE)
 _RENAMED_ROOT = "<bgsound \ue000"
 
 
 def parse(body: bytes, charset: str | None) -> turbohtml.Document:
     """The document in `body`. `charset`: its encoding as found by `crawler.parse.html`; None: detect it here. An unknown
     one is ignored."""
-    if body.count(b"<") > _SAFE_TAGS or _may_have_many_roots(body):
+    if body.count(b"<") > _SAFE_TAGS or _may_have_heavy_roots(body):
         # So few bytes contain at most 2,730 start tags, whatever the number of their `<`.
         encoding = _parse_whole(body[:_PRESCANNED], charset).encoding or "UTF-8"
         return parse_text(body.decode(f"whatwg-{encoding}", "replace").removeprefix("\ufeff"))
@@ -57,7 +63,7 @@ def parse_text(text: str) -> turbohtml.Document:
     """The document in `text`. Text from it must be `restored`."""
     if text.count("<") > _SAFE_TAGS:
         text = _FORMATTING.sub(_RENAMED, text)
-    text = _with_few_roots(text)
+    text = _with_light_roots(text)
     # Templates with a shadow root are ordinary elements here: their links belong to the page.
     return turbohtml.parse(text, positions=False, allow_declarative_shadow_roots=False)
 
@@ -67,15 +73,20 @@ def restored(text: str) -> str:
     return text.replace(_RENAMED, "<").replace(_RENAMED_ROOT, "<") if "\ue000" in text else text
 
 
-def _may_have_many_roots(body: bytes) -> bool:
-    """Whether `body`, in whatever encoding, may have more than `_SAFE_ROOTS`. In UTF-16, tags contain NUL, and in
+def _may_have_heavy_roots(body: bytes) -> bool:
+    """Whether `body`, in whatever encoding, may have roots that must be renamed. In UTF-16, tags contain NUL, and in
     ISO-2022-JP they may contain ESC."""
-    return b"\0" in body or b"\x1b" in body or len(_ROOT_BYTES.findall(body)) > _SAFE_ROOTS
+    if b"\0" in body or b"\x1b" in body or len(_ROOTS_IN_BYTES.findall(body)) > _SAFE_ROOTS:
+        return True
+    return _HEAVY_ROOTS_IN_BYTES.search(body) is not None
 
 
-def _with_few_roots(text: str) -> str:
-    last = next(islice(_ROOT_TEXT.finditer(text), _SAFE_ROOTS - 1, None), None)
-    return text[: last.end()] + _ROOT_TEXT.sub(_RENAMED_ROOT, text[last.end() :]) if last else text
+def _with_light_roots(text: str) -> str:
+    starts = [found.start() for found in islice(_ROOTS.finditer(text), _SAFE_ROOTS + 1)]
+    if not starts:
+        return text
+    kept = starts[_SAFE_ROOTS] if len(starts) > _SAFE_ROOTS else len(text)
+    return _HEAVY_ROOTS.sub(_RENAMED_ROOT, text[:kept]) + _ROOTS.sub(_RENAMED_ROOT, text[kept:])
 
 
 def _parse_whole(body: bytes, charset: str | None) -> turbohtml.Document:

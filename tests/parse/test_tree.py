@@ -32,6 +32,17 @@ def test_many_roots_take_little_time_and_memory(name: str) -> None:
         assert time.process_time() - began < MOST_S
 
 
+@pytest.mark.parametrize("start", ["", "<body x='>' ", "\0"])
+def test_two_roots_of_many_attributes_take_little_time(start: str) -> None:
+    """400 KB of them took 2 s."""
+    first, second = ("".join(f" {name}{number}" for number in range(20_000)) for name in "ab")
+    page = f"{start}<body{first}><body{second}><p lang=en>text".encode()
+    began = time.process_time()
+    document = parse(page, "utf-8")
+    assert time.process_time() - began < MOST_S
+    assert document.to_text() == "text"
+
+
 def test_roots_are_found_where_an_encoding_hides_them() -> None:
     """In ISO-2022-JP, an escape sequence may be anywhere within a tag."""
     hidden = roots("html", 100).replace(b"<ht", b"<h\x1b(Bt")
