@@ -15,7 +15,7 @@ from turbohtml import Document
 from crawler.page import Page
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import is_html
-from crawler.parse.tree import parse, restored
+from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.scope.next_visit import TEXT_DIGEST
 
 MAX_BYTES = 4_194_304
@@ -57,7 +57,8 @@ def is_light(body: bytes, coding: str, charset: str) -> bool:
 
 
 def main_or_all(main: str, document: Document) -> str:
-    """The main text `main` of `document`, or all its text if that is too short to tell pages apart."""
+    """The main text `main` of `document`, whose tables are flat, or all its text if that is too short to tell pages
+    apart."""
     return main if len(main) >= _LEAST_MAIN else restored(document.to_text())
 
 
@@ -84,6 +85,7 @@ class TextJob(msgspec.Struct, frozen=True):
         has no text. Only the order of the words counts, not what separates them."""
         document = parse(decode_body(body, self.coding, self.max_decoded).data, self.charset or None)
         main = document.main_content()
+        flatten_tables(document)
         words = main_or_all(restored(main.to_text()) if main else "", document).split()
         text = " ".join(words).encode(errors="replace")
         return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:TEXT_DIGEST] if words else ""

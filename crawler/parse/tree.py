@@ -73,6 +73,25 @@ def restored(text: str) -> str:
     return text.replace(_RENAMED, "<").replace(_RENAMED_ROOT, "<") if "\ue000" in text else text
 
 
+def flatten_tables(document: turbohtml.Document) -> None:
+    """Make each row of the tables in `document` a line of its text, and separate the cells by a space.
+
+    The parser would make columns: with one long cell, it pads each row to the length of that cell, which made 90 MB of a
+    kilobyte, and many rows and columns take it quadratic time even if they are empty.
+    """
+    is_first = True
+    for part in document.select("table, caption, tr, td, th"):
+        if part.tag in ("table", "caption"):
+            is_first = is_first or part.tag == "table"
+            part.tag = "div"
+        elif part.tag != "tr":
+            part.append(turbohtml.Text(" "))
+        elif is_first:
+            is_first = False
+        else:
+            part.insert(0, turbohtml.Element("br"))
+
+
 def _may_have_heavy_roots(body: bytes) -> bool:
     """Whether `body`, in whatever encoding, may have roots that must be renamed. In UTF-16, tags contain NUL, and in
     ISO-2022-JP they may contain ESC."""
