@@ -19,7 +19,7 @@ from crawler.page import Link, LinkKind
 from crawler.parse.attributes import attribute_text, attributes, content_text
 from crawler.parse.encoding import HTML_TYPES, MediaType, encoding_guessed, encoding_of_meta, encoding_sent, is_html
 from crawler.parse.robots_meta import directives
-from crawler.parse.tags import INLINE_TREE, Tags, TakesLong, scan
+from crawler.parse.tags import INLINE_PAGE, INLINE_TREE, Tags, TakesLong, is_plain, scan
 from crawler.parse.xhtml import as_html
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, LONGEST_WRITTEN, Url, UrlRules, canonicalize, canonicalize_links
@@ -162,11 +162,17 @@ def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool)
 
 
 def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPolicy, is_inline: bool) -> Tags:
-    if is_inline and is_xml and len(body) > INLINE_TREE:
+    if is_inline and _takes_long(body, encoding, is_xml):
         raise TakesLong
     if encoding in _TRANSCODED:
         body = body.decode(f"whatwg-{encoding}", "replace").encode("utf-8", "replace")
     return scan(as_html(body) if is_xml else body, policy.obey_nofollow, is_inline)
+
+
+def _takes_long(body: bytes, encoding: str | None, is_xml: bool) -> bool:
+    if is_xml:
+        return len(body) > INLINE_TREE
+    return len(body) > INLINE_PAGE and (encoding in _TRANSCODED or not is_plain(body))
 
 
 _REMEMBERED = 1_024  # attribute lists: the heads of a site's pages are much the same
