@@ -113,16 +113,13 @@ def extract(
 
 
 class _Markup(msgspec.Struct, frozen=True):
-    """The tags of a page and the WHATWG name of its encoding."""
+    """The tags of a page, the WHATWG name of its encoding, and the codec for it."""
 
     tags: Tags
     encoding: str
+    codec: str
     metas: list[_Attributes]
     links: list[_Attributes]
-
-    @property
-    def codec(self) -> str:
-        return _codec(self.encoding)
 
 
 class _Attributes(dict[str, str]):
@@ -158,7 +155,7 @@ def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool)
     codec = _codec(encoding)
     if codec != "utf-8":
         metas = [_text_of(meta, codec) for meta in tags.meta]
-    return _Markup(tags, encoding, metas, [_text_of(link, codec) for link in tags.link])
+    return _Markup(tags, encoding, codec, metas, [_text_of(link, codec) for link in tags.link])
 
 
 def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPolicy, is_inline: bool) -> Tags:

@@ -51,6 +51,11 @@ class Tags(msgspec.Struct):
     meta: list[bytes] = msgspec.field(default_factory=list)
     titles: list[bytes] = msgspec.field(default_factory=list)  # their contents
 
+    def by_name(self) -> dict[bytes, list[bytes]]:
+        """The lists, by the names of their tags. That of links is not among them."""
+        lists = {b"base": self.base, b"frame": self.frame, b"iframe": self.frame, b"html": self.html}
+        return {**lists, b"link": self.link, b"meta": self.meta, b"title": self.titles}
+
     def size(self) -> int:
         """Bytes in all lists, titles apart: they are cut. A link counts for `LINK` more."""
         others = itertools.chain(self.base, self.frame, self.html, self.link, self.meta)
@@ -120,32 +125,19 @@ def _scan(page: bytes, obey_nofollow: bool, is_inline: bool) -> Tags:
     return scan_tree(page, obey_nofollow)
 
 
-_LISTS = {
-    b"base": "base",
-    b"frame": "frame",
-    b"iframe": "frame",
-    b"html": "html",
-    b"link": "link",
-    b"meta": "meta",
-    b"title": "titles",
-}
-
-
 def _classify(found: bytes) -> Tags | None:
     """The tags in `found`; None if only the tree can tell which tags the page has."""
     pieces = found.split(b"\0")
     names, contents = pieces[:-1:2], pieces[1::2]
     tags = Tags(hrefs=list(dict.fromkeys(itertools.compress(contents, map(not_, names)))))
-    has_template = False
+    templates: list[bytes] = []
+    lists = tags.by_name() | {b"template": templates}
     for name, content in itertools.compress(zip(names, contents, strict=True), names):
-        name = name.lower()
-        if name in _LISTS:
-            getattr(tags, _LISTS[name]).append(content)
-        elif name == b"template":
-            has_template = True
-        else:  # svg, math, frameset
+        of_name = lists.get(name.lower())
+        if of_name is None:  # svg, math, frameset
             return None
-    return None if has_template and tags.base else tags
+        of_name.append(content)
+    return None if templates and tags.base else tags
 
 
 def _tag(*names: str) -> str:
@@ -275,6 +267,7 @@ _AS_BYTES = codecs.charmap_build(_AS_CHARACTERS)
 def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
     """As `scan`, from the tree of the page."""
     tags = Tags()
+    lists = tags.by_name()
     text, _ = codecs.charmap_decode(page, "strict", _AS_CHARACTERS)
     for element in parse_text(text).select("a, area, base, frame, iframe, html, link, meta, title"):
         name = element.tag.encode()
@@ -287,8 +280,8 @@ def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
             continue
         elif name == b"title":
             tags.titles.append(_written(element.text))
-        elif name in _LISTS and not (name == b"base" and element.closest("template")):
-            getattr(tags, _LISTS[name]).append(b" ".join(_attributes_of(element)))
+        elif name in lists and not (name == b"base" and element.closest("template")):
+            lists[name].append(b" ".join(_attributes_of(element)))
     tags.hrefs[:] = dict.fromkeys(tags.hrefs)
     return tags
 
