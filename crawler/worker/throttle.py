@@ -31,8 +31,8 @@ class Throttle:
         leased.start_delay(self._delay_ms(leased, known, response_s), self._runtime.now())
 
     def prolong_delay(self, leased: LeasedDomain, fetched: OriginRobots) -> None:
-        """Let the domain wait after the request for its robots.txt, which has just been `fetched`, as the file asks for. The
-        lease may be released before the next turn."""
+        """Let the domain wait as the file that was just `fetched` asks for. The lease may be released before its next
+        turn."""
         leased.start_delay(max(leased.delay_ms, self._delay_ms(leased, fetched, 0.0)), leased.ended_at)
 
     def must_wait_longer(self, leased: LeasedDomain, known: OriginRobots) -> bool:
