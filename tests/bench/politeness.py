@@ -34,6 +34,7 @@ import argparse
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
@@ -192,11 +193,13 @@ def show(name: str, paced: Paced, free: Paced, delay_s: float) -> None:
 
 
 def short() -> list[Figure]:
-    """For the table of all benchmarks: 2,000 domains."""
-    pairs = list(in_rounds(2_000, 8, rounds=3))
-    free = pairs[-1][0]
-    share = median(full.of_bound(before, DELAY_S) for before, full in pairs)
-    late, resting = percentile(half(free, 8).lateness, 0.99), waiting(free, 4)
+    """For the table of all benchmarks: 2,000 domains. A replica that only waits runs beside one at half load."""
+    ((free, full),) = in_rounds(2_000, 12, rounds=1)
+    share = full.of_bound(free, DELAY_S)
+    with ThreadPoolExecutor(1) as beside:
+        rests = beside.submit(waiting, free, 4)
+        late = percentile(half(free, 8).lateness, 0.99)
+        resting = rests.result()
     return [
         Figure("politeness", "rate of 2,000 domains, of what the CPU can do", 100 * share, "%", ">= 95", share >= 0.95),
         Figure("politeness", "lateness at half load, p99", late, "s", "< 1", late < 1),
