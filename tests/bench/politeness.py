@@ -165,8 +165,9 @@ def lateness(turns: dict[str, list[tuple[float, float]]], delay_s: float) -> Ite
 def in_rounds(domains: int, seconds: float, rounds: int) -> Iterator[tuple[Paced, Paced]]:
     """The crawls without and with a delay of all domains, one after the other."""
     speedometer()  # which gets to know full speed meanwhile
+    warm_s = 3 + domains / 4_000
     for _ in range(rounds):
-        yield crawl(domains, 0.0, warm_s=5, seconds=seconds), crawl(domains, DELAY_S, warm_s=8, seconds=seconds)
+        yield crawl(domains, 0.0, warm_s, seconds), crawl(domains, DELAY_S, warm_s, seconds)
 
 
 def half(free: Paced, seconds: float) -> Paced:
@@ -194,7 +195,7 @@ def show(name: str, paced: Paced, free: Paced, delay_s: float) -> None:
 
 def short() -> list[Figure]:
     """For the table of all benchmarks: 2,000 domains. A replica that only waits runs beside one at half load."""
-    ((free, full),) = in_rounds(2_000, 12, rounds=1)
+    ((free, full),) = in_rounds(2_000, 8, rounds=1)
     share = full.of_bound(free, DELAY_S)
     with ThreadPoolExecutor(1) as beside:
         rests = beside.submit(waiting, free, 4)

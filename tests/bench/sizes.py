@@ -93,11 +93,12 @@ MEASURED = tuple(name for name in SETTINGS if name != "plain")
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Microseconds of CPU a page, of the replica and of Valkey, at full speed; and pages a second."""
+    """Microseconds of CPU a page, of the replica and of Valkey, at full speed; pages a second; and connections a page."""
 
     us: float
     redis_us: float
     pages_per_s: float
+    connections: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +129,9 @@ def cost(case: Case, name: str) -> Cost:
 
 def _measured(case: Case, web: SmallPages, replica: Replica, valkey: int) -> Cost:
     served, pids = Served(web.log), (replica.pid, valkey)
-    since, before, pages = time.monotonic(), list(map(cpu_s, pids)), 0
-    if case.warm_s:
-        time.sleep(case.warm_s)
-        since, pages, before = time.monotonic(), served.pages(), list(map(cpu_s, pids))
+    time.sleep(case.warm_s)
+    since, before = time.monotonic(), list(map(cpu_s, pids))
+    pages, connections = (served.pages(), served.connections) if case.warm_s else (0, 0)
     while time.monotonic() < since + case.seconds and served.pages() < case.sites * case.pages:
         time.sleep(0.5)
     until, fetched, after = time.monotonic(), served.pages() - pages, list(map(cpu_s, pids))
@@ -139,7 +139,7 @@ def _measured(case: Case, web: SmallPages, replica: Replica, valkey: int) -> Cos
         raise SystemExit("no page was fetched")
     speed = speedometer().mean(since, until)
     ours, redis = ((end - start) * speed / fetched * 1e6 for start, end in zip(before, after, strict=True))
-    return Cost(ours, redis, fetched / (until - since))
+    return Cost(ours, redis, fetched / (until - since), (served.connections - connections) / fetched)
 
 
 def _tables(web: SmallPages, setting: Setting) -> Tables:

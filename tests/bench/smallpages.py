@@ -20,8 +20,8 @@ daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;
 worker_rlimit_nofile 65536;
 events {{ worker_connections 30000; }}
 http {{
-  log_format path '$uri';
-  access_log {folder}/access.log path buffer=64k flush=200ms;
+  log_format seen '$connection $uri';
+  access_log {folder}/access.log seen buffer=64k flush=200ms;
   default_type text/html; keepalive_timeout 600; keepalive_requests 1000000; server_names_hash_bucket_size 128;
   client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder};
@@ -54,11 +54,17 @@ class SmallPages:
 
 
 class Served:
-    """Counts the pages in the log of a web."""
+    """Counts the pages in the log of a web, and the connections over which these and robots.txt were asked for."""
 
     def __init__(self, log: Path) -> None:
         self._log = log
         self._at = self._pages = 0
+        self._connections: set[bytes] = set()
+
+    @property
+    def connections(self) -> int:
+        """How many there were when `pages` was called."""
+        return len(self._connections)
 
     def pages(self) -> int:
         """Those that nginx has logged so far: all but those of the last 200 ms."""
@@ -67,7 +73,8 @@ class Served:
             lines = log.read().splitlines(keepends=True)
         whole = [line for line in lines if line.endswith(b"\n")]
         self._at += sum(map(len, whole))
-        self._pages += sum(line != b"/robots.txt\n" for line in whole)
+        self._pages += sum(not line.endswith(b" /robots.txt\n") for line in whole)
+        self._connections.update(line.partition(b" ")[0] for line in whole)
         return self._pages
 
 
