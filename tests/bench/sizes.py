@@ -191,10 +191,9 @@ def show(case: str, pairs: Mapping[str, Sequence[Pair]]) -> None:
 
 
 def _line(case: str, name: str, costs: Sequence[Cost]) -> str:
-    us, redis_us, rate = (
-        median(getattr(cost, figure) for cost in costs) for figure in ("us", "redis_us", "pages_per_s")
-    )
-    return f"{case:13} {name:9} {rate:8,.1f} {us:8,.0f} {redis_us:8.1f}"
+    figures = ("pages_per_s", "connections", "us", "redis_us")
+    rate, connections, us, redis_us = (median(getattr(cost, figure) for cost in costs) for figure in figures)
+    return f"{case:13} {name:9} {rate:8,.1f} {connections:10.2f} {us:8,.0f} {redis_us:8.1f}"
 
 
 SHORT: Mapping[str, tuple[Case, str]] = {
@@ -227,9 +226,8 @@ def main() -> None:
     parser.add_argument("--settings", nargs="+", default=MEASURED, choices=MEASURED)
     parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
-    print(
-        f"{'':13} {'':9} {'pages/s':>8} {'us/page':>8} {'of Redis':>8} {'more us':>8} {'ratio':>6}  lowest to highest"
-    )
+    print(f"{'':13} {'':9} {'pages/s':>8} {'conn./page':>10} {'us/page':>8} {'of Redis':>8} ", end="")
+    print(f"{'more us':>8} {'ratio':>6}  lowest to highest")
     for name in options.cases:
         show(name, compare(CASES[name], options.settings, options.rounds))
 
