@@ -19,7 +19,7 @@ from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Se
 from frontier.redis_keys import ShardKeys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
-from frontier.reshard import Reshard, Wanted, check_numbers, open_with_new_shards, reshard_crawl
+from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
 from frontier.settlements import with_next_visit
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
@@ -106,12 +106,9 @@ class Crawled:
         work = Reshard(store or self.store, crawl, (self.time, self.clock), Wanted(shards, 1))
         await reshard_crawl(work, crawl, silent)
 
-    async def prepare(self, shards: int) -> Reshard:
-        crawl = await open_crawl(self.store, self.name)
-        return Reshard(self.store, crawl, (self.time, self.clock), Wanted(shards, 1))
-
     async def freeze(self, shards: int) -> Reshard:
-        work = await self.prepare(shards)
+        crawl = await open_crawl(self.store, self.name)
+        work = Reshard(self.store, crawl, (self.time, self.clock), Wanted(shards, 1))
         await work.begin(silent)
         return work
 
@@ -280,36 +277,6 @@ async def test_a_block_that_is_missing_is_noticed(crawled: Crawled, store: Redis
     await store.send([command("DEL", found[0])])
     with pytest.raises(CrawlLost):
         await crawled.reshard(16)
-
-
-async def test_a_standstill_lasts_from_the_last_settled_url_to_the_next_one(
-    crawled: Crawled, store: RedisStore
-) -> None:
-    """It is longer than the command, because replicas take some time to notice that they may continue."""
-    crawled.time.ms += 2_000
-    settled_ms, work = crawled.time.ms - 2_000, await crawled.prepare(16)
-    last_token = await open_with_new_shards(work, await meta(crawled), silent)
-    crawled.time.ms = settled_ms + 100_000
-    frontier = await crawled.open()
-    leased, _ = await frontier.lease(range(16), 1, "r2", 100)
-    first, *_, second = [lease for reply in leased for lease in reply.leases]
-    assert first.shard != second.shard
-    for lease in (first, second):
-        urls = [SettledUrl(lease.entries[0], "done", "ok")]
-        await frontier.settle([Settlement(lease, crawled.time.ms, urls=urls)])
-        crawled.time.ms += 1_000
-    assert await work.standstill_ms(last_token) == 100_000
-
-
-@pytest.mark.parametrize("idle_s", [10, 70])
-async def test_a_crawl_without_replicas_does_not_stand_still(crawled: Crawled, store: RedisStore, idle_s: int) -> None:
-    crawled.time.ms += 1_000 * idle_s
-    work = await crawled.prepare(16)
-    last_token = await open_with_new_shards(work, await meta(crawled), silent)
-    before = crawled.time.ms
-    assert await work.standstill_ms(last_token) is None
-    waited_s = (crawled.time.ms - before) / 1_000
-    assert waited_s == (pytest.approx(30, abs=1) if idle_s == 10 else 0)
 
 
 async def meta(crawled: Crawled) -> Crawl:
