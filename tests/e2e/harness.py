@@ -61,6 +61,11 @@ def wait_until(happened: Callable[[], Any], what: str, limit_s: float = PATIENCE
     return result
 
 
+def process_state(pid: int) -> str:
+    """The letter that `ps` shows: R runs, S sleeps, T is stopped, Z has ended."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 Site = TypeVar("Site", bound=ThreadingHTTPServer)
 
 
@@ -101,6 +106,11 @@ class Running:
                 self._process = subprocess.Popen(
                     words, cwd=folder, stdin=nothing, stdout=out, stderr=err, env=environment, start_new_session=True
                 )
+
+    def __del__(self) -> None:
+        """A failed test leaves no process behind, which would let another one fail."""
+        if hasattr(self, "_process") and self.is_running:
+            self.kill()
 
     @property
     def pid(self) -> int:
@@ -157,8 +167,9 @@ class Web:
         self._process = Copy(["tests.e2e.serve_world", str(self.log)], ROOT, os.environ, (given, tell, 2))
         os.close(given)
         os.close(tell)
-        with open(give, "wb") as file:  # noqa: PTH123 - a descriptor
-            pickle.dump(made_of, file)
+        self._orders = open(give, "wb")  # noqa: PTH123, SIM115 - a descriptor, closed by `stop`
+        pickle.dump(made_of, self._orders)
+        self._orders.flush()
         with open(told) as file:  # noqa: PTH123
             self.host_map: list[str] = json.loads(file.readline())
 
@@ -172,7 +183,9 @@ class Web:
         """Stop the process. Its log is then complete."""
         if self._process.poll() is None:
             self._process.terminate()
+            self._process.send_signal(signal.SIGCONT)
             self._process.wait(PATIENCE_S)
+        self._orders.close()
 
     @cached_property
     def expected(self) -> Expected:
@@ -187,6 +200,19 @@ class Web:
     def wait_for(self, requests: int) -> None:
         """Wait until the log contains this many requests."""
         wait_until(lambda: self.requests >= requests, f"{requests} requests")
+
+    def stop_at(self, requests: int) -> None:
+        """Let the web stand still, for `stopped`, once the log contains this many requests."""
+        self._orders.write(b"%d\n" % requests)
+        self._orders.flush()
+
+    @contextlib.contextmanager
+    def stopped(self) -> Iterator[None]:
+        """Wait until `stop_at` has taken effect. The block runs in the middle of the crawl, however fast the crawl is, and
+        however late this process gets its turn."""
+        wait_until(lambda: process_state(self._process.pid) == "T", "the web to stand still")
+        yield
+        self._process.send_signal(signal.SIGCONT)
 
     def records(self) -> list[Record]:
         """All requests, in the order in which they ended. Stops the web first, so that the log is complete."""

@@ -56,31 +56,37 @@ def check_whole(crawler: Bench, web: Web, running: list[Running]) -> None:
 
 
 def test_a_server_that_is_killed_twice_is_started_again_twice(crawler: Bench, web: Web) -> None:
+    web.stop_at(40)
     running = [crawler.crawl()]
-    for number, requests in enumerate((40, 90), start=1):
-        web.wait_for(requests)
+    with web.stopped():
         kill_server(crawler)
-        wait_until(lambda number=number: times(RESTARTED, running) == number, "the restart")
+    wait_until(lambda: times(RESTARTED, running) == 1, "the restart")
+    web.stop_at(90)
+    with web.stopped():
+        kill_server(crawler)
+    wait_until(lambda: times(RESTARTED, running) == 2, "the second restart")
     check_whole(crawler, web, running)
 
 
 def test_one_of_two_processes_starts_it_again(crawler: Bench, web: Web) -> None:
     crawler.seed()
+    web.stop_at(40)
     running = [crawler.start("run", "--until-empty") for _ in range(2)]
-    web.wait_for(40)
-    kill_server(crawler)
+    with web.stopped():
+        kill_server(crawler)
     wait_until(lambda: times(RESTARTED, running) == 1, "the restart")
     check_whole(crawler, web, running)
     assert times(RESTARTED, running) == 1
 
 
 def test_a_crawl_waits_for_a_server_that_cannot_start_again(crawler: Bench, web: Web) -> None:
+    web.stop_at(40)
     running = [crawler.crawl()]
-    web.wait_for(40)
-    manifest = next((crawler.folder / "data" / "appendonlydir").glob("*.manifest"))
-    good = manifest.read_text()
-    manifest.write_text("nonsense\n")
-    kill_server(crawler)
+    with web.stopped():
+        manifest = next((crawler.folder / "data" / "appendonlydir").glob("*.manifest"))
+        good = manifest.read_text()
+        manifest.write_text("nonsense\n")
+        kill_server(crawler)
     wait_until(lambda: times("embedded_valkey_down", running), "the report")
     (line,) = [line for line in running[0].err.splitlines() if "embedded_valkey_down" in line]
     assert str(crawler.folder / "data" / "valkey.log") in line

@@ -62,11 +62,13 @@ def test_the_limit_is_met_exactly_when_replicas_are_killed(tmp_path: Path) -> No
         Web(tmp_path, domains=16, pages=1_600, features=EVEN) as web,
         bench(tmp_path, web, valkey.url, tables) as crawler,
     ):
+        web.stop_at(80)
         supervisor = crawler.supervise(3)
-        web.wait_for(80)
-        kill(replicas_under(supervisor, 3)[0])
-        web.wait_for(160)
-        kill(replicas_under(supervisor, 3)[0])
+        with web.stopped():
+            kill(replicas_under(supervisor, 3)[0])
+            web.stop_at(160)
+        with web.stopped():
+            kill(replicas_under(supervisor, 3)[0])
         done = supervisor.wait()
         assert done.code == 0, done.err
         assert crawler.status()["done"] == 300

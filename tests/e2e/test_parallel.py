@@ -69,9 +69,10 @@ def test_kill_in_mid_flight_loses_nothing(tmp_path: Path) -> None:
         Web(tmp_path, seed=3, domains=8, pages=480, features=SLOW) as web,
         bench(tmp_path, web, valkey.url, tables) as crawler,
     ):
+        web.stop_at(100)
         first, second = crawler.gather(2)
-        web.wait_for(100)
-        victim = kill(first.pid)
+        with web.stopped():
+            victim = kill(first.pid)
         done = second.wait()
         assert done.code == 0, done.err
         repeats = web.repeats()

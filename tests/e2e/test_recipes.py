@@ -62,10 +62,11 @@ def crawl(crawler: Bench, recipe: Recipe, replicas: int, *words: str) -> None:
     (crawler.folder / "shop.py").write_text(recipe.block("python"))
     crawler.type("seed", "-f", str(crawler.seeds), *words)
     crawler.type("pause")
+    crawler.web.stop_at(20)
     first, *others = [crawler.start("run", "--until-empty", *words) for _ in range(replicas)]
     crawler.begin(replicas)
-    crawler.web.wait_for(20)
-    kill(first.pid)
+    with crawler.web.stopped():
+        kill(first.pid)
     assert first.wait().code == -signal.SIGKILL
     last = crawler.start("run", "--until-empty", *words)
     assert [one.wait().code for one in (*others, last)] == [0] * replicas

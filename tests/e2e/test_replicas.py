@@ -51,9 +51,10 @@ def assert_nothing_lost_and_doubles_explained(web: Web, victim: Victim) -> None:
 def test_killed_replica_of_a_supervisor_loses_nothing(web: Web, tmp_path: Path) -> None:
     """One of three replicas is killed. Its URLs return when their leases expire; those in flight are fetched again."""
     with bench(tmp_path, web, tables=PACE) as crawler:
+        web.stop_at(EARLY)
         supervisor = crawler.supervise(3)
-        web.wait_for(EARLY)
-        victim = kill(replicas_under(supervisor, 3)[0])
+        with web.stopped():
+            victim = kill(replicas_under(supervisor, 3)[0])
         done = supervisor.wait()
         assert done.code == 0, done.err
         assert "replica_killed" in done.err
@@ -62,9 +63,10 @@ def test_killed_replica_of_a_supervisor_loses_nothing(web: Web, tmp_path: Path) 
 
 def test_killed_replica_of_a_cluster_loses_nothing(web: Web, cluster: Bench) -> None:
     """The same with three processes that know of each other only through Redis."""
+    web.stop_at(EARLY)
     first, *others = cluster.gather(3)
-    web.wait_for(EARLY)
-    victim = kill(first.pid)
+    with web.stopped():
+        victim = kill(first.pid)
     assert [other.wait().code for other in others] == [0, 0]
     assert first.wait().code == -signal.SIGKILL
     assert_nothing_lost_and_doubles_explained(web, victim)
@@ -91,9 +93,10 @@ def test_late_replica_is_seen_and_gets_load(tmp_path: Path) -> None:
 def test_sigterm_hands_over_at_once(web: Web, cluster: Bench) -> None:
     """A replica that is stopped returns its leases, so the other one never waits for a lease to expire."""
     cluster.configure({"frontier": {"lease": 60.0}})
+    web.stop_at(EARLY)
     first, second = cluster.gather(2)
-    web.wait_for(EARLY)
-    first.send(signal.SIGTERM)
+    with web.stopped():
+        first.send(signal.SIGTERM)
     stopped = first.wait()
     assert stopped.code == 0, stopped.err
     assert "replica_stopped" in stopped.err
@@ -107,9 +110,10 @@ def test_sigterm_hands_over_at_once(web: Web, cluster: Bench) -> None:
 def test_interrupted_crawl_goes_on_where_it_stopped(web: Web, tmp_path: Path) -> None:
     """Ctrl-C stops the crawl cleanly. The same command then fetches the rest, and nothing twice."""
     with bench(tmp_path, web, tables={**PACE, "frontier": {"lease": 60.0}}) as crawler:
+        web.stop_at(EARLY)
         crawl = crawler.crawl("--replicas", "2")
-        web.wait_for(EARLY)
-        crawl.send(signal.SIGINT)
+        with web.stopped():
+            crawl.send(signal.SIGINT)
         stopped = crawl.wait()
         assert stopped.code == 0, stopped.err
         assert "run the same command again" in stopped.out

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from crawler.simweb import Record
-from tests.e2e.harness import Running, wait_until
+from tests.e2e.harness import Running, process_state, wait_until
 
 IN_HAND_S = 2.0
 """A URL is settled some tens of milliseconds after the end of its response, or later on a busy machine."""
@@ -41,22 +41,19 @@ class Victim:
     ports: frozenset[int]
 
     def explains(self, record: Record) -> bool:
-        """Whether the request may have been unsettled when the process died."""
-        return record.client_port in self.ports and self.at - IN_HAND_S < record.end and record.start < self.at
+        """Whether the request may have been unsettled when the process died. A web that stood still reads it later."""
+        is_near = self.at - IN_HAND_S < record.end and record.start < self.at + IN_HAND_S
+        return record.client_port in self.ports and is_near
 
 
 def kill(pid: int) -> Victim:
     """Kill the process with SIGKILL at a time when its connections are known."""
     os.kill(pid, signal.SIGSTOP)
-    wait_until(lambda: _state(pid) == "T", f"{pid} to stop")
+    wait_until(lambda: process_state(pid) == "T", f"{pid} to stop")
     ports = client_ports(pid)
     at = time.monotonic()
     os.kill(pid, signal.SIGKILL)
     return Victim(at, ports)
-
-
-def _state(pid: int) -> str:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def client_ports(pid: int) -> frozenset[int]:

@@ -64,8 +64,8 @@ def leased_domain(state: str = "") -> LeasedDomain:
     return LeasedDomain(Lease("a.test", 0, 1, 0, 0, state, ()), lease_end=2e6, now=1e6)
 
 
-def robots(body: bytes = b"") -> OriginRobots:
-    return OriginRobots(RobotsRecord("rules", "", 200, 0, 0, body), Rules.parse(body, "peercrawl"))
+def robots(body: bytes = b"", fetched_at_ms: int = 0) -> OriginRobots:
+    return OriginRobots(RobotsRecord("rules", "", 200, fetched_at_ms, 0, body), Rules.parse(body, "peercrawl"))
 
 
 def answer(retry_after: bytes) -> Exchange:
@@ -93,6 +93,31 @@ def test_concurrency_is_for_domains_without_a_delay(
     assert (
         throttle_for(Stopped(), delay_s, parallel, told).concurrency(leased_domain(state), robots(body)) == concurrency
     )
+
+
+def test_the_request_for_a_robots_txt_starts_the_delay_that_the_file_asks_for() -> None:
+    """The lease may be released at once, and the next holder waits for the stored time."""
+    clock, leased = Stopped(), leased_domain()
+    judge = throttle_for(clock, delay_s=1.0)
+    judge.start_delay(leased, 0.1, None)
+    clock.now += 0.5  # the file is read and stored
+    judge.prolong_delay(leased, robots(b"User-agent: *\nCrawl-delay: 4\n"))
+    assert (leased.next_at, leased.delay_ms) == (1_000_004.0, 4_000)
+    judge.prolong_delay(leased, robots())
+    assert (leased.next_at, leased.delay_ms) == (1_000_004.0, 4_000)
+
+
+def test_the_delay_after_a_robots_txt_that_another_replica_fetched_is_the_one_that_it_asks_for() -> None:
+    """Given a replica that died after it fetched robots.txt, when the next holder of the lease has made no request yet,
+    then it waits for the rest of the Crawl-delay."""
+    clock, leased = Stopped(), leased_domain()
+    judge = throttle_for(clock, delay_s=1.0)
+    known = robots(b"User-agent: *\nCrawl-delay: 4\n", clock.now_ms())
+    clock.now += 2.5
+    assert judge.must_wait_longer(leased, known)
+    assert leased.next_at == pytest.approx(1_000_004.0)
+    clock.now += 1.5
+    assert not judge.must_wait_longer(leased, known)
 
 
 def test_requests_that_fail_together_are_one_failure() -> None:
