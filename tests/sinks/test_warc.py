@@ -248,6 +248,21 @@ async def test_an_answer_of_304_refers_to_what_was_not_modified(tmp_path: Path) 
     assert dict(revisit.http) == {"ETag": "1"}
 
 
+async def test_an_answer_of_304_is_no_duplicate_of_a_body(tmp_path: Path) -> None:
+    """It has none. A page with the same body is one."""
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    first, same = exchange("a", b"a" * 2_000), exchange("b", b"a" * 2_000)
+    unchanged = exchange("a", b"", status=304)
+    written = [
+        await archive.write([page(one, body_at=at)]) for one, at in ((first, 0.0), (same, 0.0), (unchanged, NOON))
+    ]
+    await archive.stop()
+    assert [one.duplicates for one in written] == [set(), {same.url}, set()]
+    records = [record for record in readers.by_warcio(*readers.warc_files(tmp_path)) if record.type == "revisit"]
+    assert len(records) == 2
+
+
 def test_a_304_whose_origin_is_not_known_is_a_response_like_any_other() -> None:
     """Also after a response that could not be written."""
     records = WarcRecords(settings(Path(), refetched=frozenset({"https://site.test/a"})))
