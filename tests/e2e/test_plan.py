@@ -28,7 +28,7 @@ def test_a_plan_takes_its_constants_from_a_crawl(tmp_path: Path) -> None:
         commands.seed()
         running = commands.start("run")
         wait_until(lambda: commands.status()["done"] > 100, "pages")
-        assert [one["cpu_s"] > 0 for one in commands.status()["replicas"]] == [True]
+        wait_until(lambda: [one["cpu_s"] > 0 for one in commands.status()["replicas"]] == [True], "its CPU time")
         wait_until(lambda: commands.status()["open"] == 0, "the end")
         running.send(2)
         running.wait()

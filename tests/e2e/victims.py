@@ -41,8 +41,9 @@ class Victim:
     ports: frozenset[int]
 
     def explains(self, record: Record) -> bool:
-        """Whether the request may have been unsettled when the process died."""
-        return record.client_port in self.ports and self.at - IN_HAND_S < record.end and record.start < self.at
+        """Whether the request may have been unsettled when the process died. A web that stood still reads it later."""
+        is_near = self.at - IN_HAND_S < record.end and record.start < self.at + IN_HAND_S
+        return record.client_port in self.ports and is_near
 
 
 def kill(pid: int) -> Victim:
