@@ -11,7 +11,7 @@ import msgspec
 import typer
 from rich.status import Status
 
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
 from crawler.cli.render import span
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import Terminal, emit
@@ -216,8 +216,8 @@ def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
 
 def _render(result: Result) -> str:
     if result.before == result.after:
-        return f"crawl {result.crawl}: the reshard was undone; it has {count_of(result.after, 'shard')}"
-    done = f"crawl {result.crawl}: {count_of(result.after, 'shard')} instead of {result.before:,}"
+        return f"{titled(result.crawl)}: the reshard was undone; it has {count_of(result.after, 'shard')}"
+    done = f"{titled(result.crawl)}: {count_of(result.after, 'shard')} instead of {result.before:,}"
     if not result.keys:
         return f"{done}; completed what an earlier command had begun"
     done = f"{done}; {count_of(result.keys, 'key')} copied"
