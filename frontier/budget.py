@@ -176,8 +176,9 @@ class Budget:
     @property
     def _is_forgotten(self) -> bool:
         """Whether others may have expired this replica, and Redis answers, so that it can report first."""
-        node = self._store.node_of(self._keys[0])
-        return self._clock.now_ms() >= self._lapses_ms and not self._store.is_away(node)
+        if self._clock.now_ms() < self._lapses_ms:
+            return False
+        return not self._store.is_away(self._store.node_of(self._keys[0]))
 
     @property
     def valid_s(self) -> float:

@@ -1,8 +1,9 @@
 """Copies the contents of frozen shards to the shards of a new layout, and compares them: the long step of a reshard.
 
-The seen-sets are copied by the names of their buckets. All other keys are found page by page with SCAN. Some pages are at
-work at a time, so that the server reads and writes while this process divides what it has read. Copying again what was
-copied before changes nothing.
+The seen-sets are copied by the names of their buckets. If a crawl gets more shards, and one server has all of them, it
+copies whole buckets by itself. All other keys are found page by page with SCAN. Some pages are at work at a time, so that
+the server reads and writes while this process divides what it has read. Copying again what was copied before changes
+nothing.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from itertools import chain
 
 from frontier.blocks import size_of
 from frontier.crawls import Crawl
-from frontier.errors import CrawlLost, CrawlResharded
+from frontier.errors import CrawlLost, CrawlResharded, RedisMisused
 from frontier.pipelining import send_in_parts
 from frontier.redis_keys import CrawlKeys, ShardKeys
-from frontier.scripts import ADD_COPIED
+from frontier.scripts import ADD_COPIED, COPY_SEEN
 from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, SEEN, Division, Key, Part, stats_of
 from frontier.store import Argument, Call, Reply, Store, command, script_call
 
@@ -29,7 +30,8 @@ PAGES_AT_ONCE = 4
 """Pages, or parts of seen-sets, that are copied at a time. Each may hold some megabytes."""
 
 BUCKETS_AT_ONCE = 64
-"""Buckets of seen-sets that are read in one round trip. Each has about 5 KB."""
+"""Buckets of seen-sets that are read in one round trip, or copied in one call. Each has about 5 KB as text, and 2 KB in the
+server."""
 
 AT_ONCE = 128
 """Calls in one round trip."""
@@ -61,7 +63,7 @@ class LayoutCopy:
         equal, and CrawlResharded if another command was faster."""
         buckets = await self._buckets(self._old)
         seen = await self._sizes([_seen_keys(one) for one in buckets])
-        self._division = self._division._replace(buckets=self._buckets_of(seen))
+        self._division = self._division._replace(buckets=self._buckets_of(buckets, seen))
         total, done = await key_count(self._store, self._old), 0
 
         def note(keys: int) -> None:
@@ -69,7 +71,8 @@ class LayoutCopy:
             done += keys
             tell("copied", min(done, total), total)
 
-        await self._side_by_side(self._seen_copies(dict(buckets)), note)
+        copies = self._bucket_copies if await self._can_copy_buckets() else self._seen_copies
+        await self._side_by_side(copies(dict(buckets)), note)
         await self._side_by_side(self._page_copies(), note)
         tell("copied", total, total)
         return await self._write_stats(await self._compared(seen), now_ms)
@@ -92,6 +95,35 @@ class LayoutCopy:
             await asyncio.gather(*at_work, return_exceptions=True)
 
     # the seen-sets
+
+    async def _can_copy_buckets(self) -> bool:
+        """Whether the server of an old shard can copy its buckets to all of its new ones. The nodes of a cluster cannot,
+        nor can some services that look like a single server, so it is tried."""
+        if self._division.after < self._division.before:
+            return False
+        try:
+            await self._call([self._bucket_copy(0, target, range(1)) for target in self._division.targets_of(0)])
+        except RedisMisused:  # CROSSSLOT, or a user that may not call COPY
+            return False
+        return True
+
+    async def _bucket_copies(self, buckets: Mapping[ShardKeys, int]) -> AsyncIterator[Coroutine[None, None, int]]:
+        """Copies of all seen-sets by whole buckets."""
+        for shard, of in enumerate(self._old):
+            for first in range(0, buckets[of], BUCKETS_AT_ONCE):
+                yield self._copy_buckets(shard, range(first, min(first + BUCKETS_AT_ONCE, buckets[of])))
+
+    async def _copy_buckets(self, shard: int, numbers: range) -> int:
+        """Copy the buckets `numbers` of the old `shard`, and return how many there are."""
+        calls = [self._bucket_copy(shard, target, numbers) for target in self._division.targets_of(shard)]
+        for at in range(0, len(calls), AT_ONCE):
+            await self._call(calls[at : at + AT_ONCE])
+        return len(numbers)
+
+    def _bucket_copy(self, shard: int, target: int, numbers: range) -> Call:
+        of = self._filled.shards[target]
+        keys = (of.stats, of.base, self._old[shard].base)
+        return script_call(COPY_SEEN, keys, self._filled.identity, numbers[0], numbers[-1])
 
     async def _seen_copies(self, buckets: Mapping[ShardKeys, int]) -> AsyncIterator[Coroutine[None, None, int]]:
         """Copies of all seen-sets. Old shards that were one shard before have most fingerprints in common. So buckets that
@@ -117,10 +149,12 @@ class LayoutCopy:
         async for page in pages(self._store, self._crawl.name, self._old, self._layout):
             yield self._copy_page([key for key in page if key.first != SEEN])
 
-    def _buckets_of(self, seen: Sequence[int]) -> Mapping[int, int]:
+    def _buckets_of(self, buckets: Sequence[tuple[ShardKeys, int]], seen: Sequence[int]) -> Mapping[int, int]:
+        """The number of buckets of each new shard. One that has a single old shard gets the same buckets as that."""
+        sources = {target: [*self._division.sources_of(target)] for target in range(self._division.after)}
         return {
-            target: max(1, -(-sum(seen[shard] for shard in self._division.sources_of(target)) // FILL))
-            for target in range(self._division.after)
+            target: buckets[of[0]][1] if len(of) == 1 else max(1, -(-sum(seen[shard] for shard in of) // FILL))
+            for target, of in sources.items()
         }
 
     async def _copy_page(self, page: Sequence[Key]) -> int:
@@ -156,17 +190,20 @@ class LayoutCopy:
         for start in range(0, len(calls), AT_ONCE):
             some = calls[start : start + AT_ONCE]
             keys = [self._filled.shards[target] for target, _ in some]
-            replies = await self._store.send(
+            await self._call(
                 [
                     script_call(ADD_COPIED, (of.stats, of.base), self._filled.identity, *words)
                     for of, (_, words) in zip(keys, some, strict=True)
                 ]
             )
-            if any(reply[0] == b"lost" for reply in replies):
-                raise CrawlResharded(
-                    f"another command has resharded crawl {self._crawl.name!r} meanwhile, or a Redis server has lost its "
-                    "data; run the command again"
-                )
+
+    async def _call(self, calls: Sequence[Call]) -> None:
+        """Carry out `calls` of scripts that write to new shards. Raises CrawlResharded if one was refused."""
+        if any(reply[0] == b"lost" for reply in await self._store.send(calls)):
+            raise CrawlResharded(
+                f"another command has resharded crawl {self._crawl.name!r} meanwhile, or a Redis server has lost its "
+                "data; run the command again"
+            )
 
     # comparing
 

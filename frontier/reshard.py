@@ -53,6 +53,10 @@ KEPT_MS = 3 * 86_400_000 + 3_600_000
 """How long it stays known what was settled under old leases, as in `lua/lost_writes.lua`, and an hour."""
 
 
+RECENT_MS, AGAIN_S = 60_000, 30.0
+"""Replicas work if they have settled a URL within so many milliseconds before the reshard. Their next one is awaited for so
+many seconds after it."""
+
 RESHARD_STEP = ("resharding", "reshard_open", "reshard_progress")
 """The fields of the key `meta` that are there during a reshard."""
 
@@ -90,6 +94,7 @@ class Reshard:
         self._command = secrets.token_hex(8)
         self._progress = (0, 0)
         self._runs: list[tuple[str, str]] = []  # before the shards were frozen
+        self._began_ms = self._clock.now_ms()
 
     def _new(self, last_token: int) -> CrawlKeys:
         return self._crawl.keys_of((*self._tokens, last_token), self._after)
@@ -225,6 +230,24 @@ class Reshard:
         await asked(self._store, calls)
         await self._end_step((*self._tokens, last_token), "former")
 
+    async def standstill_ms(self, last_token: int) -> int | None:
+        """How long no replica settled a URL, in milliseconds: from the last one with the old shards to the first one with
+        the new ones, for which this waits. None if no replica worked before, or none does within `AGAIN_S`."""
+        before = max(await self._settled_ms(self._old))
+        if before < self._began_ms - RECENT_MS:
+            return None
+        deadline = self._local_clock.monotonic() + AGAIN_S
+        while self._local_clock.monotonic() < deadline:
+            if later := [ms for ms in await self._settled_ms(self._new(last_token)) if ms > before]:
+                return min(later) - before
+            await self._local_clock.sleep(LOOK_S)
+        return None
+
+    async def _settled_ms(self, keys: CrawlKeys) -> list[int]:
+        """When a URL of each shard was settled last; 0 for never."""
+        found = await asked(self._store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
+        return [int(ms or 0) for ms in found]
+
     async def cancel(self, tell: Tell) -> None:
         """Undo a reshard that has not switched: the crawl goes on with its old shards. Raises CrawlResharded if there is
         none, or it has switched."""
@@ -272,8 +295,15 @@ def _field(last_tokens: Sequence[int]) -> str:
     return " ".join(map(str, last_tokens))
 
 
-async def reshard_crawl(work: Reshard, crawl: Crawl, tell: Tell) -> None:
-    """Carry out `work`, or what is left of it, on `crawl`."""
+async def reshard_crawl(work: Reshard, crawl: Crawl, tell: Tell) -> int:
+    """Carry out `work`, or what is left of it, on `crawl`. Returns the last token of the old shards."""
+    last_token = await open_with_new_shards(work, crawl, tell)
+    await work.clean(last_token, tell)
+    return last_token
+
+
+async def open_with_new_shards(work: Reshard, crawl: Crawl, tell: Tell) -> int:
+    """Carry out `work` without its last step, the removal of the old keys. Returns the last token of the old shards."""
     if crawl.former:
         last_token = crawl.last_tokens[-1]
     else:
@@ -282,4 +312,4 @@ async def reshard_crawl(work: Reshard, crawl: Crawl, tell: Tell) -> None:
             last_token = await work.copy(tell)
             await work.switch(last_token)
     await work.open(last_token)
-    await work.clean(last_token, tell)
+    return last_token

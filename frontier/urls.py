@@ -168,8 +168,11 @@ def canonicalize_links(
     found: dict[str, Url] = {}
     rejected: dict[str, int] = {}
     refused = 0
-    for href in dict.fromkeys(hrefs):
-        if len(found) + refused == limit:
+    distinct = dict.fromkeys(hrefs)
+    if limit is not None and len(distinct) <= limit:
+        limit = None  # it need not be compared with
+    for href in distinct:
+        if limit is not None and len(found) + refused == limit:
             if _without_fragment(href):
                 rejected[EXCESS] = rejected.get(EXCESS, 0) + 1
             continue
@@ -184,7 +187,7 @@ def canonicalize_links(
             if max_bytes is not None and (max_bytes := max_bytes - len(result.href)) < 0:
                 limit, rejected[EXCESS] = len(found) + refused, 1
             else:
-                found.setdefault(result.href, result)
+                found[result.href] = result
         else:
             refused += 1
             rejected[result] = rejected.get(result, 0) + 1
@@ -279,7 +282,7 @@ def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
         text = _without_fragment(text).strip(_C0_AND_SPACE)
         if len(text) > LONGEST_WRITTEN * rules.max_length:
             return _why_not(text[:64], "length")
-    host = _unconverted_host(text)
+    host = "" if text.isascii() and "%" not in text else _unconverted_host(text)
     if len(host) > LONGEST_HOST + len(".:65535"):
         return "host"  # checked first, because the time of the conversion grows faster than the length
     try:
@@ -332,8 +335,6 @@ _AUTHORITY = re.compile(r"[\x00-\x20]*+(?:https?:[/\\]*+|[/\\]{2,}+)([^/\\?#]*+)
 
 def _unconverted_host(text: str) -> str:
     """The decoded host and port in `text`, if they contain escapes or characters outside ASCII, otherwise ""."""
-    if text.isascii() and "%" not in text:
-        return ""
     found = _AUTHORITY.match(text.translate(_REMOVED))  # the URL standard, 4.4: the parser removes them everywhere
     host = found[1].rpartition("@")[2] if found else ""
     return "" if host.isascii() and "%" not in host else unquote(host)

@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from crawler.cli.control import ControlChange, DomainArgument, apply_change, domain_named, site_named
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.cli.unknown_names import note, unknown_domains
@@ -77,7 +77,9 @@ def _block_all(access: CrawlAccess, domains: list[str], as_json: bool) -> None:
         more = f" and {count_of(len(unknown) - SHOWN_LINES, 'other')}" if len(unknown) > SHOWN_LINES else ""
         note(f"not known to this crawl, blocked nevertheless: {named}{more}")
     emit(
-        Blocked(access.crawl, domains), as_json, Text(f"crawl {access.crawl}: block {count_of(len(domains), 'domain')}")
+        Blocked(access.crawl, domains),
+        as_json,
+        Text(f"{titled(access.crawl)}: block {count_of(len(domains), 'domain')}"),
     )
 
 

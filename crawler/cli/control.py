@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from crawler.cli.completion import reasons
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
 from crawler.cli.seed_lists import about
 from crawler.cli.shared_options import AsJson
 from crawler.cli.tables import TextTable
@@ -92,7 +92,7 @@ def apply_change(
         note(doubt)
     default = " as the crawl's own" if change.action == "delay" else ""
     seconds = default if change.seconds is None else f" {change.seconds:g} s"
-    emit(change, as_json, Text(f"crawl {change.crawl}: {change.action} {change.domain}".rstrip() + seconds))
+    emit(change, as_json, Text(f"{titled(change.crawl)}: {change.action} {change.domain}".rstrip() + seconds))
 
 
 def remark(action: str, state: str, at_rest: str, place: str) -> str:
@@ -245,7 +245,7 @@ def retry(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) 
     if doubt:
         note(doubt)
     result = Retry(access.crawl, named, reply.ready, reply.is_held)
-    emit(result, json, Text(f"crawl {access.crawl}: retry {named}: {_of_retry(reply, named)}"))
+    emit(result, json, Text(f"{titled(access.crawl)}: retry {named}: {_of_retry(reply, named)}"))
 
 
 def _of_retry(reply: RetryReply, domain: str) -> str:
@@ -337,7 +337,7 @@ def requeue(
         if number
         else "nothing to queue again: `crawler dead list` has no such URL"
     )
-    emit(counted, json, Text(f"crawl {access.crawl}: {said}"))
+    emit(counted, json, Text(f"{titled(access.crawl)}: {said}"))
 
 
 async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None) -> list[str]:

@@ -33,6 +33,11 @@ DEFAULT_NAME = "crawl"
 """The crawl that a command is about unless `--crawl` names another."""
 
 
+def titled(crawl: str, of_default: str = "crawl") -> str:
+    """Return what a message calls a crawl: its name, or `of_default` if it is the default one."""
+    return of_default if crawl == DEFAULT_NAME else f"crawl {crawl}"
+
+
 class CrawlAccess:
     """The crawl that a command is about: its name, and the options that select its store. `place`: these options as they
     were given, for commands in messages."""

@@ -174,7 +174,9 @@ def summary(found: Status, out: Path) -> RenderableType:
     if found.cut:
         table.add_row("cut", f"{sum(found.cut.values()):,}", _listed(sorted(found.cut.items())))
     if found.items or found.extracted:
-        table.add_row("items", f"{sum(found.items.values()):,}", items_in_words(found.items, found.extracted))
+        table.add_row(
+            "items", f"{sum(found.items.values()):,}", items_in_words(found.items, found.extracted, found.rejected)
+        )
     if found.rejected:
         table.add_row("rejected", f"{sum(found.rejected.values()):,}", rejected_in_words(found.rejected))
     if found.open:

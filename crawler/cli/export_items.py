@@ -88,7 +88,7 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
     observer = Observer(lambda columns: note(_new_columns(destination.table, columns)), refusals.add)
     written = write_items(paths, name, destination, observer, _until_signal() if follow else None)
     if not (follow or written.items or refusals.count):
-        raise UserError(f"no item of a data set {name!r} in {', '.join(map(str, paths))}")
+        raise UserError(items.without_items(paths, line_files(paths), name))
     changed = count_of(written.changed, "row")
     Terminal().tell(f"{count_of(written.items, 'item')}; {changed} of the table {destination.table} new or changed")
     left_open = [path for path in line_files(paths) if is_open(path)]

@@ -8,7 +8,7 @@ import msgspec
 import typer
 from rich.text import Text
 
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
 from crawler.cli.shared_options import AsJson
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
@@ -73,7 +73,7 @@ def types(
 
     number = access.do(work)
     said = f"{count_of(number, 'type')} forgotten" if number else f"no types of a data set {name} are kept"
-    emit(Forgotten(access.crawl, name, number), json, Text(f"crawl {access.crawl}: {said}"))
+    emit(Forgotten(access.crawl, name, number), json, Text(f"{titled(access.crawl)}: {said}"))
 
 
 def _nothing(data_set: str | None) -> str:

@@ -14,7 +14,7 @@ import typer
 from crawler.app.archive_setup import archive_settings
 from crawler.app.embedded_valkey import rewrite_log
 from crawler.cli.control import DomainArgument, site_named
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
 from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
@@ -236,7 +236,7 @@ def _render(result: Result) -> str:
     state, would = result.state, "would be " if result.dry_run else ""
     queued = state.queued + state.leased + state.waiting + state.outbox
     lines = [
-        f"crawl {result.crawl}: {result.domain} {'would be' if result.dry_run else 'is'} forgotten and stays blocked",
+        f"{titled(result.crawl)}: {result.domain} {'would be' if result.dry_run else 'is'} forgotten and stays blocked",
         f"{would}removed from Redis: {count_of(queued, 'open URL')}, {count_of(state.dead, 'dead letter')}, "
         f"{count_of(state.seen, 'fingerprint')}, {count_of(state.records + state.lost, 'other record')}; "
         f"{count_of(state.found_on, 'entry', 'entries')} of other domains changed",

@@ -18,20 +18,17 @@ from crawler.cli.output_folders import output_folders
 from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
-from crawler.errors import UserError
+from crawler.errors import UserError, closest
 from crawler.observe.resource_usage import read_crawl, read_files
 from crawler.plan.arithmetic import Workload
 from crawler.plan.calibration import Calibration, CrawlFigures, calibrate
 from crawler.plan.constants import FACTS, Constants
-from crawler.plan.numbers import number, short
+from crawler.plan.numbers import LEAST, MOST, number, short
 from crawler.plan.report import Machines, Plan, make_plan
 from crawler.settings.loading import CrawlSettings
 from frontier.crawls import Crawl
 from frontier.redis_keys import check_crawl_name
 from frontier.store import RedisStore
-
-LEAST = 1e-6
-"""Of numbers that something is divided by."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +37,7 @@ class Option:
 
     meaning: str
     least: float = 0.0
-    most: float = 1e18
+    most: float = MOST
     field: str = ""
 
 
@@ -154,7 +151,9 @@ def _assignment(text: str) -> tuple[str, float]:
     """Read NAME=NUMBER. Raises UserError."""
     name, equals, value = text.partition("=")
     if not equals or name not in FACTS:
-        raise UserError(f"--constant {text}: give NAME=NUMBER with a name that `crawler plan --constants` lists")
+        near = [] if name in FACTS else closest(name, FACTS)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise UserError(f"--constant {text}: give NAME=NUMBER with a name that `crawler plan --constants` lists{hint}")
     return name, number(f"--constant {name}", value, LEAST if name in ("used_share", "headroom") else 0.0)
 
 
@@ -179,6 +178,11 @@ def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload
     work: Workload = _filled(Workload(numbers["pages"], numbers["days"], numbers["domains"], **known), numbers)
     if work.domains > work.pages:
         raise UserError(f"--domains: {short(work.domains)} are more than the --pages; each domain needs at least one")
+    if "urls" in numbers and numbers["urls"] < work.pages:
+        raise UserError(
+            f"--urls: {short(numbers['urls'])} are fewer than the --pages; give at least {short(work.pages)}, "
+            "because each page has a URL of its own"
+        )
     if work.urls is None and "urls_per_page" in measured and "links_per_page" not in numbers:
         return replace(work, urls=work.pages * measured["urls_per_page"])
     return work

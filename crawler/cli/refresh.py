@@ -10,7 +10,7 @@ import typer
 from rich.text import Text
 
 from crawler.cli.control import domain_named
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
 from crawler.cli.refresh_reasons import Asked, RefreshReasons
 from crawler.cli.seed_lists import about
 from crawler.cli.shared_options import AsJson
@@ -91,7 +91,7 @@ def refresh(
     result, is_on = access.do(work)
     if result.refreshed and not is_on:
         note(OFF)
-    done = f"crawl {access.crawl}: refresh: {count_of(result.refreshed, 'page')} made due"
+    done = f"{titled(access.crawl)}: refresh: {count_of(result.refreshed, 'page')} made due"
     emit(result, json, Text(f"{done}: {result.reason}" if result.reason else done))
 
 

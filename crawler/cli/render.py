@@ -73,8 +73,8 @@ def status(found: Status, place: str = "") -> RenderableType:
         f"leased {found.domains_leased:,}",
         f"pages cut {_by_reason(found.cut)}",
     )
-    if found.visits:
-        _marked(grid, *_copies(found))
+    if _has_known_pages(found):
+        _marked(grid, *_copies(found, bool(found.replicas)))
     if found.leases_expired:
         _marked(grid, f"leases expired {found.leases_expired:,}")
     behind = [Text(line, style="yellow") for line in settings_behind(found)]
@@ -84,14 +84,26 @@ def status(found: Status, place: str = "") -> RenderableType:
     return Group(grid, *listed, *advised, *rules(found.rules), *behind)
 
 
-def _copies(found: Summary) -> list[str]:
+def _has_known_pages(found: Summary) -> bool:
+    """Whether pages were visited to be visited again, or will be, as after a repair."""
+    return bool(found.visits or found.known or found.visits_due)
+
+
+def _copies(found: Summary, has_replicas: bool) -> list[str]:
     """Return what is known of the copies of the pages that are visited again."""
     return [
         f"known pages {found.known + found.visits_due:,}",
-        f"visits due {found.visits_due:,}",
+        f"visits due {_visits_due(found, has_replicas)}",
         f"up to date {_percent(found.copies_fresh)}",
         f"in time {_percent(found.copies_in_time)}",
     ]
+
+
+def _visits_due(found: Summary, has_replicas: bool) -> str:
+    """Return how many visits are due. Only those that a replica has queued are counted."""
+    if has_replicas or not found.known:
+        return f"{found.visits_due:,}"
+    return f"at least {found.visits_due:,}" if found.visits_due else "unknown until a replica runs"
 
 
 def _percent(share: float | None) -> str:
@@ -111,7 +123,7 @@ def items(found: Status) -> list[Text]:
     """Return the lines with the items that were found, and with those that were rejected, if items are looked for."""
     lines = []
     if found.items or found.extracted:
-        lines.append(("items", items_in_words(found.items, found.extracted)))
+        lines.append(("items", items_in_words(found.items, found.extracted, found.rejected)))
     if found.rejected:
         lines.append(("items rejected", rejected_in_words(found.rejected)))
     return [Text.assemble((title, "bold"), "  ", text) for title, text in lines]
@@ -248,7 +260,7 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
         f"domains leased {summary.domains_leased:,}",
         *([f"overdue {span(overdue_ms / 1000)}"] if has_replicas else []),  # otherwise all wait for a replica
         f"{count_of(summary.shards, 'shard')}, {unowned}",
-        *(_copies(summary) if summary.visits else []),
+        *(_copies(summary, has_replicas) if _has_known_pages(summary) else []),
     ]
     return Columns([Text.from_markup(cell) for cell in cells], padding=(0, 3, 0, 0), equal=True)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from types import TracebackType
 from typing import Annotated
@@ -10,7 +11,7 @@ import msgspec
 import typer
 from rich.status import Status
 
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
 from crawler.cli.render import span
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import Terminal, emit
@@ -20,7 +21,7 @@ from crawler.wording import count_of
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl, crawl_clock, open_crawl
 from frontier.errors import ShardLost
-from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
+from frontier.reshard import Reshard, Wanted, check_numbers, open_with_new_shards
 from frontier.store import RedisStore
 
 EVERY_S = 5.0
@@ -28,16 +29,19 @@ EVERY_S = 5.0
 
 INTERRUPTED = 130
 
+CONTINUING = "continuing"
+"""The last step of the command, in which nothing is left to do for it."""
+
 
 class Result(msgspec.Struct, frozen=True):
     """`before`, `after`: the numbers of shards. `keys`: how many were copied, 0 if an earlier command did that. `paused_s`:
-    how long replicas had to wait, without the time before this command was started."""
+    how long no URL was settled, None if no replica worked before the reshard, or none continued soon after it."""
 
     crawl: str
     before: int
     after: int
     keys: int
-    paused_s: float
+    paused_s: float | None
     seconds: float
 
 
@@ -51,7 +55,6 @@ class Progress:
         self._shown = ("", 0.0)
         self.step = ""
         self.keys = 0
-        self.open_after_s = 0.0
 
     def __enter__(self) -> Progress:
         if self._status is not None:
@@ -70,12 +73,12 @@ class Progress:
 
     def tell(self, step: str, done: int, total: int) -> None:
         """Show that `done` of `total` keys are through `step`; for "waiting", that `done` leases are left."""
-        if step == "removed" and self.step != "removed":
-            self.open_after_s = self.seconds
         self.step = step
         if step == "copied":
             self.keys = max(self.keys, done)
-        if step == "waiting":
+        if step == CONTINUING:
+            text = "all is done; waiting for a replica to continue"
+        elif step == "waiting":
             text = f"replicas end their requests in flight: {done:,} leases are left"
         else:
             what = "copied" if step == "copied" else "removed of what is not needed any more"
@@ -137,14 +140,26 @@ async def _reshard(store: RedisStore, crawl: Crawl, shards: int, progress: Progr
     before = crawl.former or crawl.shards
     work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, shards))
     try:
-        await reshard_crawl(work, crawl, progress.tell)
+        paused_ms = await _carry_out(work, crawl, progress)
     except ShardLost as error:
         if (await open_crawl(store, crawl.name, for_reshard=True)).resharding is None:
             raise
         raise UserError(f"{error}; before a repair, undo the reshard with --cancel") from error
-    return Result(
-        crawl.name, before, shards, progress.keys, round(progress.open_after_s, 1), round(progress.seconds, 1)
-    )
+    paused_s = None if paused_ms is None else round(paused_ms / 1000, 1)
+    return Result(crawl.name, before, shards, progress.keys, paused_s, round(progress.seconds, 1))
+
+
+async def _carry_out(work: Reshard, crawl: Crawl, progress: Progress) -> int | None:
+    """Reshard the crawl, and return how long it stood still, in milliseconds."""
+    last_token = await open_with_new_shards(work, crawl, progress.tell)
+    watching = asyncio.create_task(work.standstill_ms(last_token))
+    try:
+        await work.clean(last_token, progress.tell)
+        progress.tell(CONTINUING, 0, 0)
+        return await watching
+    finally:
+        watching.cancel()
+        await asyncio.gather(watching, return_exceptions=True)
 
 
 async def _cancel(store: RedisStore, crawl: Crawl, progress: Progress) -> Result:
@@ -157,7 +172,7 @@ async def _cancel(store: RedisStore, crawl: Crawl, progress: Progress) -> Result
         raise UserError(f"crawl {crawl.name!r} is not being resharded, so there is nothing to undo")
     work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, crawl.resharding.after))
     await work.cancel(progress.tell)
-    return Result(crawl.name, crawl.shards, crawl.shards, 0, 0.0, round(progress.seconds, 1))
+    return Result(crawl.name, crawl.shards, crawl.shards, 0, None, round(progress.seconds, 1))
 
 
 async def _clocks(store: RedisStore, crawl: Crawl) -> tuple[SystemClock, ServerClock]:
@@ -188,6 +203,8 @@ def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
     place = access.place
     if shards is None:
         return f"interrupted; to continue: crawler reshard --cancel {place}"
+    if step == CONTINUING:
+        return f"interrupted, but nothing was left to do: the crawl has {count_of(shards, 'shard')}"
     again = f"crawler reshard --shards {shards} {place}"
     if step == "removed":
         return f"interrupted: the crawl goes on with {count_of(shards, 'shard')}; to remove the keys that are left: {again}"
@@ -199,8 +216,9 @@ def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
 
 def _render(result: Result) -> str:
     if result.before == result.after:
-        return f"crawl {result.crawl}: the reshard was undone; it has {count_of(result.after, 'shard')}"
-    done = f"crawl {result.crawl}: {count_of(result.after, 'shard')} instead of {result.before:,}"
+        return f"{titled(result.crawl)}: the reshard was undone; it has {count_of(result.after, 'shard')}"
+    done = f"{titled(result.crawl)}: {count_of(result.after, 'shard')} instead of {result.before:,}"
     if not result.keys:
         return f"{done}; completed what an earlier command had begun"
-    return f"{done}; {count_of(result.keys, 'key')} copied, and replicas waited for {span(result.paused_s)}"
+    done = f"{done}; {count_of(result.keys, 'key')} copied"
+    return done if result.paused_s is None else f"{done}, and the crawl stood still for {span(result.paused_s)}"

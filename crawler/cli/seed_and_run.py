@@ -19,7 +19,7 @@ from crawler.app.seeding import queue_seeds
 from crawler.app.signals import on_stop_signal
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
 from crawler.app.supervisor import supervise
-from crawler.cli.crawl_access import place_of
+from crawler.cli.crawl_access import place_of, titled
 from crawler.cli.crawl_display import follow, good_pages, has_failed, log_above, summarize
 from crawler.cli.output_folders import remember
 from crawler.cli.seed_lists import about, gather_seeds
@@ -90,7 +90,7 @@ async def seed_crawl(crawl: str, settings: Settings, lists: SeedLists, on_differ
         opened, seeds = await open_for(store, crawl, settings, seeds, on_difference)
         pushed = await push_seeds(store, opened, seeds, settings, "again" if lists.again else "new")
     Terminal().print(
-        f"crawl {crawl}: {count_of(pushed.accepted, 'seed')} queued, {pushed.seen:,} seen before"
+        f"{titled(crawl)}: {count_of(pushed.accepted, 'seed')} queued, {pushed.seen:,} seen before"
         + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
     )
     local = settings.replica
@@ -244,7 +244,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
                     "lost that one, `crawler repair` restores it, before a new one is started"
                 )
             if not stored.created and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
-                console.tell(f"crawl {self.crawl} has settings of its own, which apply: {own}")
+                console.tell(f"{titled(self.crawl, 'the crawl')} has settings of its own, which apply: {own}")
             if doubt := missing_contact(applied):
                 note(doubt)
             for problem in missing_tables(self.settings, stored.local):
@@ -253,7 +253,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             before = await Counters(store, stored.keys).counts()
             running = len(await health_records(store, stored.keys))
             if not stored.created and (said := _resumed(before, pushed.accepted, running, applied.limits.max_pages)):
-                console.tell(f"crawl {self.crawl} {said}")
+                console.tell(f"{titled(self.crawl, 'the crawl')} {said}")
             remember(local, self.crawl)
             good_before = good_pages(before)
             await Control(store, stored.keys).set("run")

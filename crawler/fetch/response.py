@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import re
 from http import HTTPStatus
-from io import BytesIO
+from io import SEEK_END, BytesIO
 from typing import Any
 
 from aiohttp.http_exceptions import HttpProcessingError
@@ -65,6 +65,7 @@ class ResponseReader:
         self._interim_responses = 0
         self._held = b""  # the start of an incomplete head or line
         self._body = BytesIO()
+        self._size = 0  # bytes in `_body`
         self._left: int | None = None  # bytes of the body or the chunk; None: the body ends with the connection
         self._is_chunked = False
         self._is_in_chunk = False  # up to the line end behind it
@@ -149,9 +150,14 @@ class ResponseReader:
         return data[len(content) :]
 
     def _keep(self, content: bytes) -> None:
-        room = self._max_body_bytes - self._body.tell()
-        self._body.write(content[:room])
-        self.is_too_long = self._is_over = len(content) > room
+        kept = content[: self._max_body_bytes - self._size]
+        if self._size:
+            self._body.write(kept)
+        else:  # a body that comes in one piece is not copied
+            self._body = BytesIO(kept)
+            self._body.seek(0, SEEK_END)
+        self._size += len(kept)
+        self.is_too_long = self._is_over = len(kept) < len(content)
 
     def _read_chunks(self, data: bytes) -> bytes:
         """Read a chunked body and the trailer fields. Returns what follows them."""

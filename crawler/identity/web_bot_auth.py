@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -37,7 +37,10 @@ TAG, DIRECTORY_TAG = "web-bot-auth", "http-message-signatures-directory"
 WELL_KNOWN = "/.well-known/http-message-signatures-directory"
 MEDIA_TYPE = "application/http-message-signatures-directory+json"
 LABEL = "sig1"
-NONCE_BYTES = 16
+NONCE_BYTES, NONCE_SIGNS = 18, 24
+"""Of a nonce, and of its base64. Three bytes become four characters, so the base64 of many nonces is that of each."""
+
+NONCES_DRAWN = 64
 
 CLOCK_SKEW_S = 5
 """Seconds by which the clock of the signer may be ahead."""
@@ -72,23 +75,37 @@ class RequestSigner:
     ) -> None:
         self._sign = key.sign
         self._lifetime_s = lifetime_s
-        self._random = random
-        self._agent = f'Signature-Agent: {LABEL}="{directory}"\r\n'
-        self._covered_agent = f'"signature-agent";key="{LABEL}": "{directory}"\n"@signature-params": '
+        self._nonces = _nonces(random)
+        self._lines = f'Signature-Agent: {LABEL}="{directory}"\r\nSignature-Input: {LABEL}='
+        self._covered_agent = f'\n"signature-agent";key="{LABEL}": "{directory}"\n"@signature-params": '
         self._last = f'";keyid="{key.thumbprint}";alg="ed25519";tag="{TAG}"'
+        self._created, self._first = -1, ""
 
     def __call__(self, host: str, target: str, now: float) -> bytes:
         """Return the header lines that sign a GET of `target` at the authority `host`, at `now` (seconds since 1970)."""
         created = int(now)
-        nonce = base64(self._random(NONCE_BYTES))
-        parameters = (
-            f'("@method" "@authority" "@path" "signature-agent";key="{LABEL}");created={created}'
-            f';expires={created + self._lifetime_s};nonce="{nonce}{self._last}'
-        )
+        if created != self._created:
+            self._created, self._first = created, self._first_parameters(created)
+        parameters = f"{self._first}{next(self._nonces)}{self._last}"
         path = target.partition("?")[0]
-        covered = f'"@method": GET\n"@authority": {host}\n"@path": {path}\n{self._covered_agent}{parameters}'
+        covered = f'"@method": GET\n"@authority": {host}\n"@path": {path}{self._covered_agent}{parameters}'
         value = base64(self._sign(covered.encode()))
-        return f"{self._agent}Signature-Input: {LABEL}={parameters}\r\nSignature: {LABEL}=:{value}:\r\n".encode()
+        return f"{self._lines}{parameters}\r\nSignature: {LABEL}=:{value}:\r\n".encode()
+
+    def _first_parameters(self, created: int) -> str:
+        """What all signatures of a second have in common: the parameters up to the nonce."""
+        return (
+            f'("@method" "@authority" "@path" "signature-agent";key="{LABEL}");created={created}'
+            f';expires={created + self._lifetime_s};nonce="'
+        )
+
+
+def _nonces(random: Callable[[int], bytes]) -> Iterator[str]:
+    """Nonces in base64. Many are drawn at once, because each draw is a call of the operating system."""
+    while True:
+        drawn = base64(random(NONCES_DRAWN * NONCE_BYTES))
+        for start in range(0, len(drawn), NONCE_SIGNS):
+            yield drawn[start : start + NONCE_SIGNS]
 
 
 # checking a request

@@ -17,6 +17,7 @@ from crawler.sinks.line_search import line_files, lines_in
 from crawler.sinks.open_files import finished_path, open_either
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
+from frontier.domains import domain_of, host_of
 from frontier.node_facts import NodeFacts
 from frontier.store import RedisStore
 
@@ -81,6 +82,7 @@ def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
     lines = [msgspec.json.decode(text, type=_Line) for text in texts]
     done = [line for line in lines if line.outcome == "done"]
     rows = sum(map(_size, tables)) * len(texts) / sum(map(len, texts))
+    domains = {domain_of(host_of(line.url)) for line in done}
     return FileFigures(
         pages=rows * len(done) / len(lines),
         page_bytes=_mean(line.decoded_size or 0 for line in done),
@@ -89,6 +91,7 @@ def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
         response_s=_mean((line.elapsed_ms or 0) / 1_000 for line in done),
         url_bytes=_mean(_after_host(url) for line in done for url in (line.links or [line.url])[:LINKS]),
         disk_bytes=sum(_size(path) for path in own if ".journal" not in path.name),
+        domains=len(domains) * rows / len(lines),
     )
 
 

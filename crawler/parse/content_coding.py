@@ -92,8 +92,7 @@ def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT, 
     """Undo the codings in the header value `content_encoding`, the last one first (RFC 9110 8.4). `limit`: the most bytes
     of the result. `max_work`: the most bytes that decoders read, or None for the size of `body` and `EXTRA_WORK`. If they
     needed more, the error is "too_much_work", and the result is what they yielded before."""
-    codings = [name for part in content_encoding.split(",") if (name := part.strip().lower())]
-    codings = [name for name in codings if name != "identity"]
+    codings = [name for part in content_encoding.split(",") if (name := part.strip().lower()) not in ("", "identity")]
     if not codings:
         return Decoded(body[:limit], len(body) > limit)
     if len(codings) > MAX_LAYERS:

@@ -14,7 +14,7 @@ import msgspec
 
 from crawler.page import Cut, Page
 from crawler.parse.content_coding import Decoded, decode_body
-from crawler.parse.encoding import MediaType, is_html
+from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy, extract
 from crawler.parse.sitemaps import GZIP, is_sitemap, sitemap_links
 from crawler.parse.tags import TakesLong
@@ -23,9 +23,9 @@ from frontier.urls import EXCESS
 
 INLINE_INPUT = 192 * 1024
 INLINE_OUTPUT = 1024 * 1024
-"""The largest bodies, compressed and decompressed, that are read in the event loop. The worst hold it up for a twentieth
-of a second, a real page of 500 KB for a millisecond. The input counts in each layer of nested codings, and each time that
-it is read (`decode_body`)."""
+"""The largest bodies with a content coding, compressed and decompressed, that are read in the event loop. The worst hold
+it up for a twentieth of a second, a real page of 500 KB for a millisecond. The input counts in each layer of nested
+codings, and each time that it is read (`decode_body`)."""
 
 INLINE_SITEMAP = 32 * 1024
 """The same for sitemaps, in decompressed bytes. Almost all of them are URLs, the most expensive content, down to two bytes
@@ -100,8 +100,6 @@ def read_if_small(document: Document, limits: ParseLimits) -> ParsedDocument | N
     if (decoded.truncated and limit < limits.max_decoded) or decoded.error == "too_much_work":
         return None
     data = decoded.data
-    if len(data) > INLINE_OUTPUT and is_html(MediaType.parse(document.content_type).essence, data):
-        return None
     if (len(data) > INLINE_SITEMAP or data.startswith(GZIP)) and _is_sitemap(document, data):
         return None
     try:

@@ -19,7 +19,7 @@ from crawler.page import Link, LinkKind
 from crawler.parse.attributes import attribute_text, attributes, content_text
 from crawler.parse.encoding import HTML_TYPES, MediaType, encoding_guessed, encoding_of_meta, encoding_sent, is_html
 from crawler.parse.robots_meta import directives
-from crawler.parse.tags import INLINE_TREE, Tags, TakesLong, scan
+from crawler.parse.tags import INLINE_PAGE, INLINE_TREE, Tags, TakesLong, is_plain, scan
 from crawler.parse.xhtml import as_html
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, LONGEST_WRITTEN, Url, UrlRules, canonicalize, canonicalize_links
@@ -113,16 +113,13 @@ def extract(
 
 
 class _Markup(msgspec.Struct, frozen=True):
-    """The tags of a page and the WHATWG name of its encoding."""
+    """The tags of a page, the WHATWG name of its encoding, and the codec for it."""
 
     tags: Tags
     encoding: str
+    codec: str
     metas: list[_Attributes]
     links: list[_Attributes]
-
-    @property
-    def codec(self) -> str:
-        return _codec(self.encoding)
 
 
 class _Attributes(dict[str, str]):
@@ -158,15 +155,21 @@ def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool)
     codec = _codec(encoding)
     if codec != "utf-8":
         metas = [_text_of(meta, codec) for meta in tags.meta]
-    return _Markup(tags, encoding, metas, [_text_of(link, codec) for link in tags.link])
+    return _Markup(tags, encoding, codec, metas, [_text_of(link, codec) for link in tags.link])
 
 
 def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPolicy, is_inline: bool) -> Tags:
-    if is_inline and is_xml and len(body) > INLINE_TREE:
+    if is_inline and _takes_long(body, encoding, is_xml):
         raise TakesLong
     if encoding in _TRANSCODED:
         body = body.decode(f"whatwg-{encoding}", "replace").encode("utf-8", "replace")
     return scan(as_html(body) if is_xml else body, policy.obey_nofollow, is_inline)
+
+
+def _takes_long(body: bytes, encoding: str | None, is_xml: bool) -> bool:
+    if is_xml:
+        return len(body) > INLINE_TREE
+    return len(body) > INLINE_PAGE and (encoding in _TRANSCODED or not is_plain(body))
 
 
 _REMEMBERED = 1_024  # attribute lists: the heads of a site's pages are much the same

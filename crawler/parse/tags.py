@@ -51,10 +51,15 @@ class Tags(msgspec.Struct):
     meta: list[bytes] = msgspec.field(default_factory=list)
     titles: list[bytes] = msgspec.field(default_factory=list)  # their contents
 
+    def by_name(self) -> dict[bytes, list[bytes]]:
+        """The lists, by the names of their tags. That of links is not among them."""
+        lists = {b"base": self.base, b"frame": self.frame, b"iframe": self.frame, b"html": self.html}
+        return {**lists, b"link": self.link, b"meta": self.meta, b"title": self.titles}
+
     def size(self) -> int:
-        """Bytes in all lists, titles apart: they are cut. A link counts for `LINK` more."""
-        others = itertools.chain(self.base, self.frame, self.html, self.link, self.meta)
-        return len(b"".join(self.hrefs)) + LINK * (len(self.hrefs) + len(self.frame)) + sum(map(len, others))
+        """Bytes in all lists, titles apart: they are cut. Each entry counts for `ENTRY` more."""
+        entries = [*self.hrefs, *self.base, *self.frame, *self.html, *self.link, *self.meta]
+        return len(b"".join(entries)) + ENTRY * len(entries)
 
     def are_many_for(self, base: str) -> bool:
         """Whether joining all references to the URL `base` would hold up the event loop: each may become as long as the
@@ -64,17 +69,28 @@ class Tags(msgspec.Struct):
         return joined > INLINE_TAGS // 8 and joined + self.size() > INLINE_TAGS
 
 
-LINK = 12
-"""Joining a link to the URL of its page takes up to 12 us if its host is internationalized, and 3 us otherwise."""
+ENTRY = 12
+"""Joining a link to the URL of its page takes up to 12 us if its host is internationalized, and 3 us otherwise. A meta
+element without attributes takes a microsecond."""
 
 BASE = 12
 """Characters of joined links that take as long as a byte of a tag: up to 80 ns each if they have to be normalised."""
+
+INLINE_PAGE = 1024 * 1024
+"""The largest page, in bytes, that is scanned in the event loop whatever it contains."""
+
+INLINE_PLAIN = 3 * INLINE_PAGE
+"""The largest plain page, in bytes, that is scanned there (`is_plain`)."""
 
 INLINE_TREE = 192 * 1024
 """The largest page, in bytes, that is read in the event loop if only its tree tells its tags, or if it is XML."""
 
 INLINE_TAGS = 48 * 1024
 """The most bytes of tags (`Tags.size`) that are parsed in the event loop. Each takes up to a microsecond."""
+
+
+_MARKS = b"\t\n\f\r \"#&'-/<"
+"""The bytes of which every step of the expression needs one. It runs through all others at a nanosecond each or two."""
 
 
 class TakesLong(Exception):
@@ -90,6 +106,13 @@ def scan(page: bytes, obey_nofollow: bool = False, is_inline: bool = False) -> T
     return tags
 
 
+def is_plain(page: bytes) -> bool:
+    """Whether scanning `page` takes no longer than the worst page of `INLINE_PAGE` bytes, by its marks and tags: a page
+    that is mostly text, such as the index of a book. Starting a process for it takes thirty times as long as reading it."""
+    marks = len(page) - len(page.translate(None, _MARKS)) if len(page) <= INLINE_PLAIN else len(page)
+    return marks <= INLINE_PAGE // 2 and page.count(b"<") <= INLINE_PAGE // 8
+
+
 def _scan(page: bytes, obey_nofollow: bool, is_inline: bool) -> Tags:
     if b"\0" not in page:  # a NUL means something else in each state of the tokenizer
         try:
@@ -103,32 +126,19 @@ def _scan(page: bytes, obey_nofollow: bool, is_inline: bool) -> Tags:
     return scan_tree(page, obey_nofollow)
 
 
-_LISTS = {
-    b"base": "base",
-    b"frame": "frame",
-    b"iframe": "frame",
-    b"html": "html",
-    b"link": "link",
-    b"meta": "meta",
-    b"title": "titles",
-}
-
-
 def _classify(found: bytes) -> Tags | None:
     """The tags in `found`; None if only the tree can tell which tags the page has."""
     pieces = found.split(b"\0")
     names, contents = pieces[:-1:2], pieces[1::2]
     tags = Tags(hrefs=list(dict.fromkeys(itertools.compress(contents, map(not_, names)))))
-    has_template = False
+    templates: list[bytes] = []
+    lists = tags.by_name() | {b"template": templates}
     for name, content in itertools.compress(zip(names, contents, strict=True), names):
-        name = name.lower()
-        if name in _LISTS:
-            getattr(tags, _LISTS[name]).append(content)
-        elif name == b"template":
-            has_template = True
-        else:  # svg, math, frameset
+        of_name = lists.get(name.lower())
+        if of_name is None:  # svg, math, frameset
             return None
-    return None if has_template and tags.base else tags
+        of_name.append(content)
+    return None if templates and tags.base else tags
 
 
 def _tag(*names: str) -> str:
@@ -258,6 +268,7 @@ _AS_BYTES = codecs.charmap_build(_AS_CHARACTERS)
 def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
     """As `scan`, from the tree of the page."""
     tags = Tags()
+    lists = tags.by_name()
     text, _ = codecs.charmap_decode(page, "strict", _AS_CHARACTERS)
     for element in parse_text(text).select("a, area, base, frame, iframe, html, link, meta, title"):
         name = element.tag.encode()
@@ -270,8 +281,8 @@ def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
             continue
         elif name == b"title":
             tags.titles.append(_written(element.text))
-        elif name in _LISTS and not (name == b"base" and element.closest("template")):
-            getattr(tags, _LISTS[name]).append(b" ".join(_attributes_of(element)))
+        elif name in lists and not (name == b"base" and element.closest("template")):
+            lists[name].append(b" ".join(_attributes_of(element)))
     tags.hrefs[:] = dict.fromkeys(tags.hrefs)
     return tags
 

@@ -24,11 +24,11 @@ class Workload:
 
     `page_bytes`: mean size of a page after content decoding; `transfer`: bytes received per such byte; `compression`: bytes
     of the archive per such byte. `urls`: URLs known at the end, None to derive them from the links; `queued`: those of them
-    that are not fetched, None for all but the pages; `url_bytes`: mean length of a URL after its host. `delay_s`: from the
-    end of a response to the domain's next request; `response_s`: duration of a request; `parallel`: requests in flight to a
-    domain, if there is no delay. `connections`: new connections per page, None for one per page with a delay and one per
-    domain without; `tls`: share of them with TLS. `archive`: with WARC, index and lines. `shards`: 0 for as many as the
-    replicas need.
+    that are not fetched, None for all but the pages; `url_bytes`: mean length of a URL after its host. `fetched`: domains
+    with a page, None to estimate them. `delay_s`: from the end of a response to the domain's next request; `response_s`:
+    duration of a request; `parallel`: requests in flight to a domain, if there is no delay. `connections`: new connections
+    per page, None for one per page with a delay and one per domain without; `tls`: share of them with TLS. `archive`: with
+    WARC, index and lines. `shards`: 0 for as many as the replicas need.
     """
 
     pages: float
@@ -39,6 +39,7 @@ class Workload:
     urls: float | None = None
     queued: float | None = None
     url_bytes: float = 45
+    fetched: float | None = None
     delay_s: float = 1.0
     response_s: float = 0.2
     parallel: float = 1
@@ -103,12 +104,15 @@ def page_us(work: Workload, constants: Constants) -> float:
 def cpu_page_us(work: Workload, constants: Constants) -> float:
     """CPU per page in microseconds, with its part of the connections and of the domains."""
     opened = work.new_connections * connection_us(work, constants)
-    return page_us(work, constants) + (opened + fetched_domains(work) * constants.cpu_domain) / work.pages
+    domains = fetched_domains(work) * constants.cpu_domain + work.domains * constants.cpu_known_domain
+    return page_us(work, constants) + (opened + domains) / work.pages
 
 
 def fetched_domains(work: Workload) -> float:
-    """Domains with a page. A crawl may know more."""
-    return min(work.domains, work.pages)
+    """Domains with a page. A crawl may know more. The estimate is as if each page were of any of the domains."""
+    if work.fetched is not None:
+        return min(work.fetched, work.domains, work.pages)
+    return min(work.pages, -work.domains * math.expm1(-work.pages / work.domains))
 
 
 def connection_us(work: Workload, constants: Constants) -> float:
@@ -116,11 +120,9 @@ def connection_us(work: Workload, constants: Constants) -> float:
     return constants.cpu_connection + work.tls * constants.cpu_tls
 
 
-def redis_us(work: Workload, constants: Constants) -> tuple[float, float]:
-    """Return the microseconds of Redis CPU of a page, and of a new URL."""
-    if work.delay_s:
-        return constants.redis_us_page, constants.redis_us_url
-    return constants.redis_us_page_grouped, constants.redis_us_url_grouped
+def redis_page_us(work: Workload, constants: Constants) -> float:
+    """Return the microseconds of Redis CPU of a page."""
+    return constants.redis_us_page if work.delay_s else constants.redis_us_page_grouped
 
 
 def are_packed(work: Workload, constants: Constants) -> bool:
@@ -148,8 +150,8 @@ def usage_of(work: Workload, constants: Constants) -> Usage:
     """Return what the crawl uses in total."""
     one, urls = constants, work.seen_urls(constants)
     cpu_us = work.pages * cpu_page_us(work, one)
-    page, url = redis_us(work, one)
-    redis = work.pages * page + urls * url + work.domains * one.redis_us_domain
+    redis = work.pages * redis_page_us(work, one) + urls * one.redis_us_url
+    redis += fetched_domains(work) * one.redis_us_domain + work.domains * one.redis_us_known_domain
     memory = (
         urls * one.memory_seen
         + queued_urls(work, one) * queued_bytes(work, one)

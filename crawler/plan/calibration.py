@@ -36,7 +36,7 @@ class CrawlFigures:
 @dataclass(frozen=True, slots=True)
 class FileFigures:
     """What the output files say: their `pages` and all their `disk_bytes`, and means per page. `page_bytes` is after
-    content decoding, `received_bytes` before."""
+    content decoding, `received_bytes` before. `domains`: those that the pages are on, at most."""
 
     pages: float
     page_bytes: float
@@ -45,6 +45,7 @@ class FileFigures:
     response_s: float
     url_bytes: float
     disk_bytes: float
+    domains: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,8 @@
 """What a crawl costs per page, URL, link, connection and domain: the constants of the plan, each with its source.
 
 CPU is that of one virtual core of the EPYC in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as
-long. `tests.bench.plan_constants` measures it with crawls that have much of one thing each: means of two runs, which
-differ by up to a fifth. The cost of a kilobyte and those of Redis with a delay are older: they were kept because they came
-closer to the crawls of `tests.bench.plan` than what `plan_constants` measured.
+long. `tests.bench.plan_constants` measures it with crawls that have much of one thing each: medians of two runs, which
+differ by up to a fifth. None of these constants was chosen by what the crawls of `tests.bench.plan` use.
 """
 
 from __future__ import annotations
@@ -14,7 +13,6 @@ from typing import Any
 BENCH = "tests.bench.plan"
 SPEED = "docs/explanation/speed.md"
 MEASURED = "tests.bench.plan_constants"
-FITTED = "fitted to docs/explanation/speed.md and tests.bench.plan"
 LOADED = "measured once, on a busy machine"
 
 
@@ -27,22 +25,25 @@ class Constants:
     """The constants. Their names begin with "cpu_" for a replica's CPU, with "redis_us_" for that of Redis, with "memory_"
     for its memory, and with "disk_" for files."""
 
-    cpu_page: float = _constant(200, "us", "CPU per page, whatever its size", MEASURED)
-    cpu_kilobyte: float = _constant(3.2, "us", "CPU per kB of page: receive, decode, find tags", SPEED)
-    cpu_link: float = _constant(2, "us", "CPU per link: resolve, filter, list", MEASURED)
-    cpu_new_url: float = _constant(11.6, "us", "CPU per new URL: pack and push", MEASURED)
-    cpu_archive_page: float = _constant(67, "us", "CPU per page for records, index and line", MEASURED)
-    cpu_archive_kilobyte: float = _constant(2.5, "us", "CPU per kB of page for gzip and digest", SPEED)
-    cpu_connection: float = _constant(165, "us", "CPU per new connection", MEASURED)
+    cpu_page: float = _constant(192, "us", "CPU per page, whatever its size", MEASURED)
+    cpu_kilobyte: float = _constant(2.7, "us", "CPU per kB of page: receive, decode, find tags", MEASURED)
+    cpu_link: float = _constant(3.4, "us", "CPU per link: resolve, filter, list", MEASURED)
+    cpu_new_url: float = _constant(11.2, "us", "CPU per new URL: pack and push", MEASURED)
+    cpu_archive_page: float = _constant(64, "us", "CPU per page for records, index and line", MEASURED)
+    cpu_archive_kilobyte: float = _constant(2.1, "us", "CPU per kB of page for gzip and digest", MEASURED)
+    cpu_connection: float = _constant(66, "us", "CPU per new connection", MEASURED)
     cpu_tls: float = _constant(1_300, "us", "CPU per TLS handshake, on top: two certificates to verify", LOADED)
     cpu_tls_kilobyte: float = _constant(3.2, "us", "CPU per kB received over TLS, on top", SPEED)
-    cpu_domain: float = _constant(145, "us", "CPU per domain: lease and robots.txt", MEASURED)
+    cpu_domain: float = _constant(543, "us", "CPU per fetched domain: leases and robots.txt", MEASURED)
+    cpu_known_domain: float = _constant(24, "us", "CPU per domain that is known, with or without a page", MEASURED)
 
-    redis_us_page: float = _constant(32, "us", "Redis CPU per page that is settled alone, as with a delay", SPEED)
-    redis_us_url: float = _constant(10, "us", "Redis CPU per new URL that is pushed alone, as with a delay", FITTED)
-    redis_us_page_grouped: float = _constant(13.5, "us", "Redis CPU per page that is settled in a group", MEASURED)
-    redis_us_url_grouped: float = _constant(4.7, "us", "Redis CPU per new URL that is pushed in a group", MEASURED)
-    redis_us_domain: float = _constant(20, "us", "Redis CPU per domain: lease and robots.txt", FITTED)
+    redis_us_page: float = _constant(22.6, "us", "Redis CPU per page that is settled alone, as with a delay", MEASURED)
+    redis_us_url: float = _constant(7.4, "us", "Redis CPU per new URL", MEASURED)
+    redis_us_page_grouped: float = _constant(9.4, "us", "Redis CPU per page that is settled in a group", MEASURED)
+    redis_us_domain: float = _constant(168, "us", "Redis CPU per fetched domain: leases and robots.txt", MEASURED)
+    redis_us_known_domain: float = _constant(
+        17, "us", "Redis CPU per domain that is known, with or without a page", MEASURED
+    )
 
     memory_seen: float = _constant(8.8, "B", "Redis memory per URL ever accepted", "tests.bench.frontier")
     memory_queued: float = _constant(76, "B", "Redis memory per queued URL, on top of its part after the host", BENCH)

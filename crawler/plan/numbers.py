@@ -8,24 +8,33 @@ import re
 from crawler.errors import UserError
 
 _FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
-_WRITTEN = re.compile(r"(\d+(?:[,_]\d{3})+|\d+)?(\.\d+)?(e[+-]?\d{1,3})?([kmgt]?)", re.IGNORECASE)
+_WRITTEN = re.compile(r"(-?)(\d+(?:[,_]\d{3})+|\d+)?(\.\d+)?(e[+-]?\d{1,3})?([kmgt]?)", re.IGNORECASE)
 
 STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+LEAST, MOST = 1e-6, 1e18
+"""The least of numbers that something is divided by, and the most of all."""
 
 PLAIN = 99_950
 """Below this, numbers are written without a prefix."""
 
 
-def number(option: str, text: str, least: float = 0.0, most: float = 1e18) -> float:
+def number(option: str, text: str, least: float = 0.0, most: float = MOST) -> float:
     """Return the number that `text` says. Raises UserError, which names `option`, if it is none or not in the range."""
     found = _WRITTEN.fullmatch(text.strip())
-    if not found or not (found[1] or found[2]):
+    if not found or not (found[2] or found[3]):
         raise UserError(f"{option}: {text!r} is not a number; write it like 1000000, 1e6, 1M or 10k")
-    digits = re.sub("[,_]", "", found[1] or "0")
-    value = float(f"{digits}{found[2] or ''}{found[3] or ''}") * _FACTORS[found[4].lower()]
+    digits = re.sub("[,_]", "", found[2] or "0")
+    value = float(f"{found[1]}{digits}{found[3] or ''}{found[4] or ''}") * _FACTORS[found[5].lower()]
     if not least <= value <= most:
-        raise UserError(f"{option}: {text!r} must be from {least:g} to {most:g}")
+        raise UserError(f"{option}: {text!r} must be {_range(least, most)}")
     return value
+
+
+def _range(least: float, most: float) -> str:
+    if most < MOST:
+        return f"from {least:g} to {most:g}"
+    return "more than 0, such as 1" if 0 < least <= LEAST else f"at least {least:g}, and at most {most:g}"
 
 
 def short(value: float) -> str:

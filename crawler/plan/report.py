@@ -120,7 +120,8 @@ def _page_formula(work: Workload, one: Constants) -> str:
         parts.append(f"{short(one.cpu_archive_page)} + {short(one.cpu_archive_kilobyte)} x {kilobytes} kB to archive")
     connection = arithmetic.connection_us(work, one)
     parts.append(f"{short(connection)} x {_counted(work.new_connections / work.pages, 'connection')}")
-    parts.append(f"{short(one.cpu_domain)} x {_counted(arithmetic.fetched_domains(work) / work.pages, 'domain')}")
+    parts.append(f"{short(one.cpu_domain)} x {short(arithmetic.fetched_domains(work) / work.pages)} fetched")
+    parts.append(f"{short(one.cpu_known_domain)} x {short(work.domains / work.pages)} known domains")
     return " + ".join(parts)
 
 
@@ -129,14 +130,15 @@ def _redis(work: Workload, one: Constants, machines: Machines) -> list[Line]:
     cores = used.redis_cpu_s / work.seconds / one.used_share
     memory = used.redis_bytes * one.headroom
     for_memory = memory / machines.redis_bytes
-    urls, (page_us, url_us) = work.seen_urls(one), arithmetic.redis_us(work, one)
+    urls, page_us, fetched = work.seen_urls(one), arithmetic.redis_page_us(work, one), arithmetic.fetched_domains(work)
     return [
         Line(
             "Redis cores",
             cores,
             "",
-            f"({short(work.pages)} pages x {short(page_us)} us + {short(urls)} URLs x {short(url_us)} us + "
-            f"{_counted(work.domains, 'domain')} x {short(one.redis_us_domain)} us) / {short(work.seconds)} s / "
+            f"({short(work.pages)} pages x {short(page_us)} us + {short(urls)} URLs x {short(one.redis_us_url)} us + "
+            f"{short(fetched)} fetched x {short(one.redis_us_domain)} us + {_counted(work.domains, 'known domain')} x "
+            f"{short(one.redis_us_known_domain)} us) / {short(work.seconds)} s / "
             f"{one.used_share:g} busy",
         ),
         Line(

@@ -77,7 +77,7 @@ class Scope(msgspec.Struct, frozen=True):
             return "depth"
         if hops > self.max_hops:
             return "hops"
-        if any(pattern.is_in(url.href) for pattern in self.exclude):
+        if self.exclude and any(pattern.is_in(url.href) for pattern in self.exclude):
             return "excluded"
         if self.include and not any(pattern.is_in(url.href) for pattern in self.include):
             return "not_included"

@@ -27,7 +27,7 @@ from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
 _SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
-_SESSION_WORDS = ("sid", "sess", "cfid", "aspx")
+_SESSION_WORD = re.compile("sid|sess|cfid|aspx")
 
 
 class Indexed(NamedTuple):
@@ -131,7 +131,7 @@ def surt_key(url: str) -> str:
     slash = url.find("/", 8)
     path = url[slash:].lower()
     site = _SIMPLE_SITE.fullmatch(url[:slash])
-    if site is None or not _SIMPLE_PATH.fullmatch(path) or any(word in path for word in _SESSION_WORDS):
+    if site is None or not _SIMPLE_PATH.fullmatch(path) or _SESSION_WORD.search(path):
         import surt  # noqa: PLC0415 - it takes 50 ms, and few crawls need it before their first page
 
         return str(surt.surt(url))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Collection, Generator, Iterator, Sequence
+from http import HTTPStatus
 
 import msgspec
 
@@ -31,8 +32,9 @@ FEW_LINKS = 512
 
 
 class EncodedGroup(msgspec.Struct, frozen=True):
-    """What a group adds to the files of a volume. `duplicates`: URLs whose body was already archived. `doubt`: the journal
-    entry. `defects`: exceptions raised while it was made, each of which costs one page a part of its records."""
+    """What a group adds to the files of a volume. `duplicates`: URLs whose body was already archived; a 304 has none.
+    `doubt`: the journal entry. `defects`: exceptions raised while it was made, each of which costs one page a part of its
+    records."""
 
     records: bytes
     index: list[bytes]
@@ -144,7 +146,7 @@ class GroupEncoder:
                     metadata = self.records.metadata(page, made) if is_settled and self._settings.metadata else b""
                     digest, place = made.digest, tape.add(page.exchange, made)
                     tape.append(metadata)
-                    if is_settled and made.is_revisit:
+                    if is_settled and made.is_revisit and page.exchange.status != HTTPStatus.NOT_MODIFIED:
                         duplicates.add(page.url)
                 except Exception as error:
                     self.records.forget((page.url,))

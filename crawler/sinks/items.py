@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -158,7 +159,7 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
             count += 1
     if not count and not refused and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
-        raise UserError(f"no item of a data set {name!r} in {', '.join(map(str, paths))}{more}")
+        raise UserError(without_items(paths, files, name) + more)
     target = out / f"{name}.{form}"
     try:
         out.mkdir(parents=True, exist_ok=True)
@@ -172,6 +173,25 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
     except OSError as error:
         raise UserError(f"{target}: {reason_of(error, target)}") from error
     return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), rejected.others, left_open)
+
+
+def without_items(paths: Sequence[Path], files: Sequence[Path], name: str) -> str:
+    """Return what to say if no item of the data set `name` is in the `files` of `paths`: how many were rejected, or which
+    data sets there are, also those of which all items were rejected."""
+    said, counted = f"no item of a data set {name!r} in {', '.join(map(str, paths))}", Counter(_read(files, _names_in))
+    if name in counted:
+        return f"{said} was kept: {counted[name]:,} rejected"
+    return f"{said}; data sets there: {', '.join(sorted(counted)[:SHOWN])}" if counted else said
+
+
+def _names_in(line: bytes) -> Iterable[str]:
+    """Yield the data set of each item that the `line` of a page has or names as rejected. Raises MsgspecError."""
+    if b'"items":{' not in line and b'"rejected":["' not in line:
+        return
+    read = _decoder.decode(line)
+    yield from read.items or {}
+    for text in read.rejected:  # "shop.price: missing", "shop: size"
+        yield text.partition(":")[0].partition(".")[0]
 
 
 def write_items(form: ItemForm, path: Path, items: Iterable[FoundItem], schema: Schema) -> None:

@@ -29,5 +29,6 @@ def _formatted(form: str, second: int) -> str:
     return time.strftime(form, time.gmtime(second))
 
 
+@lru_cache(maxsize=16)
 def _parts(seconds: float) -> tuple[int, int]:
     return divmod(round(seconds * 1_000_000), 1_000_000)

@@ -41,6 +41,8 @@ REVISIT_MIN_BYTES = 1024  # below, a revisit record is hardly smaller than the r
 _TRANSFER_CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
 _FRAMING = re.compile(rb"^(?=(?:transfer-encoding|content-length)[ \t]*:)", re.IGNORECASE | re.MULTILINE)
 
+_SIGNED = b"\r\nSignature-Input: "
+
 _OUTLINK = {
     LinkKind.REDIRECT: "R Location:",
     LinkKind.ANCHOR: "L a/@href",
@@ -85,7 +87,7 @@ class WarcRecords:
 
     def __init__(self, settings: ArchiveSettings, random: Callable[[int], bytes] = os.urandom) -> None:
         self._settings = settings
-        self._compress = COMPRESSIONS[settings.compression].compress
+        self._compression = COMPRESSIONS[settings.compression]
         self._id_prefix = id_prefix(random(16))
         self._ids = 0
         self._warcinfo_id = b""
@@ -142,7 +144,7 @@ class WarcRecords:
         if exchange.url in self._settings.refetched and exchange.status == HTTPStatus.OK:
             self._last_answers[exchange.url] = original or _original(exchange, digest, response_id)
         return ExchangeRecords(
-            self._record(request, b"application/http; msgtype=request", [exchange.request_head]),
+            self._request(request, exchange.request_head),
             self._record(fields, b"application/http; msgtype=response", block),
             digest,
             response_id,
@@ -231,19 +233,29 @@ class WarcRecords:
             self._unsure.setdefault(digest, _original(exchange, digest, response_id))
         return original
 
+    def _request(self, fields: Fields, head: bytes) -> bytes:
+        """The record of a request, compressed. A signed one is longer, and much of it is random, so it is compressed in a
+        third of the time: it is 200 bytes longer than it could be."""
+        compress = self._compression.compress_short if _SIGNED in head else self._compression.compress
+        return compress(_record(fields, b"application/http; msgtype=request", [head]))
+
     def _record(self, fields: Fields, content_type: bytes, block: list[bytes]) -> bytes:
         """One record, compressed."""
-        head = b"WARC/1.1\r\n%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (
-            fields,
-            content_type,
-            sum(map(len, block)),
-        )
-        record = b"".join([head, *block, b"\r\n\r\n"])
-        return self._compress(record)
+        return self._compression.compress(_record(fields, content_type, block))
 
     def _new_id(self) -> bytes:
         self._ids += 1
         return b"%b%012x>" % (self._id_prefix, self._ids)
+
+
+def _record(fields: Fields, content_type: bytes, block: list[bytes]) -> bytes:
+    """One record. `content_type`: of its `block`, which is given in parts."""
+    head = b"WARC/1.1\r\n%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (
+        fields,
+        content_type,
+        sum(map(len, block)),
+    )
+    return b"".join([head, *block, b"\r\n\r\n"])
 
 
 def _usage_fields(usage: Usage) -> Iterator[str]:

@@ -160,6 +160,7 @@ class RobotsLookup:
             )
         except RedisAway:
             saved = await self._cache.keep(origin, record)  # whoever leases the domain next may fetch the file again
+        self._fetch.throttle.prolong_delay(leased, saved)
         self._report(origin, saved)
         self._runtime.events.emit(RobotsFetchEnded(origin, record.access, record.status))
         await self._offer_sitemaps(leased, origin, saved)

@@ -30,10 +30,14 @@ class Throttle:
         robots.txt that may set the delay."""
         leased.start_delay(self._delay_ms(leased, known, response_s), self._runtime.now())
 
+    def prolong_delay(self, leased: LeasedDomain, fetched: OriginRobots) -> None:
+        """Let the domain wait as the file that was just `fetched` asks for. The lease may be released before its next
+        turn."""
+        leased.start_delay(max(leased.delay_ms, self._delay_ms(leased, fetched, 0.0)), leased.ended_at)
+
     def must_wait_longer(self, leased: LeasedDomain, known: OriginRobots) -> bool:
         """Return whether the origin's robots.txt asks for a longer delay than the domain has waited. If so, the domain's
-        next turn is set to the end of that delay. Another replica may have fetched the file, and released the lease before
-        it applied that delay."""
+        next turn is set to the end of that delay. Another replica may have fetched the file, and died."""
         ended_at = max(leased.ended_at, self._runtime.monotonic(known.record.fetched_at_ms))
         due = ended_at + self._delay_ms(leased, known, 0.0) / 1000
         if self._runtime.now() >= due:

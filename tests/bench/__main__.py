@@ -2,7 +2,7 @@
 
     python -m tests.bench [NAME...]
 
-About four minutes. The figures are of a single run beside whatever else the machine does: they show that the programs work
+About three minutes. The figures are of a single run beside whatever else the machine does: they show that the programs work
 and where things stand, not more. Each program by itself has options for runs that mean something;
 docs/explanation/speed.md has their results.
 """

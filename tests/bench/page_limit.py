@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from pathlib import Path
 
 from frontier.entries import Entry
 from tests.bench.crawl import Tables, fill
-from tests.bench.docweb import free_port, nginx
+from tests.bench.docweb import FLUSH_S, free_port, nginx
 from tests.bench.measure import Figure, median, used_by
 from tests.bench.politeness import CONFIGURATION, PAGE
 from tests.valkey import ValkeyProcess
@@ -109,7 +110,8 @@ def crawl(case: Case, port: int, log: Path, limit: int) -> Crawled:
 
 
 def _moments(log: Path) -> list[float]:
-    """When each response for a page ended. nginx has written all by now: a crawl ends long after its last page."""
+    """When each response for a page ended."""
+    time.sleep(FLUSH_S)
     return [float(line.split()[0]) for line in log.read_text().splitlines() if not line.endswith("/robots.txt")]
 
 

@@ -13,11 +13,11 @@ Crawls of these kinds, each with one replica on a real Valkey without persistenc
 | packed | 2,000 of 7 KB with 100 new links each, on 20 domains without a delay: queues so long that they are packed |
 | slow | 3,000 of 1 KB with 10 new links each, on 5,000 domains with a delay of half a second |
 
-The constants were selected after the ratios of the first three kinds had been seen, and `disk_domain` with `slow`; only the
-others show how well they fit other crawls. The pages, URLs and domains, and the mean size and links of a page, are those of
-the crawl: the plan adds its constants. CPU is at full speed (`tests.bench.speed`), less that of a crawl of one page; on a
-busy machine it says little. Memory and files do not depend on it. A ratio is what was used, divided by what was predicted;
-aim: within 20 %.
+The CPU constants come from other crawls (`tests.bench.plan_constants`), `disk_domain` from `slow`, and those of memory and
+disk were selected after the ratios of the first three kinds had been seen. The pages, URLs and domains, and the mean size
+and links of a page, are those of the crawl: the plan adds its constants. CPU is at full speed (`tests.bench.speed`), less
+that of a crawl of one page; on a busy machine it says little. Memory and files do not depend on it. A ratio is what was
+used, divided by what was predicted; aim: within 20 %.
 docs/explanation/capacity.md has the last results.
 """
 
@@ -135,6 +135,7 @@ def crawl(kind: Callable[[], AbstractContextManager[Site]], started: Usage | Non
         assert files is not None
         base = started or Usage(0, 0, 0, 0, 0)
         work = own_workload(found, files, float(site.settings["politeness"]["delay"]))
+        work = replace(work, fetched=files.domains)
         return Ratios(
             work,
             Usage(

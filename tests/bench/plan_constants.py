@@ -3,10 +3,9 @@
     python -m tests.bench.plan_constants [--rounds 2]
 
 Crawls of an endless web, each of which has much of one thing: new links, known links, bytes, domains, or new connections.
-None of them is among those of `tests.bench.plan`. Not all of the results are in use: see `crawler.plan.constants`. What a
-crawl uses, less that of a crawl of one page, is a sum of products with the constants. So the constants follow by least
-squares of the relative errors. The archive's part of a page and of a kilobyte keeps its ratio to the rest, and TLS is not
-measured.
+None of them is among those of `tests.bench.plan`. What a crawl uses, less that of a crawl of one page, is a sum of products
+with the constants. So the constants follow by least squares of the relative errors. The archive's part of a page and of a
+kilobyte keeps its ratio to the rest, and TLS is not measured.
 
 Run it on an idle machine. Printed are the constants, and for each crawl what it used, divided by what they predict.
 """
@@ -32,9 +31,11 @@ CRAWLS: dict[str, Callable[[], AbstractContextManager[Site]]] = {
     "known links": lambda: endless_site(40, 6, 0, 40, PAGES, known=40),
     "large pages": lambda: endless_site(40, 6, 0, 40, PAGES, kilobytes=40),
     "many domains": lambda: endless_site(PAGES, 6, 0, PAGES, PAGES),
+    "many domains, new links": lambda: endless_site(PAGES, 46, 0, PAGES, PAGES),
     "delay": lambda: endless_site(1_000, 6, 0.3, 1_000, PAGES),
     "delay, new links": lambda: endless_site(1_000, 46, 0.3, 1_000, PAGES),
     "delay, many domains": lambda: endless_site(8_000, 6, 0.3, PAGES, PAGES),
+    "delay, domains without a page": lambda: endless_site(12_000, 24, 0.3, 2_000, 2_000),
 }
 
 CPU = (
@@ -44,16 +45,18 @@ CPU = (
     ("cpu_new_url",),
     ("cpu_connection",),
     ("cpu_domain",),
+    ("cpu_known_domain",),
 )
 """Constants of a replica that are measured. Those of a group keep their ratio."""
 
-REDIS = (("redis_us_page",), ("redis_us_url",), ("redis_us_domain",))
-ALONE = ("delay", "delay, new links", "delay, many domains")
-"""The same for Redis, and the crawls that they are measured with."""
-
-REDIS_GROUPED = (("redis_us_page_grouped",), ("redis_us_url_grouped",))
-GROUPED = ("few domains", "new links")
-"""The same where pages are settled in groups. Groups are large only if the links of a page lead to few domains."""
+REDIS = (
+    ("redis_us_page",),
+    ("redis_us_page_grouped",),
+    ("redis_us_url",),
+    ("redis_us_domain",),
+    ("redis_us_known_domain",),
+)
+"""The same for Redis."""
 
 Measured = Sequence[tuple[Workload, float]]
 """Crawls, and what each used of something."""
@@ -97,11 +100,9 @@ def measure(rounds: int) -> tuple[Constants, Mapping[str, tuple[Workload, Usage]
         runs = [crawl(kind, started) for _ in range(rounds)]
         cpu_s, redis_s = (median(getattr(run.used, of) for run in runs) for of in ("cpu_s", "redis_cpu_s"))
         found[name] = runs[-1].work, replace(runs[-1].used, cpu_s=cpu_s, redis_cpu_s=redis_s)
-        print(f"{name:22} {runs[-1].work.pages:7,.0f} pages  {cpu_s:6.2f} s  {redis_s:6.2f} s of Redis", flush=True)
+        print(f"{name:30} {runs[-1].work.pages:7,.0f} pages  {cpu_s:6.2f} s  {redis_s:6.2f} s of Redis", flush=True)
     constants = fitted(Constants(), CPU, "cpu_s", [(work, used.cpu_s) for work, used in found.values()])
-    for groups, names in ((REDIS, ALONE), (REDIS_GROUPED, GROUPED)):
-        of_these = [(work, used.redis_cpu_s) for work, used in (found[name] for name in names)]
-        constants = fitted(constants, groups, "redis_cpu_s", of_these)
+    constants = fitted(constants, REDIS, "redis_cpu_s", [(work, used.redis_cpu_s) for work, used in found.values()])
     return constants, found
 
 
@@ -110,11 +111,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=2)
     constants, found = measure(parser.parse_args().rounds)
     before = Constants()
-    for name in (name for group in (*CPU, *REDIS, *REDIS_GROUPED) for name in group):
+    for name in (name for group in (*CPU, *REDIS) for name in group):
         print(f"{name:24} {getattr(constants, name):8.1f}   (was {getattr(before, name):g})")
     for kind, (work, used) in found.items():
         fit = usage_of(work, constants)
-        print(f"{kind:22} {used.cpu_s / fit.cpu_s:5.2f} CPU  {used.redis_cpu_s / fit.redis_cpu_s:5.2f} Redis CPU")
+        print(f"{kind:30} {used.cpu_s / fit.cpu_s:5.2f} CPU  {used.redis_cpu_s / fit.redis_cpu_s:5.2f} Redis CPU")
 
 
 if __name__ == "__main__":

@@ -1,20 +1,22 @@
 """What a page costs in small and large crawls, and with each setting that does something for every page.
 
-    python -m tests.bench.sizes [CASE...] [--settings plain recrawl ...] [--rounds 3]
+    python -m tests.bench.sizes [CASE...] [--settings limit recrawl ...] [--rounds 2]
 
 All crawls have the default delay of a second. nginx answers under all names with a page of 2 KB without links and with 404
-for robots.txt, which the replica fetches once a site. The cases:
+for robots.txt, which the replica fetches once a site (`tests.bench.smallpages`). The cases:
 
 - *one*: one site. The replica waits nearly all of the time: a page costs what a second of waiting costs, too.
-- *thousand*: 1,000 sites, more than a core can serve.
-- *many*: 100,000 sites of one page, so nearly each request for a page needs a connection, a lease and a robots.txt of its
-  own. With `--rounds 1` and all settings it takes about fifteen minutes; *ten thousand* is a tenth of it.
+- *thousand*: 1,000 sites, more than a core can serve. Pages count in the midst of the crawl.
+- *ten thousand*: 10,000 sites of one page, so nearly each request for a page needs a connection, a lease and a robots.txt
+  of its own. All pages count: a replica is a second ahead with these files, so the midst of the crawl is no fair share.
+- *many*: 100,000 such sites. A round with all settings takes about half an hour.
 
-The settings: *plain*; a *limit* on pages that is never reached (`limits.max_pages`); a *handler* that finds an item on each
-page; *signed* requests (`[identity]`); *recrawl*, which plans a visit to each page in 30 days. CPU is of the whole replica
-in the midst of the crawl, without nginx and Valkey, at full speed (`tests.bench.speed`). The ratio is to the plain crawl of
-the same round, the median of the rounds. More than 1.5 would have to be explained: docs/explanation/speed.md has the last
-result.
+The settings: a *limit* on pages that is never reached (`limits.max_pages`); a *handler* that finds an item on each page;
+`[[extract]]` with the same item; the main *text* in the line of a page (`archive.text`); *signed* requests (`[identity]`);
+*recrawl*, which plans a visit to each page in 30 days; *TLS*, with verified certificates, and a *TLS limit*, which is
+compared with TLS. Each crawl with a setting has one without it right before or after it, in turns. CPU is of the whole
+replica, without nginx and Valkey, at full speed (`tests.bench.speed`). The ratio is the median of the pairs. More than 1.5
+has to be explained: docs/explanation/speed.md has the last result.
 """
 
 from __future__ import annotations
@@ -24,17 +26,19 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
 from crawler.identity.signing_keys import make_key
 from frontier.entries import Entry
-from tests.bench.crawl import Tables, fill, running
+from tests.bench.crawl import Replica, Tables, fill, running
 from tests.bench.measure import Figure, cpu_s, median
-from tests.bench.page_limit import serve
+from tests.bench.smallpages import Served, SmallPages, serve
 from tests.bench.speed import speedometer
+from tests.bench.tlsweb import domain
 from tests.valkey import ValkeyProcess
 
 MOST = 1.5
@@ -54,80 +58,99 @@ class Case:
 CASES = {
     "one": Case(1, 60, 3, 40),
     "thousand": Case(1_000, 25, 4, 10),
-    "ten thousand": Case(10_000, 1, 3, 60),
-    "many": Case(100_000, 1, 5, 250),
-}
-
-SETTINGS: Mapping[str, Tables] = {
-    "plain": {},
-    "limit": {"limits": {"max_pages": 1_000_000}},
-    "handler": {"handlers": {"app": "tests.bench.router:router"}},
-    "signed": {},
-    "recrawl": {"recrawl": {"rules": ["every=30d"]}},
+    "ten thousand": Case(10_000, 1, 0, 120),
+    "many": Case(100_000, 1, 0, 600),
 }
 
 
 @dataclass(frozen=True, slots=True)
+class Setting:
+    """Tables of the settings, and whether requests are signed or go over TLS. `off`: the setting without it."""
+
+    tables: Mapping[str, Any] = field(default_factory=dict)
+    is_signed: bool = False
+    has_tls: bool = False
+    off: str = "plain"
+
+
+ITEM = {"name": "pages", "fields": {"title": {"css": "title"}, "first": {"css": "p"}}}
+LIMIT = {"limits": {"max_pages": 1_000_000}}
+
+SETTINGS: Mapping[str, Setting] = {
+    "plain": Setting(),
+    "limit": Setting(LIMIT),
+    "handler": Setting({"handlers": {"app": "tests.bench.router:router"}}),
+    "extract": Setting({"extract": [ITEM]}),
+    "text": Setting({"archive": {"text": "text"}}),
+    "signed": Setting(is_signed=True),
+    "recrawl": Setting({"recrawl": {"rules": ["every=30d"]}}),
+    "TLS": Setting(has_tls=True),
+    "TLS limit": Setting(LIMIT, has_tls=True, off="TLS"),
+}
+
+MEASURED = tuple(name for name in SETTINGS if name != "plain")
+
+
+@dataclass(frozen=True, slots=True)
 class Cost:
-    """Microseconds of CPU a page, of the replica and of Valkey, at full speed; and pages a second."""
+    """Microseconds of CPU a page, of the replica and of Valkey, at full speed; pages a second; and connections a page."""
 
     us: float
     redis_us: float
     pages_per_s: float
+    connections: float
 
 
-def cost(case: Case, setting: str) -> Cost:
-    """That of a page in a crawl of `case`."""
-    with serve() as (port, log), tempfile.TemporaryDirectory(prefix="bench-") as scratch:
-        folder, served = Path(scratch), _Served(log)
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The same crawl with a setting and without it."""
+
+    on: Cost
+    off: Cost
+
+    @property
+    def ratio(self) -> float:
+        return self.on.us / self.off.us
+
+
+def cost(case: Case, name: str) -> Cost:
+    """That of a page in a crawl of `case` with the setting called `name`."""
+    setting = SETTINGS[name]
+    with serve() as web, tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        folder, sites = Path(scratch), [domain(number) for number in range(case.sites)]
+        scheme = "https" if setting.has_tls else "http"
         with ValkeyProcess(folder, persistent=False) as valkey:
-            names = [f"site{number}.test" for number in range(case.sites)]
-            entries = (Entry(f"http://{name}/{page}", name) for page in range(case.pages) for name in names)
-            fill(valkey.url, _tables(port, setting), entries)
-            with running(valkey.url, folder, _identity(folder) if setting == "signed" else {}) as replica:
-                time.sleep(case.warm_s)
-                since, pages, before = (
-                    time.monotonic(),
-                    served.pages(),
-                    [cpu_s(pid) for pid in (replica.pid, valkey.pid)],
-                )
-                while time.monotonic() < since + case.seconds and served.pages() < case.sites * case.pages:
-                    time.sleep(0.5)
-                until, fetched = time.monotonic(), served.pages() - pages
-                used = [cpu_s(pid) - start for pid, start in zip((replica.pid, valkey.pid), before, strict=True)]
+            entries = (Entry(f"{scheme}://{site}/{page}", site) for page in range(case.pages) for site in sites)
+            fill(valkey.url, _tables(web, setting), entries)
+            environment = {"SSL_CERT_FILE": str(web.authorities), **(_identity(folder) if setting.is_signed else {})}
+            with running(valkey.url, folder, environment) as replica:
+                return _measured(case, web, replica, valkey.pid)
+
+
+def _measured(case: Case, web: SmallPages, replica: Replica, valkey: int) -> Cost:
+    served, pids = Served(web.log), (replica.pid, valkey)
+    time.sleep(case.warm_s)
+    since, before = time.monotonic(), list(map(cpu_s, pids))
+    pages, connections = (served.pages(), served.connections) if case.warm_s else (0, 0)
+    while time.monotonic() < since + case.seconds and served.pages() < case.sites * case.pages:
+        time.sleep(0.5)
+    until, fetched, after = time.monotonic(), served.pages() - pages, list(map(cpu_s, pids))
     if not fetched:
-        raise SystemExit(f"no page was fetched with the setting {setting}")
+        raise SystemExit("no page was fetched")
     speed = speedometer().mean(since, until)
-    ours, redis = (seconds * speed / fetched * 1e6 for seconds in used)
-    return Cost(ours, redis, fetched / (until - since))
+    ours, redis = ((end - start) * speed / fetched * 1e6 for start, end in zip(before, after, strict=True))
+    return Cost(ours, redis, fetched / (until - since), (served.connections - connections) / fetched)
 
 
-class _Served:
-    """Counts the pages in nginx's log."""
-
-    def __init__(self, log: Path) -> None:
-        self._log = log
-        self._at = self._pages = 0
-
-    def pages(self) -> int:
-        """Those that nginx has logged so far: all but those of the last 200 ms."""
-        with self._log.open("rb") as log:
-            log.seek(self._at)
-            lines = log.read().splitlines(keepends=True)
-        whole = [line for line in lines if line.endswith(b"\n")]
-        self._at += sum(map(len, whole))
-        self._pages += sum(not line.endswith(b"/robots.txt\n") for line in whole)
-        return self._pages
-
-
-def _tables(port: int, setting: str) -> Tables:
-    return {
+def _tables(web: SmallPages, setting: Setting) -> Tables:
+    always: Tables = {
         "politeness": {"address_rate_limit": "off"},
         "scope": {"kind": "any"},
-        "fetch": {"host_map": [f"*.test=127.0.0.1:{port}"]},
+        "fetch": {"host_map": web.host_map(setting.has_tls)},
         "archive": {"revisits": 0},  # all bodies are equal
-        **SETTINGS[setting],
     }
+    archive = {**always["archive"], **setting.tables.get("archive", {})}
+    return {**always, **setting.tables, "archive": archive}
 
 
 def _identity(folder: Path) -> dict[str, str]:
@@ -139,52 +162,74 @@ def _identity(folder: Path) -> dict[str, str]:
     }
 
 
-def in_round(case: Case, settings: Sequence[str]) -> dict[str, Cost]:
-    """The cost of a page with each of `settings`. Crawls that only wait run side by side."""
+def compare(case: Case, settings: Sequence[str], rounds: int) -> dict[str, list[Pair]]:
+    """Crawls with each of `settings` and without it, `rounds` times. The first of a pair has the setting in every other
+    one. Crawls that only wait run side by side."""
     speedometer()
-    with ThreadPoolExecutor(len(settings) if case.sites == 1 else 1) as threads:
-        return dict(zip(settings, threads.map(lambda setting: cost(case, setting), settings), strict=True))
+    pairs: dict[str, list[Pair]] = {name: [] for name in settings}
+    with ThreadPoolExecutor(2 * len(settings) if case.sites == 1 else 1) as threads:
+        for number in range(rounds):
+            crawls = {}
+            for at, name in enumerate(settings):
+                order = (SETTINGS[name].off, name) if (number + at) % 2 else (name, SETTINGS[name].off)
+                crawls[name] = {one: threads.submit(cost, case, one) for one in order}
+            for name, pair in crawls.items():
+                pairs[name].append(Pair(pair[name].result(), pair[SETTINGS[name].off].result()))
+    return pairs
 
 
-def show(name: str, rounds: Sequence[Mapping[str, Cost]]) -> None:
+def show(case: str, pairs: Mapping[str, Sequence[Pair]]) -> None:
     """The lines of a case."""
-    for setting in rounds[0]:
-        ratios = [costs[setting].us / costs["plain"].us for costs in rounds]
-        us, redis_us, rate = (
-            median(getattr(costs[setting], figure) for costs in rounds) for figure in ("us", "redis_us", "pages_per_s")
-        )
-        print(f"{name:13} {setting:8} {rate:8,.1f} {us:8,.0f} {redis_us:8.1f} {median(ratios):6.2f}  ", end="")
-        print(f"{min(ratios):.2f} to {max(ratios):.2f}", flush=True)
+    for off in dict.fromkeys(SETTINGS[name].off for name in pairs):
+        costs = [pair.off for name, of_one in pairs.items() if SETTINGS[name].off == off for pair in of_one]
+        print(_line(case, "plain" if off == "plain" else f"{off} again", costs), flush=True)
+    for name, of_one in pairs.items():
+        ratios = [pair.ratio for pair in of_one]
+        more = median(pair.on.us - pair.off.us for pair in of_one)
+        line = _line(case, name, [pair.on for pair in of_one])
+        print(f"{line} {more:+8,.0f} {median(ratios):6.2f}  {min(ratios):.2f} to {max(ratios):.2f}", flush=True)
+
+
+def _line(case: str, name: str, costs: Sequence[Cost]) -> str:
+    figures = ("pages_per_s", "connections", "us", "redis_us")
+    rate, connections, us, redis_us = (median(getattr(cost, figure) for cost in costs) for figure in figures)
+    return f"{case:13} {name:9} {rate:8,.1f} {connections:10.2f} {us:8,.0f} {redis_us:8.1f}"
+
+
+SHORT: Mapping[str, tuple[Case, str]] = {
+    "one": (Case(1, 30, 2, 10), "recrawl"),
+    "thousand": (Case(1_000, 15, 3, 4), "handler"),
+    "five thousand": (Case(5_000, 1, 0, 60), "recrawl"),
+}
+"""For the table of all benchmarks: cases, and a dear setting of each."""
 
 
 def short() -> list[Figure]:
-    """For the table of all benchmarks: the dearest setting of each case, and at most ten thousand sites."""
-    cases = (
-        ("one", Case(1, 30, 2, 10), tuple(SETTINGS)),
-        ("thousand", Case(1_000, 15, 3, 4), ("plain", "handler", "recrawl")),
-        ("ten thousand", CASES["ten thousand"], ("plain", "recrawl")),
-    )
+    """For the table of all benchmarks. The crawls of one site, which wait, run beside the others."""
     figures = []
-    for name, case, settings in cases:
-        costs = in_round(case, settings)
-        worst = max(settings, key=lambda setting: costs[setting].us)
-        most = costs[worst].us / costs["plain"].us
-        what = f"{name}: with the dearest setting, {worst}"
-        figures.append(Figure("sizes", f"{name}: a page", costs["plain"].us, "us"))
-        figures.append(Figure("sizes", what, most, "times", f"<= {MOST}", most <= MOST))
+    with ThreadPoolExecutor(1) as waiting, ThreadPoolExecutor(1) as working:
+        crawls = {}
+        for name, (case, setting) in SHORT.items():
+            threads = waiting if case.sites == 1 else working
+            crawls[name] = threads.submit(compare, case, [setting], 1)
+        for name, (_, setting) in SHORT.items():
+            (pair,) = crawls[name].result()[setting]
+            figures.append(Figure("sizes", f"{name}: a page", pair.off.us, "us"))
+            is_met = pair.ratio <= MOST
+            figures.append(Figure("sizes", f"{name}: with {setting}", pair.ratio, "times", f"<= {MOST}", is_met))
     return figures
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="*", default=["one", "thousand", "ten thousand"], choices=[*CASES])
-    parser.add_argument("--settings", nargs="+", default=list(SETTINGS), choices=SETTINGS)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--settings", nargs="+", default=MEASURED, choices=MEASURED)
+    parser.add_argument("--rounds", type=int, default=2)
     options = parser.parse_args()
-    print(f"{'':13} {'':8} {'pages/s':>8} {'us/page':>8} {'of Redis':>8} {'ratio':>6}  lowest to highest")
-    settings = list(dict.fromkeys(["plain", *options.settings]))
+    print(f"{'':13} {'':9} {'pages/s':>8} {'conn./page':>10} {'us/page':>8} {'of Redis':>8} ", end="")
+    print(f"{'more us':>8} {'ratio':>6}  lowest to highest")
     for name in options.cases:
-        show(name, [in_round(CASES[name], settings) for _ in range(options.rounds)])
+        show(name, compare(CASES[name], options.settings, options.rounds))
 
 
 if __name__ == "__main__":

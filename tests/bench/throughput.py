@@ -13,9 +13,9 @@ A page is an HTML document that nginx says it served with status 200; each count
 flight, no delay, robots.txt obeyed, links extracted, kept and followed. The product writes WARC (the links, too), JSON
 lines and CDXJ, and keeps its frontier in a Valkey; the others write JSON lines (wget2: the files). The bare loop gets the
 list of URLs, and only fetches. Crawlers below a hundred pages a second crawl `--slow-copies` of the same sites. The
-product runs right before each, and *we: x* is the median of the ratios of such pairs. CPU is of the process and its
-children, without nginx and without Redis, which has a column of its own, and *at full speed*: `tests.bench.speed` tells
-how fast the machine was.
+product runs right before each or, in every other round, right after it. *We: x* is the median of the ratios of such pairs,
+followed by the lowest and the highest. CPU is of the process and its children, without nginx and without Redis, which has a
+column of its own, and *at full speed*: `tests.bench.speed` tells how fast the machine was.
 
 Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2 for all;
 `--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/explanation/speed.md tells more):
@@ -215,7 +215,7 @@ def counted(web: DocWeb, usage: Usage, since: float, redis_cpu_s: float = 0.0) -
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A run of another crawler, and the product's run right before it: a machine's speed changes within minutes."""
+    """A run of another crawler, and the product's run next to it: a machine's speed changes within minutes."""
 
     ours: Run
     theirs: Run
@@ -236,55 +236,65 @@ def compare(
             print(f"{name} is not installed: left out", file=sys.stderr)
     rivals = [CONTENDERS[name] for name in names if CONTENDERS[name].is_available]
     pairs: dict[str, list[Pair]] = defaultdict(list)
+    urls: list[str] = []
     with serve(copies, tls) as web, serve(slow_copies, tls) as small_web:
-        for _ in range(runs):
-            ours, urls = in_scratch(partial(run_product, web, by_socket))
-            pairs[BARE].append(Pair(ours, run_bare(web, urls)))
+
+        def ours() -> Run:
+            run, urls[:] = in_scratch(partial(run_product, web, by_socket))
+            return run
+
+        def of(rival: Contender) -> Run:
+            return in_scratch(partial(run_contender, rival, web if rival.name in FAST else small_web))
+
+        for number in range(runs):
+            is_first = number % 2 == 0
+            pairs[BARE].append(in_turn(ours, lambda: run_bare(web, urls), is_first))
             for rival in rivals:
-                ours, _ = in_scratch(partial(run_product, web, by_socket))
-                theirs = in_scratch(partial(run_contender, rival, web if rival.name in FAST else small_web))
-                pairs[f"{rival.name} {rival.version()}"].append(Pair(ours, theirs))
+                pairs[f"{rival.name} {rival.version()}"].append(in_turn(ours, partial(of, rival), is_first))
     return pairs
+
+
+def in_turn(ours: Callable[[], Run], theirs: Callable[[], Run], is_first: bool) -> Pair:
+    """A run of each, one right after the other; `is_first`: ours before theirs."""
+    if is_first:
+        return Pair(ours(), theirs())
+    second = theirs()
+    return Pair(ours(), second)
 
 
 def compare_cluster(runs: int, copies: int, tls: bool = False) -> list[Pair]:
-    """The product on one server, and on a cluster right after it, `runs` times."""
+    """The product on one server and on a cluster, in turns, `runs` times."""
     speedometer()
     with serve(copies, tls) as web:
-        return [
-            Pair(*(in_scratch(partial(run_product, web, servers))[0] for servers in (by_tcp, three_masters)))
-            for _ in range(runs)
-        ]
+        one, cluster = (partial(product, web, servers) for servers in (by_tcp, three_masters))
+        return [in_turn(one, cluster, number % 2 == 0) for number in range(runs)]
 
 
 def compare_signed(runs: int, copies: int, tls: bool = False) -> list[Pair]:
-    """The product with an identity, and without one right after it, `runs` times, in alternating order."""
+    """The product with an identity and without one, in turns, `runs` times."""
     speedometer()
-    pairs = []
     with serve(copies, tls) as web:
-        for number in range(runs):
-            order = (True, False) if number % 2 else (False, True)
-            done = {
-                is_signed: in_scratch(partial(run_product, web, by_socket, is_signed=is_signed))[0]
-                for is_signed in order
-            }
-            pairs.append(Pair(done[True], done[False]))
-    return pairs
+        signed, unsigned = (partial(product, web, by_socket, is_signed=is_signed) for is_signed in (True, False))
+        return [in_turn(signed, unsigned, number % 2 == 1) for number in range(runs)]
 
 
 def compare_extract(runs: int, copies: int, slow_copies: int) -> tuple[list[Pair], list[Pair]]:
-    """The product with extraction, and Scrapy with the same selectors right after it, `runs` times; and the first of these
-    against the product without extraction."""
+    """The product with extraction against Scrapy with the same selectors, and against the product without extraction, in
+    turns, `runs` times."""
     speedometer()
     against_scrapy, against_itself = [], []
     with serve(copies) as web, serve(slow_copies) as small_web:
-        for _ in range(runs):
-            plain = in_scratch(partial(run_product, web, by_socket))[0]
-            ours = in_scratch(partial(run_product, web, by_socket, more=EXTRACT))[0]
-            theirs = in_scratch(partial(run_contender, SCRAPY_EXTRACTING, small_web))
-            against_scrapy.append(Pair(ours, theirs))
-            against_itself.append(Pair(ours, plain))
+        ours, plain = partial(product, web, by_socket, more=EXTRACT), partial(product, web, by_socket)
+        theirs = partial(in_scratch, partial(run_contender, SCRAPY_EXTRACTING, small_web))
+        for number in range(runs):
+            against_scrapy.append(in_turn(ours, theirs, number % 2 == 0))
+            against_itself.append(in_turn(ours, plain, number % 2 == 0))
     return against_scrapy, against_itself
+
+
+def product(web: DocWeb, servers: Servers, is_signed: bool = False, more: str = "") -> Run:
+    """One run of the product, as in `run_product`."""
+    return in_scratch(partial(run_product, web, servers, is_signed=is_signed, more=more))[0]
 
 
 def show_extract(against_scrapy: list[Pair], against_itself: list[Pair]) -> None:
@@ -319,21 +329,22 @@ def in_scratch(one: Callable[[Path], T]) -> T:
 
 def show(pairs: dict[str, list[Pair]], we: str = "peercrawl") -> None:
     """The table: medians, and the median of how many times the product's pages per CPU second are those of each."""
-    heading = ("pages", "again", "pages/CPU s", "we: x", "wall s", "peak MB", "Redis us/page", "speed")
-    print(f"{'':20} {heading[0]:>7} {heading[1]:>6} {heading[2]:>12} {heading[3]:>6} ", end="")
-    print(f"{heading[4]:>7} {heading[5]:>8} {heading[6]:>14} {heading[7]:>6}")
+    heading = ("pages", "again", "pages/CPU s", "we: x", "from to", "wall s", "peak MB", "Redis us/page", "speed")
+    print(f"{'':20} {heading[0]:>7} {heading[1]:>6} {heading[2]:>12} {heading[3]:>6}  {heading[4]:14} ", end="")
+    print(f"{heading[5]:>7} {heading[6]:>8} {heading[7]:>14} {heading[8]:>6}")
     ours = {id(pair.ours): pair.ours for of_one in pairs.values() for pair in of_one}
-    _show(we, list(ours.values()), 1.0)
+    _show(we, list(ours.values()), [1.0])
     for name, of_one in pairs.items():
-        _show(name, [pair.theirs for pair in of_one], median(pair.ratio for pair in of_one))
+        _show(name, [pair.theirs for pair in of_one], [pair.ratio for pair in of_one])
 
 
-def _show(name: str, runs: Sequence[Run], ratio: float) -> None:
+def _show(name: str, runs: Sequence[Run], ratios: Sequence[float]) -> None:
     rate = median(run.pages_per_cpu_s for run in runs)
     pages, again = (median(getattr(run, field) for run in runs) for field in ("pages", "repeats"))
     wall, peak = median(run.usage.wall_s for run in runs), median(run.usage.peak_mb for run in runs)
     redis_us = median(run.redis_us for run in runs)
-    print(f"{name:20} {pages:7,.0f} {again:6,.0f} {rate:12,.0f} {ratio:6.2f} ", end="")
+    spread = f"{min(ratios):.2f} to {max(ratios):.2f}"
+    print(f"{name:20} {pages:7,.0f} {again:6,.0f} {rate:12,.0f} {median(ratios):6.2f}  {spread:14} ", end="")
     print(f"{wall:7.1f} {peak:8.0f} {redis_us:14.1f} {median(run.speed for run in runs):6.2f}")
 
 

@@ -83,12 +83,7 @@ def serve() -> Iterator[TlsWeb]:
     with tempfile.TemporaryDirectory(prefix="tlsweb-") as scratch:
         folder, port = Path(scratch), free_port()
         (folder / "page.html").write_bytes(_page().read_bytes())
-        authorities = folder / "authorities.pem"
-        root_key = ec.generate_private_key(ec.SECP256R1())
-        root = _certificate("Root", root_key, None, root_key, is_authority=True)
-        authorities.write_bytes(_system_authorities() + _pem(root))
-        for suffix, make in zip(SUFFIXES, (_ecdsa_key, _rsa_key), strict=True):
-            _write_chain(folder, suffix, (make(), make()), (root, root_key))
+        authorities = write_certificates(folder)
         backlogs = (" backlog=4096", "")  # of the port, given once
         servers = "".join(
             SERVER.format(port=port, backlog=backlog, suffix=suffix, folder=folder)
@@ -96,6 +91,18 @@ def serve() -> Iterator[TlsWeb]:
         )
         with nginx(folder, CONFIGURATION.format(folder=folder, servers=servers), port):
             yield TlsWeb(port, authorities, folder / "access.log")
+
+
+def write_certificates(folder: Path) -> Path:
+    """Write `SUFFIX.pem` and `SUFFIX.key` of each suffix into `folder`. Returns a file with the system's authorities and
+    the root of these."""
+    authorities = folder / "authorities.pem"
+    root_key = ec.generate_private_key(ec.SECP256R1())
+    root = _certificate("Root", root_key, None, root_key, is_authority=True)
+    authorities.write_bytes(_system_authorities() + _pem(root))
+    for suffix, make in zip(SUFFIXES, (_ecdsa_key, _rsa_key), strict=True):
+        _write_chain(folder, suffix, (make(), make()), (root, root_key))
+    return authorities
 
 
 def _page() -> Path:

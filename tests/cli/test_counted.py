@@ -107,20 +107,42 @@ def test_nouns_agree_with_their_numbers(number: int) -> None:
     assert number != 2 or "2 shards" in text
 
 
-def test_the_copies_of_known_pages_are_shown_once_there_are_some() -> None:
-    """The sum of all known pages, the visits that are due, and both shares."""
-    one = statuses(1)[0]
-    visits = {"new": 60, "unchanged": 90, "failed": 1}
-    known = msgspec.structs.replace(
-        one, visits=visits, known=50, visits_due=9, copies_fresh=0.914, copies_in_time=0.9968
-    )
-    for status, is_shown in ((known, True), (msgspec.structs.replace(known, visits={}), False)):
-        for screen in (render.status(status), render.top(Snapshot("news", "", summary=status))):
-            console = Console(width=120, file=io.StringIO(), record=True)
-            console.print(screen)
-            text = " ".join(console.export_text().split())
-            assert ("known pages 59 visits due 9 up to date 91 % in time 99.7 %" in text) == is_shown
-            assert ("visits unchanged 90, new 60, failed 1" in text) == is_shown
+def shown(screen: RenderableType) -> str:
+    console = Console(width=120, file=io.StringIO(), record=True)
+    console.print(screen)
+    return " ".join(console.export_text().split())
+
+
+@pytest.mark.parametrize(
+    ("visits", "known", "visits_due", "due", "due_without_replicas"),
+    [
+        ({"new": 60, "unchanged": 90, "failed": 1}, 50, 9, "9", "at least 9"),
+        ({"new": 60}, 50, 0, "0", "unknown until a replica runs"),
+        ({"new": 9}, 0, 9, "9", "9"),
+        ({}, 50, 0, "0", "unknown until a replica runs"),  # as after a repair
+    ],
+)
+def test_the_copies_of_known_pages_are_shown_once_there_are_some(
+    visits: dict[str, int], known: int, visits_due: int, due: str, due_without_replicas: str
+) -> None:
+    """The sum of all known pages, the visits that are due, and both shares. Without replicas, nobody queues what is due."""
+    shares: dict[str, float] = {"copies_fresh": 0.914, "copies_in_time": 0.9968}
+    status = msgspec.structs.replace(statuses(1)[0], visits=visits, known=known, visits_due=visits_due, **shares)
+    alone = msgspec.structs.replace(status, replicas=[])
+    for screen, number in (
+        (render.status(status), due),
+        (render.status(alone), due_without_replicas),
+        (render.top(Snapshot("news", "", summary=alone)), due_without_replicas),
+    ):
+        text = shown(screen)
+        assert f"known pages {known + visits_due} visits due {number} up to date 91 % in time 99.7 %" in text
+        assert ("visits unchanged 90, new 60, failed 1" in text) == ("failed" in visits)
+
+
+def test_a_crawl_without_known_pages_shows_none() -> None:
+    status = msgspec.structs.replace(statuses(1)[0], visits={}, known=0, visits_due=0)
+    assert "known pages" not in shown(render.status(status))
+    assert "known pages" not in shown(render.top(Snapshot("news", "", summary=status)))
 
 
 def test_the_summary_says_how_to_allow_what_the_settings_denied() -> None:

@@ -74,14 +74,20 @@ def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
     ("words", "told"),
     [
         (("--pages", "many"), "--pages: 'many' is not a number; write it like 1000000, 1e6, 1M or 10k"),
-        (("--days", "0"), "--days: '0' must be from 1e-06 to 1e+18"),
-        (("--pages", "0"), "--pages: '0' must be from 1 to 1e+18"),
+        (("--days", "0"), "--days: '0' must be more than 0, such as 1"),
+        (("--days", "-1"), "--days: '-1' must be more than 0, such as 1"),
+        (("--pages", "0"), "--pages: '0' must be at least 1, and at most 1e+18"),
         (("--tls", "2"), "--tls: '2' must be from 0 to 1"),
         (("--pages", "10", "--days", "1"), "give --domains, for example: crawler plan"),
         (
             ("--pages", "10", "--days", "1", "--domains", "20"),
             "--domains: 20 are more than the --pages; each domain needs at least one",
         ),
+        (
+            (*BILLION[1:], "--urls", "1M"),
+            "--urls: 1M are fewer than the --pages; give at least 1G, because each page has",
+        ),
+        (("--constant", "cpu_pge=9"), "lists; did you mean cpu_page?"),
         (("--constant", "speed=9"), "--constant speed=9: give NAME=NUMBER with a name that `crawler plan --constants`"),
         (("--constant", "cpu_page"), "--constant cpu_page: give NAME=NUMBER"),
         (("--constant", "cpu_page=x"), "--constant cpu_page: 'x' is not a number"),

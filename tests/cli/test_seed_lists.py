@@ -137,7 +137,7 @@ def test_a_crawl_with_nothing_left_says_so(typed: Typed) -> None:
     assert typed(*words, environment=once).code == 1  # no page, and nothing left
     again = typed(*words, environment=once)
     assert again.code == 0, again.err
-    assert "crawl crawl has nothing left to crawl: give it other seeds, or" in again.err
+    assert "the crawl has nothing left to crawl: give it other seeds, or" in again.err
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,7 @@ def test_running_replicas_continue_with_more_shards_and_nothing_is_fetched_twice
         done = crawler.run("reshard", "--shards", str(shards))
         assert done.code == 0, done.err
         assert f"{shards} shards instead of" in done.out
+        assert "the crawl stood still for" in done.out
         assert "copied" in done.err
         web.wait_for(before + EARLY)
         wait_until(lambda: len(crawler.status()["replicas"]) == 2, "both replicas to continue")
@@ -185,6 +187,9 @@ def test_a_crawl_with_an_embedded_server_is_resharded_too(web: Web, tmp_path: Pa
         assert result["keys"] > 0
         ended = crawl.wait()
         assert ended.code == 0, ended.err
+        ends = sorted(record.end for record in web.records())
+        standstill_s = max(after - before for before, after in pairwise(ends))
+        assert result["paused_s"] == pytest.approx(standstill_s, abs=2)
         verdict = web.verdict(delay_s=DELAY_S)
         assert verdict.ok, str(verdict)
         check(crawler, web, 32)

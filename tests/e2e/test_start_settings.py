@@ -94,7 +94,7 @@ def test_a_bare_crawl_continues_with_the_settings_of_the_crawl(folder: Folder) -
         done = folder.type("crawl", "--quiet", *words)
         assert done.code == 0, done.err
         (line,) = [line for line in done.err.splitlines() if "settings of its own" in line]
-        assert line.startswith("crawl crawl has settings of its own, which apply: politeness.delay = 0.02, ")
+        assert line.startswith("the crawl has settings of its own, which apply: politeness.delay = 0.02, ")
         assert "limits.max_pages = 3" in line
         assert "fetch.allow_private = true" in line
         assert folder.counts == (3, 0, PAGES - 3)
@@ -142,7 +142,7 @@ def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path, typed: 
         assert len(done.err.splitlines()) == 3
         done = folder.type("crawl", "--quiet")
         assert done.code == 0, done.err
-        assert "crawl crawl has reached its limit of 3 pages, so nothing more is fetched" in done.err
+        assert "the crawl has reached its limit of 3 pages, so nothing more is fetched" in done.err
         assert folder.counts == (3, 0, PAGES - 3)
         assert "limits.max_pages = 3 is reached" in done.out
         done = folder.type("crawl", "--quiet", "--max-pages", "4")

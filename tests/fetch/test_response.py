@@ -57,6 +57,12 @@ def test_a_body_without_a_length_ends_with_the_connection() -> None:
     assert (reader.is_whole, reader.is_clean, reader.body) == (True, False, b"abc")
 
 
+def test_a_body_in_one_piece_is_not_copied() -> None:
+    body = b"x" * 500
+    reader, _ = _read(OK + b"Content-Length: 500\r\n\r\n", body)
+    assert reader.body is body
+
+
 @pytest.mark.parametrize("data", [OK, OK + b"Content-Length: 2\r\n\r\na", CHUNKED + b"1\r\na\r\n"])
 def test_an_incomplete_response_stays_incomplete(data: bytes) -> None:
     reader, is_over = _read(data)

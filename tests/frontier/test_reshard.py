@@ -164,7 +164,7 @@ async def test_all_that_commands_show_is_the_same_and_each_url_left_is_fetched_o
     assert left <= len(fetched) <= left + 1  # the link in the outbox counts when it is pushed
 
 
-@pytest.mark.parametrize("after", range(1, 32))
+@pytest.mark.parametrize("after", range(1, 43))
 async def test_a_killed_command_is_completed_by_the_next_one(crawled: Crawled, store: RedisStore, after: int) -> None:
     with contextlib.suppress(Stopped):
         await crawled.reshard(16, Kills(store, after))

@@ -3,12 +3,91 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
+import pytest
+
+from frontier.crawls import create_crawl, open_crawl
+from frontier.entries import Entry
+from frontier.forgetting import Forgetting
 from frontier.lookup import seen_bucket
-from frontier.scripts import ADD_COPIED
-from frontier.store import Call, RedisStore, Reply
+from frontier.redis_keys import shard_keys
+from frontier.scripts import ADD_COPIED, COPY_SEEN
+from frontier.store import Call, RedisStore, Reply, connect, script_call
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.frontier.test_reshard import Crawled
+from tests.valkey import ValkeyProcess
+
+MANY = 3_000
+"""URLs that fill several buckets of each shard."""
+
+
+@pytest.fixture
+async def filled(store: RedisStore, crawl_name: str, time: ManualTime) -> Crawled:
+    """A crawl with two shards and `MANY` URLs."""
+    return await fill(store, crawl_name, time)
+
+
+async def fill(store: RedisStore, name: str, time: ManualTime) -> Crawled:
+    crawled = Crawled(store, name, time)
+    await crawled.clock.refresh()
+    await create_crawl(store, name, 2, b"{}")
+    frontier = await crawled.open()
+    domains = [f"d{number}.test" for number in range(10)]
+    for domain in domains:
+        await frontier.push([Entry(f"https://{domain}/{page}", domain) for page in range(MANY // len(domains))])
+    return crawled
+
+
+async def test_the_server_copies_whole_buckets_if_a_crawl_gets_more_shards(filled: Crawled, store: RedisStore) -> None:
+    """None of the fingerprints passes through the command, and each new shard has those of its old one."""
+    before, counting = await seen(filled), CountingStore(store)
+    assert await ask(store, "EXISTS", (await filled.open()).keys.shards[1].seen(3))
+    await filled.reshard(8, counting)
+    assert counting.calls["SMEMBERS"] == 0
+    assert sorted(await seen(filled)) == sorted(4 * before)
+
+
+async def test_buckets_that_have_become_emptier_stay_where_scripts_look_for_them(filled: Crawled) -> None:
+    """A shard keeps its number of buckets when URLs are forgotten."""
+    before, frontier = await seen(filled), await filled.open()
+    crawl = await open_crawl(filled.store, filled.name)
+    for number in range(5):
+        await Forgetting(filled.store, crawl, frontier, f"d{number}.test").purge(durable_s=0.0)
+    left = await seen(filled)
+    assert 0 < len(left) < len(before)
+    await filled.reshard(8)
+    assert sorted(await seen(filled)) == sorted(4 * left)
+
+
+async def test_a_user_that_may_not_copy_reshards_as_on_a_cluster(tmp_path: Path, time: ManualTime) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        crawled = await fill(store, "crawl", time)
+        before, counting = await seen(crawled), CountingStore(store)
+        await ask(store, "ACL", "SETUSER", "default", "-copy")
+        await crawled.reshard(8, counting)
+        assert counting.calls["SMEMBERS"] > 0
+        assert sorted(await seen(crawled)) == sorted(4 * before)
+        await store.close()
+
+
+async def test_a_command_that_goes_on_after_another_copies_nothing(filled: Crawled, store: RedisStore) -> None:
+    """It may have been stopped for a while, and the other may have undone what it did, and begun anew."""
+    old = (await filled.open()).keys.shards[0]
+    new = shard_keys(filled.name, 0, 2)
+    await ask(store, "HSET", new.stats, "crawl", "filling")
+    call = script_call(COPY_SEEN, (new.stats, new.base, old.base), "filling", 0, 0)
+    assert await store.send([call, call]) == [[b"arrived"], [b"arrived"]]
+    assert await ask(store, "SCARD", new.seen(0)) == await ask(store, "SCARD", old.seen(0))
+    await ask(store, "SADD", new.seen(0), 7)
+    await ask(store, "DEL", new.seen(1))
+    await store.send([call])
+    assert await ask(store, "SISMEMBER", new.seen(0), 7)
+    await ask(store, "HSET", new.stats, "crawl", "complete")
+    late = script_call(COPY_SEEN, (new.stats, new.base, old.base), "filling", 1, 1)
+    assert await store.send([late]) == [[b"lost"]]
+    assert not await ask(store, "EXISTS", new.seen(1))
 
 
 async def test_fingerprints_that_old_shards_have_in_common_are_written_once(

@@ -18,7 +18,7 @@ from tests.fuzz.growing_documents import Growth, coded, joined
 from tests.fuzz.scaling import Slot, slots
 
 LIMITS = ParseLimits(ExtractPolicy(), 1 << 26)
-LARGEST = 1 << 21
+LARGEST = 1 << 22
 
 MOST_S = 0.2
 """CPU seconds. The documents promise a twentieth of a second; slow machines get four times as much."""

@@ -28,7 +28,13 @@ def test_the_most_frequent_reason_of_each_data_set_is_shown() -> None:
 
 
 def test_a_data_set_that_nothing_was_found_for_is_shown() -> None:
-    assert items_in_words({"shop": 1_200, "news": 3}, ["prices", "news"]) == "shop 1,200, news 3, prices none"
+    assert items_in_words({"shop": 1_200, "news": 3}, ["prices", "news"], {}) == "shop 1,200, news 3, prices none"
+
+
+def test_a_data_set_of_which_all_items_were_rejected_is_told_apart_from_one_without() -> None:
+    rejected = {"shop:price:type": 1, "prices:price:type": 2_000, "prices:price:missing": 1, "b::unread": 4}
+    said = items_in_words({"shop": 3}, ["prices", "news"], rejected)
+    assert said == "shop 3, b none kept, 4 rejected, news none, prices none kept, 2,001 rejected"
 
 
 def test_a_visit_counts_a_limited_number_of_words() -> None:

@@ -93,6 +93,25 @@ def test_small_pages_and_anything_that_is_not_parsed_need_no_process() -> None:
     assert read_if_small(picture, LIMITS) == read(picture, LIMITS)
 
 
+WORDS = b"<p>words" * 100_000 + b"w" * 1_500_000
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type", "is_read_here"),
+    [
+        (WORDS, "text/html", True),
+        (WORDS, "application/xhtml+xml", False),
+        (WORDS, "text/html; charset=iso-2022-jp", False),
+        (WORDS + b"w" * 1_500_000, "text/html", False),
+        (b"<p>words" * 200_000, "text/html", False),  # many tags
+        (b"<p" + b" a=1" * 600_000, "text/html", False),  # many attributes
+    ],
+)
+def test_a_large_page_needs_no_process_if_it_is_mostly_text(body: bytes, content_type: str, is_read_here: bool) -> None:
+    document = Document(body, URL, content_type=content_type)
+    assert read_if_small(document, LIMITS) == (read(document, LIMITS) if is_read_here else None)
+
+
 async def test_everybody_who_waits_has_stepped_aside_until_they_hold_too_much() -> None:
     aside = [0, 0]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import fields, replace
 
 import pytest
@@ -13,6 +14,7 @@ from crawler.plan.arithmetic import (
     are_packed,
     cores,
     cpu_page_us,
+    fetched_domains,
     polite_pages_per_s,
     queued_bytes,
     shards,
@@ -31,11 +33,12 @@ EASY = Constants(
     cpu_tls=1_000,
     cpu_tls_kilobyte=5,
     cpu_domain=300,
+    cpu_known_domain=100,
     redis_us_page=30,
     redis_us_url=10,
     redis_us_page_grouped=8,
-    redis_us_url_grouped=4,
     redis_us_domain=20,
+    redis_us_known_domain=15,
     memory_seen=10,
     memory_queued=80,
     memory_queued_compact=20,
@@ -67,24 +70,35 @@ WORK = Workload(
 
 
 def test_the_cpu_of_a_page() -> None:
-    # 100 + 10 kB x 1 + 10 links x 2 + 2 URLs x 3 + 5 kB x 5 of TLS + 50 + 10 kB x 4 + connection 1,200 + 0.01 x 300
-    assert cpu_page_us(WORK, EASY) == pytest.approx(100 + 10 + 20 + 6 + 25 + 50 + 40 + 1_200 + 3)
+    # 100 + 10 kB x 1 + 10 links x 2 + 2 URLs x 3 + 5 kB x 5 of TLS + 50 + 10 kB x 4 + connection 1,200 + 0.01 x (300 + 100)
+    assert cpu_page_us(WORK, EASY) == pytest.approx(100 + 10 + 20 + 6 + 25 + 50 + 40 + 1_200 + 4)
     plain = replace(WORK, archive=False, tls=0, delay_s=0)
     # without TLS and archive, with one connection per domain
-    assert cpu_page_us(plain, EASY) == pytest.approx(100 + 10 + 20 + 6 + 2 + 3)
+    assert cpu_page_us(plain, EASY) == pytest.approx(100 + 10 + 20 + 6 + 2 + 4)
+
+
+def test_a_crawl_may_know_more_domains_than_it_fetches_from() -> None:
+    assert fetched_domains(WORK) == pytest.approx(8_640)
+    assert fetched_domains(replace(WORK, domains=WORK.pages)) == pytest.approx((1 - 1 / math.e) * WORK.pages)
+    assert fetched_domains(replace(WORK, domains=1e12)) == pytest.approx(WORK.pages, rel=1e-3)
+    assert fetched_domains(replace(WORK, fetched=5_000)) == 5_000
+    assert fetched_domains(replace(WORK, fetched=1e9)) == 8_640
+    half = usage_of(replace(WORK, fetched=4_320), EASY)
+    assert usage_of(WORK, EASY).cpu_s - half.cpu_s == pytest.approx(4_320 * 300 / 1e6)
+    assert usage_of(WORK, EASY).redis_cpu_s - half.redis_cpu_s == pytest.approx(4_320 * 20 / 1e6)
 
 
 def test_cores_are_busy_for_the_planned_share() -> None:
-    assert cores(WORK, EASY) == pytest.approx(10 * 1_454e-6 / 0.5)
+    assert cores(WORK, EASY) == pytest.approx(10 * 1_455e-6 / 0.5)
 
 
 def test_what_redis_uses() -> None:
     used = usage_of(WORK, EASY)
-    assert used.redis_cpu_s == pytest.approx((864_000 * 30 + 1_728_000 * 10 + 8_640 * 20) / 1e6)
+    assert used.redis_cpu_s == pytest.approx((864_000 * 30 + 1_728_000 * 10 + 8_640 * 35) / 1e6)
     queued = 864_000 * (40 + 80)  # 100 URLs per domain: more than 64, so not compact
     assert used.redis_bytes == pytest.approx(1_728_000 * 10 + queued + 8_640 * 1_000 + 1_024 * 1_000 + 1_000_000)
     grouped = usage_of(replace(WORK, delay_s=0), EASY)
-    assert grouped.redis_cpu_s == pytest.approx((864_000 * 8 + 1_728_000 * 4 + 8_640 * 20) / 1e6)
+    assert grouped.redis_cpu_s == pytest.approx((864_000 * 8 + 1_728_000 * 10 + 8_640 * 35) / 1e6)
 
 
 def test_traffic_and_files() -> None:

@@ -11,7 +11,14 @@ from crawler.plan.calibration import CrawlFigures, FileFigures, calibrate, own_w
 from crawler.plan.constants import Constants
 
 FILES = FileFigures(
-    pages=50_000, page_bytes=20_000, received_bytes=5_000, links=30, response_s=0.4, url_bytes=33, disk_bytes=6e8
+    pages=50_000,
+    page_bytes=20_000,
+    received_bytes=5_000,
+    links=30,
+    response_s=0.4,
+    url_bytes=33,
+    disk_bytes=6e8,
+    domains=1_500,
 )
 FOUND = CrawlFigures(
     pages=100_000,

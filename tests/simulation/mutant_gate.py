@@ -140,6 +140,7 @@ _SEEDS = {
     "strangers-are-new": "--first 0 --runs 5",
     "idle-is-over": "--first 0 --runs 5",
     "epoch-is-opened-again": "--seed 0",
+    "delay-without-robots": "--seed 992",
 }
 """Mutant -> the options of the simulation."""
 

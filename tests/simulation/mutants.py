@@ -37,6 +37,7 @@ class Mutant:
 LUA = "frontier/lua/"
 TIME = "frontier/crawl_time.py"
 COMMIT = "crawler/worker/commit.py"
+ROBOTS = "crawler/worker/robots_lookup.py"
 GROUP_SETTLER = "crawler/worker/group_settler.py"
 RUNS = "while repeated != (runs := self._frontier.replaced_runs()):"
 ANSWERS = "self._answers.update(zip(parts[node], answer, strict=True))"
@@ -183,6 +184,7 @@ OF_CRAWLS = (
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),
     _without("epoch-is-opened-again", LUA + "claim.lua", "if epoch > open then", "if epoch >= open then"),
     _without("rosters-of-old-epochs", LUA + "claim.lua", "elseif open == epoch - 1 then", "else"),
+    _without("delay-without-robots", ROBOTS, "self._fetch.throttle.prolong_delay(leased, saved)", "pass"),
 )
 
 OF_VISITS = (

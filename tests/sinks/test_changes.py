@@ -72,6 +72,25 @@ async def test_the_table_has_what_has_changed_since_then(tmp_path: Path, form: s
         assert times == ["2026-09-21T15:13:20.123Z", "2026-09-21T15:12:20.123Z"]
 
 
+async def test_a_page_that_is_gone_is_a_change_once(tmp_path: Path) -> None:
+    """Given a page that is gone at two visits, back, and gone again at three, with a failed visit before the last."""
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    for number, found in enumerate(("new", "gone", "gone", "back", "gone", "gone", "", "gone")):
+        at = NOON + number * 3_600
+        made = exchange("a", b"", started_at=at)
+        await archive.write([page(made, visit=found, settled_at=at + 1, previous_at=at - 3_600 if number else 0.0)])
+        await archive.settled()
+    await archive.stop()
+
+    def found_since(since: float) -> list[str]:
+        done = export_changes([tmp_path], since, tmp_path / "export", "jsonl")
+        return [msgspec.json.decode(line)["visit"] for line in done.file.read_bytes().splitlines()]
+
+    assert found_since(0.0) == ["new", "gone", "back", "gone", "gone"]
+    assert found_since(NOON + 2 * 3_600) == ["back", "gone", "gone"]  # it was gone before
+
+
 async def test_open_files_are_read_up_to_their_last_complete_line(tmp_path: Path) -> None:
     await written(tmp_path)
     path = lines_in(tmp_path)

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from crawler.cli.main import app
 from crawler.errors import UserError
-from crawler.page import Item
+from crawler.page import Item, RejectedItem
 from crawler.sinks.archive import Archive
 from crawler.sinks.items import export_items, read_items
 from crawler.sinks.parquet import write_parquet
@@ -92,6 +92,25 @@ async def test_a_table_without_refused_items_replaces_one_with_them(tmp_path: Pa
     assert not (tmp_path / "shop.rejected.jsonl").exists()
     with pytest.raises(UserError, match="no item of a data set 'none'"):
         export_items([tmp_path / "second"], "none", tmp_path, "jsonl")
+
+
+async def test_a_mistyped_data_set_is_answered_with_those_there_are(tmp_path: Path) -> None:
+    """Also with those of which all items were rejected."""
+    await written(tmp_path / "out", *GROUPS[:3])
+    paths = [tmp_path / "out", tmp_path / "more"]
+    of_nothing = RejectedItem("prices", "price", "missing"), RejectedItem("news", "", "size")
+    archive = Archive(settings(tmp_path / "more"))
+    await archive.start()
+    await archive.write(
+        [page(exchange("r", b"x"), rejected=of_nothing, rejected_by={one.word: 1 for one in of_nothing})]
+    )
+    await archive.stop()
+    with pytest.raises(
+        UserError, match=r"^no item of a data set 'shp' in .*; data sets there: news, other, prices, shop$"
+    ):
+        export_items(paths, "shp", tmp_path, "jsonl")
+    with pytest.raises(UserError, match=r"^no item of a data set 'prices' in .* was kept: 1 rejected$"):
+        export_items(paths, "prices", tmp_path, "jsonl")
 
 
 def test_a_page_that_is_settled_as_a_defect_has_no_items() -> None:

@@ -95,9 +95,21 @@ def test_concurrency_is_for_domains_without_a_delay(
     )
 
 
+def test_the_request_for_a_robots_txt_starts_the_delay_that_the_file_asks_for() -> None:
+    """The lease may be released at once, and the next holder waits for the stored time."""
+    clock, leased = Stopped(), leased_domain()
+    judge = throttle_for(clock, delay_s=1.0)
+    judge.start_delay(leased, 0.1, None)
+    clock.now += 0.5  # the file is read and stored
+    judge.prolong_delay(leased, robots(b"User-agent: *\nCrawl-delay: 4\n"))
+    assert (leased.next_at, leased.delay_ms) == (1_000_004.0, 4_000)
+    judge.prolong_delay(leased, robots())
+    assert (leased.next_at, leased.delay_ms) == (1_000_004.0, 4_000)
+
+
 def test_the_delay_after_a_robots_txt_that_another_replica_fetched_is_the_one_that_it_asks_for() -> None:
-    """Given a lease that was released after robots.txt was fetched, when the next holder has made no request yet, then it
-    waits for the rest of the Crawl-delay."""
+    """Given a replica that died after it fetched robots.txt, when the next holder of the lease has made no request yet,
+    then it waits for the rest of the Crawl-delay."""
     clock, leased = Stopped(), leased_domain()
     judge = throttle_for(clock, delay_s=1.0)
     known = robots(b"User-agent: *\nCrawl-delay: 4\n", clock.now_ms())

@@ -1,0 +1,18 @@
+-- copy_seen: copy buckets of the seen-set of a frozen shard to a new one, which has as many buckets. Repeating the call is
+-- harmless.
+--
+-- Both shards are on one server, and in one slot of a cluster. A bucket that is there stays as it is, so that a command that
+-- was stopped for a while, and continues after its reshard was undone, does not replace what another has copied.
+--
+-- KEYS[1] stats  hash  crawl
+-- KEYS[2] the prefix of all keys of the new shard
+-- KEYS[3] the prefix of all keys of the frozen shard
+-- ARGV[1] the identity of shards that are filled   ARGV[2] the first bucket   ARGV[3] the last one
+--
+-- Returns {"arrived"} | {"lost"}
+
+if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
+for bucket = tonumber(ARGV[2]), tonumber(ARGV[3]) do
+  redis.call('COPY', KEYS[3] .. 'seen:' .. bucket, KEYS[2] .. 'seen:' .. bucket)
+end
+return {'arrived'}
