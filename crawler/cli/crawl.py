@@ -249,7 +249,7 @@ def run(
     )
     loaded = load(settings, given)
     logs.configure(loaded.replica.log_format, loaded.replica.log_level)
-    access = CrawlAccess(crawl, redis, data_dir, settings)
+    access = CrawlAccess(crawl, redis, data_dir, settings, out)
     try:
         look = _before_run(access, loaded, replicas)
         _finish(run_replica(crawl, loaded, replicas, RunOptions(until_empty, otherwise, before_start=look)))

@@ -38,14 +38,21 @@ def titled(crawl: str, of_default: str = "crawl") -> str:
     return of_default if crawl == DEFAULT_NAME else f"crawl {crawl}"
 
 
+def or_restored(out: Path, crawl: str) -> str:
+    """Return the end of an error about a missing crawl: how to restore it, if the folder `out` has its output."""
+    return ", or restore the one in the output with `crawler repair`" if has_lines(out, crawl) else ""
+
+
 class CrawlAccess:
     """The crawl that a command is about: its name, and the options that select its store. `place`: these options as they
     were given, for commands in messages."""
 
-    def __init__(self, crawl: str, redis: str | None, data_dir: Path | None, settings: Path | None) -> None:
+    def __init__(
+        self, crawl: str, redis: str | None, data_dir: Path | None, settings: Path | None, out: Path | None = None
+    ) -> None:
         self.crawl = crawl
         self.place = place_of(crawl, redis, data_dir, settings)
-        self.settings = load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))
+        self.settings = load(settings, flags(replica={"redis": redis, "data_dir": data_dir, "out": out}))
         self._typed = typed(redis, data_dir, settings)
 
     def do(self, work: Callable[[RedisStore, Crawl], Awaitable[T]], for_reshard: bool = False) -> T:
@@ -63,12 +70,9 @@ class CrawlAccess:
         """Raises UserError if the crawl would be in an embedded store that does not exist."""
         local = self.settings.replica
         if not local.redis and not local.data_dir.exists():
-            lost = (
-                ", or restore the one in the output with `crawler repair`" if has_lines(local.out, self.crawl) else ""
-            )
             raise UserError(
                 f"no crawl here, because there is no folder {local.data_dir}/: start one with `{self._command('crawl')} "
-                f"URL`, or name its store with --data-dir or --redis{lost}"
+                f"URL`, or name its store with --data-dir or --redis{or_restored(local.out, self.crawl)}"
             )
 
     def check(self) -> None:
@@ -89,9 +93,14 @@ class CrawlAccess:
             names.sort(key=lambda name: -SequenceMatcher(None, self.crawl, name).ratio())
             more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
             others = f"; there are: {', '.join(names[:SHOWN_NAMES])}{more}" if names else ""
-            raise UserError(
-                f"no crawl named {self.crawl!r} {place}{others}; to create it: {self._command('seed')} -f FILE"
-            ) from error
+            if has_lines(local.out, self.crawl):
+                made = (
+                    f"{local.out}/ has its output; to restore it, with its settings: {self._command('repair')} -f FILE; "
+                    f"to start from nothing: {self._command('seed')} -f FILE"
+                )
+            else:
+                made = f"to create it: {self._command('seed')} -f FILE"
+            raise UserError(f"no crawl named {self.crawl!r} {place}{others}; {made}") from error
 
     def _command(self, command: str) -> str:
         """Return the command line of `command` for this crawl and store."""

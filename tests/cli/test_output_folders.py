@@ -10,6 +10,7 @@ import pytest
 from tests.e2e.harness import Finished, answering
 from tests.e2e.test_requeue import Site
 from tests.typed import Typed
+from tests.valkey import ValkeyProcess
 
 URL = "http://127.0.0.1:1/"
 ONCE = {"CRAWLER_POLITENESS__TRIES": "1"}
@@ -43,6 +44,30 @@ def test_a_crawl_whose_data_are_lost_can_be_repaired(typed: Typed, tmp_path: Pat
     out = {"CRAWLER_REPLICA__OUT": "pages"}
     assert "restore the one in the output with `crawler repair`" in typed("status", environment=out).err
     assert "`crawler repair` restores it" in typed("crawl", URL, *place, environment=ONCE).err
+
+
+@pytest.mark.parametrize("words", [("status",), ("run", "--until-empty"), ("run", "--until-empty", "--replicas", "2")])
+def test_a_crawl_that_redis_has_lost_can_be_repaired(
+    typed: Typed, valkey: ValkeyProcess, crawl_name: str, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    """Only if its output is there: without it, the crawl is to be created."""
+    place = ("--crawl", crawl_name, "--redis", valkey.url)
+    said = f"to restore it, with its settings: crawler repair {' '.join(place)} -f FILE"
+    without = typed(*words, *place).err
+    (tmp_path / "crawl-out").mkdir()
+    (tmp_path / "crawl-out" / f"{crawl_name}-r1-2026.pages.jsonl").touch()
+    done = typed(*words, *place)
+    assert (done.code, f"crawl-out/ has its output; {said}" in done.err, done.err.count("\n")) == (2, True, 1), done.err
+    assert said not in without
+    assert "; to create it: crawler seed" in without
+
+
+@pytest.mark.usefixtures("crawled")
+def test_run_finds_lost_output_in_the_folder_that_it_is_given(typed: Typed, tmp_path: Path) -> None:
+    shutil.rmtree(tmp_path / ".crawler")
+    said = "restore the one in the output with `crawler repair`"
+    assert said in typed("run", "--out", "pages").err
+    assert said not in typed("run").err
 
 
 @pytest.mark.usefixtures("crawled")
