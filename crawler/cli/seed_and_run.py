@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from crawler.app.seeding import queue_seeds
 from crawler.app.signals import on_stop_signal
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
 from crawler.app.supervisor import supervise
-from crawler.cli.crawl_access import place_of, titled
+from crawler.cli.crawl_access import crawl_names, or_restored, place_of, titled
 from crawler.cli.crawl_display import follow, good_pages, has_failed, log_above, summarize
 from crawler.cli.output_folders import remember
 from crawler.cli.seed_lists import about, gather_seeds
@@ -131,7 +132,7 @@ async def open_for(
         seeds = await fetchable(seeds, choice.settings, settings.requests, "--apply-settings")
         return await adopt(store, existing, choice), seeds
     if not seeds:
-        raise UserError(NO_SEEDS)
+        raise UserError(NO_SEEDS + or_restored(settings.replica.out, name))
     missing_contact(settings.crawl)
     seeds = await fetchable(seeds, settings.crawl, settings.requests)
     created = settings.created
@@ -231,7 +232,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             await stack.enter_async_context(supervisor.prepared())
             seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
             if not (seeds or local.redis or local.data_dir.exists()):
-                raise UserError(_no_seeds(self.files))
+                raise UserError(_no_seeds(self.files) + or_restored(local.out, self.crawl))
             seeds = await check_first(seeds, self.settings)
             store = await stack.enter_async_context(open_store(local))
             stored, seeds = await open_for(store, self.crawl, self.settings, seeds, self.on_difference, whole=True)
@@ -239,10 +240,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             check_guarded(applied, accepted(self.settings))
             check_installed(applied)
             if stored.created and has_lines(local.out, self.crawl):
-                note(
-                    f"{local.out}/ has pages of an earlier crawl {self.crawl!r}, which are fetched again; if Redis has "
-                    "lost that one, `crawler repair` restores it, before a new one is started"
-                )
+                note(await self._earlier(store))
             if not stored.created and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
                 console.tell(f"{titled(self.crawl, 'the crawl')} has settings of its own, which apply: {own}")
             if doubt := missing_contact(applied):
@@ -268,6 +266,18 @@ class CrawlJob(msgspec.Struct, frozen=True):
             console.print(NO_PAGE)
             return 1
         return code
+
+    async def _earlier(self, store: RedisStore) -> str:
+        """Return that the output folder is that of an earlier crawl, and how to go on with that one: a repair restores it
+        only once the store has lost the new one, too."""
+        local = self.settings.replica
+        is_alone = not local.redis and await crawl_names(store) == [self.crawl]
+        undo = f"remove {local.data_dir}/" if is_alone else "delete the keys of this one in Redis"
+        repair = f"crawler repair {self._place()} --archive {shlex.quote(str(local.out))}"
+        return (
+            f"{local.out}/ has pages of an earlier crawl {self.crawl!r}, which are fetched again; to go on with that one, "
+            f"if its queue was lost: stop this one (Ctrl-C), {undo}, and run `{repair}` with its settings and seeds"
+        )
 
     def _place(self) -> str:
         local = self.settings.replica

@@ -42,8 +42,17 @@ def test_a_crawl_whose_data_are_lost_can_be_repaired(typed: Typed, tmp_path: Pat
     shutil.rmtree(tmp_path / ".crawler")
     place = ("--allow", "127.0.0.1", "--port", "1", "--out", "pages", "--quiet")
     out = {"CRAWLER_REPLICA__OUT": "pages"}
-    assert "restore the one in the output with `crawler repair`" in typed("status", environment=out).err
-    assert "`crawler repair` restores it" in typed("crawl", URL, *place, environment=ONCE).err
+    restored = "restore the one in the output with `crawler repair`"
+    assert restored in typed("status", environment=out).err
+    assert f"give URLs, or a seed file with -f FILE, or {restored}" in typed("crawl", "--out", "pages").err
+    assert "restore" not in typed("crawl", "--out", "other").err
+    # and a new crawl says what restores the earlier one.
+    noted = typed("crawl", URL, *place, environment=ONCE).err
+    repair = ("repair", "--crawl", "crawl", "--archive", "pages")
+    assert f"remove .crawler/, and run `crawler {' '.join(repair)}` with its settings and seeds" in whole(noted)
+    assert typed(*repair).out == "no shard has lost its data\n"
+    shutil.rmtree(tmp_path / ".crawler")
+    assert "64 shards restored: 1 URL settled" in typed(*repair).out
 
 
 @pytest.mark.parametrize("words", [("status",), ("run", "--until-empty"), ("run", "--until-empty", "--replicas", "2")])
