@@ -250,7 +250,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
             running = len(await health_records(store, stored.keys))
-            if not stored.created and (said := _resumed(before, pushed.accepted, running, applied.limits.max_pages)):
+            if not stored.created and (said := _resumed(before, pushed.accepted, running, applied)):
                 console.tell(f"{titled(self.crawl, 'the crawl')} {said}")
             remember(local, self.crawl)
             good_before = good_pages(before)
@@ -285,9 +285,10 @@ class CrawlJob(msgspec.Struct, frozen=True):
         return place_of(self.crawl, local.redis, None if local.redis else data_dir, None)
 
 
-def _resumed(before: Counts, accepted: int, running: int, max_pages: int) -> str:
+def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSettings) -> str:
     """Return how an existing crawl goes on, or "" if it only gets new seeds. `accepted`: these seeds; `running`: replicas
-    that run already; `max_pages`: 0 for no limit."""
+    that run already."""
+    max_pages, known = settings.limits.max_pages, count_of(before.known, "known page")
     if running:
         return f"is being crawled by {count_of(running, 'replica')} already; this command adds more"
     if 0 < max_pages <= before.done:
@@ -296,4 +297,8 @@ def _resumed(before: Counts, accepted: int, running: int, max_pages: int) -> str
         return ""
     if before.open:
         return "continues where it stopped"
-    return f"visits those of {count_of(before.known, 'known page')} that are due" if before.known else NOTHING_LEFT
+    if not before.known:
+        return NOTHING_LEFT
+    if not settings.recrawl.rules:
+        return f"{NOTHING_LEFT}; no rule of [recrawl] has it visit its {known} again"
+    return f"visits those of {known} that are due"

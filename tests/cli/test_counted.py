@@ -14,15 +14,19 @@ from crawler import logs
 from crawler.app.progress_log import _tell
 from crawler.cli import render
 from crawler.cli.crawl_display import live_view, summary
+from crawler.cli.seed_and_run import NOTHING_LEFT as NO_WORK
 from crawler.cli.seed_and_run import _resumed
 from crawler.observe.condition import NOTHING_LEFT, condition_of
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
+from crawler.settings.crawl_tables import LimitsTable, RecrawlTable
+from crawler.settings.loading import CrawlSettings
 from frontier.counters import Counts
 from tests.test_wording import COUNTED
 
 NOW_MS = 1_800_000_000_000
+EVERY_DAY = RecrawlTable(rules=("every=1d",))
 DISAGREES = re.compile(
     rf"(?<![\d,.])1 (?:(?!runs )\w+ )?(?:{'|'.join(COUNTED)})\b(?!/)|\(s\)|\b1 (?:are|have|wait|cannot)\b"
 )
@@ -93,8 +97,21 @@ def screens(number: int) -> list[RenderableType]:
     for found in statuses(number):
         snapshot = Snapshot("news", "", "run", found.condition, found.replicas, summary=found)
         made += [render.status(found), live_view(found, number), summary(found, Path("out")), render.top(snapshot)]
-    made += [_resumed(Counts(done=number), number, running, limit) for running in (0, number) for limit in (0, number)]
+    limits = [CrawlSettings(limits=LimitsTable(max_pages=limit)) for limit in (0, number)]
+    made += [_resumed(Counts(done=number), number, running, limit) for running in (0, number) for limit in limits]
+    made += [
+        _resumed(Counts(known=number), 0, 0, CrawlSettings(recrawl=rules)) for rules in (RecrawlTable(), EVERY_DAY)
+    ]
     return [*made, render.shards([render.ShardLine("r1", list(range(number)), NOW_MS, NOW_MS)], max(1, number), NOW_MS)]
+
+
+def test_known_pages_are_visited_again_only_by_rules() -> None:
+    """As after a repair without the settings of the crawl."""
+    without, by_rule = (
+        _resumed(Counts(known=2), 0, 0, CrawlSettings(recrawl=rules)) for rules in (RecrawlTable(), EVERY_DAY)
+    )
+    assert without == f"{NO_WORK}; no rule of [recrawl] has it visit its 2 known pages again"
+    assert by_rule == "visits those of 2 known pages that are due"
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
