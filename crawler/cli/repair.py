@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from crawler.app.embedded_valkey import open_store
+from crawler.app.start_settings import SHOWN, differences
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.seed_lists import gather_seeds
 from crawler.cli.shared_options import AsJson
@@ -97,12 +98,16 @@ def repair(
             return await _repair(store, await _opened(store, access), access, seeds, folders)
 
     result = asyncio.run(work())
+    if seeds and not result.shards:
+        note("the seeds that are given were not queued; `crawler seed` queues those that are new")
     emit(result, json, _render(result), wraps=False)
 
 
 async def _opened(store: RedisStore, access: CrawlAccess) -> Crawl:
     try:
-        return await open_crawl(store, access.crawl)
+        opened = await open_crawl(store, access.crawl)
+        _note_ignored(opened, access)
+        return opened
     except NoSuchCrawl:
         if access.settings.name_none_of_a_crawl:
             note(
@@ -110,6 +115,17 @@ async def _opened(store: RedisStore, access: CrawlAccess) -> Crawl:
             )
         created = access.settings.created
         return await recreate_crawl(store, access.crawl, created.frontier.shards, created.to_json())
+
+
+def _note_ignored(crawl: Crawl, access: CrawlAccess) -> None:
+    """Say which settings that are given differ from those of the crawl, which a repair does not change."""
+    stored = CrawlSettings.from_json(crawl.settings).with_shards(crawl.shards)
+    if ignored := [one.name for one in differences(stored, access.settings.onto(stored))]:
+        names, more = ", ".join(ignored[:SHOWN]), f" and {len(ignored) - SHOWN} more" if len(ignored) > SHOWN else ""
+        note(
+            f"the crawl exists and keeps its settings, so these that are given were ignored: {names}{more}; "
+            "`crawler config apply` changes them"
+        )
 
 
 async def _repair(

@@ -18,6 +18,7 @@ from frontier.entries import Entry
 from frontier.known_pages import KnownPage, find_page
 from frontier.store import RedisStore, command
 from tests.cli.conftest import Hand
+from tests.typed import Typed
 
 STEP_MS = 3_600_000
 NOON = 1_790_000_000
@@ -75,6 +76,24 @@ def test_a_known_page_is_visited_when_its_last_line_says_so(hand: Hand, tmp_path
     page = hand.with_store(known)
     assert (page.due_s, page.entry.visit, page.entry.depth) == (NOON + 160, second["visit_state"], 1)
     assert hand.json("repair", "--archive", str(tmp_path))["shards"] == []
+
+
+def test_what_a_repair_does_not_use_is_noted(hand: Hand, typed: Typed, tmp_path: Path) -> None:
+    """Settings that differ from those of the crawl, and seeds if nothing was lost."""
+    for name, delay in (("same", 1), ("other", 7)):
+        (tmp_path / f"{name}.toml").write_text(f"[politeness]\ndelay = {delay}\n")
+    words = ("repair", "--accept-loss", "--crawl", hand.crawl, "--redis", hand.url, "--settings")
+    told = typed(*words, "other.toml", "https://d.test/")
+    notes = " ".join(told.err.split())
+    assert (told.code, told.out) == (0, "no shard has lost its data\n")
+    assert "settings, so these that are given were ignored: politeness.delay; `crawler config apply` changes" in notes
+    assert "the seeds that are given were not queued; `crawler seed` queues those that are new" in notes
+    assert typed(*words, "same.toml").err == ""
+    hand.with_store(lose_shard)
+    told = typed(*words, "other.toml", "https://d.test/")
+    assert "1 shard restored: 0 URLs settled" in told.out
+    assert "politeness.delay" in told.err
+    assert "seeds" not in told.err
 
 
 @pytest.mark.parametrize(
