@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import warnings
 from functools import lru_cache
 from typing import Any
 
@@ -27,6 +28,13 @@ def limited(pattern: str, steps: int) -> Any:
     return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.*?)\K(?:{pattern})")
 
 
+@lru_cache(maxsize=1_000)
+def _compiled(pattern: str) -> re.Pattern[str]:
+    """The expression. Warnings that a later Python may read it in another way would name a line of this file."""
+    with warnings.catch_warnings(action="ignore", category=FutureWarning):
+        return re.compile(pattern)
+
+
 class UrlPattern:
     """The regular expression `pattern`, in the common syntax of Python and PCRE2. `if_unknown`: the answer if the search
     ends too early to tell. Raises BadInput."""
@@ -37,7 +45,7 @@ class UrlPattern:
         self.pattern = pattern
         self.if_unknown = if_unknown
         try:
-            found = re.compile(pattern)  # its errors are clearer
+            found = _compiled(pattern)  # its errors are clearer
             if _REPEATS.search(pattern):
                 found = limited(pattern, STEPS)
         except (re.error, pcre2.PatternError, ValueError) as error:
