@@ -183,6 +183,9 @@ def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload
             f"--urls: {short(numbers['urls'])} are fewer than the --pages; give at least {short(work.pages)}, "
             "because each page has a URL of its own"
         )
+    if numbers.get("largest_domain", 0) > work.pages:
+        largest = short(numbers["largest_domain"])
+        raise UserError(f"--largest-domain: {largest} are more than the --pages; give at most {short(work.pages)}")
     if work.urls is None and "urls_per_page" in measured and "links_per_page" not in numbers:
         return replace(work, urls=work.pages * measured["urls_per_page"])
     return work

@@ -87,6 +87,10 @@ def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
             (*BILLION[1:], "--urls", "1M"),
             "--urls: 1M are fewer than the --pages; give at least 1G, because each page has",
         ),
+        (
+            (*BILLION[1:], "--largest-domain", "2e9"),
+            "--largest-domain: 2G are more than the --pages; give at most 1G",
+        ),
         (("--constant", "cpu_pge=9"), "lists; did you mean cpu_page?"),
         (("--constant", "speed=9"), "--constant speed=9: give NAME=NUMBER with a name that `crawler plan --constants`"),
         (("--constant", "cpu_page"), "--constant cpu_page: give NAME=NUMBER"),
