@@ -8,7 +8,6 @@ process for large documents (`crawler.parse.offload`) reads the others.
 from __future__ import annotations
 
 import hashlib
-import re
 
 import msgspec
 from turbohtml import Document
@@ -16,7 +15,7 @@ from turbohtml import Document
 from crawler.page import Page
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import is_html
-from crawler.parse.tree import parse, restored
+from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.scope.next_visit import TEXT_DIGEST
 
 MAX_BYTES = 4_194_304
@@ -25,7 +24,7 @@ MAX_BYTES = 4_194_304
 _LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
 LIGHT_BYTES = 32_768
-"""A decoded body of this size is light, if it has at most `LIGHT_TAGS` and `LIGHT_ROOTS`."""
+"""A decoded body of this size is light, if it has at most `LIGHT_TAGS`."""
 
 LIGHT_TAGS = 1_000
 """The parser takes quadratic time for `<b a1><p><b a2><p>...`, because each `<p>` opens all unclosed `<b>` again: half a
@@ -38,12 +37,6 @@ LIGHT_HIGH_BYTES = 65_536
 """Nor is a larger one with more bytes above 127: in scripts without spaces, each character counts as a word."""
 
 _HIGH = bytes(range(128, 256))
-
-LIGHT_ROOTS = 8
-"""No body is light with more `<html>` and `<body>` tags. The parser adds the attributes of each to those of the first (HTML
-Living Standard, 13.2.6.4.7), which takes quadratic time: a second for 127 KB."""
-
-_ROOT = re.compile(rb"<(?:html|body)", re.IGNORECASE)
 
 
 def is_light(body: bytes, coding: str, charset: str) -> bool:
@@ -59,13 +52,13 @@ def is_light(body: bytes, coding: str, charset: str) -> bool:
     if len(body) > LIGHT_BYTES:
         if len(body) > LIGHT_TAGGED_BYTES or charset.startswith("utf-16"):
             return False
-        if len(body) - len(body.translate(None, _HIGH)) > LIGHT_HIGH_BYTES:
-            return False
-    return len(_ROOT.findall(body)) <= LIGHT_ROOTS
+        return len(body) - len(body.translate(None, _HIGH)) <= LIGHT_HIGH_BYTES
+    return True
 
 
 def main_or_all(main: str, document: Document) -> str:
-    """The main text `main` of `document`, or all its text if that is too short to tell pages apart."""
+    """The main text `main` of `document`, whose tables are flat, or all its text if that is too short to tell pages
+    apart."""
     return main if len(main) >= _LEAST_MAIN else restored(document.to_text())
 
 
@@ -92,6 +85,7 @@ class TextJob(msgspec.Struct, frozen=True):
         has no text. Only the order of the words counts, not what separates them."""
         document = parse(decode_body(body, self.coding, self.max_decoded).data, self.charset or None)
         main = document.main_content()
+        flatten_tables(document)
         words = main_or_all(restored(main.to_text()) if main else "", document).split()
         text = " ".join(words).encode(errors="replace")
         return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:TEXT_DIGEST] if words else ""

@@ -1,18 +1,27 @@
 """Parses a document into a tree with a WHATWG parser (turbohtml), and limits what hostile markup can cost. Pure.
 
-The parser is linear and releases the interpreter lock, whatever it parses (tags nested a million deep, attributes of
-megabytes), except for one construction that the standard itself makes quadratic: formatting elements that a paragraph
-leaves open are opened again in each later paragraph (HTML 13.2.4.3). In documents with many tags, formatting elements are
-therefore renamed to `span`, which has no such effect. A renamed tag in an attribute or a script is not a tag, but only the
-parser can tell, so text from the tree must be `restored`.
+Every document is parsed here. The parser is linear and releases the interpreter lock, whatever it parses (tags nested a
+million deep, attributes of megabytes), except for two constructions that the standard itself makes quadratic:
+
+- Formatting elements that a paragraph leaves open are opened again in each later paragraph (HTML 13.2.4.3). In documents
+  with many tags, they are therefore renamed to `span`, which has no such effect.
+- The attributes of each `<html>` and `<body>` are compared with those of the first one, and added to them (13.2.6.4.7):
+  200 KB of such tags took seven seconds and gigabytes. All but the first few, if these have few attributes, are
+  therefore renamed to `bgsound`, which is allowed everywhere, and has neither content nor effect.
+
+A renamed tag in an attribute or a script is not a tag, but only the parser can tell, so text from the tree must be
+`restored`.
 """
 
 from __future__ import annotations
 
 import re
+from itertools import islice
 
 import turbohtml
 import turbohtml.detect  # registers the codecs `whatwg-*`
+
+from crawler.parse.attributes import ANY_VALUE, NAME, SPACE
 
 _SAFE_TAGS = 4_000  # at worst a million elements
 _PRESCANNED = 8_192  # bytes: the standard looks at 1,024, and real pages declare within a few thousand
@@ -26,11 +35,24 @@ _RENAMED = "<span \ue000"
 """What renamed tags begin with. No page contains this private-use character. Like the formatting elements, `span` ends SVG
 and MathML (HTML 13.2.6.5)."""
 
+_SAFE_ROOTS = 8
+_SAFE_ATTRIBUTES = 64
+"""The first roots with attributes keep their names, if they have so few. Browsers would add the attributes of the others,
+but a page means the same without them."""
+
+_ROOT = f"<(?=(?:html|body)[{SPACE}/])"
+_HEAVY_ROOT = f"{_ROOT}(?!....(?:[{SPACE}/]*+{NAME}(?:{ANY_VALUE})?+){{0,{_SAFE_ATTRIBUTES}}}+[{SPACE}/]*+>)"
+_ROOTS = re.compile(_ROOT, re.IGNORECASE)
+_HEAVY_ROOTS = re.compile(_HEAVY_ROOT, re.IGNORECASE)
+_ROOTS_IN_BYTES = re.compile(_ROOT.encode(), re.IGNORECASE)
+_HEAVY_ROOTS_IN_BYTES = re.compile(_HEAVY_ROOT.encode(), re.IGNORECASE)
+_RENAMED_ROOT = "<bgsound \ue000"
+
 
 def parse(body: bytes, charset: str | None) -> turbohtml.Document:
     """The document in `body`. `charset`: its encoding as found by `crawler.parse.html`; None: detect it here. An unknown
     one is ignored."""
-    if body.count(b"<") > _SAFE_TAGS:
+    if body.count(b"<") > _SAFE_TAGS or _may_have_heavy_roots(body):
         # So few bytes contain at most 2,730 start tags, whatever the number of their `<`.
         encoding = _parse_whole(body[:_PRESCANNED], charset).encoding or "UTF-8"
         return parse_text(body.decode(f"whatwg-{encoding}", "replace").removeprefix("\ufeff"))
@@ -41,13 +63,49 @@ def parse_text(text: str) -> turbohtml.Document:
     """The document in `text`. Text from it must be `restored`."""
     if text.count("<") > _SAFE_TAGS:
         text = _FORMATTING.sub(_RENAMED, text)
+    text = _with_light_roots(text)
     # Templates with a shadow root are ordinary elements here: their links belong to the page.
     return turbohtml.parse(text, positions=False, allow_declarative_shadow_roots=False)
 
 
 def restored(text: str) -> str:
     """`text` from a document, with tag names as in the page."""
-    return text.replace(_RENAMED, "<") if _RENAMED in text else text
+    return text.replace(_RENAMED, "<").replace(_RENAMED_ROOT, "<") if "\ue000" in text else text
+
+
+def flatten_tables(document: turbohtml.Document) -> None:
+    """Make each row of the tables in `document` a line of its text, and separate the cells by a space.
+
+    The parser would make columns: with one long cell, it pads each row to the length of that cell, which made 90 MB of a
+    kilobyte, and many rows and columns take it quadratic time even if they are empty.
+    """
+    is_first = True
+    for part in document.select("table, caption, tr, td, th"):
+        if part.tag in ("table", "caption"):
+            is_first = is_first or part.tag == "table"
+            part.tag = "div"
+        elif part.tag != "tr":
+            part.append(turbohtml.Text(" "))
+        elif is_first:
+            is_first = False
+        else:
+            part.insert(0, turbohtml.Element("br"))
+
+
+def _may_have_heavy_roots(body: bytes) -> bool:
+    """Whether `body`, in whatever encoding, may have roots that must be renamed. In UTF-16, tags contain NUL, and in
+    ISO-2022-JP they may contain ESC."""
+    if b"\0" in body or b"\x1b" in body or len(_ROOTS_IN_BYTES.findall(body)) > _SAFE_ROOTS:
+        return True
+    return _HEAVY_ROOTS_IN_BYTES.search(body) is not None
+
+
+def _with_light_roots(text: str) -> str:
+    starts = [found.start() for found in islice(_ROOTS.finditer(text), _SAFE_ROOTS + 1)]
+    if not starts:
+        return text
+    kept = starts[_SAFE_ROOTS] if len(starts) > _SAFE_ROOTS else len(text)
+    return _HEAVY_ROOTS.sub(_RENAMED_ROOT, text[:kept]) + _ROOTS.sub(_RENAMED_ROOT, text[kept:])
 
 
 def _parse_whole(body: bytes, charset: str | None) -> turbohtml.Document:

@@ -15,7 +15,7 @@ from crawler.page import Exchange, Outcome, Page
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import is_html
 from crawler.parse.text_fingerprint import MAX_BYTES, main_or_all
-from crawler.parse.tree import parse, restored
+from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.sinks.simhash import simhash
 
 TextForm = Literal["off", "text", "markdown"]
@@ -33,7 +33,7 @@ class Content(msgspec.Struct, frozen=True):
 
     `json_ld`: the blocks, unchanged; `opengraph`: keys without "og:". `near_of`: the URL of an earlier page with nearly the
     same text; `is_dropped`: whether the body is therefore not stored. `cut`: "text" if only the beginning of the page was
-    parsed, or if it took too long; "defect" after an exception.
+    parsed or only that of its text is here, or if it took too long; "defect" after an exception.
 
     `simhash`: the fingerprint of the main text, or of all text if that is too short to tell pages apart.
 
@@ -73,13 +73,17 @@ def content_of(
     body = decoded(page.exchange, MAX_BYTES + 1)
     document = parse(body[:MAX_BYTES], page.charset or None)
     main = document.main_content() if text != "off" or judged else None
+    markdown = restored(main.to_markdown()) if main and text == "markdown" else ""
+    if text == "text" or judged:
+        flatten_tables(document)
+    plain = restored(main.to_text()) if main and text == "text" else ""
     content = Content(
         description=_description(document),
-        text=restored(main.to_text()) or None if main and text == "text" else None,
-        markdown=restored(main.to_markdown()) or None if main and text == "markdown" else None,
+        text=plain[:MAX_BYTES] or None,
+        markdown=markdown[:MAX_BYTES] or None,
         json_ld=_restored(document.json_ld(), _DEEPEST) or None if structured else None,
         opengraph=_opengraph(document) if structured else None,
-        cut=("text",) if len(body) > MAX_BYTES else (),
+        cut=("text",) if max(len(body), len(plain), len(markdown)) > MAX_BYTES else (),
     )
     return _to_be_judged(content, document, main) if judged else content
 

@@ -20,6 +20,7 @@ from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.page_usage import noted_fields, usage_of
 from crawler.parse.robots_meta import directives
 from crawler.parse.sitemaps import named_sitemaps
+from crawler.parse.tags import scan_tree
 from crawler.parse.tree import parse
 from crawler.scope.scope import Scope
 from crawler.scope.seeds import read_seeds
@@ -72,6 +73,12 @@ def tree(data: bytes) -> None:
     found.opengraph()
     found.main_content()
     json.dumps(found.json_ld())
+
+
+def tree_of_tags(data: bytes) -> None:
+    """Both trees that are made of pages."""
+    parse(data, "utf-8")
+    scan_tree(data)
 
 
 def robots(data: bytes) -> None:
@@ -185,6 +192,16 @@ _PAGE_UNITS = parts(
     "<link rel=next href=x>|<base href=x>|<a href=?&#1>|<p x='>'"
 )
 
+_TREE_UNITS = parts(
+    "<html a{n}>|<body a{n}>|<body/a{n}=1 b{n}>|</body><html a{n}>|<template><html a{n}>|<svg><html a{n}>|<b a{n}>|"
+    "<b a{n}><p>|<b a{n}></p><p>|<a a{n}><p>|<nobr a{n}><p>|<font a{n}><div></font>|<b a{n}><div></b>|<b><p></i></b>|"
+    "<a><div></a>|<b a{n}></i>|<table><b a{n}>|<table><b>x|<table>x<tr>|<table><tr><td>|<tr><td><b a{n}>|<b></table>|"
+    "<table><caption>|<table><a a{n}>|<select a{n}>|<select><option>|<option><optgroup>|<frameset a{n}>|<frame a{n}>|"
+    "<template a{n}>|<template><tr>|<form><div>|<button><p>|<button><div>|<li><div>|<dd a{n}>|<ruby><rt>|"
+    "<object><b a{n}>|<svg><desc><b a{n}>|<math><mi><p>|<t{n}>|</t{n}>|<t{n}></p>|<t{n}></b>|<span></x>|<p a{n} b{n}>|"
+    "<input type=hidden a{n}>|<!--{n}-->|<!x{n}>|x\0|</p>|</br>"
+)
+
 FORMATS = {
     "html": Format(
         document("text/html"),
@@ -232,6 +249,11 @@ FORMATS = {
         _PAGE_STARTS,
         _PAGE_UNITS,
         parts("|'></script>"),
+    ),
+    "tree of tags": Format(
+        tree_of_tags,
+        parts("|<div><p>|<table>"),
+        _TREE_UNITS,
     ),
     "sitemap": Format(
         document("application/xml"),

@@ -1,8 +1,9 @@
 """Checks that time and memory grow linearly with what a site sends. Each slot gets inputs of n, 2n and 4n bytes.
 
-Time is CPU time of this process, which other processes hardly change, and the least of several runs counts. A slot that
-seems to grow too fast is tried again with inputs four times as long: passing a limit, such as the size of a cache, looks
-like growth only once.
+Time is CPU time of this process, which other processes hardly change, and the least of several runs counts. Memory is that
+of Python's objects, or what the process takes from the system if that is more, because libraries in C have memory of their
+own. A slot that seems to grow too fast is tried again with inputs four times as long: passing a limit, such as the size of
+a cache, looks like growth only once.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from __future__ import annotations
 import random
 import time
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.fuzz.repeated_inputs import FORMATS, Format
@@ -26,6 +28,10 @@ RUNS = 3
 CONFIRMATIONS = 3
 
 
+NUMBER = b"{n}"
+"""In a unit, this stands for a different number each time that the unit is repeated."""
+
+
 class Slot(NamedTuple):
     """An input that can be made of any size."""
 
@@ -35,7 +41,10 @@ class Slot(NamedTuple):
     end: bytes
 
     def input(self, size: int) -> bytes:
-        return self.start + self.unit * (size // len(self.unit)) + self.end
+        repeated, times = self.unit, size // len(self.unit)
+        if NUMBER not in repeated:
+            return self.start + repeated * times + self.end
+        return self.start + b"".join(repeated.replace(NUMBER, b"%d" % number) for number in range(times)) + self.end
 
     @property
     def feed(self) -> Format:
@@ -97,7 +106,26 @@ def _peak_bytes(slot: Slot, size: int) -> int:
     data = slot.input(size)
     tracemalloc.start()
     try:
-        slot.feed.feed(data)
-        return tracemalloc.get_traced_memory()[1]
+        resident = resident_growth(lambda: slot.feed.feed(data))
+        return max(tracemalloc.get_traced_memory()[1], resident)
     finally:
         tracemalloc.stop()
+
+
+_STATUS = Path("/proc/self/status")
+
+
+def resident_growth(work: Callable[[], object]) -> int:
+    """Bytes of memory that this process takes from the system during `work`, at most; 0 where that is unknown."""
+    try:
+        Path("/proc/self/clear_refs").write_text("5")  # the peak becomes what there is now (proc(5))
+        before = _resident_peak()
+    except OSError:
+        before = None
+    work()
+    return _resident_peak() - before if before is not None else 0
+
+
+def _resident_peak() -> int:
+    (line,) = (line for line in _STATUS.read_text().splitlines() if line.startswith("VmHWM:"))
+    return int(line.split()[1]) * 1024

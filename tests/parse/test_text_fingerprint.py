@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import signal
+import time
 from collections.abc import AsyncIterator
 
 import msgspec
@@ -58,6 +59,16 @@ def test_spaces_line_ends_and_the_content_coding_do_not_count() -> None:
 
 def test_of_a_page_with_little_text_all_of_it_counts() -> None:
     assert digest(article("Closed.")) != digest(article("Closed.", clock="12:00:02"))
+
+
+@pytest.mark.timed
+def test_the_columns_of_a_table_take_no_time() -> None:
+    """A page that is read in the event loop took 200 ms, because each row was as long as the longest cell."""
+    body = b"<table><tr><td>" + b"x" * 110_000 + b"<td>y" + b"<tr><td>a<td>b" * 300
+    assert is_light(body, "", "utf-8")
+    began = time.process_time()
+    assert digest(body) == digest(body.replace(b"<td>", b"<td>  "))
+    assert time.process_time() - began < 0.1
 
 
 def test_a_page_without_text_has_none() -> None:

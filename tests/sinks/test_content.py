@@ -11,8 +11,9 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from crawler.page import Link, Outcome
+from crawler.parse.text_fingerprint import MAX_BYTES
 from crawler.sinks.archive import Archive
-from crawler.sinks.content import NOTHING, content_of
+from crawler.sinks.content import NOTHING, TextForm, content_of
 from crawler.sinks.parquet import GROUP_ROWS, parquet_path, write_parquet
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
@@ -40,6 +41,36 @@ def test_text_or_markdown_of_the_main_content() -> None:
     assert markdown.markdown.startswith("# A heading")
     assert "**long enough**" in markdown.markdown
     assert markdown.text is None
+
+
+def test_each_row_of_a_table_is_a_line_of_the_text() -> None:
+    table = (
+        b"<main><p>" + b"A long text about it, and about more. " * 9 + b"</p><table><caption>Prices</caption>"
+        b"<thead><tr><th>fruit<th>price<tbody><tr><td>apple<td>1<tr><td>a fruit of a long name<td>"
+        b"<table><tr><td>2<tr><td>3</table></table><p>The end."
+    )
+    found = content_of(page(exchange("a", table), **HTML_TYPE), "text", structured=False)
+    assert found.text is not None
+    lines = [line.strip() for line in found.text.splitlines() if line.strip()][1:]
+    assert lines == ["Prices", "fruit price", "apple 1", "a fruit of a long name", "2", "3", "The end."]
+    markdown = content_of(page(exchange("a", table), **HTML_TYPE), "markdown", structured=False, judged=True)
+    assert "| apple | 1 |" in (markdown.markdown or "")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("part", [b"<tr><td>a<td>b", b"<th>x", b"<ul><li>x<br>", b"<blockquote>x<p>y", b"<pre>x\n"])
+def test_a_text_is_not_many_times_as_long_as_its_page(part: bytes, form: TextForm) -> None:
+    """A table with one long cell was padded to 90 MB."""
+    start = b"<article><p>" + b"A long text about it, and about more. " * 9 + b"<table><tr><td>" + b"x" * 60_000
+    body = start + b"<td>y" + part * 1_000
+    found = content_of(page(exchange("a", body), **HTML_TYPE), form, structured=True, judged=True)
+    assert len(found.text or found.markdown or "") < 4 * len(body)
+
+
+def test_a_text_that_grows_beyond_the_limit_is_cut() -> None:
+    body = b"<article><p>" + b"word, " * 50 + b"<blockquote>" * 100 + b"<p>x" * 200_000
+    found = content_of(page(exchange("a", body), **HTML_TYPE), "text", structured=False)
+    assert (len(found.text or ""), found.cut) == (MAX_BYTES, ("text",))
 
 
 def test_structured_data() -> None:

@@ -39,6 +39,8 @@ NUMBERED = (
     b"<a href=%d>x</a>",
     b"<p a%d b%d c%d d%d>",
     b"<table><td>%d",
+    b"<td>%d<tr>",
+    b"<tr><td>%d<td>",
     b"<meta property=og:a%d content=b>",
     b'<script type="application/ld+json">[%d,[],[]]</script>',
     b"<h1>%d</h1>",
@@ -146,6 +148,15 @@ def test_the_largest_document_that_is_parsed_in_the_thread_takes_little_time(uni
         return b"".join(unit % tuple(range(at * places, (at + 1) * places)) for at in range(parts))
 
     assert seconds_of(largest_light(make)) < MOST_S
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("cell", [b"x" * 30_000, b"<td>x" * 400, b"x" * 125_000])
+def test_a_light_table_takes_little_time(cell: bytes) -> None:
+    """Its columns took 200 ms."""
+    assert (
+        seconds_of(largest_light(lambda rows: b"<table><tr><td>" + cell + b"<td>y" + b"<tr><td>a" * rows)) < MOST_S / 4
+    )
 
 
 @pytest.mark.timed
