@@ -27,6 +27,7 @@ FOREIGN = {
     },  # asyncio's
     "crawler/fetch/client.py": {"__traceback__"},
     "crawler/logs.py": {"propagate", "fields"},  # logging's
+    "crawler/parse/tree.py": {"tag"},  # of elements
     "crawler/sinks/wacz.py": {"external_attr", "compress_type"},  # zipfile's
     "crawler/cli/crawl_access.py": {"__signature__", "__annotations__"},
     "crawler/cli/plan.py": {"__signature__", "__annotations__"},

@@ -112,10 +112,11 @@ def test_items_that_were_written_and_not_settled_appear_once(crawler: Bench, web
 def test_three_replicas_one_of_which_is_killed(crawler: Bench, web: Web) -> None:
     crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
     crawler.type("pause")
+    web.stop_at(30)
     first, *others = [start(crawler) for _ in range(3)]
     crawler.begin(3)
-    web.wait_for(30)
-    kill(first.pid)
+    with web.stopped():
+        kill(first.pid)
     assert first.wait().code == -signal.SIGKILL
     assert [other.wait().code for other in others] == [0, 0]
     assert start(crawler).wait().code == 0  # finishes the files of the one that was killed
@@ -129,10 +130,11 @@ def test_three_replicas_one_of_which_is_killed_agree_on_the_type_of_a_field(
     (tmp_path / "shop.py").write_text(ODD_APP)
     crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
     crawler.type("pause")
+    web.stop_at(30)
     first, *others = [start(crawler, IS_ODD=odd) for odd in "001"]
     crawler.begin(3)
-    web.wait_for(30)
-    kill(first.pid)
+    with web.stopped():
+        kill(first.pid)
     assert [other.wait().code for other in others] == [0, 0]
     assert start(crawler, IS_ODD="0").wait().code == 0
     lines = crawler.lines()

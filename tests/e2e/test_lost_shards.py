@@ -55,9 +55,10 @@ def test_what_was_lost_is_noticed_and_restored_from_the_archives(
         redis.Redis(unix_socket_path=str(valkey.socket)) as server,
     ):
         # Given a crawl, some shards of which are lost in the middle,
+        web.stop_at(120)
         running = crawler.gather(2)
-        web.wait_for(120)
-        lose(server)
+        with web.stopped():
+            lose(server)
         # then no replica takes that for the end,
         for replica in running:
             done = replica.wait()
