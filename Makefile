@@ -35,7 +35,7 @@ check: setup  ## lint and types only
 docs: setup  ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: setup  ## the benchmarks, short forms
+bench: setup  ## most benchmarks, short forms
 	$(BIN)/python -m tests.bench
 
 soak: setup  ## thousands of simulated clusters, a proof that each guard is needed, and 30 days of pages that are visited again

@@ -61,7 +61,7 @@ def _recognition(about: About) -> Iterable[str]:
     yield f"<p>Its requests have this User-Agent header:</p>\n<pre>{escape(about.user_agent)}</pre>"
     if about.directory:
         yield (
-            "<p>Each request is signed by the draft Web Bot Auth (HTTP Message Signatures, RFC 9421). "
+            "<p>Each request is signed according to the draft Web Bot Auth (HTTP Message Signatures, RFC 9421). "
             f"The keys are at {_link(about.directory)}. A request without a valid signature is not from this crawler.</p>"
         )
     if about.addresses:

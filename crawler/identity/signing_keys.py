@@ -1,7 +1,7 @@
 """The signing keys of an operator: Ed25519 keys in PEM files (PKCS #8) that only their owner can
 read, or also a group: Kubernetes mounts secrets for the group of a pod.
 
-libsodium (PyNaCl) signs, because every request is signed and it needs a third less CPU than OpenSSL. OpenSSL (cryptography)
+libsodium (PyNaCl) signs, because every request is signed and it needs less CPU than OpenSSL. OpenSSL (cryptography)
 does the rest: files and verification. So two implementations have to agree.
 
 `openssl genpkey -algorithm ed25519` makes such files, too. A key is named by its thumbprint (RFC 7638, and RFC 8037

@@ -17,7 +17,6 @@ from crawler.sinks.line_search import line_files, lines_in
 from crawler.sinks.open_files import finished_path, open_either
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
-from frontier.domains import domain_of, host_of
 from frontier.node_facts import NodeFacts
 from frontier.store import RedisStore
 
@@ -52,7 +51,6 @@ async def read_crawl(store: RedisStore, crawl: Crawl) -> CrawlFigures:
         queued=found.open + found.dead,
         domains=found.domains,
         shards=found.shards,
-        received_bytes=found.received_bytes,
         crawled_s=found.crawled_s if found.done else 0.0,
         redis_bytes=sum(_number(one, "used_memory") - _number(one, "used_memory_startup") for one in servers),
         redis_cpu_s=sum(_number(one, "used_cpu_user") + _number(one, "used_cpu_sys") for one in servers),
@@ -82,7 +80,6 @@ def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
     lines = [msgspec.json.decode(text, type=_Line) for text in texts]
     done = [line for line in lines if line.outcome == "done"]
     rows = sum(map(_size, tables)) * len(texts) / sum(map(len, texts))
-    domains = {domain_of(host_of(line.url)) for line in done}
     return FileFigures(
         pages=rows * len(done) / len(lines),
         page_bytes=_mean(line.decoded_size or 0 for line in done),
@@ -91,7 +88,7 @@ def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
         response_s=_mean((line.elapsed_ms or 0) / 1_000 for line in done),
         url_bytes=_mean(_after_host(url) for line in done for url in (line.links or [line.url])[:LINKS]),
         disk_bytes=sum(_size(path) for path in own if ".journal" not in path.name),
-        domains=len(domains) * rows / len(lines),
+        tls=_mean(line.url.startswith("https:") for line in done),
     )
 
 

@@ -1,6 +1,6 @@
 """Extracts the links of a page, and what the page says about itself. Pure.
 
-Links are canonical and distinct, in the order of their value: those of `a` and `area`, then frames, then `link` elements
+Links are canonical and distinct, most valuable first: those of `a` and `area`, then frames, then `link` elements
 and a `meta` refresh. `crawler.parse.tags` finds the tags.
 """
 

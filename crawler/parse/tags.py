@@ -77,7 +77,8 @@ BASE = 12
 """Characters of joined links that take as long as a byte of a tag: up to 80 ns each if they have to be normalised."""
 
 INLINE_PAGE = 1024 * 1024
-"""The largest page, in bytes, that is scanned in the event loop whatever it contains."""
+"""The largest page, in bytes, that is scanned inline whatever it contains. *Inline* means in the event loop, and not in the
+process for documents that take long."""
 
 INLINE_PLAIN = 3 * INLINE_PAGE
 """The largest plain page, in bytes, that is scanned there (`is_plain`)."""

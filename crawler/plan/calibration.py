@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from crawler.plan.arithmetic import Usage, Workload, are_packed, usage_of
 from crawler.plan.constants import Constants
@@ -25,7 +26,6 @@ class CrawlFigures:
     queued: float
     domains: float
     shards: float
-    received_bytes: float
     crawled_s: float
     redis_bytes: float = 0
     redis_cpu_s: float = 0
@@ -36,7 +36,7 @@ class CrawlFigures:
 @dataclass(frozen=True, slots=True)
 class FileFigures:
     """What the output files say: their `pages` and all their `disk_bytes`, and means per page. `page_bytes` is after
-    content decoding, `received_bytes` before. `domains`: those that the pages are on, at most."""
+    content decoding, `received_bytes` before. `tls`: share of pages over HTTPS."""
 
     pages: float
     page_bytes: float
@@ -45,7 +45,19 @@ class FileFigures:
     response_s: float
     url_bytes: float
     disk_bytes: float
-    domains: float
+    tls: float
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """What the files say about the workload, by the names of `Workload`."""
+        return {
+            "page_bytes": self.page_bytes,
+            "links_per_page": self.links,
+            "url_bytes": self.url_bytes,
+            "response_s": self.response_s,
+            "transfer": self.received_bytes / self.page_bytes if self.page_bytes else 1.0,
+            "tls": self.tls,
+        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,18 +79,12 @@ def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | No
     given, notes = {"delay_s": delay_s, "urls_per_page": found.urls / found.pages}, []
     if files is None:
         notes.append(
-            "no lines in the output folder: size, links and duration of pages, and files per page are built-in"
+            "no lines in the output folder: size, links, duration and TLS of pages, and files per page are built-in"
         )
     else:
-        given |= {
-            "page_bytes": files.page_bytes,
-            "links_per_page": files.links,
-            "url_bytes": files.url_bytes,
-            "response_s": files.response_s,
-            "transfer": files.received_bytes / files.page_bytes if files.page_bytes else 1.0,
-        }
+        given |= files.workload
         notes.append(
-            f"read {count_of(int(files.pages), 'page')} of the output folder: size, links, duration, length of URLs"
+            f"read {count_of(int(files.pages), 'page')} of the output folder: size, links, duration, TLS, length of URLs"
         )
     work = own_workload(found, files, delay_s)
     expected = usage_of(work, constants)
@@ -101,7 +107,7 @@ def scaled(constants: Constants, prefix: str, ratio: float) -> Constants:
 
 
 def own_workload(found: CrawlFigures, files: FileFigures | None, delay_s: float) -> Workload:
-    """Return the workload of the crawl itself."""
+    """Return the workload of the crawl itself, with the same assumptions as in a plan about what cannot be read."""
     work = Workload(
         pages=found.pages,
         days=max(1.0, found.crawled_s) / 86_400,
@@ -110,11 +116,8 @@ def own_workload(found: CrawlFigures, files: FileFigures | None, delay_s: float)
         queued=found.queued,
         delay_s=delay_s,
         shards=found.shards,
-        tls=0.0,
     )
-    if files is None:
-        return work
-    return replace(work, page_bytes=files.page_bytes, links_per_page=files.links, url_bytes=files.url_bytes)
+    return replace(work, **files.workload) if files else work
 
 
 def _groups(

@@ -2,7 +2,8 @@
 
 CPU is that of one virtual core of the EPYC in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as
 long. `tests.bench.plan_constants` measures it with crawls that have much of one thing each: medians of two runs, which
-differ by up to a fifth. None of these constants was chosen by what the crawls of `tests.bench.plan` use.
+differ by up to a fifth. None of the constants of CPU was chosen by what the crawls of `tests.bench.plan` use; those with
+this source, of memory and disk, were.
 """
 
 from __future__ import annotations

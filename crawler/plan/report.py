@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from crawler.plan import arithmetic
 from crawler.plan.arithmetic import Workload
@@ -50,6 +50,7 @@ class Plan:
 
 def make_plan(work: Workload, one: Constants, machines: Machines, largest: float = 0) -> Plan:
     """Return the plan for `work`. `largest`: pages of the largest domain, 0 if they are unknown."""
+    work = replace(work, shards=_shards(work, one, machines))
     lines = [*_totals(work, one), *_replicas(work, one, machines), *_redis(work, one, machines)]
     lines += [*_traffic(work, one), *_politeness(work, largest)]
     value = {line.name: line.value for line in lines}
@@ -91,7 +92,7 @@ def _totals(work: Workload, one: Constants) -> list[Line]:
 def _replicas(work: Workload, one: Constants, machines: Machines) -> list[Line]:
     per_page = arithmetic.cpu_page_us(work, one)
     cores = arithmetic.cores(work, one)
-    replicas = max(1, math.ceil(cores * machines.replicas_per_core))
+    replicas = _count_of_replicas(cores, machines)
     return [
         Line("CPU per page", per_page, "us", _page_formula(work, one)),
         Line("cores", cores, "", f"{short(work.pages_per_s)} pages/s x {short(per_page)} us / {one.used_share:g} busy"),
@@ -99,11 +100,21 @@ def _replicas(work: Workload, one: Constants, machines: Machines) -> list[Line]:
         Line("memory of replicas", replicas * one.replica_bytes, "B", f"replicas x {quantity(one.replica_bytes, 'B')}"),
         Line(
             "shards",
-            work.shards or max(arithmetic.LEAST_SHARDS, arithmetic.SHARDS_PER_REPLICA * replicas),
+            work.shards,
             "",
             f"{arithmetic.SHARDS_PER_REPLICA} per replica, at least {arithmetic.LEAST_SHARDS:,}",
         ),
     ]
+
+
+def _count_of_replicas(cores: float, machines: Machines) -> int:
+    return max(1, math.ceil(cores * machines.replicas_per_core))
+
+
+def _shards(work: Workload, one: Constants, machines: Machines) -> float:
+    """Return the shards that the crawl has, or should have with so many replicas per core."""
+    replicas = _count_of_replicas(arithmetic.cores(work, one), machines)
+    return work.shards or max(arithmetic.LEAST_SHARDS, arithmetic.SHARDS_PER_REPLICA * replicas)
 
 
 def _page_formula(work: Workload, one: Constants) -> str:
@@ -147,8 +158,9 @@ def _redis(work: Workload, one: Constants, machines: Machines) -> list[Line]:
             "B",
             f"({short(urls)} URLs x {short(one.memory_seen)} B + {short(arithmetic.queued_urls(work, one))} queued x "
             f"{short(arithmetic.queued_bytes(work, one))} B + {_counted(work.domains, 'domain')} x "
-            f"({short(one.memory_domain)} + {short(one.memory_robots)} B) + {short(arithmetic.shards(work, one))} shards x "
-            f"{short(one.memory_shard)} B + {quantity(one.memory_server, 'B')}) x {one.headroom:g}",
+            f"{short(one.memory_domain)} B + {short(fetched)} fetched x {short(one.memory_robots)} B + "
+            f"{short(work.shards)} shards x {short(one.memory_shard)} B + "
+            f"{quantity(one.memory_server, 'B')}) x {one.headroom:g}",
         ),
         Line(
             "Redis nodes",
@@ -175,8 +187,8 @@ def _traffic(work: Workload, one: Constants) -> list[Line]:
             used.disk_bytes,
             "B",
             f"{short(work.pages)} pages x ({size} x {work.compression:.2g} + {short(one.disk_page)} B + "
-            f"{short(work.links_per_page)} links x {short(one.disk_link)} B) + {_counted(work.domains, 'domain')} x "
-            f"{short(one.disk_domain)} B"
+            f"{short(work.links_per_page)} links x {short(one.disk_link)} B) + {short(arithmetic.fetched_domains(work))} "
+            f"fetched x {short(one.disk_domain)} B"
             if work.archive
             else "no archive",
         ),

@@ -57,8 +57,9 @@ class RobotsLookup:
         return known is not None and known.record.is_fresh(self._now_ms()) and not known.record.has_unreachable
 
     async def robots_for(self, leased: LeasedDomain, url: str) -> OriginRobots | None:
-        """Return the robots.txt that applies to `url`. Returns None if this turn of `leased` was used for fetching it, or
-        the tdmrep.json of its origin. Raises RedisAway if a node of a cluster that is needed is away."""
+        """Return the robots.txt that applies to `url`. Returns None if this turn of `leased` ends without it: the turn was
+        used for fetching it, or the tdmrep.json of its origin, or must wait until other requests to the domain have ended.
+        Raises RedisAway if a node of a cluster that is needed is away."""
         origin = origin_of(url)
         known = await self._robots_of(leased, origin)
         return None if known is None else await self._tdmrep.complete(leased, origin, known)
@@ -140,8 +141,8 @@ class RobotsLookup:
             await self._save(leased, origin, known, result)
 
     async def _forbidden(self, leased: LeasedDomain, origin: str, fetch: RobotsFetch, reason: str) -> None:
-        """Our settings do not allow to ask the origin at all. This is not stored, because it lasts until they change, which
-        a replica notices by restarting."""
+        """Our settings do not allow us to ask the origin at all. This is not stored, because it lasts until they change,
+        which a replica notices by restarting."""
         del leased.robots[origin]
         await self._cache.keep(origin, self._next(None, fetch.failed(reason)))
 

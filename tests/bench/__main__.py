@@ -1,10 +1,11 @@
-"""All benchmarks in their short forms, and one table of what they found.
+"""Most benchmarks in their short forms, and one table of what they found.
 
     python -m tests.bench [NAME...]
 
 About three minutes. The figures are of a single run beside whatever else the machine does: they show that the programs work
 and where things stand, not more. Each program by itself has options for runs that mean something;
-docs/explanation/speed.md has their results.
+docs/explanation/speed.md has their results. The others have no short form: `scaling`, `members`, `operator`, `reshard`,
+`near`, `ring`, `sinks` and `plan_constants`.
 """
 
 from __future__ import annotations

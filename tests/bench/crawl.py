@@ -142,7 +142,7 @@ def _wait_until_it_answers(replica: Replica, process: subprocess.Popen[bytes]) -
 
 
 def watch(replica: Replica, seconds: float, every: float = 1.0) -> Iterator[Look]:
-    """Looks at `replica`, `every` so many seconds, for `seconds`."""
+    """Looks at `replica`, every `every` seconds, for `seconds`."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
         time.sleep(max(0.0, min(every, end - time.monotonic())))

@@ -4,7 +4,7 @@
 
 For each size a new server gets so many URLs, of one domain a hundred, pushed as pages do (a page links to 20 new
 URLs of its domain), in four calls at a time as several replicas would; then `--drain` of them are leased, 32 of a domain at
-most, and settled one by one, as the crawler does. URLs are 75 bytes long on average (34 to 150), as on the Web, of which
+most, and settled one by one, as the crawler does. URLs are 76 bytes long on average (34 to 150), as on the Web, of which
 31 are scheme and host. "push again" offers URLs that are known. Server time is CPU of the server's process; memory is its
 `used_memory` without clients, told apart by deleting the keys of each kind in turn. All is measured twice: with the
 server's default limits, and with the one that our deployments set. `--server` names another server's binary; `--set`

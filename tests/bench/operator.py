@@ -3,7 +3,7 @@
     python -m tests.bench.operator [--urls 10000000] [--domains 200000] [--shards 1024]
 
 A Valkey is filled through the frontier, as pages would fill it; then each command runs five times within this process (a
-process of its own takes half a second more, for its imports) and each page of one paused replica is asked for five times.
+process of its own takes longer, for its imports) and each page of one paused replica is asked for five times.
 Printed are the slowest and the median in milliseconds, and the server's CPU milliseconds a call. The last result is in
 docs/explanation/speed.md, "Response times for operators".
 """

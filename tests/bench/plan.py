@@ -33,11 +33,15 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
+
 from crawler.observe.resource_usage import read_crawl, read_files
 from crawler.plan.arithmetic import Usage, Workload, usage_of
 from crawler.plan.calibration import CrawlFigures, own_workload
 from crawler.plan.constants import Constants
+from crawler.sinks.line_search import line_files, lines_in
 from frontier.crawls import open_crawl
+from frontier.domains import domain_of, host_of
 from frontier.entries import Entry
 from frontier.store import connect
 from tests.bench import docweb, endless
@@ -135,18 +139,24 @@ def crawl(kind: Callable[[], AbstractContextManager[Site]], started: Usage | Non
         assert files is not None
         base = started or Usage(0, 0, 0, 0, 0)
         work = own_workload(found, files, float(site.settings["politeness"]["delay"]))
-        work = replace(work, fetched=files.domains)
+        work = replace(work, fetched=_fetched_domains(folder / "out"))
         return Ratios(
             work,
             Usage(
                 used.cpu_s * speed - base.cpu_s,
                 redis_cpu_s * speed - base.redis_cpu_s,
                 found.redis_bytes,
-                found.received_bytes,
+                files.received_bytes * files.pages,
                 files.disk_bytes,
             ),
             usage_of(work, CONSTANTS),
         )
+
+
+def _fetched_domains(folder: Path) -> int:
+    """Return of how many domains the output files in `folder` have a page."""
+    lines = (msgspec.json.decode(text) for path in line_files(folder) for text in lines_in(path))
+    return len({domain_of(host_of(line["url"])) for line in lines if line.get("outcome") == "done"})
 
 
 async def _figures(url: str) -> CrawlFigures:

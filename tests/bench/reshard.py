@@ -6,7 +6,7 @@ A server gets so many queued URLs, of one domain a hundred, and a robots.txt for
 CPU is that of the command and that of the server, which work side by side. While the crawl is frozen, opened and copied,
 replicas wait; 1.5 s of the copy are a pause.
 
-Last results, CPU seconds of a copy, on two cores that were busy with other work:
+Results, CPU seconds of a copy, on two cores that were busy with other work, before a single server copied whole buckets:
 
     queued URLs   shards            command   server
         100,000     64 -> 1024          1.4      2.7

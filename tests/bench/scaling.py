@@ -2,8 +2,8 @@
 
     python -m tests.bench.scaling [--seconds 120] [--replicas 1 2 4]
 
-A synthetic web of equal domains on loopback, 0.05 s delay, so that politeness and not the processor is the bound: the rate
-stays, the share of each replica shrinks. The idle cost is
+A synthetic web of equal domains on loopback, 0.05 s delay, on two cores that replicas, web and
+Valkey share: the rate hardly grows, and the share of each replica shrinks. The idle cost is
 read from a crawl without URLs: commands a replica and interval. docs/explanation/speed.md has the last result.
 """
 

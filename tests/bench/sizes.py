@@ -6,7 +6,7 @@ All crawls have the default delay of a second. nginx answers under all names wit
 for robots.txt, which the replica fetches once a site (`tests.bench.smallpages`). The cases:
 
 - *one*: one site. The replica waits nearly all of the time: a page costs what a second of waiting costs, too.
-- *thousand*: 1,000 sites, more than a core can serve. Pages count in the midst of the crawl.
+- *thousand*: 1,000 sites, which take about a third of a core. Pages count in the midst of the crawl.
 - *ten thousand*: 10,000 sites of one page, so nearly each request for a page needs a connection, a lease and a robots.txt
   of its own. All pages count: a replica is a second ahead with these files, so the midst of the crawl is no fair share.
 - *many*: 100,000 such sites. A round with all settings takes about half an hour.

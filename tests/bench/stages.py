@@ -3,7 +3,7 @@
     python -m tests.bench.stages [--rounds 5]
 
 The pages are those of `tests.bench.throughput`, in two copies. A round crawls them from their roots with the crawler's own
-parts, one stage after the other for a group of up to 64 pages. Each stage is followed by its *floor*: zlib-ng alone on the
+parts, one stage after the other for a group of up to 64 pages. Each stage is followed by its *floor*: ISA-L alone on the
 same bytes, OpenSSL's SHA-1 alone, PCRE2 alone, a plain write, a socket that sends and receives as many bytes. A row without
 a floor is the rest of a whole whose other parts have rows. Then come two crawls by a replica: of the same pages, and of one
 page, which is what a start takes. What a page takes there beyond the sum is the worker, the event loop, politeness,

@@ -1,7 +1,7 @@
 """Runs whole processes for tests: a synthetic web with its log, and crawler commands with their output.
 
-Tests wait for events in other processes. So here, and only here, they poll every few hundredths of a second, with a time
-limit that a loaded machine does not reach.
+Tests wait for events in other processes. So they poll every few hundredths of a second, nearly all of them by
+`wait_until`, with a time limit that a loaded machine does not reach.
 """
 
 from __future__ import annotations
@@ -163,14 +163,15 @@ class Web:
         made_of = (seed, domains, pages, features or Features.mixed())
         self.world = World(*made_of)
         self.log = folder / "requests.jsonl"
-        (given, give), (told, tell) = os.pipe(), os.pipe()
-        self._process = Copy(["tests.e2e.serve_world", str(self.log)], ROOT, os.environ, (given, tell, 2))
-        os.close(given)
-        os.close(tell)
-        self._orders = open(give, "wb")  # noqa: PTH123, SIM115 - a descriptor, closed by `stop`
+        orders_in, orders_out = os.pipe()
+        answer_in, answer_out = os.pipe()
+        self._process = Copy(["tests.e2e.serve_world", str(self.log)], ROOT, os.environ, (orders_in, answer_out, 2))
+        os.close(orders_in)
+        os.close(answer_out)
+        self._orders = open(orders_out, "wb")  # noqa: PTH123, SIM115 - a descriptor, closed by `stop`
         pickle.dump(made_of, self._orders)
         self._orders.flush()
-        with open(told) as file:  # noqa: PTH123
+        with open(answer_in) as file:  # noqa: PTH123
             self.host_map: list[str] = json.loads(file.readline())
 
     def __enter__(self) -> Web:
@@ -341,7 +342,7 @@ class Bench:
         return [json.loads(line) for file in files for line in file.read_text().splitlines()]
 
     def close(self) -> None:
-        """Kill all running processes, including replicas of killed supervisors, and stop a leftover embedded server."""
+        """Kill all running processes with their children, and stop a leftover embedded server."""
         for running in self._started:
             for pid in running.children:
                 with contextlib.suppress(ProcessLookupError):

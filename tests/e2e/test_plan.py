@@ -43,6 +43,7 @@ def test_a_plan_takes_its_constants_from_a_crawl(tmp_path: Path) -> None:
     assert found["workload"]["page_bytes"] == pytest.approx(fmean(line["decoded_size"] or 0 for line in lines))
     assert found["workload"]["links_per_page"] == pytest.approx(fmean(line["link_count"] for line in lines))
     assert found["workload"]["delay_s"] == 0.01
+    assert found["workload"]["tls"] == 0
     assert found["workload"]["urls"] == pytest.approx(status["seen"])
     files = sum(path.stat().st_size for path in commands.out.iterdir())
     disk = next(one["value"] for one in found["figures"] if one["name"] == "disk")

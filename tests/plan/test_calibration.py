@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from crawler.plan.arithmetic import usage_of
+from crawler.plan.arithmetic import Workload, usage_of
 from crawler.plan.calibration import CrawlFigures, FileFigures, calibrate, own_workload
 from crawler.plan.constants import Constants
 
@@ -18,7 +18,7 @@ FILES = FileFigures(
     response_s=0.4,
     url_bytes=33,
     disk_bytes=6e8,
-    domains=1_500,
+    tls=0,
 )
 FOUND = CrawlFigures(
     pages=100_000,
@@ -26,7 +26,6 @@ FOUND = CrawlFigures(
     queued=190_000,
     domains=2_000,
     shards=64,
-    received_bytes=5e8,
     crawled_s=1_000,
     redis_bytes=3e7,
     redis_cpu_s=7,
@@ -50,8 +49,31 @@ def test_the_crawl_itself_would_use_what_it_has_used() -> None:
         "url_bytes": 33,
         "response_s": 0.4,
         "transfer": 0.25,
+        "tls": 0,
         "compression": 0,
     }
+
+
+@pytest.mark.parametrize("tls", [0, 0.3, 1])
+def test_the_plan_of_a_crawl_over_tls_is_what_the_crawl_has_used(tls: float) -> None:
+    files = replace(FILES, tls=tls)
+    work = Workload(
+        FOUND.pages,
+        days=1,
+        domains=FOUND.domains,
+        page_bytes=20_000,
+        links_per_page=30,
+        urls=FOUND.urls,
+        delay_s=2,
+        transfer=0.25,
+        tls=tls,
+    )
+    used = usage_of(work, Constants()).cpu_s
+    made = calibrate(Constants(), replace(FOUND, replica_pages=FOUND.pages, replica_cpu_s=used), files, delay_s=2)
+    assert "CPU of replicas: 1.00 times what the built-in constants say; they are scaled" in made.notes
+    known = {name: value for name, value in made.given.items() if name != "urls_per_page"}
+    planned = Workload(FOUND.pages, days=1, domains=FOUND.domains, urls=FOUND.urls, **known)
+    assert usage_of(planned, made.constants).cpu_s == pytest.approx(used)
 
 
 def test_what_cannot_be_read_keeps_its_constant_and_is_named() -> None:

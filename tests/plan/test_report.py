@@ -72,8 +72,19 @@ def test_formulas_contain_the_numbers() -> None:
     assert lines["pages"].text == "1,160 pages/s"
     assert "9G queued x 13 B" in lines["Redis memory"].formula
     assert lines["politeness bound"].formula == "5M domains x 1 / (1 s delay + 0.2 s response)"
+    assert "5M domains x 280 B + 5M fetched x 700 B + 1,024 shards" in lines["Redis memory"].formula
     several = make_plan(replace(BILLION, delay_s=0, parallel=4), Constants(), Machines(), largest=3e6).lines
     assert any(line.formula == "3M pages x (0 s delay + 0.2 s response) / 4 / 86,400" for line in several)
     assert "x 4 / (0 s delay + 0.2 s response)" in next(
         one.formula for one in several if one.name == "politeness bound"
     )
+
+
+def test_formulas_give_the_figures_of_domains_without_a_page_and_of_replicas_that_share_a_core() -> None:
+    few = {one.name: one for one in make_plan(Workload(pages=1e6, days=1, domains=1e6), Constants(), Machines()).lines}
+    assert few["disk"].formula.endswith(" + 632k fetched x 700 B")
+    assert "1M domains x 280 B + 632k fetched x 700 B" in few["Redis memory"].formula
+    machines = Machines(replicas_per_core=2)
+    shared = {one.name: one for one in make_plan(replace(BILLION, days=1), Constants(), machines).lines}
+    assert shared["shards"].value == 32 * shared["replicas"].value > 1_024
+    assert f"{shared['shards'].value:,.0f} shards x" in shared["Redis memory"].formula
