@@ -295,15 +295,9 @@ def _field(last_tokens: Sequence[int]) -> str:
     return " ".join(map(str, last_tokens))
 
 
-async def reshard_crawl(work: Reshard, crawl: Crawl, tell: Tell) -> int:
-    """Carry out `work`, or what is left of it, on `crawl`. Returns the last token of the old shards."""
-    last_token = await open_with_new_shards(work, crawl, tell)
-    await work.clean(last_token, tell)
-    return last_token
-
-
 async def open_with_new_shards(work: Reshard, crawl: Crawl, tell: Tell) -> int:
-    """Carry out `work` without its last step, the removal of the old keys. Returns the last token of the old shards."""
+    """Carry out `work` on `crawl`, or what is left of it, without its last step, `Reshard.clean`. Returns the last token of
+    the old shards."""
     if crawl.former:
         last_token = crawl.last_tokens[-1]
     else:

@@ -1,7 +1,7 @@
 """Extracts the links of a page, and what the page says about itself. Pure.
 
-Links are canonical and distinct, most valuable first: those of `a` and `area`, then frames, then `link` elements
-and a `meta` refresh. `crawler.parse.tags` finds the tags.
+Links are canonical and distinct, most valuable first: those of `a` and `area`, then frames, then `link` elements and a
+`meta` refresh. `crawler.parse.tags` finds the tags.
 """
 
 from __future__ import annotations

@@ -6,11 +6,13 @@ from collections import Counter
 from collections.abc import Hashable, Sequence
 
 from frontier.clock import ServerClock
-from frontier.crawls import open_crawl
+from frontier.crawls import Crawl, open_crawl
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl, RedisAway
+from frontier.layout_copy import Tell
 from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
 from frontier.redis_keys import CrawlKeys
+from frontier.reshard import Reshard, open_with_new_shards
 from frontier.shard_identity import identify_shards
 from frontier.store import Argument, Call, Reply, Store, command
 
@@ -104,3 +106,8 @@ async def lease_one(frontier: Frontier, epoch: int = 1, replica: str = "r1", sha
 
 def settle_all(lease: Lease, next_ms: int = 0, outcome: str = "done") -> Settlement:
     return Settlement(lease, next_ms, urls=[SettledUrl(entry, outcome, "x") for entry in lease.entries])
+
+
+async def reshard_crawl(work: Reshard, crawl: Crawl, tell: Tell) -> None:
+    """Carry out `work` on `crawl` to its end, as `crawler reshard` does."""
+    await work.clean(await open_with_new_shards(work, crawl, tell), tell)

@@ -19,11 +19,11 @@ from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settle
 from frontier.redis_keys import shard_keys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
-from frontier.reshard import Reshard, Wanted, reshard_crawl
+from frontier.reshard import Reshard, Wanted
 from frontier.scripts import FORGET_DOMAIN
 from frontier.settlements import with_next_visit
 from frontier.store import Call, RedisStore, Reply, command
-from tests.frontier.helpers import CountingStore, ask, lease_one
+from tests.frontier.helpers import CountingStore, ask, lease_one, reshard_crawl
 
 GONE, OTHER, THIRD = "gone.test", "a.test", "b.test"
 SHARDS = 4

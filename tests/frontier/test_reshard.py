@@ -19,13 +19,13 @@ from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Se
 from frontier.redis_keys import ShardKeys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
-from frontier.reshard import Reshard, Wanted, check_numbers, reshard_crawl
+from frontier.reshard import Reshard, Wanted, check_numbers
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
 from frontier.settlements import with_next_visit
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
 from frontier.shard_identity import lost_shards
 from frontier.store import Call, RedisStore, Reply, command, connect
-from tests.frontier.helpers import CountingStore, ManualTime, ask
+from tests.frontier.helpers import CountingStore, ManualTime, ask, reshard_crawl
 from tests.valkey import ValkeyProcess
 
 DOMAINS = [f"d{number}.test" for number in range(40)]

@@ -13,10 +13,10 @@ from frontier.entries import Entry, tag_of
 from frontier.queue import KEEP, Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
 from frontier.refreshing import refresh_domain
 from frontier.repair import Ended, Repair
-from frontier.reshard import Reshard, Wanted, reshard_crawl
+from frontier.reshard import Reshard, Wanted
 from frontier.settlements import with_next_visit
 from frontier.store import RedisStore, command
-from tests.frontier.helpers import ManualTime, make_frontier
+from tests.frontier.helpers import ManualTime, make_frontier, reshard_crawl
 
 TAGGED = Entry("https://a.test/1", "a.test", tag=tag_of("product", {"shop": 7, "text": "a b"}))
 LATER_MS = 100_000
