@@ -15,26 +15,17 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import get_args
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    Metric,
-    ProcessCollector,
-    disable_created_metrics,
-    generate_latest,
-)
+from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector, generate_latest
 
 from crawler import __version__
 from crawler import events as ev
 from crawler.defects import Stage
 from crawler.observe.freshness_totals import FadingAges
+from crawler.observe.tallies import Counter, Histogram
 from crawler.page import CopyAge, Exchange, Outcome, Page
 from crawler.scope.next_visit import Found
 
@@ -52,8 +43,6 @@ _AGES = (
 )
 """The intervals between visits, in seconds: from a minute to the longest."""
 _KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
-
-disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nothing here uses
 
 
 class LabelledRegistry(CollectorRegistry):
@@ -87,17 +76,14 @@ class Metrics:
         self._declare_frontier()
         self._declare_cluster()
         self._declare_storing()
-        # One dictionary look-up instead of the client's validation; labels have few values.
-        self._pages, self._reasons = cache(self.pages.labels), cache(self.reasons.labels)
-        self._decisions, self._phases = cache(self.decisions.labels), cache(self.phases.labels)
         for stage in get_args(Stage):  # so that the first failure is an increase
-            self.defects.labels(stage)
+            self.defects.inc(stage, by=0)
         for found in get_args(Found):  # the same
-            self.visits.labels(found)
+            self.visits.inc(found, by=0)
         for state in ("fresh", "outdated"):
-            self.copies.labels(state)
+            self.copies.inc(state, by=0)
         for hook in hooks:
-            self.hook_failures.labels(hook)
+            self.hook_failures.inc(hook, by=0)
         self.pages_total = 0  # pages fetched and settled, for the health record
         self.received_total = 0
         self.copy_ages = FadingAges()
@@ -197,14 +183,14 @@ class Metrics:
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         self.label_names[f"peercrawl_{name}"] = labels
-        return Counter(f"peercrawl_{name}", meaning, labels, registry=self.registry)
+        return Counter(f"peercrawl_{name}", meaning, labels, self.registry)
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"peercrawl_{name}", meaning, registry=self.registry)
 
     def _histogram(self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
         self.label_names[f"peercrawl_{name}"] = labels
-        return Histogram(f"peercrawl_{name}", meaning, labels, registry=self.registry, buckets=buckets)
+        return Histogram(f"peercrawl_{name}", meaning, labels, self.registry, buckets)
 
     def observe(self, event: ev.Event) -> None:
         """Count `event`."""
@@ -218,24 +204,24 @@ class Metrics:
             case ev.LinksPushed():
                 self._links(event)
             case ev.LinkDropped(reason, count):
-                self.dropped.labels(reason).inc(count)
+                self.dropped.inc(reason, by=count)
             case ev.GroupCommitted(_, _, push_s, sink_s, settle_s, stale, lag_s):
                 for step, seconds in (("push", push_s), ("sink", sink_s), ("settle", settle_s)):
-                    self.commit.labels(step).observe(seconds)
+                    self.commit.observe(seconds, step)
                 self.commit_lag.observe(lag_s)
-                self.stale.inc(stale)
+                self.stale.inc(by=stale)
             case ev.DomainsLeased(domains, _, seconds):
-                self.leases.inc(domains)
+                self.leases.inc(by=domains)
                 self.lease_calls.observe(seconds)
             case _:
                 self._rare(event)
 
     def _links(self, event: ev.LinksPushed) -> None:
-        self.links.labels("accepted").inc(event.accepted)
-        self.links.labels("seen").inc(event.seen)
-        self.links.labels("capped").inc(event.capped)
-        self.links.labels("outside").inc(event.outside)
-        self.links.labels("recent").inc(event.skipped)
+        self.links.inc("accepted", by=event.accepted)
+        self.links.inc("seen", by=event.seen)
+        self.links.inc("capped", by=event.capped)
+        self.links.inc("outside", by=event.outside)
+        self.links.inc("recent", by=event.skipped)
 
     def _rare(self, event: ev.Event) -> None:
         match event:
@@ -244,19 +230,19 @@ class Metrics:
             case ev.HandedOver(seconds):
                 self.handovers.observe(seconds)
             case ev.RobotsFetchEnded(_, access):
-                self.robots.labels(access).inc()
+                self.robots.inc(access)
             case ev.UrlPostponed():
-                self.decisions.labels("postpone").inc()
+                self.decisions.inc("postpone")
             case ev.BackedOff(reason, delay_s):
-                self.backoffs.labels(reason).inc()
+                self.backoffs.inc(reason)
                 self.backoff_delays.observe(delay_s)
             case ev.ShardFenced():
                 self.fenced.inc()
             case ev.RedisOutageBegan():
                 self.outages.inc()
             case ev.WritesRepeated(shards, unsettled):
-                self.repeated.inc(shards)
-                self.taken_back.inc(unsettled)
+                self.repeated.inc(by=shards)
+                self.taken_back.inc(by=unsettled)
             case ev.HookFailed() | ev.HandlerFailed() | ev.ItemsRejected() | ev.DefectFound():
                 self._failure(event)
             case ev.SinkBlocked():
@@ -269,13 +255,13 @@ class Metrics:
     def _failure(self, event: ev.HookFailed | ev.HandlerFailed | ev.ItemsRejected | ev.DefectFound) -> None:
         match event:
             case ev.HookFailed(hook):
-                self.hook_failures.labels(hook).inc()
+                self.hook_failures.inc(hook)
             case ev.HandlerFailed():
                 self.handler_failures.inc()
             case ev.ItemsRejected(_, count):
-                self.items_rejected.inc(count)
+                self.items_rejected.inc(by=count)
             case ev.DefectFound(stage):
-                self.defects.labels(stage).inc()
+                self.defects.inc(stage)
 
     def _view(self, event: ev.ViewAdopted) -> None:
         self.epoch.set(event.view.epoch)
@@ -283,47 +269,48 @@ class Metrics:
         self.replicas.set(event.view.replicas)
         self.checksum.set(event.view.checksum)
         self.shards.set(event.owned)
-        self.moved.labels("taken").inc(event.taken)
-        self.moved.labels("dropped").inc(event.dropped)
+        self.moved.inc("taken", by=event.taken)
+        self.moved.inc("dropped", by=event.dropped)
 
     def _page(self, page: Page) -> None:
         exchange = page.exchange
         status = f"{exchange.status // 100}xx" if exchange and 100 <= exchange.status < 600 else "none"
-        self._pages(page.outcome, status).inc()
-        self._reasons(page.outcome, bounded(page.reason)).inc()
+        outcome = str(page.outcome)
+        self.pages.inc(outcome, status)
+        self.reasons.inc(outcome, bounded(page.reason))
         if page.visit:
-            self.visits.labels(page.visit).inc()
+            self.visits.inc(page.visit)
         if page.copy_age is not None:
             self._copy(page.copy_age, page.settled_at)
         if page.reason in ("robots", "robots_unreachable"):
-            self._decisions("deny").inc()
+            self.decisions.inc("deny")
         if exchange is not None:
-            self._decisions("allow").inc()
+            self.decisions.inc("allow")
             self.pages_total += page.outcome is not Outcome.RETRY
             self.received_total += len(exchange.body)
             self._exchange(exchange)
             for reason in page.cut:
-                self.cut.labels(reason).inc()
+                self.cut.inc(reason)
 
     def _copy(self, copy: CopyAge, at: float) -> None:
         self.copy_ages.add(copy, at)
         self.ages.observe(copy.age_s)
         self.overdue.observe(copy.late_s)
         if copy.fresh_s is not None:
-            self.copies.labels("fresh").inc(copy.fresh_s)
-            self.copies.labels("outdated").inc(copy.age_s - copy.fresh_s)
+            self.copies.inc("fresh", by=copy.fresh_s)
+            self.copies.inc("outdated", by=copy.age_s - copy.fresh_s)
 
     def _exchange(self, exchange: Exchange) -> None:
-        self.bytes.inc(len(exchange.body))
+        self.bytes.inc(by=len(exchange.body))
         self.response.observe(exchange.elapsed)
-        self._phases("first_byte").observe(exchange.first_byte)
-        self._phases("body").observe(exchange.elapsed - exchange.first_byte)
+        self.phases.observe(exchange.first_byte, "first_byte")
+        self.phases.observe(exchange.elapsed - exchange.first_byte, "body")
         if exchange.phases is not None:
             for phase, seconds in zip(("dns", "connect", "tls"), exchange.phases, strict=True):
                 if seconds is not None:
-                    self._phases(phase).observe(seconds)
+                    self.phases.observe(seconds, phase)
         if exchange.truncated:
-            self.truncated.labels(exchange.truncated).inc()
+            self.truncated.inc(exchange.truncated)
 
     def round_trip(self, seconds: float, failed: bool) -> None:
         """Count a round trip to Redis that took `seconds`."""
