@@ -37,7 +37,7 @@ class DomainRules(msgspec.Struct, frozen=True):
 
     def is_blocked(self, domain: str) -> bool:
         """Whether `domain` must not be fetched from."""
-        return domain in self.blocked or self.is_forgotten(domain)
+        return domain in self.blocked or (bool(self.forgotten) and self.is_forgotten(domain))
 
     def is_forgotten(self, domain: str) -> bool:
         """Whether `domain` was forgotten, so that nothing may be stored of it."""

@@ -51,14 +51,18 @@ def delay_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float
     `crawl_delay` and `request_rate`: those of `Rules`, in seconds per request, or None. `response_s`: duration of the
     last response.
     """
-    share = min(policy.response_share * response_s, policy.response_share_cap_s)
-    asked = _asked(crawl_delay, request_rate)
-    if policy.crawl_delay_cap_s == 0:
-        asked = 0.0
-    elif asked > policy.crawl_delay_cap_s:
-        asked = {"cap": policy.crawl_delay_cap_s, "keep": min(asked, MAX_DELAY_S), "skip": 0.0}[policy.above_cap]
+    delay_s = policy.min_delay_s
+    if response_s and policy.response_share:
+        delay_s = max(delay_s, min(policy.response_share * response_s, policy.response_share_cap_s))
+    if crawl_delay or request_rate:
+        asked = _asked(crawl_delay, request_rate)
+        if policy.crawl_delay_cap_s == 0:
+            asked = 0.0
+        elif asked > policy.crawl_delay_cap_s:
+            asked = {"cap": policy.crawl_delay_cap_s, "keep": min(asked, MAX_DELAY_S), "skip": 0.0}[policy.above_cap]
+        delay_s = max(delay_s, asked)
     # Rounded to microseconds first, because 1000 * 1.1 is a little more than 1100.
-    return ceil(round(1_000_000 * max(policy.min_delay_s, asked, share)) / 1000)
+    return ceil(round(1_000_000 * delay_s) / 1000) if delay_s else 0
 
 
 def with_set_delay(policy: DelayPolicy, set_delay_s: float | None) -> DelayPolicy:

@@ -223,12 +223,12 @@ def readable(value: bytes) -> str:
 
 def comparable(url: str) -> str:
     """The path and query of `url` in the form in which they are compared (RFC 9309 2.2.2). Accepts any text."""
+    if plain := _AS_IT_IS.fullmatch(url):
+        return plain[1]
     origin = _ORIGIN.match(url)
     path = url[origin.end() :] if origin else url
     if not path.startswith("/"):
         path = "/" + path
-    if _AS_IT_IS.fullmatch(path):
-        return path
     return _normal(path.partition("#")[0].encode("utf-8", "surrogatepass"), _IN_URL)
 
 
@@ -237,7 +237,7 @@ _INTERCHANGEABLE = ":@!'()+,;[]"  # reserved, but equal to their escapes (module
 _DIVIDERS = "/?=&"  # reserved, and not equal to their escapes
 
 _ORIGIN: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^/?#]*")
-_AS_IT_IS: Final = re.compile(f"[{re.escape(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS)}]*")
+_AS_IT_IS: Final = re.compile(f"(?:{_ORIGIN.pattern})?(/[{re.escape(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS)}]*)")
 _RULE_AS_IT_IS: Final = re.compile(f"[{re.escape(_UNRESERVED + _INTERCHANGEABLE + _DIVIDERS)}*]*".encode())
 
 

@@ -140,7 +140,8 @@ class Committer:
         )
 
     def holds_up(self, leased: LeasedDomain) -> bool:
-        """Whether a result of `leased` would be parked now."""
+        """Whether a result of `leased` would be parked now. It then takes no turns, so the results that wait are at most
+        those of the requests in flight."""
         shard = leased.lease.shard
         return shard in self._parked_shards or self._runtime.retry.is_shard_away(shard)
 
@@ -155,7 +156,8 @@ class Committer:
         self._next.add(result, self._runtime.now())
         if len(self._next.results) >= BACKLOG or self._next.memory_bytes >= BACKLOG_BYTES:
             self._room.clear()
-        self._wake()
+        if len(self._next.results) == 1:  # whoever added the first one has waked
+            self._wake()
 
     def give_back(self, leased: LeasedDomain) -> None:
         """Release the lease of `leased` with its remaining URLs, after the results that were added before."""

@@ -61,6 +61,7 @@ class LeaseManager:
         self._settings = settings
         self.held: HeldLeases = committer.held
         self.queue = allowance.queue
+        self.is_held_up = committer.holds_up
         self.view: View | None = None
         self._is_draining = False
         self._paused = False
@@ -228,11 +229,6 @@ class LeaseManager:
             leased.close()
             self.finish(leased)
         return []
-
-    def is_held_up(self, leased: LeasedDomain) -> bool:
-        """Whether a page of `leased` could not be settled now, because a node of a cluster is away. It then takes no turns,
-        so the results that wait are at most those of the requests in flight."""
-        return self._committer.holds_up(leased)
 
     async def keep_alive(self) -> None:
         """Renew leases that have less than half of their time left, until cancelled.

@@ -63,7 +63,7 @@ class PageHandling:
             return page, links
         page = await self._items.extracted(page)
         if self._handlers is None or not self._handlers.wants(page):
-            return await self._items.checked(page), links
+            return await self._items.checked(page) if page.items else page, links
         handled = await self._handled(self._handlers, leased, page)
         if handled.reason:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))

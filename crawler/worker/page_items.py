@@ -18,12 +18,13 @@ class PageItems:
 
     def apply(self, settings: ExtractSettings) -> None:
         """Use these settings from now on."""
+        self._extracts = bool(settings.rules)
         self._extractor.apply(settings)
         self._types.apply(declared(settings.rules))
 
     async def extracted(self, page: Page) -> Page:
         """Return `page`, which has an exchange, with the items that rules find."""
-        return await self._extractor.with_items(page)
+        return await self._extractor.with_items(page) if self._extracts else page
 
     async def checked(self, page: Page) -> Page:
         """Return `page` without items that do not fit the types of their data sets."""

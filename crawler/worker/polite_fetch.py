@@ -31,18 +31,14 @@ class PoliteFetch:
     ) -> None:
         self._runtime = runtime
         self._fetch = fetch
-        self._limiter = limiter
+        self.may_request = limiter.may_request
         self._foreign = foreign
         self.throttle = throttle
 
-    async def may_request(self, leased: LeasedDomain, url: str) -> bool:
-        """Return whether `leased` may request `url`, a URL of its own domain, now. If not, its next turn is set to when
-        it may, or the lease is being returned."""
-        return await self._limiter.may_request(leased, url)
-
     async def may_request_any_domain(self, leased: LeasedDomain, url: str) -> bool:
-        """Like `may_request`, but `url` may belong to another domain. After the request, call `end_foreign_request`."""
-        return await self._foreign.may_request(leased, url) and await self._limiter.may_request(leased, url)
+        """Like `may_request`, which is that of the limiter, but `url` may belong to another domain. After the request,
+        call `end_foreign_request`."""
+        return await self._foreign.may_request(leased, url) and await self.may_request(leased, url)
 
     async def end_foreign_request(self, leased: LeasedDomain, exchange: Exchange | None) -> bool:
         """End the request that `may_request_any_domain` allowed. `exchange`: the response, None without one. If the request

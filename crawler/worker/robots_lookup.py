@@ -45,16 +45,22 @@ class RobotsLookup:
         """Read from Redis the robots.txt for the first URL of each of `domains`, in one round trip instead of one for each
         domain. With long delays, when a lease is used for a single page, this saves an eighth of the CPU time of a page."""
         asking = {origin_of(leased.pending[0].url): leased for leased in domains if leased.pending}
-        wanted = {origin: leased.domain for origin, leased in asking.items() if not self._is_cached(origin)}
+        wanted = {origin: leased.domain for origin, leased in asking.items() if not self._at_hand(origin)}
         if wanted:
             node = self._runtime.retry.node_of(domains[0].lease.shard)  # that of all of them
             records = await self._runtime.retry.call(lambda: self._cache.read(wanted), node)
             for origin, record in records.items():
                 asking[origin].remember_robots(origin, record)
 
-    def _is_cached(self, origin: str) -> bool:
+    def at_hand(self, url: str) -> OriginRobots | None:
+        """Return what `robots_for` would, if that needs no waiting."""
+        return None if self._runtime.policy.usage.reads_tdmrep else self._at_hand(origin_of(url))
+
+    def _at_hand(self, origin: str) -> OriginRobots | None:
         known = self._cache.recall(origin)
-        return known is not None and known.record.is_fresh(self._now_ms()) and not known.record.has_unreachable
+        if known is None or not known.record.is_fresh(self._now_ms()) or known.record.has_unreachable:
+            return None
+        return known
 
     async def robots_for(self, leased: LeasedDomain, url: str) -> OriginRobots | None:
         """Return the robots.txt that applies to `url`. Returns None if this turn of `leased` ends without it: the turn was

@@ -38,20 +38,22 @@ class Throttle:
     def must_wait_longer(self, leased: LeasedDomain, known: OriginRobots) -> bool:
         """Return whether the origin's robots.txt asks for a longer delay than the domain has waited. If so, the domain's
         next turn is set to the end of that delay. Another replica may have fetched the file, and died."""
-        ended_at = max(leased.ended_at, self._runtime.monotonic(known.record.fetched_at_ms))
-        due = ended_at + self._delay_ms(leased, known, 0.0) / 1000
+        delay_s = self._delay_ms(leased, known, 0.0) / 1000
+        if not delay_s:
+            return False
+        due = max(leased.ended_at, self._runtime.monotonic(known.record.fetched_at_ms)) + delay_s
         if self._runtime.now() >= due:
             return False
         leased.wait_until(due)
         return True
 
     def _delay_ms(self, leased: LeasedDomain, known: OriginRobots | None, response_s: float) -> int:
-        rules = known.rules if known else None
         set_delay_s = self._control.rules.delays.get(leased.domain)
         policy = with_set_delay(self._runtime.policy.throttle.delay, set_delay_s)
         # Compared with None because a file may ask for a delay and have no rules, and is then false.
-        asked = (None, None) if rules is None else (rules.crawl_delay, rules.request_rate)
-        return delay_ms(policy, *asked, response_s)
+        if known is None or known.rules is None:
+            return delay_ms(policy, None, None, response_s)
+        return delay_ms(policy, known.rules.crawl_delay, known.rules.request_rate, response_s)
 
     def concurrency(self, leased: LeasedDomain, known: OriginRobots) -> int:
         """Return how many requests to the domain may be in flight at once. More than one is allowed only if neither
@@ -64,6 +66,8 @@ class Throttle:
     def back_off(self, leased: LeasedDomain, result: UrlResult, exchange: Exchange | None) -> None:
         """Update the domain's backoff after `result`. If the domain has to back off, its lease is returned. `exchange`:
         the response, None without one."""
+        if not result.backs_off and not leased.backoff.failures:
+            return
         now_ms = self._runtime.server_clock.now_ms()
         before, policy = leased.backoff, self._runtime.policy.throttle.backoff
         is_backing_off = (
@@ -95,7 +99,7 @@ class Throttle:
 
     def has_given_up(self, leased: LeasedDomain) -> bool:
         """Return whether the domain has failed so often that the crawl makes no more requests to it."""
-        return is_given_up(leased.backoff, self._runtime.policy.throttle.backoff)
+        return leased.backoff.failures > 0 and is_given_up(leased.backoff, self._runtime.policy.throttle.backoff)
 
     def retry_at_ms(self, leased: LeasedDomain, entry: Entry, result: UrlResult) -> int:
         """Return when `entry` may be tried again, in server milliseconds. If the domain backs off, this is the end of the

@@ -50,7 +50,9 @@ def verdict_by_robots(
         return UrlResult(Outcome.DENIED, "robots")
     if exceeds_cap:
         return UrlResult(Outcome.DENIED, "crawl_delay")
-    if purpose and known.usage(url).combined().refusal(purpose):
+    if not purpose:
+        return None
+    if known.usage(url).combined().refusal(purpose):
         return REFUSED
     if known.record.is_tdm_unreachable and not tdmrep.CATEGORIES.isdisjoint(purpose):
         # What may be reserved is not taken for permitted, just as with robots.txt.

@@ -80,12 +80,10 @@ class Worker:
         finally:
             leased.queued(False)
         if request is not None:
-            entry, known = request
-            leased.limit_to(self._throttle.concurrency(leased, known))
             if leased.pending and leased.requesting < leased.concurrency:
                 leased.wait_at_least_until(self._runtime.now())
                 self._turns.enqueue(leased)
-            await self._urls.request(leased, entry, known)
+            await self._urls.request(leased, *request)
 
     async def _prepare(self, leased: LeasedDomain) -> tuple[Entry, OriginRobots] | None:
         """Return the URL to request now, after taking it from `leased` with a permit; None if this turn requests no page.
@@ -98,25 +96,22 @@ class Worker:
             result = self._verdict_by_domain(leased)
             known = None
             if result is None:
-                known = await self._robots.robots_for(leased, entry.url)
+                known = self._robots.at_hand(entry.url) or await self._robots.robots_for(leased, entry.url)
                 if known is None or self._throttle.must_wait_longer(leased, known):
                     return None  # robots.txt was requested, or it is too early for this origin
                 result = self._verdict_by_robots(entry, known)
             if result is None:
                 assert known is not None
-                return (entry, known) if await self._may_request(leased, entry, known) else None
+                leased.limit_to(self._throttle.concurrency(leased, known))
+                if leased.requesting > 1 == leased.concurrency:
+                    return None  # until the other requests and their delay have ended
+                return (entry, known) if await self._urls.may_request(leased, entry) else None
             leased.pending.popleft()
             await self._urls.settle_without_request(leased, entry, result, known)
             if self._runtime.now() - since > SLICE_S:
                 await asyncio.sleep(0)
                 since = self._runtime.now()
         return None
-
-    async def _may_request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> bool:
-        if leased.requesting > 1 and self._throttle.concurrency(leased, known) == 1:
-            leased.limit_to(1)  # wait until the other requests and their delay have ended
-            return False
-        return await self._urls.may_request(leased, entry)
 
     def _verdict_by_domain(self, leased: LeasedDomain) -> UrlResult | None:
         given_up_reason = leased.backoff.reason if self._throttle.has_given_up(leased) else None

@@ -44,7 +44,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
     robots_lookup, builder, nobody = AsyncMock(), AsyncMock(recrawl_rules=()), Mock()
-    robots_lookup.robots_for.return_value, builder.build.return_value = robots(), (page, ())
+    robots_lookup.at_hand, builder.build.return_value = lambda _: robots(), (page, ())
     shared = runtime(clock, throttle=ThrottlePolicy(DelayPolicy(DELAY_S, response_share=0.0), BackoffPolicy()))
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
