@@ -10,9 +10,6 @@ from frontier.urls import Url
 
 T = TypeVar("T")
 
-_MARK = "if known "
-"""A prefix that no URL has."""
-
 
 class RecentUrls:
     """A bounded set of links in two generations. When the young one is full, the old one is discarded.
@@ -29,32 +26,33 @@ class RecentUrls:
         self._generation = max(1, capacity // 2)
         self._young: set[str] = set()
         self._old: set[str] = set()
+        self._young_marked: set[str] = set()
+        self._old_marked: set[str] = set()
 
     def __len__(self) -> int:
-        return len(self._young) + len(self._old)
+        return len(self._young) + len(self._old) + len(self._young_marked) + len(self._old_marked)
 
     def __contains__(self, link: Entry) -> bool:
         if link.mode == "moved":
             return False
-        return self._holds(link.url) or (link.mode == "known" and self.has_offered(link.url))
+        return link.url in self._young or link.url in self._old or (link.mode == "known" and self.has_offered(link.url))
 
     def has_offered(self, url: str) -> bool:
         """Whether `url` is in the set with a mark."""
-        return self._holds(_MARK + url)
+        return url in self._young_marked or url in self._old_marked
 
     def not_recent(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
         """Those of `links` whose URL is not in the set without a mark. Checked in one loop, because usually few remain."""
         young, old = self._young, self._old
         return [(url, of) for url, of in links if (href := url.href) not in young and href not in old]
 
-    def _holds(self, text: str) -> bool:
-        return text in self._young or text in self._old
-
     def add(self, link: Entry) -> None:
-        self._young.add(_MARK + link.url if link.mode == "known" else link.url)
-        if len(self._young) >= self._generation:
+        (self._young_marked if link.mode == "known" else self._young).add(link.url)
+        if len(self._young) + len(self._young_marked) >= self._generation:
             self._old, self._young = self._young, set()
+            self._old_marked, self._young_marked = self._young_marked, set()
 
     def clear(self) -> None:
         """Remove all links, because Redis may have lost the last ones that were pushed."""
-        self._young, self._old = set(), set()
+        for urls in (self._young, self._old, self._young_marked, self._old_marked):
+            urls.clear()

@@ -16,7 +16,7 @@ from crawler.page import Exchange, Link, LinkKind, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
-from crawler.parse.page_usage import noted_fields, robots_tags, usage_of
+from crawler.parse.page_usage import NOTED, Fields, noted_fields, robots_tags, usage_of
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.scope.link_filter import NO_HINTS, LinkFilter
 from crawler.scope.next_visit import RecrawlRule
@@ -131,12 +131,17 @@ class PageBuilder:
             page = msgspec.structs.replace(page, licenses=rules.licenses)
         if exchange is None:
             return (page if site is NOT_STATED else msgspec.structs.replace(page, usage=site.combined())), ()
-        content_type = _text(exchange.header_list(b"content-type"))
-        noted = noted_fields(exchange.headers)
-        target = self._redirect(exchange)
+        fields = [(name, value) for key, value in exchange.headers if (name := key.lower()) in _READ]
+        content_type, coding = _text(fields, b"content-type"), _text(fields, b"content-encoding")
+        noted = noted_fields(fields)
+        target = self._redirect(exchange) if 300 <= exchange.status < 400 else None
         if target is None:
-            is_named = rules is not None and self._is_named_sitemap(entry.url, origin, rules)
-            document = self._document(exchange, content_type, robots_tags(noted) if noted else (), is_named)
+            is_named = rules is not None and bool(rules.sitemaps) and self._is_named_sitemap(entry.url, origin, rules)
+            tags = robots_tags(noted) if noted else ()
+            has_sitemaps = self._settings.sitemaps and exchange.status == HTTPStatus.OK
+            document = Document(
+                exchange.body, exchange.url, coding, content_type, tags, has_sitemaps, is_named, exchange.started_at
+            )
             reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
         else:  # the body of a redirect is only for browsers that do not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
@@ -179,24 +184,8 @@ class PageBuilder:
                 kept[href] = msgspec.structs.replace(link, priority=priority, tag=one.tag)
         return list(kept.values())
 
-    def _document(
-        self, exchange: Exchange, content_type: str, tags: tuple[str, ...], is_named_sitemap: bool
-    ) -> Document:
-        return Document(
-            exchange.body,
-            exchange.url,
-            _text(exchange.header_list(b"content-encoding")),
-            content_type,
-            tags,
-            self._settings.sitemaps and exchange.status == HTTPStatus.OK,
-            is_named_sitemap,
-            exchange.started_at,
-        )
-
     def _is_named_sitemap(self, url: str, origin: str, rules: Rules) -> bool:
         """Whether `rules`, the robots.txt of `origin`, names `url` as a sitemap."""
-        if not rules.sitemaps:
-            return False
         if rules not in self._named:
             self._named[rules] = named_sitemaps(rules.sitemaps, origin, self._settings.extract.rules)
         return url in self._named[rules]
@@ -220,8 +209,8 @@ class PageBuilder:
         return [msgspec.structs.replace(entry, via=via) for entry in entries] if self._settings.via else entries
 
     def _redirect(self, exchange: Exchange) -> Url | None:
-        """Return the target of a redirect (RFC 9110 10.2.2), or None."""
-        if not 300 <= exchange.status < 400 or (location := exchange.header(b"location")) is None:
+        """Return where `exchange` redirects (RFC 9110 10.2.2), or None."""
+        if (location := exchange.header(b"location")) is None:
             return None
         try:
             # Non-ASCII bytes are UTF-8 in practice; the URL standard percent-encodes them.
@@ -251,5 +240,9 @@ def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
     )
 
 
-def _text(value: bytes | None) -> str:
-    return "" if value is None else value.decode("latin-1")
+_READ = NOTED | {b"content-type", b"content-encoding"}
+
+
+def _text(fields: Fields, name: bytes) -> str:
+    """All values of the field `name` as one list, as `Exchange.header_list` gives them."""
+    return b", ".join([value for key, value in fields if key == name]).decode("latin-1")
