@@ -123,8 +123,10 @@ class Rules:
         if path == "/robots.txt":
             return IMPLICIT
         # An anchored rule that equals the path has one byte more (its `$`) than any prefix of the path.
-        longest = next((rule for length in self._lengths if (rule := self._prefixes.get(path[:length]))), None)
-        best = self._exact.get(path) or longest
+        best = self._exact.get(path)
+        for length in self._lengths if best is None else ():
+            if (best := self._prefixes.get(path[:length])) is not None:
+                break
         if self._patterns and (pattern := self._best_pattern(path, best.rank if best is not None else 0)) is not None:
             return pattern.value
         return best.decision if best is not None else self._default

@@ -10,6 +10,7 @@ from crawler.page import Outcome
 
 KEPT = 10
 LONGEST_URL = 200
+_FAILED = (Outcome.RETRY, Outcome.DEAD)
 
 
 class RecentFailures:
@@ -24,7 +25,7 @@ class RecentFailures:
         return list(reversed(self._kept))
 
     def observe(self, event: Event) -> None:
-        if isinstance(event, PageSettled) and event.page.outcome in (Outcome.RETRY, Outcome.DEAD):
+        if isinstance(event, PageSettled) and event.page.outcome in _FAILED:
             page = event.page
             url = page.url if len(page.url) <= LONGEST_URL else page.url[: LONGEST_URL - 1] + "…"
             self._kept.append(Failure(int(page.settled_at * 1000), url, page.outcome, page.reason))

@@ -6,6 +6,7 @@ by side, and what a node has not answered is left to the next attempt.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from math import isfinite
 
@@ -35,7 +36,7 @@ class GroupSettler:
         self._apply = apply
         self._keep = keep
         self._results = results
-        self._open: dict[LeasedDomain, LeaseReport] = {}  # whose settle call is not answered
+        self._open = defaultdict[LeasedDomain, LeaseReport](LeaseReport)  # whose settle call is not answered
         self._pages = [result for result in results if result.page is not None]
         # Number of a page of a stale lease -> whether it was not settled; None: unknown.
         self._answers: dict[int, bool | None] = {}
@@ -45,9 +46,8 @@ class GroupSettler:
         """Note what to report. `duplicates`: URLs whose content was archived before."""
         for result in self._results:
             if result.settled is not None:
-                self._open.setdefault(result.leased, LeaseReport()).add(
-                    result.settled, result.page, is_duplicate=result.settled.entry.url in duplicates
-                )
+                is_duplicate = result.settled.entry.url in duplicates
+                self._open[result.leased].add(result.settled, result.page, is_duplicate)
 
     @property
     def open_domains(self) -> list[LeasedDomain]:

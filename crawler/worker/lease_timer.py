@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-
 SLACK_S = 0.001
 """By how much the timer may be late. The end of a lease, found anew for each request, varies by the time between two
 readings of clocks, and every tenth request would set the timer again."""

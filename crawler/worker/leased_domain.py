@@ -142,8 +142,7 @@ class LeasedDomain:
 
     def wait_at_least_until(self, at: float) -> None:
         """Postpone the next turn to `at` (monotonic seconds) if it would be earlier."""
-        if at > self.next_at:
-            self.next_at = at
+        self.next_at = max(self.next_at, at)
 
     def start_delay(self, delay_ms: int, ended_at: float) -> None:
         """Postpone the next request to `delay_ms` after the end of the last response, `ended_at` (monotonic seconds). Never

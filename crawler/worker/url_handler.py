@@ -136,10 +136,11 @@ class UrlHandler:
             self._report("read", entry, error)
             page = bare_page(entry, DEFECT, exchange, self._now_s())
             page = page.withheld() if purpose else page  # what its owner says is not known
-        if result.outcome is Outcome.DONE and page.outcome is not Outcome.DONE:
+        is_done = page.outcome is Outcome.DONE
+        if result.outcome is Outcome.DONE and not is_done:
             self._allowance.give_back()
-        reason = str(exchange.status) if exchange and page.outcome is Outcome.DONE else page.reason
-        keep = KEEP if page.outcome is Outcome.DENIED and page.reason in KEPT_DENIALS else ""
+        reason = str(exchange.status) if exchange and is_done else page.reason
+        keep = KEEP if page.reason in KEPT_DENIALS and page.outcome is Outcome.DENIED else ""
         done = SettledUrl(entry, page.outcome, reason, keep)
         settled, page = planned(self._builder.recrawl_rules, done, page, self._gains)
         await self._committer.add(Result(leased, settled, page, links))
