@@ -3,7 +3,7 @@
 In the order in which data flows:
 
 1. Inside a replica, `metrics`, `recent_failures` and `obstacles` (a full disk) receive the events of the crawl, and
-   `loop_lag` measures how late the event loop is. `tallies` has the counters and histograms of the metrics.
+   `loop_lag` measures how late the event loop is.
    `freshness_totals` adds up how fresh the copies of known pages were until their next visits.
 2. A `health_record` is what each replica reports about itself to Redis. The replica with index 1 also writes the
    `summary` of the whole crawl there (`summary_writer`).

@@ -15,17 +15,26 @@ from __future__ import annotations
 import math
 import platform
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import get_args
 
-from prometheus_client import CollectorRegistry, Gauge, Metric, ProcessCollector, generate_latest
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    Metric,
+    ProcessCollector,
+    disable_created_metrics,
+    generate_latest,
+)
 
 from crawler import __version__
 from crawler import events as ev
 from crawler.defects import Stage
 from crawler.observe.freshness_totals import FadingAges
-from crawler.observe.tallies import Counter, Histogram
 from crawler.page import CopyAge, Exchange, Outcome, Page
 from crawler.scope.next_visit import Found
 
@@ -43,6 +52,8 @@ _AGES = (
 )
 """The intervals between visits, in seconds: from a minute to the longest."""
 _KNOWN_STATUSES = frozenset(f"http_{status.value}" for status in HTTPStatus)
+
+disable_created_metrics()  # type: ignore[no-untyped-call]  # a second series for each counter, which nothing here uses
 
 
 class LabelledRegistry(CollectorRegistry):
@@ -76,14 +87,17 @@ class Metrics:
         self._declare_frontier()
         self._declare_cluster()
         self._declare_storing()
+        # One dictionary look-up instead of the client's validation; labels have few values.
+        self._pages, self._reasons = cache(self.pages.labels), cache(self.reasons.labels)
+        self._decisions, self._phases = cache(self.decisions.labels), cache(self.phases.labels)
         for stage in get_args(Stage):  # so that the first failure is an increase
-            self.defects.inc(stage, by=0)
+            self.defects.labels(stage)
         for found in get_args(Found):  # the same
-            self.visits.inc(found, by=0)
+            self.visits.labels(found)
         for state in ("fresh", "outdated"):
-            self.copies.inc(state, by=0)
+            self.copies.labels(state)
         for hook in hooks:
-            self.hook_failures.inc(hook, by=0)
+            self.hook_failures.labels(hook)
         self.pages_total = 0  # pages fetched and settled, for the health record
         self.received_total = 0
         self.copy_ages = FadingAges()
@@ -183,14 +197,14 @@ class Metrics:
 
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         self.label_names[f"peercrawl_{name}"] = labels
-        return Counter(f"peercrawl_{name}", meaning, labels, self.registry)
+        return Counter(f"peercrawl_{name}", meaning, labels, registry=self.registry)
 
     def _gauge(self, name: str, meaning: str) -> Gauge:
         return Gauge(f"peercrawl_{name}", meaning, registry=self.registry)
 
     def _histogram(self, name: str, meaning: str, *labels: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
         self.label_names[f"peercrawl_{name}"] = labels
-        return Histogram(f"peercrawl_{name}", meaning, labels, self.registry, buckets)
+        return Histogram(f"peercrawl_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
     def observe(self, event: ev.Event) -> None:
         """Count `event`."""
@@ -204,24 +218,24 @@ class Metrics:
             case ev.LinksPushed():
                 self._links(event)
             case ev.LinkDropped(reason, count):
-                self.dropped.inc(reason, by=count)
+                self.dropped.labels(reason).inc(count)
             case ev.GroupCommitted(_, _, push_s, sink_s, settle_s, stale, lag_s):
                 for step, seconds in (("push", push_s), ("sink", sink_s), ("settle", settle_s)):
-                    self.commit.observe(seconds, step)
+                    self.commit.labels(step).observe(seconds)
                 self.commit_lag.observe(lag_s)
-                self.stale.inc(by=stale)
+                self.stale.inc(stale)
             case ev.DomainsLeased(domains, _, seconds):
-                self.leases.inc(by=domains)
+                self.leases.inc(domains)
                 self.lease_calls.observe(seconds)
             case _:
                 self._rare(event)
 
     def _links(self, event: ev.LinksPushed) -> None:
-        self.links.inc("accepted", by=event.accepted)
-        self.links.inc("seen", by=event.seen)
-        self.links.inc("capped", by=event.capped)
-        self.links.inc("outside", by=event.outside)
-        self.links.inc("recent", by=event.skipped)
+        self.links.labels("accepted").inc(event.accepted)
+        self.links.labels("seen").inc(event.seen)
+        self.links.labels("capped").inc(event.capped)
+        self.links.labels("outside").inc(event.outside)
+        self.links.labels("recent").inc(event.skipped)
 
     def _rare(self, event: ev.Event) -> None:
         match event:
@@ -230,19 +244,19 @@ class Metrics:
             case ev.HandedOver(seconds):
                 self.handovers.observe(seconds)
             case ev.RobotsFetchEnded(_, access):
-                self.robots.inc(access)
+                self.robots.labels(access).inc()
             case ev.UrlPostponed():
-                self.decisions.inc("postpone")
+                self.decisions.labels("postpone").inc()
             case ev.BackedOff(reason, delay_s):
-                self.backoffs.inc(reason)
+                self.backoffs.labels(reason).inc()
                 self.backoff_delays.observe(delay_s)
             case ev.ShardFenced():
                 self.fenced.inc()
             case ev.RedisOutageBegan():
                 self.outages.inc()
             case ev.WritesRepeated(shards, unsettled):
-                self.repeated.inc(by=shards)
-                self.taken_back.inc(by=unsettled)
+                self.repeated.inc(shards)
+                self.taken_back.inc(unsettled)
             case ev.HookFailed() | ev.HandlerFailed() | ev.ItemsRejected() | ev.DefectFound():
                 self._failure(event)
             case ev.SinkBlocked():
@@ -255,13 +269,13 @@ class Metrics:
     def _failure(self, event: ev.HookFailed | ev.HandlerFailed | ev.ItemsRejected | ev.DefectFound) -> None:
         match event:
             case ev.HookFailed(hook):
-                self.hook_failures.inc(hook)
+                self.hook_failures.labels(hook).inc()
             case ev.HandlerFailed():
                 self.handler_failures.inc()
             case ev.ItemsRejected(_, count):
-                self.items_rejected.inc(by=count)
+                self.items_rejected.inc(count)
             case ev.DefectFound(stage):
-                self.defects.inc(stage)
+                self.defects.labels(stage).inc()
 
     def _view(self, event: ev.ViewAdopted) -> None:
         self.epoch.set(event.view.epoch)
@@ -269,48 +283,47 @@ class Metrics:
         self.replicas.set(event.view.replicas)
         self.checksum.set(event.view.checksum)
         self.shards.set(event.owned)
-        self.moved.inc("taken", by=event.taken)
-        self.moved.inc("dropped", by=event.dropped)
+        self.moved.labels("taken").inc(event.taken)
+        self.moved.labels("dropped").inc(event.dropped)
 
     def _page(self, page: Page) -> None:
         exchange = page.exchange
         status = f"{exchange.status // 100}xx" if exchange and 100 <= exchange.status < 600 else "none"
-        outcome = str(page.outcome)
-        self.pages.inc(outcome, status)
-        self.reasons.inc(outcome, bounded(page.reason))
+        self._pages(page.outcome, status).inc()
+        self._reasons(page.outcome, bounded(page.reason)).inc()
         if page.visit:
-            self.visits.inc(page.visit)
+            self.visits.labels(page.visit).inc()
         if page.copy_age is not None:
             self._copy(page.copy_age, page.settled_at)
         if page.reason in ("robots", "robots_unreachable"):
-            self.decisions.inc("deny")
+            self._decisions("deny").inc()
         if exchange is not None:
-            self.decisions.inc("allow")
+            self._decisions("allow").inc()
             self.pages_total += page.outcome is not Outcome.RETRY
             self.received_total += len(exchange.body)
             self._exchange(exchange)
             for reason in page.cut:
-                self.cut.inc(reason)
+                self.cut.labels(reason).inc()
 
     def _copy(self, copy: CopyAge, at: float) -> None:
         self.copy_ages.add(copy, at)
         self.ages.observe(copy.age_s)
         self.overdue.observe(copy.late_s)
         if copy.fresh_s is not None:
-            self.copies.inc("fresh", by=copy.fresh_s)
-            self.copies.inc("outdated", by=copy.age_s - copy.fresh_s)
+            self.copies.labels("fresh").inc(copy.fresh_s)
+            self.copies.labels("outdated").inc(copy.age_s - copy.fresh_s)
 
     def _exchange(self, exchange: Exchange) -> None:
-        self.bytes.inc(by=len(exchange.body))
+        self.bytes.inc(len(exchange.body))
         self.response.observe(exchange.elapsed)
-        self.phases.observe(exchange.first_byte, "first_byte")
-        self.phases.observe(exchange.elapsed - exchange.first_byte, "body")
+        self._phases("first_byte").observe(exchange.first_byte)
+        self._phases("body").observe(exchange.elapsed - exchange.first_byte)
         if exchange.phases is not None:
             for phase, seconds in zip(("dns", "connect", "tls"), exchange.phases, strict=True):
                 if seconds is not None:
-                    self.phases.observe(seconds, phase)
+                    self._phases(phase).observe(seconds)
         if exchange.truncated:
-            self.truncated.inc(exchange.truncated)
+            self.truncated.labels(exchange.truncated).inc()
 
     def round_trip(self, seconds: float, failed: bool) -> None:
         """Count a round trip to Redis that took `seconds`."""
