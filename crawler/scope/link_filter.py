@@ -59,7 +59,7 @@ class LinkFilter:
             if reason is None:
                 score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
                 mode: PushMode = "known" if may_be_seeds else "moved" if has_moved else "new"
-                tag = found_on.tag if kind is _REDIRECT else ""
+                tag = found_on.tag if kind is LinkKind.REDIRECT else ""
                 selected.append(Entry(url.href, url.domain, score, depth, hops=hops, mode=mode, tag=tag))
             else:
                 dropped[reason] = dropped.get(reason, 0) + 1
@@ -68,14 +68,10 @@ class LinkFilter:
 
 def _place(kind: LinkKind, found_on: Entry) -> tuple[int, int]:
     """Depth and hops of a link of `kind`. Hops limit what depth does not: redirects, and sitemap indexes of indexes."""
-    if kind is _REDIRECT:
+    if kind is LinkKind.REDIRECT:
         return found_on.depth, found_on.hops + 1
-    if kind is _SITEMAP:
+    if kind is LinkKind.SITEMAP:
         return max(1, found_on.depth), found_on.hops + 1
-    if kind is _LISTED:
+    if kind is LinkKind.LISTED:
         return max(1, found_on.depth), 0
     return found_on.depth + 1, 0
-
-
-# Each access to a member of an enumeration takes 70 ns before Python 3.12.
-_REDIRECT, _SITEMAP, _LISTED = LinkKind.REDIRECT, LinkKind.SITEMAP, LinkKind.LISTED
