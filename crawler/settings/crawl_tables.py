@@ -89,8 +89,9 @@ class PolitenessTable(Table, frozen=True, kw_only=True):
     tries: Annotated[
         PositiveInt,
         Meta(le=15),
-        "Maximum number of requests for a URL before it becomes a dead letter. If robots.txt cannot be fetched "
-        "because the host does not exist (an authoritative DNS answer), the limit is 2.",
+        "Maximum number of requests for a URL before it becomes a dead letter. Once so many attempts in a row to fetch "
+        "the robots.txt of an origin have failed, its URLs become dead letters, too; if the host does not exist (an "
+        "authoritative DNS answer), after 2.",
     ] = 4
     robots_max_age: Annotated[
         PositiveFloat,
