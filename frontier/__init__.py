@@ -7,10 +7,11 @@ In data-flow order:
 - Who owns which shard: `peer_loop` gives each replica the roster of an epoch, and `ring` assigns the shards to the
   replicas in it. `owners` stores the assignment from one epoch to the next. `health` stores what each replica reports.
   `crawl_time` keeps a clock that all replicas share (`clock`).
-- The queues of a shard: `queue` pushes, leases, settles and releases URLs with the scripts in `lua/`, within the limits of
-  `frontier_settings`. `entries` defines how Redis stores a queued URL. `settlements` has leases, and how their URLs ended.
-  `packing` compresses the tails of long queues into `blocks`. `push_batches` splits long pushes, and `pipelining` sends
-  many calls in parts.
+- The queues of a shard: `queue` pushes, leases, settles and releases URLs with the scripts in `lua/` of these names,
+  within the limits of `frontier_settings`. A script has parts in files of their own (`scripts`): `lua/lease.lua` leases
+  due domains, after `lua/take_back.lua` has ended expired leases, and `lua/fence.lua` refuses an older view. `entries`
+  defines how Redis stores a queued URL. `settlements` has leases, and how their URLs ended. `packing` compresses the
+  tails of long queues into `blocks`. `push_batches` splits long pushes, and `pipelining` sends many calls in parts.
 - Visiting pages again: `known_pages` reads the pages that `lua/known_pages.lua` stores, in records
   (`lua/page_records.lua`). `lua/visits.lua` plans their visits and queues them.
 - Faults: `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards whose nodes are

@@ -34,8 +34,9 @@ MAX_PAYLOAD = 1_024
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
 PushMode = Literal["new", "known", "again", "moved"]
-"""When to queue a URL. `new`: if it is unseen. `known`: if it is unseen and its domain is known. `again`: always.
-`moved`, for the target of a known page that has moved: if it is unseen, or is neither open nor a known page."""
+"""When to queue a URL. `new`: if it is unseen. `known`: if it is unseen, but its domain is seen: the crawl has accepted
+another URL of it. `again`: always. `moved`, for the target of a known page that has moved: if it is unseen, or is
+neither open nor a known page."""
 
 _BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}
 _WHOLE = "u"

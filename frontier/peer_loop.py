@@ -71,7 +71,8 @@ class View(msgspec.Struct, frozen=True):
         return next((member.index for member in self.roster if member.replica == self.me), 0)
 
     def owns(self, task_id: str) -> bool:
-        """Whether `me` owns `task_id` when tasks are divided by hash modulo `replicas`. Always False with index 0."""
+        """Whether `me` owns `task_id` when tasks are divided by hash modulo `replicas`; `owners` is about shards only.
+        Always False with index 0."""
         index = self.index
         return index > 0 and xxh3_64_intdigest(task_id.encode()) % self.replicas == index - 1
 

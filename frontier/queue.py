@@ -2,7 +2,8 @@
 
 This is the Python side of the scripts that change a crawl's state. Each method takes many items, groups them by shard and
 sends them in one round trip. The headers of the scripts state what they guarantee (one holder per domain, nothing lost,
-repeated calls count once). This module only packs arguments and unpacks replies.
+repeated calls count once). This module also keeps what may have to be sent again after a restart of a server
+(`recent_writes`), has long queues packed (`packing`), and drops links to domains outside of the crawl before a push.
 """
 
 from __future__ import annotations
@@ -77,7 +78,7 @@ class Frontier:
         self.outboxes = Outboxes(store, keys)
         self._seen_domains: set[str] = set()  # domains of which the crawl has accepted a URL
         self._packer = Packer(store, keys, clock.now_ms)
-        self._calls: dict[int, int] = {}  # shard -> replies with leases so far, and one
+        self._calls: dict[int, int] = {}  # shard -> number of its next reply with leases, from 1
         self._recent = RecentWrites(self._run_of, store.runs, self._is_away, clock.now_ms)
 
     def apply(self, settings: FrontierSettings) -> None:
@@ -267,9 +268,10 @@ class Frontier:
         return [settle_reply(*reply) for reply in replies]
 
     async def revoke(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool | None]:
-        """For each of `urls`, whether it was not settled under its lease. It then never will be. None if this is
-        unknown: the lease was lost days ago, or the shard has lost its data. `crawl`: empty for this one. Use this
-        only for leases whose holder has died, or knows that they are stale. Raises RedisAway."""
+        """For each of `urls`, whether it was not settled under its lease. Then it never will be under this lease, and is
+        pushed again, unless it is of another crawl. None if this is unknown: the lease was lost days ago, or the shard has
+        lost its data. `crawl`: that of `urls`; empty for this one. Use this only for leases whose holder has died, or
+        knows that they are stale. Raises RedisAway."""
         places: dict[tuple[int, str, int], list[int]] = defaultdict(list)
         for place, url in enumerate(urls):
             places[url.shard, url.domain, url.token].append(place)

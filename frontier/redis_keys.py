@@ -2,7 +2,7 @@
 
 Keys of a shard have the hash tag ``{crawl:shard}``, keys of the whole crawl ``{crawl}``, and the rate limit of each address
 a tag of its own. So on a Redis Cluster all keys of a script are in one slot (Redis Cluster specification, "Hash tags").
-Scripts build the keys that contain a domain, a bucket or an epoch themselves, with the same tag.
+Scripts build the keys that contain a domain, a bucket or a block themselves, with the same tag.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class ShardKeys(msgspec.Struct, frozen=True):
 
     @property
     def owner(self) -> str:
-        """The fence: the epoch and the replica that last leased here. Which replica owns the shard now is in the view."""
+        """The fence: the epoch and the replica that last leased here, the last holder. The owner is in the view."""
         return self.base + "owner"
 
     @property

@@ -51,8 +51,8 @@ RULE_BYTES = 520
 
 class OriginRobots(msgspec.Struct, frozen=True):
     """An origin's record, and its rules. `rules` is None unless the record has any. `error`: the exception that the rules
-    raised when they were built, which is a defect; nothing of the origin may then be fetched. `tdm`: the rules of its
-    tdmrep.json, None if there are none."""
+    raised when they were built, which is a defect; the `record` then says that the file is unreachable and to be fetched
+    now. `tdm`: the rules of its tdmrep.json, None if there are none."""
 
     record: RobotsRecord
     rules: Rules | None
@@ -121,7 +121,8 @@ class RobotsCache:
     async def remember(self, origin: str, stored: bytes | None) -> OriginRobots | None:
         """Cache a record that was read.
 
-        A record that cannot be unpacked counts as missing, so the origin is asked again.
+        A record that cannot be unpacked counts as missing, so the origin is asked again. So it is if the rules of the
+        record cannot be built, which is a defect.
         """
         record = _unpacked(stored)
         if record is None:
@@ -130,6 +131,10 @@ class RobotsCache:
             return await self.keep(origin, record)
         except BadRecord:
             return None
+        except Exception as error:
+            unreachable = {"access": "disallow", "reason": "defect", "excerpt": b"", "tdm": None}
+            record = msgspec.structs.replace(record, retry_at_ms=0, tdm_retry_at_ms=0, **unreachable)
+            return self._keep(origin, OriginRobots(record, None, error))
 
     async def condense(self, result: RobotsFetchResult) -> RobotsFetchResult:
         """Replace the file in `result`, if it has one, by its excerpt."""
@@ -138,10 +143,9 @@ class RobotsCache:
         excerpt = await self._finish(extract(result.body, self._product_token))
         return msgspec.structs.replace(result, body=b"", excerpt=excerpt.pack())
 
-    async def save(self, origin: str, domain: str, record: RobotsRecord, now_ms: int) -> OriginRobots:
-        """Store `record` for all replicas. Raises RedisAway."""
+    async def save(self, origin: str, domain: str, record: RobotsRecord, now_ms: int) -> None:
+        """Store `record`, which is kept here (`keep`), for all replicas. Raises RedisAway."""
         await self._store.send([self._save_call(origin, domain, record, now_ms)])
-        return await self.keep(origin, record)
 
     async def forget_failures(self, domains: Mapping[str, str], now_ms: int) -> None:
         """Have those of some origins whose robots.txt or tdmrep.json was unreachable asked again, as if it had not failed.
@@ -167,19 +171,14 @@ class RobotsCache:
         return self._frontier.keys.shards[self._frontier.shard_of(domain)].robots(domain)
 
     async def keep(self, origin: str, record: RobotsRecord) -> OriginRobots:
-        """Cache `record` in this process only."""
-        rules = error = tdm = None
-        try:
-            if record.tdm:
-                tdm = TdmFile.unpack(record.tdm)
-                tdm = tdm if len(tdm) else None
-            if record.access == "rules":
-                rules = await self._finish(Rules.build(Excerpt.unpack(record.excerpt)))
-        except BadRecord:
-            raise
-        except Exception as raised:
-            error = raised
-        known = OriginRobots(record, rules, error, tdm)
+        """Cache `record` in this process only. Raises what the rules of a file raise when they cannot be built."""
+        tdm = TdmFile.unpack(record.tdm) if record.tdm else None
+        rules = None
+        if record.access == "rules":
+            rules = await self._finish(Rules.build(Excerpt.unpack(record.excerpt)))
+        return self._keep(origin, OriginRobots(record, rules, None, tdm if tdm is not None and len(tdm) else None))
+
+    def _keep(self, origin: str, known: OriginRobots) -> OriginRobots:
         before = self._parsed.pop(origin, None)
         self._bytes += known.size - (before.size if before is not None else 0)
         self._parsed[origin] = known

@@ -10,15 +10,16 @@ record of the origin from this result and from the record before. `crawler.worke
 | 2xx | "rules" | as the rules say |
 | 4xx except 429, or a redirect that leads nowhere | "allow" | is allowed (RFC 9309 2.3.1.3, 2.3.1.2) |
 | unreachable, and a 2xx before | "rules" | as the rules of that 2xx say, however old they are (2.4) |
-| unreachable, and no 2xx before | "disallow" | waits, and is dead after as many attempts as a page has (2.3.1.4) |
+| unreachable, and no 2xx before | "disallow" | waits, or is dead if as many attempts failed as a page has tries (2.3.1.4) |
 | the same for 30 days | "allow" | is allowed (2.3.1.4) |
 
-A redirect leads nowhere if it has no usable Location or is the sixth. Unreachable means: 5xx, 429, a failed request
-(a timeout, no such host, the target of a redirect that is blocked), a body that was cut off by time or by a disconnect, or
-one that cannot be decoded. The RFC counts 429 as unavailable, so a crawler *may* fetch; but a server that says "too many
-requests" should not get more. A 4xx is not a copy of the file: if the file is unreachable when the record of a 4xx is no
-longer fresh, after a day at most, nothing is allowed. Redis drops a record an hour after it stopped being fresh
-(`robots_cache`).
+A redirect leads nowhere if it has no usable Location or is the sixth. Unreachable means: 5xx, 429, a failed request (a
+timeout, no such host, the target of a redirect that is blocked), a body that was cut off by time or by a disconnect,
+one that cannot be decoded, or a file that cannot be processed because of a defect of the crawler. The attempts that
+failed in a row are counted for the origin, so a URL that is found after the last of them is dead at once. The RFC
+counts 429 as unavailable, so a crawler *may* fetch; but a server that says "too many requests" should not get more. A
+4xx is not a copy of the file: if the file is unreachable when the record of a 4xx is no longer fresh, after a day at
+most, nothing is allowed. Redis drops a record an hour after it stopped being fresh (`robots_cache`).
 """
 
 from __future__ import annotations

@@ -124,6 +124,15 @@ def anchors(page: Path) -> list[str]:
     return [re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings]
 
 
+@pytest.mark.parametrize("index", ["README.md", "docs/index.md"])
+def test_an_index_names_every_page(index: str) -> None:
+    page = ROOT / index
+    linked = {(page.parent / link).resolve() for link in re.findall(r"\]\(([^)#:]+)", page.read_text())}
+    pages = {one for folder in ("reference", "explanation", "how-to") for one in (ROOT / "docs" / folder).glob("*.md")}
+    assert len(pages) > 30
+    assert pages - linked == set()
+
+
 @pytest.mark.parametrize(("page", "most"), [("ARCHITECTURE.md", 80), ("CONTRIBUTING.md", 120)])
 def test_a_page_stays_short(page: str, most: int) -> None:
     lines = (ROOT / page).read_text().splitlines()

@@ -15,8 +15,9 @@ How a replica lives, in the order in which data flows:
    and stops everything in a fixed order.
 5. `replica` adds metrics, the log, the health record and the status server.
 6. While the crawl is given another number of shards, the replica waits and continues as a new one (`reshard_wait`).
-7. Meanwhile, `settings_reload` applies changed settings, `scheduled_duties` queues seed files and sitemaps again on
-   schedule, `gc_schedule` runs the garbage collector in small steps, and `progress_log` logs how far the crawl is.
+7. Meanwhile, `settings_reload` applies changed settings, `scheduled_duties` reads seed files for new URLs and queues
+   sitemaps again on schedule, `gc_schedule` runs the garbage collector in small steps, and `progress_log` logs how far
+   the crawl is.
 
 `crawl` is the same replica in a program of a user (`crawler.Crawl`), and `seeding` queues its seeds and those of commands.
 `trial` fetches a single page with it, and `trial_findings` says why nothing was found there.

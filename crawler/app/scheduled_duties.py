@@ -31,7 +31,7 @@ CHUNK = 1_000
 
 
 class PeriodicDuty(msgspec.Struct, frozen=True):
-    """Every `every_s` seconds, read the file `seeds` or fetch `sitemap`. Exactly one of them is given."""
+    """Every `every_s` seconds, push the new URLs of the file `seeds`, or queue `sitemap` again. Exactly one is given."""
 
     every_s: float
     seeds: str = ""

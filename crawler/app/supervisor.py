@@ -106,14 +106,11 @@ class Supervisor:
             process = None
             if code in (0, 2) or self._stopping:
                 return max(code, 0)
-            if code < 0:  # a replica that fails says why itself
-                log(
-                    logging.WARNING,
-                    "replica_killed",
-                    signal=signal.Signals(-code).name,
-                    result="another one is started",
-                )
             pause_s = crashes.pause_s(time.monotonic() - started, code)
+            if code < 0:  # a replica that fails says why itself
+                end = "the setup is considered broken, and all replicas are stopped"
+                result = end if pause_s is None else "another one is started"
+                log(logging.WARNING, "replica_killed", signal=signal.Signals(-code).name, result=result)
             if pause_s is None:
                 self.stop()
                 return 1

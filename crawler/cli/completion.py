@@ -12,14 +12,17 @@ LOG_FORMATS = ("console", "json")
 REASONS = tuple(
     sorted(
         {
-            *({str(kind) for kind in FailureKind} - {"lease_expired", "stopped", "stale_connection"}),
+            *({str(kind) for kind in FailureKind} - {"lease_expired", "stopped", "stale_connection", "proxy"}),
             *("robots_unreachable", "robots", "usage", "usage_unreachable"),
             *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout"),
-            *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504)),
+            *(
+                "lost_with_holder",
+                *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),
+            ),
         }
     )
 )
-"""Why URLs are given up or denied. The first three kinds of failures say nothing about the URL."""
+"""Why URLs are given up or denied. The kinds of failures that are left out say nothing about the URL."""
 
 
 def presets(incomplete: str) -> list[str]:

@@ -3,10 +3,11 @@
 In the order in which data flows:
 
 1. `client` receives a canonical URL and sends exactly one GET. It follows no redirect and decompresses nothing.
-2. `request` builds the head of the request. `request_rules` adds what the operator's rules say, and puts `[redacted]`
-   for their secrets into what is recorded (`request_secret` keeps them out of logs). `cookies` has those that the site
-   has set. `scheduled_validators` remembers the headers that ask for what is fetched on a schedule, such as sitemaps,
-   only if it has changed.
+2. `client` has the fields that every request gets, such as User-Agent and Accept, and `request` joins them with the
+   request line and Host. `request_rules` adds what the operator's rules say, and puts `[redacted]` for their secrets
+   into what is recorded (`request_secret` keeps them out of logs). `cookies` has those that the site has set.
+   `scheduled_validators` remembers the headers that ask for what is fetched on a schedule, such as sitemaps, only if it
+   has changed.
 3. `resolver` finds the addresses of the host in the host map, its cache or the DNS (`dns`). `address_policy` judges each
    address, because a page must not lead the crawler into the operator's own network.
 4. `connection` judges the address once more at the moment of connecting, and limits the duration of the exchange.

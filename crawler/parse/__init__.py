@@ -2,10 +2,12 @@
 
 In the order in which data flows:
 
-1. `document` receives the body of a response and calls the other modules. `content_coding` decompresses it.
+1. `document` receives the body of a response and calls the other modules. `content_coding` decompresses it, within
+   limits of bytes and work.
 2. `sitemaps` reads a sitemap. Any other document goes to `html`.
-3. `html` finds the character encoding (`encoding`), finds the tags that matter (`tags`) and their `attributes`, obeys
-   the page's instructions to crawlers (`robots_meta`), and returns links and facts. `xhtml` rewrites XHTML as HTML first.
+3. `html` finds the character encoding (`encoding`) and the base URL (`<base>`), finds the tags that matter (`tags`) and
+   their `attributes`, obeys the page's instructions to crawlers (`robots_meta`), and returns links and facts. `xhtml`
+   rewrites XHTML as HTML first.
 4. `tree` parses a whole document into a tree, where `tags` cannot judge the markup and to extract text.
 5. `extraction` finds items in a page by the rules of the settings: `json_ld` finds values in its JSON-LD, and
    `field_values` converts them. `text_fingerprint` makes a fingerprint of the main text, by which two

@@ -4,8 +4,8 @@ In the order in which data flows:
 
 1. `seeds` parses the URLs from which a crawl starts.
 2. `recent_urls` remembers links that were pushed recently. They need no further check.
-3. `scope` decides whether a link belongs to the crawl. `traps` rejects URLs of which a site can generate an unlimited
-   number.
+3. `scope` decides whether a link belongs to the crawl; with `scope.kind = "seeds"`, the default, the frontier decides
+   about links to other domains (see 4). `traps` rejects URLs of which a site can generate an unlimited number.
 4. `link_filter` applies `recent_urls`, `scope` and `traps` to the links of a page, gives each link a priority,
    and returns entries for the frontier. With `scope.kind = "seeds"`, it leaves links to other domains to the frontier
    (`frontier/lua/push.lua`), which knows the domains of the seeds.

@@ -25,13 +25,13 @@ NO_HINTS: Mapping[str, float] = MappingProxyType({})
 
 
 class LinkFilter:
-    """Turns links into entries. `known`: links that need no check, because they were pushed recently."""
+    """Turns links into entries. `recent`: links that need no check, because they were pushed recently."""
 
-    def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, known: RecentUrls) -> None:
+    def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, recent: RecentUrls) -> None:
         self._scope = scope
         self._traps = traps
         self._scorer = scorer
-        self._known = known
+        self._recent = recent
 
     def select(
         self,
@@ -48,12 +48,12 @@ class LinkFilter:
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
-        for url, kind in links if has_moved else self._known.not_recent(links):
+        for url, kind in links if has_moved else self._recent.not_recent(links):
             depth, hops = _place(kind, found_on)
             reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
             # Links between the domains of different seeds are followed. The frontier knows these domains.
             may_be_seeds = reason == "outside" and self._scope.kind == "seeds"
-            if may_be_seeds and self._known.has_offered(url.href):
+            if may_be_seeds and self._recent.has_offered(url.href):
                 continue
             reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
             if reason is None:

@@ -89,8 +89,9 @@ class PolitenessTable(Table, frozen=True, kw_only=True):
     tries: Annotated[
         PositiveInt,
         Meta(le=15),
-        "Maximum number of requests for a URL before it becomes a dead letter. If robots.txt cannot be fetched "
-        "because the host does not exist (an authoritative DNS answer), the limit is 2.",
+        "Maximum number of requests for a URL before it becomes a dead letter. Once so many attempts in a row to fetch "
+        "the robots.txt of an origin have failed, its URLs become dead letters, too; if the host does not exist (an "
+        "authoritative DNS answer), after 2.",
     ] = 4
     robots_max_age: Annotated[
         PositiveFloat,
@@ -134,7 +135,9 @@ class ScopeTable(Table, frozen=True, kw_only=True):
     max_depth: Annotated[
         Annotated[Count, Meta(le=255)] | None, "Maximum number of links from a seed to a page. Unset: no limit."
     ] = None
-    max_hops: Annotated[Count, Meta(le=15), "Maximum number of consecutive redirects."] = 10
+    max_hops: Annotated[
+        Count, Meta(le=15), "Maximum number of consecutive redirects, and of sitemap indexes that name each other."
+    ] = 10
     sitemaps: Annotated[bool, "Fetch the sitemaps that robots.txt names, and queue the URLs that they list."] = True
     strip_params: Annotated[
         tuple[str, ...],
@@ -160,7 +163,8 @@ class LimitsTable(Table, frozen=True, kw_only=True):
         "including error pages such as a 404. 0: no limit.",
     ] = 0
     domain_cap: Annotated[
-        Count, "Maximum number of URLs queued per domain; the rest are dropped and counted. 0: no limit."
+        Count,
+        "Maximum number of URLs accepted per domain in the whole crawl; the rest are dropped and counted. 0: no limit.",
     ] = 0
     max_body: Annotated[
         PositiveInt,

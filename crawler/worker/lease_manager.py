@@ -1,8 +1,9 @@
 """The lease manager: it leases due domains from the shards that this replica owns, and puts them into the local queue.
 
-It asks a shard only when workers are free and a domain may be due there. The reply to a lease call says when the shard is
-next due, the reply to a settle call says when the returned domain is due, and a push says which shards got URLs
-(`HeldLeases`). Idle shards are polled every `poll_s`, because other replicas may push URLs into them.
+It asks a shard only when a domain may be due there, and workers are free or no domain is overdue. The reply to a
+lease call says when the shard is next due, the reply to a settle call says when the returned domain is due, and a push
+says which shards got URLs (`HeldLeases`). Idle shards are polled every `poll_s`, because other replicas may push URLs
+into them.
 
 Each node of a cluster has rounds of its own, so a node that does not answer holds up only its own shards.
 """

@@ -5,6 +5,7 @@ and `url_verdict` what becomes of a URL whose robots.txt cannot be read."""
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 
 from crawler.defects import defect
 from crawler.errors import FetchFailed
@@ -93,12 +94,9 @@ class RobotsLookup:
         else:
             node = self._runtime.retry.node_of(leased.lease.shard)
             known = await self._runtime.retry.soon(lambda: self._cache.load(origin, leased.domain), node)
-        self._report(origin, known)
-        return known
-
-    def _report(self, origin: str, known: OriginRobots | None) -> None:
         if known is not None and known.error is not None:
-            self._runtime.events.emit(defect("robots", f"{origin}/robots.txt", known.error))
+            self._defect(f"{origin}/robots.txt", known.error)
+        return known
 
     async def _request_next_hop(self, leased: LeasedDomain, origin: str, known: OriginRobots | None) -> None:
         if leased.requesting > 1:
@@ -129,13 +127,13 @@ class RobotsLookup:
                 return
             result = fetch.failed(str(failure.kind))
         except Exception as error:
-            result = self._defect(fetch, error)
+            result = self._defect(fetch.url, error)
         else:
             try:
                 result = fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
                 result = None if result is None else await self._cache.condense(result)
             except Exception as error:
-                result = self._defect(fetch, error)
+                result = self._defect(fetch.url, error)
         was_foreign = await self._fetch.end_foreign_request(leased, exchange)
         if exchange is not None:
             if not was_foreign:
@@ -160,15 +158,15 @@ class RobotsLookup:
         self, leased: LeasedDomain, origin: str, known: OriginRobots | None, result: RobotsFetchResult
     ) -> None:
         now_ms, record = self._now_ms(), self._next(known, result)
-        node = self._runtime.retry.node_of(leased.lease.shard)
         try:
-            saved = await self._runtime.retry.soon(
-                lambda: self._cache.save(origin, leased.domain, record, now_ms), node
-            )
-        except RedisAway:
-            saved = await self._cache.keep(origin, record)  # whoever leases the domain next may fetch the file again
+            saved = await self._cache.keep(origin, record)
+        except Exception as error:  # the rules of the file cannot be built
+            record = self._next(known, self._defect(f"{origin}/robots.txt", error))
+            saved = await self._cache.keep(origin, record)
+        node = self._runtime.retry.node_of(leased.lease.shard)
+        with suppress(RedisAway):  # whoever leases the domain next may fetch the file again
+            await self._runtime.retry.soon(lambda: self._cache.save(origin, leased.domain, record, now_ms), node)
         self._fetch.throttle.prolong_delay(leased, saved)
-        self._report(origin, saved)
         self._runtime.events.emit(RobotsFetchEnded(origin, record.access, record.status))
         await self._offer_sitemaps(leased, origin, saved)
 
@@ -184,10 +182,10 @@ class RobotsLookup:
             if links:
                 await self._committer.add(Result(leased, links=links))
 
-    def _defect(self, fetch: RobotsFetch, error: Exception) -> RobotsFetchResult:
+    def _defect(self, url: str, error: Exception) -> RobotsFetchResult:
         """Report the defect. A robots.txt that cannot be processed counts as unreachable."""
-        self._runtime.events.emit(defect("robots", fetch.url, error))
-        return fetch.failed("defect")
+        self._runtime.events.emit(defect("robots", url, error))
+        return RobotsFetchResult("disallow", "defect")
 
     def _now_ms(self) -> int:
         return self._runtime.server_clock.now_ms()

@@ -5,6 +5,8 @@ and `url_verdict` says what this means for its URLs."""
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from crawler.defects import defect
 from crawler.errors import FetchFailed
 from crawler.page import Exchange
@@ -35,12 +37,16 @@ class TdmrepLookup:
         """Return what is known of `origin`, with its tdmrep.json if it is wanted. Returns None if this turn of `leased` was
         used for fetching it, or if this has to wait."""
         record = known.record
-        if not self._runtime.policy.usage.reads_tdmrep or record.access == "disallow" or known.error is not None:
+        if not self._runtime.policy.usage.reads_tdmrep or record.access == "disallow":
             return known
         if self._now_ms() < record.tdm_retry_at_ms:
             return known
         fetch = leased.tdm.setdefault(origin, TdmFetch(origin))
-        if known.rules is not None and not known.rules.decide(fetch.url).allowed:  # the file, or where it redirects to
+        try:
+            is_allowed = known.rules is None or known.rules.decide(fetch.url).allowed  # the file, or its redirect
+        except Exception as error:
+            return await self._save(leased, origin, known, self._defect(fetch.url, error))
+        if not is_allowed:
             return await self._save(leased, origin, known, RobotsFetchResult("allow", "robots"))
         if self._fetch.throttle.must_wait_longer(leased, known):
             return None
@@ -63,21 +69,21 @@ class TdmrepLookup:
                 return
             result = fetch.failed(str(failure.kind))
         except Exception as error:
-            result = self._defect(fetch, error)
+            result = self._defect(fetch.url, error)
         else:
             try:
                 result = fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
             except Exception as error:
-                result = self._defect(fetch, error)
+                result = self._defect(fetch.url, error)
             self._fetch.throttle.back_off(leased, judge_status(exchange.status), exchange)
             await self._committer.add(Result(leased, exchange=exchange))
         if result is not None:  # None after a redirect, which the next turn follows
             await self._save(leased, origin, known, result)
 
-    def _defect(self, fetch: TdmFetch, error: Exception) -> RobotsFetchResult:
+    def _defect(self, url: str, error: Exception) -> RobotsFetchResult:
         """Report the defect. A tdmrep.json that cannot be processed counts as unreachable."""
-        self._runtime.events.emit(defect("usage", fetch.url, error))
-        return fetch.failed("defect")
+        self._runtime.events.emit(defect("usage", url, error))
+        return RobotsFetchResult("disallow", "defect")
 
     async def _save(
         self, leased: LeasedDomain, origin: str, known: OriginRobots, result: RobotsFetchResult
@@ -86,15 +92,14 @@ class TdmrepLookup:
         now_ms, rand, policy = self._now_ms(), self._runtime.rng.random(), self._runtime.policy.robots
         try:
             record = with_tdm(known.record, result, now_ms, rand, policy)
+            saved = await self._cache.keep(origin, record)
         except Exception as error:
-            self._runtime.events.emit(defect("usage", origin + PATH, error))
-            failed = RobotsFetchResult("disallow", "defect")
-            record = with_tdm(known.record, failed, now_ms, rand, policy)
+            record = with_tdm(known.record, self._defect(origin + PATH, error), now_ms, rand, policy)
+            saved = await self._cache.keep(origin, record)
         node = self._runtime.retry.node_of(leased.lease.shard)
-        try:
-            return await self._runtime.retry.soon(lambda: self._cache.save(origin, leased.domain, record, now_ms), node)
-        except RedisAway:
-            return await self._cache.keep(origin, record)  # whoever leases the domain next may fetch the file again
+        with suppress(RedisAway):  # whoever leases the domain next may fetch the file again
+            await self._runtime.retry.soon(lambda: self._cache.save(origin, leased.domain, record, now_ms), node)
+        return saved
 
     def _now_ms(self) -> int:
         return self._runtime.server_clock.now_ms()

@@ -78,10 +78,11 @@ class UrlHandler:
     async def settle_without_request(
         self, leased: LeasedDomain, entry: Entry, result: UrlResult, known: OriginRobots | None
     ) -> None:
-        """Settle `entry` as denied or dead, or postpone it until the unreachable file in `known` is fetched again."""
-        if result.outcome is Outcome.RETRY and known is not None:
-            record = known.record
-            at_ms = record.tdm_retry_at_ms if result.reason == USAGE_UNREACHABLE else record.retry_at_ms
+        """Settle `entry` as denied or dead, or postpone it until the unreachable file in `known` is fetched again. If the
+        file was fetched, but cannot be applied to `entry`, retry that later."""
+        is_of_tdm = result.reason == USAGE_UNREACHABLE
+        if result.outcome is Outcome.RETRY and known is not None and (is_of_tdm or known.record.access == "disallow"):
+            at_ms = known.record.tdm_retry_at_ms if is_of_tdm else known.record.retry_at_ms
             settled = postpone(entry, result.reason, at_ms)
             self._runtime.events.emit(UrlPostponed(result.reason))
             await self._committer.add(Result(leased, settled))

@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from crawler.errors import FailureKind
 from crawler.page import Outcome
-from crawler.worker.outcomes import DEFECT, FORBIDDEN, UrlResult, judge_failure
+from crawler.worker.outcomes import FORBIDDEN, UrlResult, judge_failure
 from politeness import tdmrep
 from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
@@ -32,6 +32,9 @@ REFUSED = UrlResult(Outcome.DENIED, "usage")
 """The result for a URL whose owner refuses the purpose of the crawl in a file of the site."""
 
 
+ROBOTS_UNREACHABLE = UrlResult(Outcome.RETRY, "robots_unreachable")
+"""The result for a URL whose robots.txt is unreachable, or cannot be applied to it because of a defect."""
+
 USAGE_UNREACHABLE = "usage_unreachable"
 """The reason of a URL that waited for the tdmrep.json of its origin, or is dead because that stayed unreachable."""
 
@@ -39,11 +42,9 @@ USAGE_UNREACHABLE = "usage_unreachable"
 def verdict_by_robots(
     url: str, known: OriginRobots, tries: int, exceeds_cap: bool, purpose: Collection[str] = ()
 ) -> UrlResult | None:
-    """`known`: the fresh robots.txt of the origin of `url`. `tries`: how often it is fetched if it is unreachable.
-    `exceeds_cap`: it asks for a delay above the crawl's cap. `purpose`: that of the crawl. Raises what the matching of a
-    defective file raises."""
-    if known.error is not None:
-        return DEFECT
+    """`known`: the fresh robots.txt of the origin of `url`. `tries`: how often it is fetched before URLs of its origin are
+    dead. `exceeds_cap`: it asks for a delay above the crawl's cap. `purpose`: that of the crawl. Raises what the matching
+    of a defective file raises."""
     if known.record.access == "disallow":
         return _verdict_by_unreachable(known.record, tries)
     if known.rules is not None and not known.rules.decide(url).allowed:
@@ -62,10 +63,11 @@ def verdict_by_robots(
 
 def _verdict_by_unreachable(record: RobotsRecord, tries: int) -> UrlResult:
     """RFC 9309 2.3.1.4: an unreachable robots.txt (a server error, a timeout) denies everything. The URL waits for the next
-    attempt to fetch the file, and is dead after as many attempts as a page has."""
+    attempt to fetch the file. As soon as the attempts in a row are as many as a page has tries, each URL of the origin that
+    comes up, also a new one, is dead, until an attempt succeeds."""
     if record.reason in FORBIDDEN:
         return judge_failure(FailureKind(record.reason))
     is_gone = record.reason == "no_such_host"
     tries = min(tries, NO_SUCH_HOST_TRIES) if is_gone else tries
     outcome = Outcome.DEAD if record.failures >= tries else Outcome.RETRY
-    return UrlResult(outcome, "no_such_host" if is_gone else "robots_unreachable")
+    return UrlResult(outcome, "no_such_host" if is_gone else ROBOTS_UNREACHABLE.reason)

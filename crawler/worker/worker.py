@@ -17,12 +17,12 @@ from crawler.defects import defect
 from crawler.events import TurnTaken
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.next_turn import Turns
-from crawler.worker.outcomes import DEFECT, UrlResult
+from crawler.worker.outcomes import UrlResult, last_try
 from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from crawler.worker.url_handler import UrlHandler
-from crawler.worker.url_verdict import verdict_by_domain, verdict_by_robots
+from crawler.worker.url_verdict import ROBOTS_UNREACHABLE, verdict_by_domain, verdict_by_robots
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from politeness.robots_cache import OriginRobots
@@ -121,6 +121,6 @@ class Worker:
         exceeds_cap, tries = self._throttle.exceeds_cap(known), self._runtime.policy.tries
         try:
             return verdict_by_robots(entry.url, known, tries, exceeds_cap, self._runtime.policy.usage.purpose)
-        except Exception as error:  # of a file that cannot be applied
+        except Exception as error:  # the file, which counts as unreachable for this URL, cannot be applied to it
             self._runtime.events.emit(defect("robots", entry.url, error))
-            return DEFECT
+            return last_try(ROBOTS_UNREACHABLE, entry.tries, tries)

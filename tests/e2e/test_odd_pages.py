@@ -126,7 +126,7 @@ def crawl(
     settings.write_text(
         toml(
             {
-                "politeness": {"delay": 0},
+                "politeness": {"delay": 0, "backoff_base": 0.1},
                 "fetch": {"host_map": [f"a.test=127.0.0.1:{web.server_port}"]},
                 "archive": {"structured": True, **archive},
                 "limits": {"max_links": 100},
@@ -188,8 +188,8 @@ STAGES = {
 }
 """A function of each stage."""
 
-LOST = {"fetch", "robots", "read", "items"}
-"""Stages that must succeed for a page to be fetched."""
+LOST = {"fetch": "defect", "robots": "robots_unreachable", "read": "defect", "items": "defect"}
+"""Stages that must succeed for a page to be fetched, and the reason of one for which they do not."""
 
 RAISES = """
 import importlib, json, os
@@ -234,7 +234,7 @@ def test_an_error_at_any_stage_costs_one_page(tmp_path: Path) -> None:
     assert set(lines) >= PATHS
     for stage, path in paths.items():
         assert web.asked.count(path) == (stage != "robots"), stage
-        ended = ("dead", "defect") if stage in LOST else ("done", "ok")
+        ended = ("dead", LOST[stage]) if stage in LOST else ("done", "ok")
         assert (lines[path]["outcome"], lines[path]["reason"]) == ended, stage
         assert lines[path]["cut"] == (["defect"] if stage in ("text", "record", "line") else []), stage
     assert "RuntimeError: for the test" in done.err

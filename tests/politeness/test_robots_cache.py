@@ -6,7 +6,7 @@ import pytest
 
 from frontier.queue import Frontier
 from frontier.store import RedisStore, command
-from politeness.robots_cache import DOMAIN_BYTES, KEPT_STALE_MS, RECORD_BYTES, RULE_BYTES, RobotsCache
+from politeness.robots_cache import DOMAIN_BYTES, KEPT_STALE_MS, RECORD_BYTES, RULE_BYTES, OriginRobots, RobotsCache
 from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord, next_record
 from politeness.robots_rules import finish
@@ -22,6 +22,12 @@ DOWN = RobotsFetchResult("disallow", "http_503", 503)
 def record(body: bytes, fetched_at_ms: int = NOW) -> RobotsRecord:
     excerpt = finish(extract(body, "peercrawl")).pack()
     return RobotsRecord("rules", "ok", 200, fetched_at_ms, fetched_at_ms + DAY, excerpt)
+
+
+async def save(cache: RobotsCache, origin: str, domain: str, kept: RobotsRecord, now_ms: int) -> OriginRobots:
+    known = await cache.keep(origin, kept)
+    await cache.save(origin, domain, kept, now_ms)
+    return known
 
 
 def hostile(seed: int) -> bytes:
@@ -43,7 +49,7 @@ async def frontier(store: RedisStore, crawl_name: str) -> Frontier:
 @pytest.mark.parametrize("damage", [b"", b"\x02rest", b"\x01\xc0\xda", b"\x02" + b"\xff" * 40])
 async def test_a_damaged_record_counts_as_none(store: RedisStore, frontier: Frontier, damage: bytes) -> None:
     cache = RobotsCache(store, frontier, "peercrawl")
-    await cache.save(ORIGIN, "a.test", MISSING, NOW)
+    await save(cache, ORIGIN, "a.test", MISSING, NOW)
     assert await cache.load(ORIGIN, "a.test") is not None
     key = frontier.keys.shards[0].robots("a.test")
     for stored in (damage, b"%013d" % NOW + damage):
@@ -67,7 +73,7 @@ async def test_another_replica_decides_as_the_one_that_fetched_the_file(store: R
     fetcher = RobotsCache(store, frontier, "peercrawl")
     result = await fetcher.condense(RobotsFetchResult("rules", "ok", 200, body))
     assert result.body == b""
-    saved = await fetcher.save(ORIGIN, "a.test", next_record(None, result, NOW, 0.5), NOW)
+    saved = await save(fetcher, ORIGIN, "a.test", next_record(None, result, NOW, 0.5), NOW)
     loaded = await RobotsCache(store, frontier, "peercrawl").load(ORIGIN, "a.test")
     assert loaded is not None
     assert loaded.rules is not None
@@ -82,21 +88,21 @@ async def test_another_replica_decides_as_the_one_that_fetched_the_file(store: R
 async def test_groups_of_other_crawlers_take_no_room(store: RedisStore, frontier: Frontier) -> None:
     others = b"".join(b"User-agent: bot%c%c\nDisallow: /%d\n" % (97 + n % 26, 97 + n // 26, n) for n in range(600))
     cache = RobotsCache(store, frontier, "peercrawl")
-    await cache.save(ORIGIN, "a.test", record(others + b"# comment\nUser-agent: *\nDisallow: /x\n"), NOW)
+    await save(cache, ORIGIN, "a.test", record(others + b"# comment\nUser-agent: *\nDisallow: /x\n"), NOW)
     assert await stored_bytes(store, frontier.keys.shards[0].robots("a.test")) < 400
 
 
 async def test_the_hosts_of_a_hostile_domain_share_a_limit(store: RedisStore, frontier: Frontier) -> None:
     """Given 60 hosts with 512 KiB each, the domain takes its limit and one compressed file."""
     cache = RobotsCache(store, frontier, "peercrawl", max_bytes=1)
-    await cache.save("https://www.a.test", "a.test", MISSING, NOW)
+    await save(cache, "https://www.a.test", "a.test", MISSING, NOW)
     down = next_record(None, DOWN, NOW, 0.5)
-    await cache.save("https://down.a.test", "a.test", down, NOW)
+    await save(cache, "https://down.a.test", "a.test", down, NOW)
     bodies = [hostile(seed) for seed in range(3)]
     largest = max(len(record(body).excerpt) for body in bodies)
     for number in range(60):
         host = f"https://h{number}.a.test"
-        await cache.save(host, "a.test", record(bodies[number % 3]), NOW)
+        await save(cache, host, "a.test", record(bodies[number % 3]), NOW)
         known = await cache.load(host, "a.test")  # so that its pages can be visited next
         assert known is not None
         assert known.rules is not None
@@ -111,7 +117,7 @@ async def test_the_hosts_of_a_hostile_domain_share_a_limit(store: RedisStore, fr
 async def test_a_domain_with_many_hosts_stays_within_the_limit(store: RedisStore, frontier: Frontier) -> None:
     cache = RobotsCache(store, frontier, "peercrawl")
     for number in range(1_000):
-        await cache.save(f"https://h{number}.a.test", "a.test", record(b"User-agent: *\nDisallow: /%d" % number), NOW)
+        await save(cache, f"https://h{number}.a.test", "a.test", record(b"User-agent: *\nDisallow: /%d" % number), NOW)
     (records,) = await store.send([command("HGETALL", frontier.keys.shards[0].robots("a.test"))])
     assert DOMAIN_BYTES / 2 < sum(map(len, records)) < DOMAIN_BYTES + 200
 
@@ -124,15 +130,15 @@ async def test_the_key_expires_with_its_last_record(store: RedisStore, frontier:
         (ttl,) = await store.send([command("PTTL", key)])
         return int(ttl)
 
-    await cache.save(ORIGIN, "a.test", record(b"User-agent: *\nDisallow: /x"), NOW)
+    await save(cache, ORIGIN, "a.test", record(b"User-agent: *\nDisallow: /x"), NOW)
     assert DAY < await ttl_ms() <= DAY + KEPT_STALE_MS
     # A record that expires earlier does not shorten that,
     down = next_record(None, DOWN, NOW, 0.5)
-    await cache.save("https://b.a.test", "a.test", down, NOW)
+    await save(cache, "https://b.a.test", "a.test", down, NOW)
     assert DAY < await ttl_ms() <= DAY + KEPT_STALE_MS
     # and goes itself as soon as the domain gets another record after its time.
     later = NOW + MINUTE + KEPT_STALE_MS
-    await cache.save("https://c.a.test", "a.test", record(b"", later), later)
+    await save(cache, "https://c.a.test", "a.test", record(b"", later), later)
     stored = await store.send([command("HEXISTS", key, origin) for origin in (ORIGIN, "https://b.a.test")])
     assert stored == [1, 0]
 
@@ -143,7 +149,7 @@ async def test_an_unreachable_file_is_still_known_when_it_is_to_be_fetched_again
     """Otherwise its attempts would never become rarer, and rules from before would be forgotten when they are needed."""
     cache = RobotsCache(store, frontier, "peercrawl")
     for known in (next_record(None, DOWN, NOW, 0.5), record(b"User-agent: *\nDisallow: /x")):
-        await cache.save(ORIGIN, "a.test", known, NOW)
+        await save(cache, ORIGIN, "a.test", known, NOW)
         (ttl,) = await store.send([command("PTTL", frontier.keys.shards[0].robots("a.test"))])
         assert NOW + ttl > known.retry_at_ms + KEPT_STALE_MS - MINUTE
 
@@ -153,10 +159,10 @@ async def test_the_files_used_last_are_cached_within_the_limit(store: RedisStore
     size = RECORD_BYTES + len(known_record.excerpt) + 100 * RULE_BYTES
     cache = RobotsCache(store, frontier, "peercrawl", max_bytes=3 * size)
     for name in ("a", "b", "c"):
-        await cache.save(f"https://{name}.test", f"{name}.test", known_record, NOW)
+        await save(cache, f"https://{name}.test", f"{name}.test", known_record, NOW)
     assert cache.recall("https://a.test") is not None  # which is now the one used last
-    await cache.save("https://a.test", "a.test", known_record, NOW)  # replaces the cached one
-    await cache.save("https://d.test", "d.test", known_record, NOW)
+    await save(cache, "https://a.test", "a.test", known_record, NOW)  # replaces the cached one
+    await save(cache, "https://d.test", "d.test", known_record, NOW)
     known = [name for name in "abcd" if cache.recall(f"https://{name}.test") is not None]
     assert known == ["a", "c", "d"]
     assert await cache.load("https://b.test", "b.test") is not None  # Redis has it still
@@ -165,7 +171,7 @@ async def test_the_files_used_last_are_cached_within_the_limit(store: RedisStore
 async def test_a_file_larger_than_the_limit_is_cached_alone(store: RedisStore, frontier: Frontier) -> None:
     cache = RobotsCache(store, frontier, "peercrawl", max_bytes=100)
     for name in ("a", "b"):
-        await cache.save(f"https://{name}.test", f"{name}.test", record(b"User-agent: *\nDisallow: /x\n" * 9), NOW)
+        await save(cache, f"https://{name}.test", f"{name}.test", record(b"User-agent: *\nDisallow: /x\n" * 9), NOW)
     assert cache.recall("https://a.test") is None
     assert cache.recall("https://b.test") is not None
 
@@ -176,7 +182,7 @@ async def test_an_origin_is_cached_until_its_next_turn(store: RedisStore, fronti
 
     async def known() -> list[str]:
         for name in "abcd":
-            await cache.save(f"https://{name}.test", f"{name}.test", record(b""), NOW)
+            await save(cache, f"https://{name}.test", f"{name}.test", record(b""), NOW)
         return [name for name in "abcd" if cache.recall(f"https://{name}.test") is not None]
 
     assert await known() == ["b", "c", "d"]
@@ -189,8 +195,8 @@ async def test_forgotten_failures_make_other_replicas_ask_again(store: RedisStor
     cache, other = RobotsCache(store, frontier, "peercrawl"), RobotsCache(store, frontier, "peercrawl")
     failed = next_record(next_record(None, DOWN, NOW, 0.5), DOWN, NOW + MINUTE, 0.5)
     good, www = record(b"User-agent: *\nDisallow: /\n"), "https://www.a.test"
-    await cache.save(ORIGIN, "a.test", failed, NOW)
-    await cache.save(www, "a.test", good, NOW)
+    await save(cache, ORIGIN, "a.test", failed, NOW)
+    await save(cache, www, "a.test", good, NOW)
     await other.forget_failures({ORIGIN: "a.test", www: "a.test", "https://b.test": "a.test"}, NOW + 2)
     after, rules = await cache.load(ORIGIN, "a.test"), await cache.load(www, "a.test")
     assert after is not None

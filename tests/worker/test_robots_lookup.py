@@ -1,19 +1,30 @@
-"""The robots.txt records in Redis are read for many leased domains at once, and used when a leased domain has its turn."""
+"""The robots.txt records in Redis are read for many leased domains at once, and used when a leased domain has its turn.
+A file that the crawler cannot process counts as unreachable."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from typing import Any
+from unittest.mock import AsyncMock, Mock
 
+import pytest
+from msgspec.structs import replace
+
+from crawler.events import DefectFound
+from crawler.page import Outcome
 from crawler.worker.leased_domain import LeasedDomain
+from crawler.worker.outcomes import UrlResult
 from crawler.worker.robots_lookup import RobotsLookup
+from crawler.worker.url_verdict import verdict_by_robots
 from frontier.clock import ServerClock
+from frontier.queue import Frontier
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
 from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsRecord
-from politeness.robots_rules import finish
+from politeness.robots_rules import Rules, finish
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier
-from tests.worker.test_throttle import runtime
+from tests.worker.test_throttle import Stopped, answer, runtime, throttle_for
 
 EXCERPT = finish(extract(b"User-agent: *\nDisallow: /private/\n", "peercrawl")).pack()
 RULES = RobotsRecord("rules", "ok", 200, 1, 2**40, EXCERPT)
@@ -60,3 +71,92 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     assert domains["a.test"].take_stored_robots("https://a.test") == (False, None)
     assert await robots_lookup.robots_for(domains["c.test"], "https://www.c.test/") is not None
     assert counting.calls == {"HGET": 3}
+
+
+URL, ORIGIN = "https://a.test/x", "https://a.test"
+FILE = replace(answer(b""), status=200, headers=(), body=b"User-agent: *\nDisallow: /private/\n")
+WAITS = UrlResult(Outcome.RETRY, "robots_unreachable")
+
+
+class Visit:
+    """The domain a.test under lease, and the robots.txt of its origin, which the site answers with `FILE`."""
+
+    def __init__(self, store: RedisStore, frontier: Frontier, leased: LeasedDomain) -> None:
+        self.clock: Any = Stopped()
+        self.requests = AsyncMock(throttle=throttle_for(self.clock))
+        self.requests.fetch.return_value = FILE
+        self.requests.end_foreign_request.return_value = False
+        self.defects: list[DefectFound] = []
+        shared = runtime(self.clock)
+        shared.events.subscribe(self.defects.append, DefectFound)  # type: ignore[arg-type]
+        self.cache = RobotsCache(store, frontier, "peercrawl")
+        builder = Mock(sitemaps=Mock(return_value=()))
+        self._lookup = RobotsLookup(shared, self.cache, self.requests, builder, AsyncMock())
+        self._leased = leased
+
+    async def turn(self) -> UrlResult | None:
+        """Return what becomes of `URL` after one turn that may fetch robots.txt. None: it is requested."""
+        known = await self._lookup.robots_for(self._leased, URL)
+        if known is None:
+            known = await self._lookup.robots_for(self._leased, URL)
+        assert known is not None
+        return verdict_by_robots(URL, known, tries=2, exceeds_cap=False)
+
+
+@pytest.fixture
+async def visit(store: RedisStore, crawl_name: str) -> Visit:
+    frontier = await make_frontier(store, crawl_name, ManualTime())
+    await frontier.push([entry(URL, "a.test")])
+    return Visit(store, frontier, LeasedDomain(await lease_one(frontier), float("inf"), 0.0))
+
+
+def raises_while_built(_excerpt: object) -> Generator[None, None, Rules]:
+    raise RuntimeError("for the test")
+    yield
+
+
+async def test_a_file_whose_rules_cannot_be_built_counts_as_unreachable(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Given such a file, then its URLs wait, it is fetched again a minute later, and they are dead after the last try."""
+    with monkeypatch.context() as patched:
+        patched.setattr(Rules, "build", raises_while_built)
+        assert await visit.turn() == WAITS
+        stored = await visit.cache.load(ORIGIN, "a.test")
+        assert stored is not None
+        assert (stored.record.access, stored.record.reason, stored.record.failures) == ("disallow", "defect", 1)
+        visit.clock.now += 70
+        assert await visit.turn() == UrlResult(Outcome.DEAD, "robots_unreachable")
+    assert visit.requests.fetch.await_count == 2
+    assert [found.stage for found in visit.defects] == ["robots", "robots"]
+    # As soon as it can be processed, it is obeyed.
+    visit.clock.now += 140
+    assert await visit.turn() is None
+
+
+async def test_a_stored_file_whose_rules_cannot_be_built_is_fetched_again(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another version of the crawler may have stored it."""
+    stored = finish(extract(b"User-agent: *\nDisallow: /\n", "peercrawl"))
+    await visit.cache.save(ORIGIN, "a.test", replace(RULES, excerpt=stored.pack()), 1)
+    build = Rules.build
+    monkeypatch.setattr(Rules, "build", lambda file: (raises_while_built if file == stored else build)(file))
+    assert await visit.turn() is None
+    assert visit.requests.fetch.await_count == 1
+    assert [found.stage for found in visit.defects] == ["robots"]
+
+
+async def test_rules_from_before_stay_in_force_while_those_of_a_new_file_cannot_be_built(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RFC 9309 2.4, as for any file that is unreachable."""
+    assert await visit.turn() is None
+    visit.clock.now += 90_000
+    with monkeypatch.context() as patched:
+        patched.setattr("politeness.robots_cache.extract", raises_while_built)
+        assert await visit.turn() is None
+    assert visit.requests.fetch.await_count == 2
+    known = visit.cache.recall(ORIGIN)
+    assert known is not None
+    assert (known.record.access, known.record.reason, known.record.failures) == ("rules", "defect", 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.page import Outcome
-from crawler.worker.outcomes import DEFECT, UrlResult
+from crawler.worker.outcomes import UrlResult
 from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES, verdict_by_domain, verdict_by_robots
 from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
@@ -48,7 +48,6 @@ def test_a_url_is_requested_only_if_rules_and_delay_allow_it() -> None:
     assert verdict_by_robots(URL, OriginRobots(record, denied), 5, False) == UrlResult(Outcome.DENIED, "robots")
     assert verdict_by_robots(URL, OriginRobots(record, allowed), 5, True) == UrlResult(Outcome.DENIED, "crawl_delay")
     assert verdict_by_robots(URL, OriginRobots(record, allowed), 5, False) is None
-    assert verdict_by_robots(URL, OriginRobots(record, None, ValueError("defect")), 5, False) == DEFECT
 
 
 def test_what_the_purpose_may_not_have_is_not_requested() -> None:

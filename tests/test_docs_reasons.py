@@ -1,0 +1,67 @@
+"""docs/reference/output.md describes every reason for which the code ends a URL or drops a link, and no other."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+from typing import get_args
+
+from crawler.cli.completion import REASONS as COMPLETED
+from crawler.errors import FailureKind
+from crawler.handlers.runner import FAILED, TOO_LONG
+from crawler.page import Outcome
+from crawler.scope import scope, traps
+from crawler.worker import url_verdict
+from crawler.worker.outcomes import NOT_THE_URLS_FAULT, judge_failure, judge_status
+from frontier import urls
+
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "reference" / "output.md").read_text()
+
+
+def described(heading: str) -> set[str]:
+    """The reasons in the first cells of the table below `heading`."""
+    section = PAGE.partition(f"{heading}\n")[2].partition("\n#")[0]
+    cells = re.findall(r"^\| (`.*?) \|", section, re.MULTILINE)
+    ranged = re.sub(r"`http_(\d+)` to `http_(\d+)`", _all_between, " ".join(cells))
+    return set(re.findall(r"`(\w+)`", ranged))
+
+
+def _all_between(found: re.Match[str]) -> str:
+    return " ".join(f"`http_{status}`" for status in range(int(found[1]), int(found[2]) + 1))
+
+
+def given_by_the_code() -> set[str]:
+    """The reasons of `UrlResult`s, as they are written where one is made, and those of handlers and of `take_back.lua`."""
+    found = {FAILED, TOO_LONG, url_verdict.USAGE_UNREACHABLE}
+    for path in (ROOT / "crawler").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "UrlResult":
+                reason = node.args[1]
+                if isinstance(reason, ast.JoinedStr):
+                    reason = reason.values[0]
+                found |= {reason.value} if isinstance(reason, ast.Constant) else set()
+    for path in (ROOT / "frontier" / "lua").glob("*.lua"):
+        found |= set(re.findall(r"keep_dead_letter\(.*, '(\w+)'\)", path.read_text()))
+    failed = [judge_status(status) for status in range(100, 600)]
+    found |= {result.reason for result in failed if result.outcome is not Outcome.DONE}
+    return found | {judge_failure(kind).reason for kind in FailureKind if kind not in NOT_THE_URLS_FAULT}
+
+
+def test_every_reason_of_a_url_is_described() -> None:
+    reasons = given_by_the_code() - {"ok", "redirect", "http_"}
+    assert len(reasons) > 35
+    assert described("### Values of `reason`") == reasons
+
+
+def test_every_reason_of_a_dropped_link_is_described() -> None:
+    ours = {"forgotten", "unread", urls.EXCESS}
+    pure = {*get_args(urls.Reason), *scope.REASONS, *traps.REASONS}
+    script = (ROOT / "frontier" / "lua" / "push.lua").read_text()
+    pushed = set(re.findall(r"'drop:(\w+)'", script))
+    assert described("## Links that are not followed") == ours | pure | pushed
+
+
+def test_the_shell_completes_the_reasons_that_are_whole_words() -> None:
+    assert set(COMPLETED) == {reason for reason in described("### Values of `reason`") if not reason.endswith("_")}
