@@ -20,7 +20,7 @@ from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
 from crawler.events import Event, GroupCommitted, PageSettled, ProxyFailed, SettingsFollowed, SinkBlocked
 from crawler.handlers.lifecycle import Lifecycle
-from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
+from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, log_held_back, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
 from crawler.observe.loop_lag import LoopLag
@@ -139,6 +139,7 @@ class Replica:
             await self.engine.tasks.cancel(self._tasks)
             self.store.unwatch_round_trips(self.metrics.round_trip)
             await self.engine.leave(lambda: self._health.withdraw(self.id))
+        log_held_back()
         log(logging.INFO, "replica_stopped", replica=self.id)
 
     def _state(self) -> ReplicaState:
