@@ -99,7 +99,6 @@ class Repeats(logging.Filter):
             record.fields = {**getattr(record, "fields", {}), "held_back": count - BURST}
         return True
 
-
     def rest(self) -> dict[str, int]:
         """Return how many warnings of each name were suppressed and not reported yet, and forget them."""
         left = {event: count - BURST for event, (_, count) in self._windows.items() if count > BURST}

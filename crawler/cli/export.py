@@ -142,9 +142,10 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
 
 @contextlib.contextmanager
 def _progress(files: int) -> Iterator[Callable[[Path], None]]:
-    """Show a bar for this many WARC files. Yields what advances it."""
+    """Show a bar for this many WARC files in a terminal, until they are done. Yields what advances it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Terminal(stderr=True)) as progress:
+    console = Terminal(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("WARC files", total=files)
         yield lambda path: progress.advance(task)
 
