@@ -20,7 +20,7 @@ from rich.text import Text
 from crawler.app.supervisor import Supervisor
 from crawler.cli import render
 from crawler.observe.condition import ENDING, STARTING
-from crawler.observe.counted_items import items_in_words, rejected_in_words
+from crawler.observe.counted_items import items_in_words, never_found_in_words, rejected_in_words
 from crawler.observe.refusals import remedy
 from crawler.observe.snapshot import LastRead, Status, status
 from crawler.wording import count_of
@@ -180,6 +180,8 @@ def summary(found: Status, out: Path) -> RenderableType:
         )
     if found.rejected:
         table.add_row("rejected", f"{sum(found.rejected.values()):,}", rejected_in_words(found.rejected))
+    if found.never_found:
+        table.add_row("never found", f"{len(found.never_found):,}", never_found_in_words(found.never_found))
     if found.open:
         table.add_row("left", f"{found.open:,}", how_to_continue(found))
     denied = [reason for reason in ("forbidden_port", "forbidden_address") if found.reasons.get(f"denied:{reason}")]
