@@ -115,7 +115,7 @@ def export(
         export_changes(archives, since if changes else None, (out, form), has_items=items is not None)
         return
     if items is not None or to is not None:
-        export_items(archives, items, (out, form), Target(to, table, tuple(key or ()), follow))
+        export_items(archives, items, (out, form), Target(to, table, tuple(dict.fromkeys(key or ())), follow))
         return
     if form == "csv":
         raise UserError("--format csv needs --items or --changes: pages have lists of links")
