@@ -24,7 +24,7 @@ logger = logging.getLogger("crawler")
 
 BURST, WINDOW_S = 5, 60.0
 """How many warnings of one name are written in a window. The first warning after the window has the number of those that
-were suppressed, as `held_back`."""
+were suppressed, as `held_back`, and so has the line `held_back` when a replica stops."""
 
 _UNPRINTABLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f"  # C0 without tab and line feed, DEL, C1
@@ -98,6 +98,19 @@ class Repeats(logging.Filter):
         if count > BURST:
             record.fields = {**getattr(record, "fields", {}), "held_back": count - BURST}
         return True
+
+    def rest(self) -> dict[str, int]:
+        """Return how many warnings of each name were suppressed and not reported yet, and forget them."""
+        left = {event: count - BURST for event, (_, count) in self._windows.items() if count > BURST}
+        self._windows.clear()
+        return left
+
+
+def log_held_back() -> None:
+    """Log how many warnings of each name were suppressed since the last line that says so."""
+    for one in (one for handler in logger.handlers for one in handler.filters if isinstance(one, Repeats)):
+        if left := one.rest():
+            log(logging.WARNING, "held_back", **left)
 
 
 def configure(form: Literal["console", "json"], level: str, stream: TextIO | None = None) -> None:

@@ -47,6 +47,7 @@ class Counts(msgspec.Struct, frozen=True):
 
     accepted: int = 0
     done: int = 0
+    restored: int = 0  # of those done, by a repair
     denied: int = 0
     dead: int = 0
     retried: int = 0
@@ -74,6 +75,11 @@ class Counts(msgspec.Struct, frozen=True):
     @property
     def settled(self) -> int:
         return self.done + self.denied + self.dead
+
+    @property
+    def fetched(self) -> int:
+        """Pages that were done since the data in Redis begin."""
+        return self.done - self.restored
 
     @property
     def open(self) -> int:
@@ -244,6 +250,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
     return Counts(
         accepted=numbers[b"accepted"] - sum(requeued.values()),
         done=numbers[b"done"],
+        restored=numbers[b"restored"],
         denied=numbers[b"denied"] - requeued["denied"],
         dead=numbers[b"dead"] - requeued["dead"],
         retried=numbers[b"retry"],

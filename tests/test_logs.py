@@ -81,6 +81,18 @@ def test_a_repeating_warning_is_held_back_and_counted() -> None:
     assert not hasattr(quiet, "fields")
 
 
+def test_what_is_still_held_back_at_the_end_is_reported_once(written: io.StringIO) -> None:
+    for name, number in (("items_rejected", BURST + 4), ("other", BURST)):
+        for _ in range(number):
+            logs.log(logging.WARNING, name)
+    logs.log_held_back()
+    logs.log_held_back()
+    lines = written.getvalue().splitlines()
+    assert len(lines) == 2 * BURST + 1
+    assert "held_back" in lines[-1]
+    assert re.search('items_rejected"?[=:]4', lines[-1])
+
+
 @pytest.mark.e2e
 @pytest.mark.parametrize("form", ["console", "json"])
 def test_the_password_of_redis_is_nowhere_to_be_seen(tmp_path: Path, form: str) -> None:

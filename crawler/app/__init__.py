@@ -15,9 +15,9 @@ How a replica lives, in the order in which data flows:
    and stops everything in a fixed order.
 5. `replica` adds metrics, the log, the health record and the status server.
 6. While the crawl is given another number of shards, the replica waits and continues as a new one (`reshard_wait`).
-7. Meanwhile, `settings_reload` applies changed settings, `scheduled_duties` reads seed files for new URLs and queues
-   sitemaps again on schedule, `gc_schedule` runs the garbage collector in small steps, and `progress_log` logs how far
-   the crawl is.
+7. Meanwhile, `settings_reload` applies changed settings, which `kept_settings` writes down beside the output.
+   `scheduled_duties` reads seed files for new URLs and queues sitemaps again on schedule, `gc_schedule` runs the garbage
+   collector in small steps, and `progress_log` logs how far the crawl is.
 
 `crawl` is the same replica in a program of a user (`crawler.Crawl`), and `seeding` queues its seeds and those of commands.
 `trial` fetches a single page with it, and `trial_findings` says why nothing was found there.
@@ -27,6 +27,7 @@ The command line starts crawls with it. Its commands also set the delay of a dom
 `key_lookup` fetches one as a site would.
 
 Other rooms import: `archive_setup`, `build`, `crawl`, `domain_delay`, `domain_retry`, `embedded_valkey`,
-`identity_setup`, `installation_check`, `key_lookup`, `key_server`, `listen_addresses`, `progress_log`, `request_setup`,
-`requeue`, `run`, `seed_check`, `seeding`, `settings_reload`, `signals`, `start_settings`, `supervisor`, `trial`.
+`identity_setup`, `installation_check`, `kept_settings`, `key_lookup`, `key_server`, `listen_addresses`,
+`progress_log`, `request_setup`, `requeue`, `run`, `seed_check`, `seeding`, `settings_reload`, `signals`,
+`start_settings`, `supervisor`, `trial`.
 """

@@ -4,6 +4,7 @@ within the address policy and limits of every other request (draft, section "Ser
 from __future__ import annotations
 
 from http import HTTPStatus
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -14,7 +15,7 @@ from crawler.fetch.client import Fetcher
 from crawler.identity.message_signatures import NotDecided
 from crawler.identity.web_bot_auth import LONGEST_DIRECTORY
 from crawler.parse.content_coding import decode_body
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.loading import Settings, extended
 from frontier.clock import SystemClock
 
 
@@ -27,9 +28,12 @@ class Directory(msgspec.Struct, frozen=True):
     body: bytes
 
 
-async def fetch_directory(url: str, settings: CrawlSettings) -> Directory:
-    """Fetch the directory at `url`. Raises NotDecided if there is none."""
+async def fetch_directory(url: str, settings: Settings) -> Directory:
+    """Fetch the directory at `url`. That of `settings` itself may have any port: `fetch.ports` is for URLs of strangers.
+    Raises NotDecided if there is none."""
     library_patches.install()
+    if url == settings.identity.directory and (port := urlsplit(url).port):
+        settings = msgspec.structs.replace(settings, fetch=extended(settings.fetch, {"ports": (port,)}))
     limits = msgspec.structs.replace(fetch_settings(settings, max_idle=1), max_body_bytes=LONGEST_DIRECTORY + 1)
     fetcher = Fetcher(limits, SystemClock())
     await fetcher.start()

@@ -15,11 +15,12 @@ from functools import partial
 import msgspec
 
 from crawler.app.engine import Engine
+from crawler.app.kept_settings import keep_settings
 from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
-from crawler.events import GroupCommitted, PageSettled, ProxyFailed, SinkBlocked
+from crawler.events import Event, GroupCommitted, PageSettled, ProxyFailed, SettingsFollowed, SinkBlocked
 from crawler.handlers.lifecycle import Lifecycle
-from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, logger
+from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, log_held_back, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
 from crawler.observe.loop_lag import LoopLag
@@ -79,6 +80,7 @@ class Replica:
             seams.events.subscribe(DetailListener(self.id).observe, *DETAILS)
         seams.events.subscribe(self._failures.observe, PageSettled)
         seams.events.subscribe(self._obstacles.observe, SinkBlocked, ProxyFailed, GroupCommitted)
+        seams.events.subscribe(self._keep_settings, SettingsFollowed)
         store.watch_round_trips(self.metrics.round_trip)
 
     def __repr__(self) -> str:
@@ -95,6 +97,7 @@ class Replica:
             await self._lifecycle.stop()
             await self.status.stop()
             raise
+        self._keep_settings()
         spawn = self.engine.tasks.spawn
         self._tasks = [spawn(self.loop_lag.run()), spawn(self._report()), spawn(self._summary.run())]
         if self.local.progress:
@@ -102,6 +105,9 @@ class Replica:
         log(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
         for doubt in self._doubts:
             log(logging.WARNING, "settings_doubtful", doubt=doubt)
+
+    def _keep_settings(self, _: Event | None = None) -> None:
+        keep_settings(self.local.out, self.crawl.name, self.engine.follower.settings.with_shards(self.crawl.shards))
 
     @property
     def crawl(self) -> Crawl:
@@ -133,6 +139,7 @@ class Replica:
             await self.engine.tasks.cancel(self._tasks)
             self.store.unwatch_round_trips(self.metrics.round_trip)
             await self.engine.leave(lambda: self._health.withdraw(self.id))
+        log_held_back()
         log(logging.INFO, "replica_stopped", replica=self.id)
 
     def _state(self) -> ReplicaState:

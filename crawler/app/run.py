@@ -4,6 +4,7 @@ processes of their own."""
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
@@ -102,6 +103,7 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool,
     def on_signal() -> None:
         nonlocal signals
         signals += 1
+        logs.log(logging.INFO, "stopping", replica=replica.id, waits_s=grace_s if signals == 1 else 0)
         stopping.set()
         replica.engine.ended.set()
         if signals > 1:

@@ -10,6 +10,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from crawler.app.kept_settings import kept_settings
 from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
@@ -54,8 +55,8 @@ def audit(
     owners say about the use of their pages. Name all folders of a crawl: a domain that moved from one replica to another is
     then judged across them.
 
-    If the crawl is in the data folder here, its settings apply, unless a settings file or an option says otherwise. Those
-    of a crawl on a Redis server are written by `crawler config show > FILE`, for `--settings FILE`. Delays that
+    If the crawl is in the data folder here, its settings apply, unless a settings file or an option says otherwise; if not,
+    those that its replicas have written down in one of the folders (`CRAWL.settings.toml`). Delays that
     `crawler delay` has set, and those before a change of the settings, are not known.
 
     [bold]Examples[/bold]
@@ -64,8 +65,11 @@ def audit(
 
         crawler audit /mnt/node-1/crawl-out /mnt/node-2/crawl-out --settings crawler.toml
     """
-    given = load(settings, flags(politeness={"delay": delay}, fetch={"user_agent": user_agent}))
+    options = flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})
+    given = load(settings, options)
     crawl = "" if settings else crawl_of(given.replica, folders)
+    if not (settings or crawl) and (settings := kept_settings(folders)):
+        given = load(settings, options)
     opened = _opened(crawl, given) if crawl else None
     loaded = given.onto(CrawlSettings.from_json(opened.settings)) if opened else given.crawl
     uses = frozenset(map(str, purpose or loaded.politeness.purpose))
@@ -77,7 +81,9 @@ def audit(
     found = judge(archive, rules)
     if missing := not_named(given.replica, folders):
         note(missing)
-    source = f", as crawl {crawl!r} here has it" if crawl and delay is None else ""
+    source = (
+        f", as {f'crawl {crawl!r} here' if crawl else settings} has it" if (crawl or settings) and delay is None else ""
+    )
     revision = opened.revision if opened else 1
     emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(crawl or settings), revision))
     if not found.ok:

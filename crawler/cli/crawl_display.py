@@ -20,7 +20,7 @@ from rich.text import Text
 from crawler.app.supervisor import Supervisor
 from crawler.cli import render
 from crawler.observe.condition import ENDING, STARTING
-from crawler.observe.counted_items import items_in_words, rejected_in_words
+from crawler.observe.counted_items import items_in_words, never_found_in_words, rejected_in_words
 from crawler.observe.refusals import remedy
 from crawler.observe.snapshot import LastRead, Status, status
 from crawler.wording import count_of
@@ -161,10 +161,11 @@ def summary(found: Status, out: Path) -> RenderableType:
     table.add_column(style="dim")
     statuses = sorted((reason[5:], count) for reason, count in found.reasons.items() if reason.startswith("done:"))
     table.add_row("pages", f"{found.done:,}", _listed(statuses))
-    table.add_row(
-        "bytes", f"{found.received_bytes:,}", f"{found.received_bytes / max(found.done, 1) / 1024:.1f} KiB a page"
-    )
-    if found.done > 1:  # the rate is that between the first page and the last
+    if found.restored:
+        table.add_row("", f"{found.restored:,}", "of these restored by a repair; bytes and rate leave them out")
+    each = found.received_bytes / max(found.fetched, 1) / 1024
+    table.add_row("bytes", f"{found.received_bytes:,}", f"{each:.1f} KiB a page")
+    if found.fetched > 1:  # the rate is that between the first page and the last
         table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
     table.add_row("domains", f"{found.domains:,}", "")
     table.add_row("denied", f"{found.denied:,}", _reasons(found, "denied"))
@@ -179,6 +180,8 @@ def summary(found: Status, out: Path) -> RenderableType:
         )
     if found.rejected:
         table.add_row("rejected", f"{sum(found.rejected.values()):,}", rejected_in_words(found.rejected))
+    if found.never_found:
+        table.add_row("never found", f"{len(found.never_found):,}", never_found_in_words(found.never_found))
     if found.open:
         table.add_row("left", f"{found.open:,}", how_to_continue(found))
     denied = [reason for reason in ("forbidden_port", "forbidden_address") if found.reasons.get(f"denied:{reason}")]

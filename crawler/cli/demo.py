@@ -9,6 +9,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from crawler.app.run import INTERRUPTED
 from crawler.cli.seed_and_run import CrawlJob
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
@@ -27,7 +28,8 @@ DEFAULT_OUT = Path("demo-out")
 
 
 async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) -> int:
-    """Serve the synthetic web, crawl it, and check the log. Returns 0 if the crawl was polite and complete."""
+    """Serve the synthetic web, crawl it, and check the log. Returns 0 if the crawl was polite and complete. An
+    interrupted one is not judged."""
     console = Terminal()
     if pages < domains:
         raise UserError(f"each domain needs at least one page: give --pages {domains}, or fewer --domains")
@@ -57,6 +59,9 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
         finally:
             server.terminate()
             await server.wait()
+        if job.stopping.is_set():
+            console.print("interrupted, so the result is not judged")
+            return INTERRUPTED
         result = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), JudgeLimits(delay=DELAY_S))
         console.print("\nthe web's own log says:")
         console.print(str(result))

@@ -18,7 +18,8 @@ EXIT_CODES = {
     "or the doctor found a problem",
     2: "the command cannot be run as given; the message says what to change",
     TRY_LATER: "Redis is unavailable, or the crawl is being resharded; the same command may succeed later",
-    130: "interrupted twice: the command did not wait for requests in flight",
+    130: "interrupted. Commands that crawl stop cleanly at the first Ctrl-C, with 0 if a replica runs; the second one does "
+    "not wait for requests in flight",
 }
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -37,6 +38,11 @@ def run_to_exit(command: Callable[[], object]) -> None:
         if error.errno not in FULL:
             raise
         _cannot_write(error)
+    except SystemExit as end:
+        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Typer ends with 130 for it
+            with contextlib.suppress(OSError):
+                sys.stderr.write("interrupted\n")
+        raise
     finally:
         try:
             sys.stdout.flush()

@@ -115,7 +115,7 @@ def export(
         export_changes(archives, since if changes else None, (out, form), has_items=items is not None)
         return
     if items is not None or to is not None:
-        export_items(archives, items, (out, form), Target(to, table, tuple(key or ()), follow))
+        export_items(archives, items, (out, form), Target(to, table, tuple(dict.fromkeys(key or ())), follow))
         return
     if form == "csv":
         raise UserError("--format csv needs --items or --changes: pages have lists of links")
@@ -142,9 +142,10 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
 
 @contextlib.contextmanager
 def _progress(files: int) -> Iterator[Callable[[Path], None]]:
-    """Show a bar for this many WARC files. Yields what advances it."""
+    """Show a bar for this many WARC files in a terminal, until they are done. Yields what advances it."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Terminal(stderr=True)) as progress:
+    console = Terminal(stderr=True)
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("WARC files", total=files)
         yield lambda path: progress.advance(task)
 

@@ -15,7 +15,7 @@ from crawler.cli.unknown_names import note
 from crawler.errors import UserError, reason_of
 from crawler.page import DATA_SET
 from crawler.sinks import items
-from crawler.sinks.item_writer import Observer, write_items
+from crawler.sinks.item_writer import LOOK_S, Observer, write_items
 from crawler.sinks.items import SHOWN, Refused, line_files
 from crawler.sinks.open_files import is_open
 from crawler.sinks.postgres import Destination
@@ -86,7 +86,12 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str) -> None:
 def _to_table(paths: list[Path], name: str, out: Path, destination: Destination, follow: bool) -> None:
     refusals = _Refusals(out / f"{name}.rejected.jsonl", adds=follow)
     observer = Observer(lambda columns: note(_new_columns(destination.table, columns)), refusals.add)
-    written = write_items(paths, name, destination, observer, _until_signal() if follow else None)
+    stopping = _until_signal() if follow else None
+    if stopping is not None:
+        _await_output(paths, stopping)
+        if stopping.is_set():
+            return
+    written = write_items(paths, name, destination, observer, stopping)
     if not (follow or written.items or refusals.count):
         raise UserError(items.without_items(paths, line_files(paths), name))
     changed = count_of(written.changed, "row")
@@ -137,6 +142,14 @@ def _until_signal() -> Event:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
     return stopping
+
+
+def _await_output(paths: Sequence[Path], stopping: Event) -> None:
+    """Wait until all `paths` exist, or `stopping` is set: the crawl that makes them may be started later."""
+    if missing := [str(path) for path in paths if not path.exists()]:
+        note(f"waiting for {', '.join(missing)}, which a crawl makes when it starts")
+        while not (all(path.exists() for path in paths) or stopping.wait(LOOK_S)):
+            pass
 
 
 class _Refusals:

@@ -78,7 +78,7 @@ def types(
 
 def _nothing(data_set: str | None) -> str:
     of = "" if data_set is None else f" of a data set {data_set}"
-    return f"no types{of} are kept: no item with other fields than those that [[extract]] declares was found yet"
+    return f"no types{of} are kept: no item was found yet"
 
 
 async def _lines(store: RedisStore, opened: Crawl) -> list[FieldLine]:

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from crawler.cli.tables import TextTable
 from crawler.observe.condition import Condition
-from crawler.observe.counted_items import items_in_words, rejected_in_words
+from crawler.observe.counted_items import items_in_words, never_found_in_words, rejected_in_words
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import DomainRule, Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
@@ -126,6 +126,8 @@ def items(found: Status) -> list[Text]:
         lines.append(("items", items_in_words(found.items, found.extracted, found.rejected)))
     if found.rejected:
         lines.append(("items rejected", rejected_in_words(found.rejected)))
+    if found.never_found:
+        lines.append(("never found", never_found_in_words(found.never_found)))
     return [Text.assemble((title, "bold"), "  ", text) for title, text in lines]
 
 

@@ -13,6 +13,7 @@ import msgspec
 import typer
 
 from crawler.app.embedded_valkey import open_store
+from crawler.app.kept_settings import kept_settings
 from crawler.app.start_settings import SHOWN, differences
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.seed_lists import gather_seeds
@@ -25,7 +26,7 @@ from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.seeds import Seed
 from crawler.settings.guarded import accepted, check_guarded
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.loading import CrawlSettings, load
 from crawler.settings.policies import url_rules
 from crawler.sinks.last_visits import LastVisits, VisitLine, scratch_folder
 from crawler.sinks.line_search import decoded_lines, is_of_another, line_files
@@ -79,7 +80,8 @@ def repair(
     finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair. This
     command records the URLs in the archives as settled, plans the next visits of known pages as they were planned, and
     queues the links of all pages and the seeds. Give all seeds and the output folders of all machines. If Redis has lost
-    everything, the crawl is created again with the settings of this command. If a repair is interrupted, repeat it.
+    everything, the crawl is created again with the settings of this command, or else with those that its replicas have
+    written down beside its output. If a repair is interrupted, repeat it.
 
     [bold]Examples[/bold]
 
@@ -95,7 +97,7 @@ def repair(
 
     async def work() -> Result:
         async with open_store(access.settings.replica) as store:
-            return await _repair(store, await _opened(store, access), access, seeds, folders)
+            return await _repair(store, await _opened(store, access, folders), access, seeds, folders)
 
     result = asyncio.run(work())
     if seeds and not result.shards:
@@ -103,17 +105,19 @@ def repair(
     emit(result, json, _render(result), wraps=False)
 
 
-async def _opened(store: RedisStore, access: CrawlAccess) -> Crawl:
+async def _opened(store: RedisStore, access: CrawlAccess, folders: Sequence[Path]) -> Crawl:
     try:
         opened = await open_crawl(store, access.crawl)
         _note_ignored(opened, access)
         return opened
     except NoSuchCrawl:
-        if access.settings.name_none_of_a_crawl:
-            note(
-                f"crawl {access.crawl!r} is created again with default settings: none are given, such as --settings FILE"
-            )
-        created = access.settings.created
+        settings = access.settings
+        if settings.name_none_of_a_crawl:
+            kept = kept_settings(folders, access.crawl)
+            found = f"the settings in {kept}" if kept else "default settings, by which `crawler audit` will judge it"
+            note(f"crawl {access.crawl!r} is created again with {found}: none are given, such as --settings FILE")
+            settings = load(kept) if kept else settings
+        created = settings.created
         return await recreate_crawl(store, access.crawl, created.frontier.shards, created.to_json())
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import shlex
@@ -19,7 +20,7 @@ from crawler.app.seed_check import refused_seeds
 from crawler.app.seeding import queue_seeds
 from crawler.app.signals import on_stop_signal
 from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt, own_settings
-from crawler.app.supervisor import supervise
+from crawler.app.supervisor import Supervisor, supervise
 from crawler.cli.crawl_access import crawl_names, or_restored, place_of, titled
 from crawler.cli.crawl_display import follow, good_pages, has_failed, log_above, summarize
 from crawler.cli.output_folders import remember
@@ -53,6 +54,10 @@ SHOWN_REFUSED = 20
 """Seeds that cannot be fetched, of which each is reported in a line."""
 
 NO_PAGE = "error: no page was fetched successfully, and nothing is left: see the reasons above, or `crawler why URL`"
+
+STOPPING = "stopping: requests in flight have {:g} s to end; a second Ctrl-C does not wait for them"
+
+STOPPING_AT_ONCE = "stopping without waiting for requests in flight"
 
 NOTHING_LEFT = (
     "has nothing left to crawl: give it other seeds, or queue URLs again with `crawler seed --again` or "
@@ -198,7 +203,8 @@ def _reread(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
 
 
 class CrawlJob(msgspec.Struct, frozen=True):
-    """`crawler crawl`: seed, run replicas until the crawl has ended, and report the result."""
+    """`crawler crawl`: seed, run replicas until the crawl has ended, and report the result. `stopping` is set when a signal
+    stops the replicas."""
 
     crawl: str
     settings: Settings
@@ -207,6 +213,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
     replicas: int
     show: bool
     on_difference: OnDifference = "stop"
+    stopping: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     async def run(self) -> int:
         local = self.settings.replica
@@ -257,7 +264,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             await Control(store, stored.keys).set("run")
             for address in supervisor.addresses:
                 console.print(f"live page: http://{address}/")
-            on_stop_signal(supervisor.stop)
+            on_stop_signal(lambda: self._stop(supervisor, console))
             async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
                 code = await follow(store, self.crawl, supervisor, shown, self._place())
             found = await summarize(store, self.crawl, self.settings.replica.out, Terminal())
@@ -266,6 +273,12 @@ class CrawlJob(msgspec.Struct, frozen=True):
             console.print(NO_PAGE)
             return 1
         return code
+
+    def _stop(self, supervisor: Supervisor, console: Terminal) -> None:
+        supervisor.stop()
+        with contextlib.suppress(OSError):  # the terminal is closed
+            console.tell(STOPPING_AT_ONCE if self.stopping.is_set() else STOPPING.format(self.settings.replica.grace))
+        self.stopping.set()
 
     async def _earlier(self, store: RedisStore) -> str:
         """Return that the output folder is that of an earlier crawl, and how to go on with that one: a repair restores it

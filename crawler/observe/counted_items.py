@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from crawler.page import words_of
 
@@ -30,6 +30,13 @@ def rejected_in_words(counted: Mapping[str, int]) -> str:
     by_name = _by_name(counted)
     totals = {name: reasons.total() for name, reasons in by_name.items()}
     return _shortened([f"{name} {total:,} ({_reasons(by_name[name])})" for name, total in _ranked(totals)])
+
+
+def never_found_in_words(fields: Sequence[str]) -> str:
+    """Return the fields that no item has, and how to find out why."""
+    more = len(fields) - SHOWN
+    names = ", ".join(fields[:SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+    return f"{names}: no page had a value; `crawler try URL` shows what each rule finds"
 
 
 def _by_name(rejected: Mapping[str, int]) -> Mapping[str, Counter[str]]:

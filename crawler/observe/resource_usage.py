@@ -13,8 +13,9 @@ import msgspec
 from crawler.observe import summary
 from crawler.observe.health_record import health_records
 from crawler.plan.calibration import CrawlFigures, FileFigures
-from crawler.sinks.line_search import line_files, lines_in
+from crawler.sinks.line_search import is_of, line_files, lines_in
 from crawler.sinks.open_files import finished_path, open_either
+from crawler.sinks.segment import LINES
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.node_facts import NodeFacts
@@ -72,8 +73,7 @@ def _number(info: Mapping[str, str], name: str) -> float:
 
 def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
     """Return what the output files of `crawl` in `folders` say, from a sample of their lines. None without a line."""
-    own = {path for folder in folders if folder.is_dir() for path in folder.glob(f"{glob.escape(crawl)}-*")}
-    tables = sorted(own.intersection(path for folder in folders for path in line_files(folder)))
+    tables = sorted(path for folder in folders for path in line_files(folder) if is_of(path, crawl))
     texts = [text for path in tables[:: -(-len(tables) // FILES) or 1] for text in _sample(path)]
     if not texts:
         return None
@@ -87,9 +87,14 @@ def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
         links=_mean(line.link_count or 0 for line in done),
         response_s=_mean((line.elapsed_ms or 0) / 1_000 for line in done),
         url_bytes=_mean(_after_host(url) for line in done for url in (line.links or [line.url])[:LINKS]),
-        disk_bytes=sum(_size(path) for path in own if ".journal" not in path.name),
+        disk_bytes=sum(_size(path) for table in tables for path in _volume(table) if ".journal" not in path.name),
         tls=_mean(line.url.startswith("https:") for line in done),
     )
+
+
+def _volume(table: Path) -> Iterable[Path]:
+    """Return the files that were written together with `table`."""
+    return table.parent.glob(glob.escape(table.name.partition(LINES)[0]) + ".*")
 
 
 def _sample(path: Path) -> list[bytes]:

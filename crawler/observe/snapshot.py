@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Mapping
 from typing import Generic, TypeVar
 
 import msgspec
@@ -12,11 +12,13 @@ from crawler.observe.condition import AWAY, Condition, condition_of
 from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.summary import Summary
 from crawler.settings.loading import CrawlSettings
+from crawler.settings.policies import extract_rules
 from frontier.clock import Clock
 from frontier.control import Control, DomainRules
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError
+from frontier.field_types import FieldTypes
 from frontier.redis_keys import CrawlKeys, with_identity
 from frontier.store import RedisStore, command
 
@@ -54,7 +56,8 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 class Status(Summary, frozen=True, kw_only=True):
     """A summary together with the replicas, the operator's rules and the settings of the crawl. `max_pages`: 0 for no
-    limit; `extracted`: the data sets of the rules in `[[extract]]`."""
+    limit; `extracted`: the data sets of the rules in `[[extract]]`; `never_found`: the fields of these rules, as
+    `data set.field`, of which no item of a data set with items has a value."""
 
     state: str
     condition: Condition
@@ -63,6 +66,7 @@ class Status(Summary, frozen=True, kw_only=True):
     settings_revision: int
     max_pages: int
     extracted: list[str] = msgspec.field(default_factory=list)
+    never_found: list[str] = msgspec.field(default_factory=list)
 
 
 class CrawlReader:
@@ -168,6 +172,14 @@ def aged(last: LastRead[Snapshot], crawl: str, served_by: str = "") -> Snapshot:
     )
 
 
+async def never_found(store: RedisStore, crawl: Crawl, counted: Mapping[str, int]) -> list[str]:
+    """Return what `Status.never_found` is. `counted`: the number of items by data set. Raises RedisAway."""
+    rules = [rule for rule in extract_rules(CrawlSettings.from_json(crawl.settings)) if counted.get(rule.name)]
+    wanted = {(rule.name, field.name): None for rule in rules for field in rule.fields if field.is_found}
+    known = await FieldTypes(store, crawl.keys).read() if wanted else {}
+    return [f"{name}.{field}" for name, field in wanted if (name, field) not in known]
+
+
 async def status(store: RedisStore, crawl: Crawl, exact: bool = True) -> Status:
     """Read the status of `crawl`. If not `exact`, its numbers may be some seconds old. Raises RedisAway."""
     found = await CrawlReader(store, crawl.keys).complete(exact)
@@ -181,4 +193,5 @@ async def status(store: RedisStore, crawl: Crawl, exact: bool = True) -> Status:
         settings_revision=crawl.revision,
         max_pages=found.max_pages,
         extracted=found.extracted,
+        never_found=await never_found(store, crawl, found.summary.items),
     )

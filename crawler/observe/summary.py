@@ -117,7 +117,7 @@ class Summary(Counts, frozen=True, kw_only=True):
 
     @property
     def pages_per_s(self) -> float:
-        return self.done / self.crawled_s
+        return self.fetched / self.crawled_s
 
 
 async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, live: Collection[str]) -> Summary:

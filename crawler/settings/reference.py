@@ -192,7 +192,8 @@ def as_toml(value: Any) -> str:
     if isinstance(value, (tuple, list)):
         return "[" + ", ".join(as_toml(item) for item in value) + "]"
     if isinstance(value, dict):
-        return "{ " + ", ".join(f"{toml_key(key)} = {as_toml(item)}" for key, item in value.items()) + " }"
+        pairs = (f"{toml_key(key)} = {as_toml(item)}" for key, item in value.items() if item is not None)
+        return "{ " + ", ".join(pairs) + " }"
     return json.dumps(value, ensure_ascii=False)  # TOML has no surrogate escapes
 
 

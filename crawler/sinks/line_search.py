@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypeVar
@@ -21,8 +22,25 @@ def line_files(folder: Path) -> list[Path]:
 
 
 def has_lines(folder: Path, crawl: str) -> bool:
-    """Whether files in `folder` have names of the crawl `crawl`."""
-    return any(path.name.startswith(file_name(f"{crawl}-")) for path in line_files(folder))
+    """Whether `folder` has files with lines of `crawl`."""
+    return any(is_of(path, crawl) for path in line_files(folder))
+
+
+def is_of(path: Path, crawl: str) -> bool:
+    """Whether the lines in the file `path` are of `crawl`. A file news-two-1 may be of the crawl news-two, or of the crawl
+    news and a replica two-1: its first line says which. Without a line, its name counts."""
+    if not path.name.startswith(f"{crawl}-"):
+        return False
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        written = msgspec.json.decode(next(lines_in(path), b"{}"), type=_Written)
+        return not written.replica or not is_of_another(path, written.replica, crawl)
+    return True
+
+
+class _Written(msgspec.Struct):
+    """The field of a line that says which replica has written it."""
+
+    replica: str = ""
 
 
 def newest_line(folder: Path, url: str, crawl: str) -> dict[str, object] | None:

@@ -18,6 +18,7 @@ import msgspec
 from crawler.errors import UserError, reason_of
 from crawler.logs import log
 from crawler.scope.item_schema import Kinds
+from crawler.sinks.line_search import is_of
 from crawler.sinks.segment import file_name, whole_file
 
 SUFFIX = ".types.json"
@@ -60,10 +61,10 @@ def kept_types(paths: Sequence[Path], name: str) -> Kinds:
 
 def _beside(path: Path) -> list[Path]:
     """The files with types that count for the items in `path`: in a folder those of all crawls, and for a file that of its
-    own crawl. The name of a file begins with that of its crawl."""
+    own crawl."""
     if path.is_dir():
         return sorted(path.glob(f"*{SUFFIX}"))
-    of_file = [file for file in path.parent.glob(f"*{SUFFIX}") if path.name.startswith(f"{file.name[: -len(SUFFIX)]}-")]
+    of_file = [file for file in path.parent.glob(f"*{SUFFIX}") if is_of(path, file.name[: -len(SUFFIX)])]
     return sorted(of_file, key=lambda file: len(file.name))[-1:]
 
 

@@ -49,6 +49,7 @@ class ItemTypes:
         self._save = save
         self._schemas: dict[str, Schema] = {}
         self._declared: Mapping[str, Kinds] = {}
+        self._unfound: dict[str, set[str]] = {}  # declared fields of which no value is known, by data set
         self._read_at = -math.inf
         self._has_kept = True  # Redis has all types that are known here
         # It may have lost its last writes.
@@ -67,6 +68,7 @@ class ItemTypes:
     def apply(self, declared: Mapping[str, Kinds]) -> None:
         """Let the fields of data sets have the types that the settings declare."""
         self._declared = declared
+        self._unfound = {name: set(kinds) for name, kinds in declared.items()}
         self._schemas = {}
         self._read_at = -math.inf
 
@@ -84,7 +86,14 @@ class ItemTypes:
         async for item, fields in _sliced(items):
             if item.name not in self._schemas or self._found_in(self._schemas[item.name], fields):
                 return False
+            if self._first_values(item.name, fields):
+                return False
         return True
+
+    def _first_values(self, name: str, fields: Mapping[str, Any]) -> list[str]:
+        """Return the declared fields of which an item of the data set `name` has the first value. Their types are kept, so
+        that `crawler status` knows of which fields no value was found."""
+        return [field for field in self._unfound.get(name, ()) if fields.get(field) is not None]
 
     def _found_in(self, schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any] | Misfit:
         """Return what can be learnt of `schema` from an item. Null has no type, and the number of fields is limited."""
@@ -111,6 +120,9 @@ class ItemTypes:
             if not isinstance(found, Misfit):
                 draft.learn(found)
                 offered |= {(item.name, field): kind for field, kind in found.items()}
+                for field in self._first_values(item.name, fields):
+                    offered[item.name, field] = self._declared[item.name][field]
+                    self._unfound[item.name].remove(field)
         if offered:
             self._adopt({**offered, **await self._kept(offered)})
         if (known := self._known()) != before:
@@ -125,6 +137,9 @@ class ItemTypes:
         except RedisAway:
             return
         local = {} if self._has_kept else self._kinds()
+        self._unfound = {
+            name: {field for field in fields if (name, field) not in kinds} for name, fields in self._declared.items()
+        }
         self._schemas = {name: self._schema(name) for name in self._declared}
         self._adopt({**local, **kinds})
 
@@ -150,7 +165,12 @@ class ItemTypes:
                 schema.learn({field: kind})
 
     def _kinds(self) -> dict[tuple[str, str], Any]:
-        return {(name, field): kind for name, kinds in self._known().items() for field, kind in kinds.items()}
+        return {
+            (name, field): kind
+            for name, kinds in self._known().items()
+            for field, kind in kinds.items()
+            if field not in self._unfound.get(name, ())
+        }
 
     def _known(self) -> dict[str, Kinds]:
         return {name: schema.known for name, schema in self._schemas.items()}

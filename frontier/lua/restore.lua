@@ -2,7 +2,7 @@
 -- pushed; one that is not queued is skipped, so a repeated call counts once.
 --
 -- KEYS[1] due    zset  domain -> due ms
--- KEYS[2] stats  hash  crawl, done, dead, denied, <outcome>:<reason>
+-- KEYS[2] stats  hash  crawl, done, dead, denied, <outcome>:<reason>, restored (of those that are done)
 -- KEYS[3] dead   hash  "domain LF entry" -> reason
 -- KEYS[4] the prefix of q:<domain> zset
 -- ARGV[1] crawl   ARGV[2...] for each URL: domain, outcome, reason, entry
@@ -18,6 +18,7 @@ for i = 2, #ARGV, 4 do
     restored = restored + 1
     redis.call('HINCRBY', KEYS[2], outcome, 1)
     redis.call('HINCRBY', KEYS[2], outcome .. ':' .. reason, 1)
+    if outcome == 'done' then redis.call('HINCRBY', KEYS[2], 'restored', 1) end
     if outcome == 'dead' and not keep_dead_letter(KEYS[3], domain .. '\n' .. entry, reason) then
       redis.call('HINCRBY', KEYS[2], 'drop:dead_letters', 1)
     end

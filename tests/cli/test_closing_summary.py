@@ -55,3 +55,16 @@ async def test_shards_that_stay_away_are_named(reads: list[Status]) -> None:
 async def test_shards_that_are_lost_are_named(reads: list[Status]) -> None:
     reads += [msgspec.structs.replace(WHOLE, shards_lost=1)]
     assert "Redis has lost the data of 1 of 2 shards: run `crawler repair`" in await said()
+
+
+async def test_pages_that_a_repair_has_restored_are_not_in_the_rate(reads: list[Status]) -> None:
+    crawled = {"first_ms": 1_000, "last_ms": 3_000, "running_ms": 0, "received_bytes": 4 << 10}
+    reads += [msgspec.structs.replace(WHOLE, done=1_004, restored=1_000, **crawled)]
+    told = " ".join((await said()).split())
+    assert "1,000 of these restored by a repair" in told
+    assert "1.0 KiB a page rate 2.0/s over 2.0 s" in told
+
+
+async def test_directly_after_a_repair_there_is_no_rate(reads: list[Status]) -> None:
+    reads += [msgspec.structs.replace(WHOLE, done=1_000, restored=1_000, received_bytes=0)]
+    assert "/s" not in await said()

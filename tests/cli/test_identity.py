@@ -15,6 +15,7 @@ import pytest
 from crawler.cli.identity import EXAMPLE
 from tests.e2e.harness import Running, wait_until
 from tests.identity import site
+from tests.ports import free_port
 from tests.typed import Typed
 
 SETTINGS = """\
@@ -245,3 +246,15 @@ def test_a_missing_package_is_named_with_how_to_install_it(tmp_path: Path, missi
     for words in (("identity", "page", *WITH), ("identity", "addresses", *WITH), ("config", "explain", "identity")):
         done = run(*words)
         assert done.returncode == 0, done.stderr
+
+
+def test_the_own_directory_may_be_at_any_port(typed: Typed, tmp_path: Path) -> None:
+    """`fetch.ports` is for URLs of strangers, such as the directory that somebody else's request names."""
+    typed("identity", "init", "key.pem")
+    port = free_port()
+    own = f'directory = "https://127.0.0.1:{port}/keys"'
+    text = (tmp_path / "crawler.toml").read_text().replace('directory = "https://crawler.example/keys"', own)
+    (tmp_path / "crawler.toml").write_text(text + 'allow = ["127.0.0.1"]\n')
+    told = typed("identity", "verify", "https://a.test/", *WITH).out
+    assert "cannot be fetched" in told
+    assert "forbidden_port" not in told

@@ -43,7 +43,7 @@ def test_the_last_page_of_a_url_counts_and_other_crawls_do_not(hand: Hand, tmp_p
     hand.with_store(lose_shard)
     hand.type("repair", "--archive", str(out), "https://a.test/1")
     status = hand.json("status")
-    assert (status["done"], status["denied"], status["dead"]) == (1, 0, 0)
+    assert (status["done"], status["restored"], status["denied"], status["dead"]) == (1, 1, 0, 0)
 
 
 def test_a_known_page_is_visited_when_its_last_line_says_so(hand: Hand, tmp_path: Path) -> None:

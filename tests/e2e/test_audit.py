@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -53,3 +54,28 @@ def test_the_audit_of_the_readme_applies_the_settings_of_the_crawl(tmp_path: Pat
         assert f"Checked against a delay of {DELAY_S:g} s, as crawl 'crawl' here has it" in told
         assert f" {len(web.records()):,} requests" in f" {told}"
         assert done.returncode == 0, told
+
+
+def test_a_repair_without_settings_and_an_audit_elsewhere_find_those_of_the_crawl(tmp_path: Path) -> None:
+    """Redis has lost the crawl, whose delay is shorter than the default. Its settings are beside its output."""
+    typed = [sys.executable, "-m", "crawler"]
+    environment = {**os.environ, "CRAWLER_REPLICA__DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
+
+    def ask(*words: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            [*typed, *words], env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
+        )
+
+    with Web(tmp_path, domains=3, pages=24, features=EVEN) as web, bench(tmp_path, web) as crawler:
+        assert crawler.crawl("--max-pages", "8").wait().code == 0
+        shutil.rmtree(tmp_path / "data")
+        out = os.path.relpath(crawler.out, tmp_path)
+        judged = ask("audit", out)
+        assert judged.returncode == 0, judged.stdout
+        assert f"a delay of {DELAY_S:g} s, as {out}/crawl.settings.toml has it" in " ".join(judged.stdout.split())
+        repaired = ask("repair", web.world.seeds()[0], "--archive", out)
+        assert repaired.returncode == 0, repaired.stderr
+        assert f"again with the settings in {out}/crawl.settings.toml" in " ".join(repaired.stderr.split())
+        assert ask("audit", out).returncode == 0
+        shown = json.loads(ask("config", "show", "--json").stdout)
+        assert (shown["politeness"]["delay"], shown["limits"]["max_pages"]) == (DELAY_S, 8)

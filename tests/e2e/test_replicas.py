@@ -147,3 +147,4 @@ def test_second_interrupt_hurries(web: Web, tmp_path: Path, words: tuple[str, ..
             running.send(signal.SIGINT)
             done = running.wait()
         assert done.code == 130, (done.out, done.err)
+        assert "stopping" in done.err

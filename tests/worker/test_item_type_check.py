@@ -148,6 +148,29 @@ async def test_what_the_settings_declare_counts_more_than_what_was_found(replica
     assert one.saved == {"shop": {"a": "int", "b": "int"}}
 
 
+async def test_declared_fields_are_known_once_a_value_was_found(
+    replica: Callable[..., Replica], store: RedisStore, crawl_name: str
+) -> None:
+    """So a field of which no page had a value can be named. A value costs a call only once, and null none."""
+    kept = FieldTypes(store, CrawlKeys(crawl_name, 1))
+    declared: dict[str, Kinds] = {"shop": {"a": "int", "b": "text", "c": "list"}}
+    one = replica(declared=declared)
+    await one.checked({"a": 1, "b": None, "c": "not a list"})
+    assert await kept.read() == {}  # the item was rejected
+    await one.checked({"a": 1, "b": None})
+    assert await kept.read() == {("shop", "a"): "int"}
+    one.store.calls.clear()
+    await one.checked({"a": 2, "b": None})
+    assert not one.store.calls
+    one.emit(RedisOutageEnded(1.0))
+    await one.checked({"a": 2, "b": None})
+    assert await kept.read() == {("shop", "a"): "int"}
+    await kept.forget("shop")
+    one.time.ms += int(REREAD_S * 1000)
+    await one.checked({"a": 2, "b": "x"})
+    assert await kept.read() == {("shop", "a"): "int", ("shop", "b"): "text"}
+
+
 class AwayAtTimes(CountingStore):
     """A cluster of two nodes. `is_away_now`: that of the control keys does not answer."""
 

@@ -87,6 +87,24 @@ def test_items_are_followed_as_their_pages_are_settled(export: Export, server: P
     assert (done.code, done.out) == (0, "2 items; 2 rows of the table shop new or changed\n")
 
 
+def test_a_crawl_may_be_started_after_its_follower(server: PostgresProcess, tmp_path: Path) -> None:
+    """Its output folder does not exist yet. A key that is named twice counts once."""
+    following = Following(tmp_path, server, "out", "--key", "url").process
+    wait_until(lambda: "waiting for out, which a crawl makes" in following.err, "the note")
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1, 2))
+    wait_until(lambda: rows(server) == 2, "two rows")
+    following.send(signal.SIGINT)
+    assert following.wait().code == 0
+
+
+def test_a_follower_that_waits_for_a_folder_can_be_stopped(server: PostgresProcess, tmp_path: Path) -> None:
+    following = Following(tmp_path, server).process
+    wait_until(lambda: "waiting for out" in following.err, "the note")
+    following.send(signal.SIGINT)
+    assert following.wait().code == 0
+
+
 async def test_items_arrive_while_a_short_crawl_runs(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
     """Also those of the last group, which no other one follows. Those of a group that is not settled do not."""
     archive = Archive(settings(tmp_path / "out"))

@@ -1,0 +1,44 @@
+"""The file `CRAWL.settings.toml` beside the output, which keeps the settings of the crawl. So a crawl that Redis has lost
+is repaired with the settings that it had, and its output can be audited elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from crawler.app.start_settings import without_secrets
+from crawler.logs import log
+from crawler.settings.loading import CrawlSettings
+from crawler.settings.reference import as_toml
+from crawler.sinks.segment import whole_file
+
+SUFFIX = ".settings.toml"
+
+_HEAD = "# The settings of the crawl that are not the defaults. Those with a password are left out.\n"
+
+
+def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> None:
+    """Write down `settings` in the output folder, if there is one. An error is only logged."""
+    values, defaults = settings.flat(), CrawlSettings().flat()
+    named = [name for name in values if name == "frontier.shards" or values[name] not in (defaults[name], None)]
+    shown = [
+        f"{name} = {as_toml(values[name])}\n" for name in named if without_secrets(name, values[name]) == values[name]
+    ]
+    path, text = folder / f"{crawl}{SUFFIX}", "".join([_HEAD, *shown])
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            if path.read_text(encoding="utf-8") == text:
+                return
+        if folder.is_dir():
+            with whole_file(path) as scratch:
+                scratch.write_text(text, encoding="utf-8")
+    except OSError as error:
+        log(logging.WARNING, "settings_not_kept", file=path, error=error)
+
+
+def kept_settings(folders: Sequence[Path], crawl: str = "*") -> Path | None:
+    """Return the file with the settings of `crawl` in one of `folders`; of the only crawl there if no name is given."""
+    found = [path for folder in folders for path in sorted(folder.glob(f"{crawl}{SUFFIX}"))]
+    return found[0] if len({path.name for path in found}) == 1 else None

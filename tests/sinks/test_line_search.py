@@ -1,0 +1,51 @@
+"""Crawls whose names begin alike, and that share a folder."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from crawler.observe.resource_usage import read_files
+from crawler.sinks.line_search import has_lines
+from crawler.sinks.types_file import kept_types, save_types
+
+
+def write(folder: Path, crawl: str, replica: str, outcome: str = "done") -> Path:
+    """Write a volume with one line, as the replica `replica` of `crawl` does."""
+    stem = f"{crawl}-{replica}-20260101000000-00001"
+    line = {"url": "https://a.test/", "outcome": outcome, "decoded_size": 10, "replica": replica, "items": {}}
+    (folder / f"{stem}.warc.gz").write_bytes(bytes(100))
+    path = folder / f"{stem}.pages.jsonl"
+    path.write_text(json.dumps(line) + "\n")
+    return path
+
+
+@pytest.mark.parametrize(
+    ("crawl", "replica", "of"),
+    [
+        ("news", "h-1", "news"),
+        ("news-two", "h-1", "news-two"),
+        ("news", "two-1", "news"),
+        ("news.two", "h-1", "news.two"),
+    ],
+)
+def test_output_is_found_for_its_own_crawl_only(tmp_path: Path, crawl: str, replica: str, of: str) -> None:
+    write(tmp_path, crawl, replica)
+    assert {name for name in ("news", "news-two", "news-two-h", "news.two") if has_lines(tmp_path, name)} == {of}
+
+
+def test_a_plan_reads_the_output_of_its_own_crawl_only(tmp_path: Path) -> None:
+    write(tmp_path, "news-two", "h-1")
+    assert read_files([tmp_path], "news") is None
+    own = write(tmp_path, "news", "h-2")
+    read = read_files([tmp_path], "news")
+    assert read is not None
+    assert (read.pages, read.disk_bytes) == (1, 100 + own.stat().st_size)
+
+
+def test_a_file_does_not_take_the_types_of_another_crawl(tmp_path: Path) -> None:
+    save_types(tmp_path, "news", {"shop": {"price": "text"}})
+    assert kept_types([write(tmp_path, "news-two", "h-1")], "shop") == {}
+    assert kept_types([write(tmp_path, "news", "h-1")], "shop") == {"price": "text"}
