@@ -173,8 +173,11 @@ _DOUBLE, _SINGLE, _BARE = map(_up_to_fragment, ('"', "'", f"{SPACE}>"))
 _HREF = rf"""{_OTHER_ATTRIBUTES % "href"}href{EQUALS}(?>(?|"{_DOUBLE}"?|'{_SINGLE}'?|{_BARE}))"""
 
 
-_TO_THE_PAGE_ITSELF = f'a[{SPACE}]++(?:class="[^"]*+"[{SPACE}]++)?href="#[^"]*+"{_ATTRIBUTES}>'
-"""Half of the links of documentation lead to a part of the same page."""
+_SKIP = "(*SKIP)(*FAIL)"
+_QUOTED = f'(?:[{SPACE}]++(?![hr])[a-z-]++="[^"]*+")*+'
+_COMMON_LINK = f'a{_QUOTED}[{SPACE}]++()href="(?:#[^"]*+"{_ATTRIBUTES}>{_SKIP}|{_DOUBLE}"{_QUOTED}>)'
+"""Most links: all values are in double quotes, and there is neither a `rel` nor a second `href`. Half of the links of
+documentation lead to a part of the same page, and are skipped."""
 
 
 def _has_word(word: str, quote: str) -> str:
@@ -207,8 +210,6 @@ _SPECIAL = _tag(
     *("a", "area", "link", "meta", "base", "html", "frame", "iframe", "title", "script", "plaintext", *_RAW),
     *("svg", "math", "frameset", "template"),
 )
-_SKIP = "(*SKIP)(*FAIL)"
-
 _END_TAG = r"""/[a-z][^>"']*+>"""
 _COMMON = "(?=[cdegjkoqruvwyz]|b(?!a)|f[^r]|h[^t]|i(?!f)|l(?:[^i]|i[^n])|n(?!o)|p(?!l)|s(?:[^ctv]|t[^y])|t[^ei])"
 """The beginnings of tags that are not `_SPECIAL`: one look at two letters instead of a comparison with twenty names."""
@@ -227,7 +228,7 @@ def _tags_where(followed: str) -> Any:
         _FOREIGN,
     ]
     alternatives = [
-        f"{_TO_THE_PAGE_ITSELF}{_SKIP}",
+        _COMMON_LINK,
         f"(?!{_SPECIAL}){tag}{_SKIP}",
         f"{_tag('a', 'area')}(){followed}{_HREF}{_ATTRIBUTES}>",
         f"({_tag('title')}){_ATTRIBUTES}>({_raw_text('title')})",

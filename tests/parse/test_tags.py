@@ -43,7 +43,7 @@ def expect_all_links(page: str) -> None:
 
 
 SCRAPS = [
-    *(" href=", " HREF = ", " rel=", " REL ='", " title=", ' rel="', "href", "rel"),
+    *(" href=", " HREF = ", ' href="', " rel=", " REL ='", " title=", ' title="a"', ' rel="', "href", "rel"),
     *("nofollow", " NoFollow ", "nofollows", "x", "#part", "&amp;", "&#38;", "'", '"', " ", "\t", "/", "=", ">", "<a "),
 ]
 LINKS = st.tuples(
@@ -62,6 +62,11 @@ LINKS = st.tuples(
 @example("<a rel=nofollow\xa0 href=x><a href=end>", True)
 @example("<a rel='a nofollow' rel=x href=x><a href=end>", True)
 @example("<a rel=x rel=nofollow href=x><a href=end>", True)
+@example('<a title="a" rel="nofollow" href="x"><a href=end>', True)
+@example('<a title="a" href="x" Rel="nofollow"><a href=end>', True)
+@example('<a title="a" href="x" href="y"><a href=end>', True)
+@example('<a title="a" HREF="x#y" title="b"><a href=end>', True)
+@example('<a title="a" href="#y" href="x"><a href=end>', True)
 def test_links_are_those_of_a_tree(page: str, obey_nofollow: bool) -> None:
     assert hrefs_of(scan(page.encode(), obey_nofollow)) == hrefs_of_tree(page, obey_nofollow)
 
