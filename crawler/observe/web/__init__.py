@@ -1,7 +1,7 @@
 """The HTTP server of a replica. It is read-only: the state of a crawl can only be changed through Redis.
 
-`status_server` serves these pages, and `template` turns values into HTML. `state_pages` has those about a domain, a replica
-and a URL.
+`status_server` listens. With the first connection it imports `routes`, which serves these pages. `template` turns values
+into HTML. `state_pages` has the pages about a domain, a replica and a URL.
 
 `/` is the live page, which gets its data as server-sent events from `/events`. `/domain/NAME`, `/replica/NAME` and
 `/why?url=` are pages about a domain, a replica and a URL. `/metrics` is for Prometheus, which discovers all replicas
