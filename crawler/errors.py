@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from difflib import get_close_matches
 from enum import StrEnum
 from pathlib import Path
 
@@ -20,6 +19,8 @@ similar to "pause", and "depth" to "fetch"."""
 
 def closest(typed: str, known: Iterable[str], most: int = 1, least: float = SIMILAR) -> list[str]:
     """Return up to `most` of the names in `known` that are most like `typed`, with a similarity of at least `least`."""
+    from difflib import get_close_matches  # noqa: PLC0415 - few commands fail
+
     return get_close_matches(typed, list(dict.fromkeys(known)), n=most, cutoff=least)
 
 

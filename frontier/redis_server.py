@@ -14,8 +14,9 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+import msgspec
 
 from frontier.calls import Reply
 from frontier.errors import FrontierError, RedisAway, ReplicasMissing
@@ -39,8 +40,7 @@ Find = Callable[[], Awaitable[Address]]
 """Finds out where the server is. Raises RedisAway."""
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLimits:
+class TimeLimits(msgspec.Struct, frozen=True):
     """Seconds. `reply_s`: for one round trip; `connect_s`: for a new connection; `probe_s`: the same, while the server is
     away."""
 

@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from ssl import SSLContext
 from typing import NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+
+import msgspec
 
 from frontier.errors import BadInput
 
@@ -36,8 +37,7 @@ class Address(NamedTuple):
         return f"{host}:{self.port}" if self.port else self.host
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(msgspec.Struct, frozen=True):
     """What a connection needs besides an address."""
 
     username: str = ""
@@ -47,8 +47,7 @@ class Access:
     tls: SSLContext | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RedisUrl:
+class RedisUrl(msgspec.Struct, frozen=True):
     """A URL's parts. `kind`: "", "cluster" or "sentinel". `reachable`: for nodes that cannot be reached by the address that
     they announce, the name of that address -> another. `timeout_s`: bounds each reply, `connect_timeout_s` each connection;
     None if the URL does not say."""
@@ -94,7 +93,7 @@ def read_url(url: str) -> RedisUrl:
     access = Access(made.username, made.password, made.database, made.client_name, made.tls)
     limits_s = (made.timeout_s, made.connect_timeout_s)
     master = named[1] if named else ""
-    return RedisUrl(kind, hosts, access, reachable, *limits_s, master, replace(sentinel, tls=made.tls))
+    return RedisUrl(kind, hosts, access, reachable, *limits_s, master, msgspec.structs.replace(sentinel, tls=made.tls))
 
 
 def _hosts(parts: SplitResult) -> tuple[Address, ...]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 
 from binascii import crc_hqx
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
+
+import msgspec
 
 from frontier.redis_url import Address
 
@@ -28,8 +29,7 @@ def slot_of(key: str) -> int:
     return crc_hqx(key.encode(), 0) % SLOTS
 
 
-@dataclass(frozen=True, slots=True)
-class SlotRange:
+class SlotRange(msgspec.Struct, frozen=True):
     """Slots `first` to `last` are served by `master`. `replicas` have copies."""
 
     first: int

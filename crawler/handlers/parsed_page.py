@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from turbohtml import Document, Element
 
 from crawler.page import Page
 from crawler.parse import tree
 from crawler.parse.content_coding import decode_body
 from crawler.parse.json_ld import json_ld_of, values_at
 from frontier.url_patterns import UrlPattern
+
+if TYPE_CHECKING:
+    from turbohtml import Document, Element
 
 MAX_DECODED = 64 << 20
 """Bytes of a decoded body. `limits.max_decoded` is lower unless it was raised."""

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import re
+from html import unescape
 from html.entities import html5
-
-from turbohtml import unescape
 
 SPACE = r"\t\n\f\r "
 """ASCII whitespace in HTML, which has no vertical tab."""
@@ -31,10 +30,17 @@ _IN_ATTRIBUTE = re.compile(f"&(?:{_NUMBER}|[A-Za-z0-9]++(?:;|(?!=)))")
 _IN_TEXT = re.compile(f"&(?:{_NUMBER}|[A-Za-z0-9]++;?)")
 
 
+_CONTROLS = {number: bytes((number,)).decode("cp1252", "ignore") or chr(number) for number in range(0x80, 0xA0)}
+_LARGEST, _SURROGATES = 0x10FFFF, range(0xD800, 0xE000)
+
+
 def _number(written: str) -> str:
-    digits = written[2:].rstrip(";")
-    # `unescape` leaves out control characters and noncharacters. The standard keeps them (HTML 13.2.5.80).
-    return unescape(written) or chr(int(digits[1:], 16) if digits[0] in "xX" else int(digits.lstrip("0")))
+    """The character with a number (HTML 13.2.5.80)."""
+    digits = written[2:].strip("xX;").lstrip("0")[:8]  # no character has a longer number
+    number = int(digits or "0", 16 if written[2] in "xX" else 10)
+    if not 0 < number <= _LARGEST or number in _SURROGATES:
+        return "\ufffd"
+    return _CONTROLS.get(number) or chr(number)
 
 
 def _of_attribute(match: re.Match[str]) -> str:
@@ -44,7 +50,7 @@ def _of_attribute(match: re.Match[str]) -> str:
 
 def _of_text(match: re.Match[str]) -> str:
     written = match[0]
-    return _number(written) if written[1] == "#" else unescape(written)
+    return _number(written) if written[1] == "#" else html5.get(written[1:]) or unescape(written)
 
 
 def attribute_text(value: bytes, codec: str) -> str:

@@ -12,8 +12,6 @@ import re
 from functools import lru_cache
 
 import msgspec
-import turbohtml
-import turbohtml.detect  # registers the codecs `whatwg-*`
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
 XML_TYPES = frozenset({"text/xml", "application/xml"})
@@ -134,10 +132,23 @@ def encoding_named(label: str) -> str | None:
 
 @lru_cache(maxsize=256)
 def _named(label: str) -> str | None:
+    if label.lower() == "utf-8":
+        return "UTF-8"
+    import turbohtml  # noqa: PLC0415 - see `crawler.parse.tree`
+
     try:
         return turbohtml.parse(b"", encoding=label).encoding
     except LookupError:
         return None
+
+
+def codec_of(encoding: str) -> str:
+    """The codec for the encoding with this WHATWG name."""
+    if encoding == "UTF-8":
+        return "utf-8"
+    import turbohtml.detect  # noqa: F401, PLC0415 - registers the codecs `whatwg-*`
+
+    return f"whatwg-{encoding}"
 
 
 def _declared_by_xml(body: bytes) -> str | None:

@@ -16,11 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pcre2  # type: ignore[import-untyped]
-import turbohtml
 
 from crawler.page import MAX_ITEM_BYTES, Item, Page, RejectedItem
 from crawler.parse import tree
@@ -32,6 +31,9 @@ from crawler.scope.extract_rules import ExtractRule, FieldRule
 from frontier.errors import BadUrl
 from frontier.url_patterns import limited
 from frontier.urls import canonicalize
+
+if TYPE_CHECKING:
+    import turbohtml
 
 MAX_ITEMS = 10_000
 """The most items of a page. That many may also be rejected."""

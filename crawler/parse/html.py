@@ -17,7 +17,15 @@ import msgspec
 
 from crawler.page import Link, LinkKind
 from crawler.parse.attributes import attribute_text, attributes, content_text
-from crawler.parse.encoding import HTML_TYPES, MediaType, encoding_guessed, encoding_of_meta, encoding_sent, is_html
+from crawler.parse.encoding import (
+    HTML_TYPES,
+    MediaType,
+    codec_of,
+    encoding_guessed,
+    encoding_of_meta,
+    encoding_sent,
+    is_html,
+)
 from crawler.parse.robots_meta import directives
 from crawler.parse.tags import INLINE_PAGE, INLINE_TREE, Tags, TakesLong, is_plain, scan
 from crawler.parse.xhtml import as_html
@@ -138,10 +146,6 @@ _TRANSCODED = frozenset({"UTF-16LE", "UTF-16BE", "ISO-2022-JP", "replacement"})
 """Encodings in which the bytes of ASCII do not always mean ASCII."""
 
 
-def _codec(encoding: str) -> str:
-    return "utf-8" if encoding == "UTF-8" or encoding in _TRANSCODED else f"whatwg-{encoding}"
-
-
 def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool) -> _Markup:
     is_xml = media.essence not in ("", "text/html")
     encoding = encoding_sent(body, media.charset)
@@ -152,7 +156,7 @@ def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool)
         encoding = next(filter(None, declared), None) or encoding_guessed(body, is_xml)
         if encoding in _TRANSCODED:
             tags = _scanned(body, encoding, is_xml, policy, is_inline)
-    codec = _codec(encoding)
+    codec = "utf-8" if encoding in _TRANSCODED else codec_of(encoding)
     if codec != "utf-8":
         metas = [_text_of(meta, codec) for meta in tags.meta]
     return _Markup(tags, encoding, codec, metas, [_text_of(link, codec) for link in tags.link])
@@ -162,7 +166,7 @@ def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPol
     if is_inline and _takes_long(body, encoding, is_xml):
         raise TakesLong
     if encoding in _TRANSCODED:
-        body = body.decode(f"whatwg-{encoding}", "replace").encode("utf-8", "replace")
+        body = body.decode(codec_of(encoding), "replace").encode("utf-8", "replace")
     return scan(as_html(body) if is_xml else body, policy.obey_nofollow, is_inline)
 
 

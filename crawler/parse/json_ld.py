@@ -8,12 +8,14 @@ limit of the decoder.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-import turbohtml
 
 from crawler.parse import tree
+
+if TYPE_CHECKING:
+    from turbohtml import Document
 
 MAX_BYTES = 1 << 20
 """Bytes of all JSON-LD of a page that is read."""
@@ -26,7 +28,7 @@ _END = object()
 _SPACES = dict.fromkeys(range(0x20), " ")
 
 
-def json_ld_of(document: turbohtml.Document) -> list[Any]:
+def json_ld_of(document: Document) -> list[Any]:
     """What the JSON-LD scripts of `document` contain, in the order of the page."""
     found, left = [], MAX_BYTES
     for script in document.select(_SCRIPTS):

@@ -28,11 +28,6 @@ DOCUMENTS = 500
 _BUFFER = 1 << 20  # bytes of an answer that are held in memory before the process must wait
 _SLICE = 1 << 18  # bytes of a body written to the pipe at a time, because writing copies them
 
-_answer = msgspec.msgpack.Decoder(OffloadReply)
-_part = msgspec.msgpack.Decoder(OffloadPart)
-_extraction = msgspec.msgpack.Decoder(Extraction | None)
-_text_digest = msgspec.msgpack.Decoder(str | None)
-
 T = TypeVar("T")
 
 
@@ -69,11 +64,11 @@ class OffloadProcess:
 
     async def extract(self, job: ExtractionJob, body: bytes) -> Extraction | None:
         """What `job` extracts from `body`. Returns and raises as `read`."""
-        return await self._with_process(lambda process: _ask_for(process, job, body, _extraction))
+        return await self._with_process(lambda process: _ask_for(process, job, body, Extraction))
 
     async def text_digest(self, job: TextJob, body: bytes) -> str | None:
         """The fingerprint of the main text of `body`. Returns and raises as `read`."""
-        return await self._with_process(lambda process: _ask_for(process, job, body, _text_digest))
+        return await self._with_process(lambda process: _ask_for(process, job, body, str))
 
     async def _with_process(self, ask: Callable[[asyncio.subprocess.Process], Awaitable[T]]) -> T:
         if not self._left:
@@ -134,23 +129,21 @@ async def _sent(process: asyncio.subprocess.Process, job: object, body: bytes) -
     return answers
 
 
-async def _ask_for(
-    process: asyncio.subprocess.Process, job: object, body: bytes, decoder: msgspec.msgpack.Decoder[T]
-) -> T:
+async def _ask_for(process: asyncio.subprocess.Process, job: object, body: bytes, kind: type[T]) -> T | None:
     answers = await _sent(process, job, body)
-    return decoder.decode(await _content(answers))
+    return msgspec.msgpack.decode(await _content(answers), type=kind | None)
 
 
 async def _ask(process: asyncio.subprocess.Process, document: Document, limits: ParseLimits) -> ParsedDocument | None:
     answers = await _sent(process, (document._replace(body=b""), limits), document.body)
-    reply = _answer.decode(await _content(answers))
+    reply = msgspec.msgpack.decode(await _content(answers), type=OffloadReply)
     if reply.found is None:
         return None
     links: list[Link] = []
     urls: list[Url] = []
     hints: dict[str, float] = {}
     for _ in range(reply.parts):
-        part = _part.decode(await _content(answers))
+        part = msgspec.msgpack.decode(await _content(answers), type=OffloadPart)
         links += part.links
         urls += part.urls
         hints |= part.hints

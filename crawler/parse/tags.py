@@ -24,16 +24,19 @@ import codecs
 import itertools
 import re
 from collections.abc import Iterator
+from functools import cache
 from operator import not_
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import pcre2  # type: ignore[import-untyped]
 from pcre2 import _cy
-from turbohtml import Element, Namespace
 
 from crawler.parse.attributes import ANY_VALUE, EQUALS, NAME, SPACE
 from crawler.parse.tree import parse_text, restored
+
+if TYPE_CHECKING:
+    from turbohtml import Element
 
 
 class Tags(msgspec.Struct):
@@ -218,6 +221,7 @@ _SIMPLE_TAG = rf"""{_COMMON}[a-z](?:[a-z0-9]*+>|[^>']*+(?<=[^={SPACE}]")>)"""
 the tag."""
 
 
+@cache
 def _tags_where(followed: str) -> Any:
     """The expression for the tags, and for the hrefs of links that are `followed`. A link has no name."""
     tag = f"[a-z][^{SPACE}/>]*+{_ATTRIBUTES}{_END}"
@@ -241,8 +245,7 @@ def _tags_where(followed: str) -> Any:
     return pcre2.compile(f"(?i)<{simple}(?|{'|'.join(alternatives)})".encode())
 
 
-_TAGS = _tags_where("")
-_FOLLOWED = _tags_where(f"(?!{_SAYS_NOFOLLOW})")
+_IS_FOLLOWED = f"(?!{_SAYS_NOFOLLOW})"
 _NAME_AND_CONTENT = b"$1\0$2\0"
 _ALL_AND_NOTHING_ELSE = int(
     _cy.SubstituteOption.GLOBAL | _cy.SubstituteOption.UNSET_EMPTY | _cy.SubstituteOption.REPLACEMENT_ONLY
@@ -252,7 +255,7 @@ _ALL_AND_NOTHING_ELSE = int(
 def _find(page: bytes, obey_nofollow: bool) -> bytes:
     """The names and contents of tags. The public `sub` cannot leave out the text between them, which would take a third of
     the time."""
-    tags = _FOLLOWED if obey_nofollow else _TAGS
+    tags = _tags_where(_IS_FOLLOWED if obey_nofollow else "")
     found: bytes
     found, _ = _cy.substitute(tags._pcre2_code, _NAME_AND_CONTENT, page, 0, options=_ALL_AND_NOTHING_ELSE)
     return found
@@ -269,6 +272,8 @@ _AS_BYTES = codecs.charmap_build(_AS_CHARACTERS)
 
 def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
     """As `scan`, from the tree of the page."""
+    from turbohtml import Namespace  # noqa: PLC0415 - see `crawler.parse.tree`
+
     tags = Tags()
     lists = tags.by_name()
     text, _ = codecs.charmap_decode(page, "strict", _AS_CHARACTERS)

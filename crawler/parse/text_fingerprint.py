@@ -8,15 +8,18 @@ process for large documents (`crawler.parse.offload`) reads the others.
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import msgspec
-from turbohtml import Document
 
 from crawler.page import Page
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import is_html
 from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.scope.next_visit import TEXT_DIGEST
+
+if TYPE_CHECKING:
+    from turbohtml import Document
 
 MAX_BYTES = 4_194_304
 """Bytes of a body that are parsed; the tree of so much hostile markup takes 600 MB."""

@@ -9,6 +9,8 @@ million deep, attributes of megabytes), except for two constructions that the st
   200 KB of such tags took seven seconds and gigabytes. All but the first few, if these have few attributes, are
   therefore renamed to `bgsound`, which is allowed everywhere, and has neither content nor effect.
 
+The library takes a tenth of the time in which a replica starts, so it is imported with the first tree: few pages need one.
+
 A renamed tag in an attribute or a script is not a tag, but only the parser can tell, so text from the tree must be
 `restored`.
 """
@@ -17,11 +19,13 @@ from __future__ import annotations
 
 import re
 from itertools import islice
-
-import turbohtml
-import turbohtml.detect  # registers the codecs `whatwg-*`
+from typing import TYPE_CHECKING
 
 from crawler.parse.attributes import ANY_VALUE, NAME, SPACE
+from crawler.parse.encoding import codec_of
+
+if TYPE_CHECKING:
+    from turbohtml import Document
 
 _SAFE_TAGS = 4_000  # at worst a million elements
 _PRESCANNED = 8_192  # bytes: the standard looks at 1,024, and real pages declare within a few thousand
@@ -49,18 +53,20 @@ _HEAVY_ROOTS_IN_BYTES = re.compile(_HEAVY_ROOT.encode(), re.IGNORECASE)
 _RENAMED_ROOT = "<bgsound \ue000"
 
 
-def parse(body: bytes, charset: str | None) -> turbohtml.Document:
+def parse(body: bytes, charset: str | None) -> Document:
     """The document in `body`. `charset`: its encoding as found by `crawler.parse.html`; None: detect it here. An unknown
     one is ignored."""
     if body.count(b"<") > _SAFE_TAGS or _may_have_heavy_roots(body):
         # So few bytes contain at most 2,730 start tags, whatever the number of their `<`.
         encoding = _parse_whole(body[:_PRESCANNED], charset).encoding or "UTF-8"
-        return parse_text(body.decode(f"whatwg-{encoding}", "replace").removeprefix("\ufeff"))
+        return parse_text(body.decode(codec_of(encoding), "replace").removeprefix("\ufeff"))
     return _parse_whole(body, charset)
 
 
-def parse_text(text: str) -> turbohtml.Document:
+def parse_text(text: str) -> Document:
     """The document in `text`. Text from it must be `restored`."""
+    import turbohtml  # noqa: PLC0415
+
     if text.count("<") > _SAFE_TAGS:
         text = _FORMATTING.sub(_RENAMED, text)
     text = _with_light_roots(text)
@@ -73,12 +79,14 @@ def restored(text: str) -> str:
     return text.replace(_RENAMED, "<").replace(_RENAMED_ROOT, "<") if "\ue000" in text else text
 
 
-def flatten_tables(document: turbohtml.Document) -> None:
+def flatten_tables(document: Document) -> None:
     """Make each row of the tables in `document` a line of its text, and separate the cells by a space.
 
     The parser would make columns: with one long cell, it pads each row to the length of that cell, which made 90 MB of a
     kilobyte, and many rows and columns take it quadratic time even if they are empty.
     """
+    import turbohtml  # noqa: PLC0415
+
     is_first = True
     for part in document.select("table, caption, tr, td, th"):
         if part.tag in ("table", "caption"):
@@ -108,7 +116,9 @@ def _with_light_roots(text: str) -> str:
     return _HEAVY_ROOTS.sub(_RENAMED_ROOT, text[:kept]) + _ROOTS.sub(_RENAMED_ROOT, text[kept:])
 
 
-def _parse_whole(body: bytes, charset: str | None) -> turbohtml.Document:
+def _parse_whole(body: bytes, charset: str | None) -> Document:
+    import turbohtml  # noqa: PLC0415
+
     try:
         return turbohtml.parse(body, encoding=charset, positions=False)
     except LookupError:

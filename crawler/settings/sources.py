@@ -7,7 +7,6 @@ import json
 import os
 import re
 import shlex
-import tomllib
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -50,6 +49,8 @@ def place_of(name: str, sources: Sequence[Source]) -> str:
 
 def from_file(path: Path) -> Source:
     """Read the TOML file at `path`. Raises UserError if it cannot be read."""
+    import tomllib  # noqa: PLC0415 - a replica of a supervisor has no file
+
     try:
         text = path.read_text(encoding="utf-8")
         return Source(tomllib.loads(text), {name: f"{path}:{line}" for name, line in _lines(text).items()})

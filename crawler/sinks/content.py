@@ -6,10 +6,9 @@ thread, or in a separate process if it may take long (`content_process`)."""
 from __future__ import annotations
 
 from http import HTTPStatus
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
-from turbohtml import Document, Element
 
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.content_coding import decode_body
@@ -17,6 +16,9 @@ from crawler.parse.encoding import is_html
 from crawler.parse.text_fingerprint import MAX_BYTES, main_or_all
 from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.sinks.simhash import simhash
+
+if TYPE_CHECKING:
+    from turbohtml import Document, Element
 
 TextForm = Literal["off", "text", "markdown"]
 

@@ -16,9 +16,7 @@ import resource
 import signal
 import subprocess
 import sys
-from multiprocessing import Pipe
-from multiprocessing.connection import Connection
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -27,6 +25,9 @@ from crawler.parse import text_fingerprint
 from crawler.parse.confinement import environment, renounce_privileges
 from crawler.sinks.content import Content, TextForm, content_of, has_content
 from crawler.sinks.page_lines import plain
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
 
 CPU_S = 1.0
 """CPU seconds per document, several times what ordinary markup of the largest size takes. The archive waits, so the process
@@ -105,6 +106,8 @@ class TextProcess:
 
 
 def _started() -> tuple[subprocess.Popen[bytes], Connection[bytes, bytes]]:
+    from multiprocessing import Pipe  # noqa: PLC0415 - few crawls extract text
+
     ours, theirs = Pipe()
     with theirs:
         command = [sys.executable, "-m", "crawler.sinks.content_process", str(theirs.fileno())]
@@ -137,6 +140,8 @@ def _encoded(content: Content) -> bytes:
 
 
 def main() -> None:
+    from multiprocessing.connection import Connection  # noqa: PLC0415
+
     renounce_privileges()
     # Terminals and service managers send signals to the whole process group, but only the crawler ends this process.
     for number in (signal.SIGINT, signal.SIGTERM):

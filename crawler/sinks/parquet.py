@@ -25,8 +25,6 @@ GROUP_ROWS = 2_000  # rows per row group: about 12 MB of lines with their links
 
 _TIMES = ("settled_at", "fetched_at", "previous_visit", "next_visit")
 
-_decoder = msgspec.json.Decoder(Line)
-
 
 def require_pyarrow(wanted: str) -> None:
     """Raise UserError if pyarrow is not installed. `wanted`: the setting or option that needs it, as the user gave it."""
@@ -46,13 +44,13 @@ def write_parquet(lines: Path, target: Path | None = None) -> Path:
     import pyarrow as pa  # noqa: PLC0415
     import pyarrow.parquet as pq  # noqa: PLC0415
 
-    target, shape = target or parquet_path(lines), schema()
+    target, shape, decoder = target or parquet_path(lines), schema(), msgspec.json.Decoder(Line)
     with (
         whole_file(target) as scratch,
         lines.open("rb") as source,
         pq.ParquetWriter(scratch, shape, compression="zstd") as writer,
     ):
-        while rows := [_row(_decoder.decode(line)) for line in islice(source, GROUP_ROWS)]:
+        while rows := [_row(decoder.decode(line)) for line in islice(source, GROUP_ROWS)]:
             writer.write_table(pa.Table.from_pylist(rows, shape))
     return target
 

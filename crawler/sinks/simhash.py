@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from array import array
 from collections.abc import Sequence
+from functools import cache
 
 from xxhash import xxh3_64_digest
 
@@ -27,8 +28,12 @@ _BLOCK = _ROW // _BLOCKS  # bits
 _CHAIN = 1_000  # entries compared per table; only an attack causes this many collisions
 
 _SPACES = bytes(code if code >= 128 or chr(code).isalnum() else 32 for code in range(256))
-_UNSPACED = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
-"""Characters of scripts with few or no spaces between words. Each counts as a word."""
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    """Characters of scripts with few or no spaces between words. Each counts as a word."""
+    return re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
 
 
 def simhash(text: str) -> int | None:
@@ -44,7 +49,7 @@ def simhash(text: str) -> int | None:
 def words_of(text: str) -> list[bytes]:
     """The words of `text` in lower case, separated by spaces and ASCII punctuation."""
     if not text.isascii():
-        text = _UNSPACED.sub(r" \g<0> ", text)
+        text = _unspaced().sub(r" \g<0> ", text)
     return text.lower().encode(errors="replace").translate(_SPACES).split()
 
 

@@ -23,10 +23,10 @@ from base64 import b32encode
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
 from http import HTTPStatus
-from importlib.metadata import version
 
 import msgspec
 
+from crawler import __version__
 from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import COMPRESSIONS
@@ -105,7 +105,7 @@ class WarcRecords:
         )
         block = _warc_fields(
             [
-                ("software", f"peercrawl/{version('peercrawl')}"),
+                ("software", f"peercrawl/{__version__}"),
                 ("format", "WARC File Format 1.1"),
                 ("conformsTo", CONFORMS_TO),
                 ("robots", "RFC 9309"),

@@ -29,6 +29,12 @@ URLS = {"tldextract", "requests"}
 OPTIONAL = {"redis", "cryptography", "nacl", "python_socks", "pyarrow", "psycopg", "obstore", "surt"}
 """What only some settings or URLs need."""
 
+LATE = {"turbohtml", "aiohttp.web", "crawler.observe.web.routes", "multiprocessing"}
+"""What only some pages, visitors of the status pages, or settings need. A replica imports it when it does."""
+
+SLOW = {"importlib.resources", "importlib.metadata", "tomllib", "difflib"}
+"""Modules of Python that a replica can do without."""
+
 
 def commands_of(module: ModuleType) -> set[str]:
     """Return the commands in `module`: functions with an example in their docstring, and groups. Commands in a group are
@@ -82,14 +88,14 @@ def test_a_command_and_a_replica_here_need_no_client_library_of_redis(tmp_path: 
     """Without --redis, and with no option set, `crawler run` imports none of what only some settings need."""
     loaded = loaded_by(["run"], tmp_path)
     assert "crawler.app.engine" in loaded
-    assert OPTIONAL & loaded == set()
+    assert (OPTIONAL | LATE) & loaded == set()
 
 
 def test_a_replica_of_a_supervisor_imports_no_parser_of_options_and_nothing_for_the_terminal(tmp_path: Path) -> None:
     """It waits for a line, and ends here, because there is none."""
     loaded = loaded_by(["run", "--when-told", "news"], tmp_path)
     assert "crawler.app.engine" in loaded
-    assert ({"typer", "rich", "crawler.cli.crawl"} | URLS | OPTIONAL) & loaded == set()
+    assert ({"typer", "rich", "crawler.cli.crawl"} | URLS | OPTIONAL | LATE | SLOW) & loaded == set()
 
 
 def loaded_by(words: list[str], folder: Path) -> set[str]:

@@ -6,7 +6,7 @@ import base64
 import hashlib
 import re
 from collections.abc import Mapping
-from importlib.resources import files
+from pathlib import Path
 
 
 class Template:
@@ -17,7 +17,7 @@ class Template:
     """
 
     def __init__(self, name: str) -> None:
-        self._text = files("crawler.observe.web").joinpath(name).read_text(encoding="utf-8")
+        self._text = Path(__file__).with_name(name).read_text(encoding="utf-8")
         self.policy = (
             f"default-src 'none'; script-src {self._hashes('script')}; style-src {self._hashes('style')}; "
             "connect-src 'self'; img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"

@@ -13,7 +13,8 @@ import pytest
 from crawler.errors import UserError
 from crawler.observe.snapshot import Snapshot
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
-from crawler.observe.web.status_server import advertised, is_addressed
+from crawler.observe.web.routes import is_addressed
+from crawler.observe.web.status_server import advertised
 from crawler.observe.web.template import Template
 from crawler.settings.loading import CrawlSettings
 from frontier.clock import ServerClock, SystemClock

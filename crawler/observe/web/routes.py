@@ -1,0 +1,129 @@
+"""The answers of the HTTP server of a replica: its routes, limits and response headers."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+from collections.abc import Callable, Collection
+from urllib.parse import urlsplit
+
+import msgspec
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST
+
+from crawler.observe.web.live_feed import Live
+from crawler.observe.web.state_pages import StatePages
+from crawler.observe.web.template import Template
+from crawler.wording import count_of
+
+MAX_WATCHERS = 64
+"""The most live pages open at a time. Each takes a connection and some kilobytes per second."""
+
+_PAGE = Template("live.html")
+
+
+class Routes(msgspec.Struct, frozen=True):
+    """Answers requests that are addressed to one of `hosts`. The other fields are arguments of `StatusServer`."""
+
+    hosts: Collection[str]
+    metrics: Callable[[], bytes]
+    readiness: Callable[[], tuple[bool, str]]
+    live: Live
+    answers: StatePages
+
+    async def answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Answer `request`, but not if it is addressed to an unknown name (RFC 9110 15.5.20)."""
+        if not is_addressed(request.headers.get("Host", ""), self.hosts):
+            return web.Response(status=421, text="unknown Host; add its name to the setting replica.hosts\n")
+        if request.method not in ("GET", "HEAD"):
+            raise web.HTTPMethodNotAllowed(request.method, ("GET", "HEAD"))
+        match request.path.split("/")[1:]:
+            case [""]:
+                return _html(_PAGE.fill({}), _PAGE.policy)
+            case ["domain", name] if name:
+                return _html(await self.answers.domain(name), self.answers.policy)
+            case ["replica", name] if name:
+                return _html(await self.answers.replica(name), self.answers.policy)
+            case ["why"]:
+                return _html(await self.answers.why(request.query.get("url", "").strip()), self.answers.policy)
+            case ["events"]:
+                return await self._events(request)
+            case ["snapshot"]:
+                return _json(msgspec.json.encode(await self.live.snapshot()))
+            case ["metrics"]:
+                return web.Response(body=self.metrics(), headers={"Content-Type": CONTENT_TYPE_LATEST})
+            case ["sd"]:
+                return await self._targets()
+            case ["healthz"]:
+                return web.Response(text="ok\n")
+            case ["readyz"]:
+                is_ready, text = self.readiness()
+                return web.Response(text=f"{text}\n", status=200 if is_ready else 503)
+        raise web.HTTPNotFound
+
+    async def _events(self, request: web.BaseRequest) -> web.StreamResponse:
+        """Send server-sent events (HTML Standard 9.2): a complete snapshot each second."""
+        if self.live.watchers >= MAX_WATCHERS:
+            return web.Response(status=503, text=f"{count_of(MAX_WATCHERS, 'page')} are open already\n")
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream", "Cache-Control": "no-store"})
+        await response.prepare(request)
+        number = 0
+        with self.live.watching(), contextlib.suppress(ConnectionError):  # the page was closed
+            while (news := await self.live.next(number)) is not None:
+                number, text = news
+                await response.write(b"data: " + text + b"\n\n")
+        return response
+
+    async def _targets(self) -> web.Response:
+        """Return the targets for Prometheus' HTTP service discovery: each replica with a current health record.
+
+        The labels are for relabelling only, as the series of a replica name the crawl and the replica themselves.
+        """
+        found = await self.live.snapshot()
+        if found.error:
+            return web.Response(status=503, text=f"{found.error}\n")  # Prometheus then keeps its current list
+        groups = [
+            {
+                "targets": [record.address],
+                "labels": {"__meta_crawl": found.crawl, "__meta_replica": record.replica},
+            }
+            for record in found.replicas
+            if record.address
+        ]
+        return _json(msgspec.json.encode(groups))
+
+
+def _json(body: bytes) -> web.Response:
+    return web.Response(body=body, headers={"Content-Type": "application/json", "X-Content-Type-Options": "nosniff"})
+
+
+def _html(page: str, policy: str) -> web.Response:
+    headers = {
+        "Content-Security-Policy": policy,
+        "X-Content-Type-Options": "nosniff",
+        "Referrer-Policy": "no-referrer",
+        "Cache-Control": "no-cache",
+    }
+    return web.Response(text=page, content_type="text/html", headers=headers)
+
+
+def is_addressed(host: str, names: Collection[str]) -> bool:
+    """Return whether a request with the header `Host: host` is for a server with these `names`, which are in lower case.
+
+    Any IP address is accepted, and so is a request without a host. Other names are not: a web page could otherwise read the
+    crawl's state through a browser in this network, by pointing its own name at this address (DNS rebinding).
+    """
+    name = name_in(host)
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return not host or name in names
+    return True
+
+
+def name_in(host: str) -> str:
+    """Return the name or address in "HOST:PORT", in lower case; "" if it is malformed."""
+    try:
+        return (urlsplit(f"//{host}").hostname or "").removesuffix(".")
+    except ValueError:
+        return ""
