@@ -36,7 +36,8 @@ TIMEOUT_S = 5.0
 """As `frontier.store.connect` has it."""
 
 LASTING_S = 3.2
-"""How long an exchange of many calls takes, at most. One that takes longer than `TIMEOUT_S` always fails."""
+"""How long an exchange of many calls takes, at most, and also all those together that read the counters of each shard once.
+One that takes longer than `TIMEOUT_S` always fails."""
 
 EPOCH_MS = 1_700_000_000_000
 """The server's clock when a run begins."""
@@ -184,7 +185,7 @@ class Network:
         # The counters are read shard by shard, and much may happen meanwhile.
         is_reading = bool(exchange.calls) and exchange.calls[0].script is None
         step_s = rng.choice((0.0, rng.uniform(0.0, 0.1)) if is_reading else (0.0, 0.0, rng.uniform(0.0, 0.01)))
-        step_s = min(step_s, LASTING_S / max(1, len(exchange.calls)))
+        step_s = min(step_s, LASTING_S / max(len(exchange.calls), self._scenario.shards))
         if not step_s:
             self._universe.at(at, lambda: self._do(exchange, len(exchange.calls)))
             return

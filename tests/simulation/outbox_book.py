@@ -12,7 +12,7 @@ from tests.simulation.history import History
 
 class OutboxBook:
     """`is_pushed`: whether a URL was accepted or capped. `check(holds, invariant, message, about)` raises Breach unless
-    `holds`. `ever`: how many links were ever kept."""
+    `holds`. `open`: how many links are kept; `ever`: how many ever were."""
 
     def __init__(
         self, history: History, is_pushed: Callable[[str], bool], check: Callable[[bool, str, str, str], None]
@@ -23,12 +23,8 @@ class OutboxBook:
         self.forget()
 
     def forget(self) -> None:
-        self.ever = 0
+        self.open = self.ever = 0
         self._members: dict[str, set[str]] = defaultdict(set)  # shard -> members
-
-    @property
-    def open(self) -> int:
-        return sum(map(len, self._members.values()))
 
     def members(self, shard: str) -> set[str]:
         return self._members.get(shard, set())
@@ -37,10 +33,6 @@ class OutboxBook:
         """The links that the outbox of `shard` keeps."""
         return set(map(linked_url, self.members(shard)))
 
-    def all_urls(self) -> set[str]:
-        """The links that any outbox keeps."""
-        return {url for shard in self._members for url in self.urls(shard)}
-
     def keep(self, replica: str, call: Call, reply: Reply) -> None:
         kept = self._members[shard_tag(call.keys[0])]
         news = set(map(str, call.arguments[3::2])) - kept
@@ -48,6 +40,7 @@ class OutboxBook:
         if reply[0] == b"kept":
             self._check(int(reply[1]) == len(news), "I1", f"keep_links says {reply}, not {len(news)}", call.keys[0])
             kept |= news
+            self.open += len(news)
             self.ever += len(news)
 
     def deliver(self, replica: str, call: Call, reply: Reply) -> None:
@@ -60,4 +53,5 @@ class OutboxBook:
             is_safe = self._is_pushed(url) or member.startswith("known\n")
             self._check(is_safe, "I1", f"{url} leaves an outbox before it is pushed", url)
         self._check(int(reply[1]) == len(gone & kept), "I1", f"deliver says {reply}", call.keys[0])
+        self.open -= len(gone & kept)
         kept -= gone

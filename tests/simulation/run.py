@@ -24,6 +24,7 @@ from tests.shared_views import shared_views
 from tests.simulation.audit import audit
 from tests.simulation.control_load import ControlLoad
 from tests.simulation.crowd import CLAIMING, INTERVALS, Agreement, Crowd, judge
+from tests.simulation.end_judge import EndJudge
 from tests.simulation.faults import SOON_S, Faults
 from tests.simulation.history import Breach, History
 from tests.simulation.ledger import Ledger
@@ -116,7 +117,8 @@ class Run:
         self._recorded: dict[str, int] = {}
         self._network = Network(self.universe, wire, scenario, self.history)
         self.ledger = Ledger(self._world, self.history, scenario, self._recorded, self._network.now_ms)
-        self._network.observers.append(self.ledger.observe)
+        self._end = EndJudge(self.ledger, self._network.now_ms)
+        self._network.observers += (self._end.observe, self.ledger.observe)
         self._network.senders.append(self.ledger.observe_sending)
         self._sites = Sites(self.universe, self._world, self.history, self.ledger.delay_of, scenario)
         self._views = Views(scenario.shards)
@@ -222,16 +224,8 @@ class Run:
             limit, most = ledger.permits.limit, ledger.permits.most
             if not 0 < limit <= ledger.pages <= most:
                 raise Breach("limit", f"the crawl is said to end with {ledger.pages} pages, not {limit}", replica)
-        elif self._undone:
-            raise Breach("I7", f"the crawl is said to be over with {self._undone} URLs open", replica)
-
-    @property
-    def _undone(self) -> int:
-        """Open URLs, and links in outboxes that were neither accepted nor capped. A replica that repeats its last writes
-        may put other links there, at any time."""
-        ledger = self.ledger
-        kept = ledger.outboxes.all_urls()
-        return len(ledger.accepted) - len(ledger.settled) + len(kept - ledger.accepted - ledger.capped)
+        else:
+            self._end.check_report(replica)
 
     async def _watch_end(self, replica: SimReplica) -> None:
         """Ask the counters from the machine of `replica` whether the crawl is over, and hold the answer against the ledger
@@ -240,16 +234,12 @@ class Run:
         while not (replica.ended or replica.has_left):
             # A wrong answer is likeliest when little is left.
             await clock.sleep(self._rng.uniform(0.1, 0.5) if self.ledger.open < 6 else self._rng.uniform(0.5, 20.0))
-            was_over, opened, run = not self.ledger.open, self.ledger.opened, self._network.run_id
+            question, run = self._end.ask(), self._network.run_id
             with contextlib.suppress(RedisAway), self.universe.judging():
                 # Counters that have asked before begin with the shard that was open then, and are less often wrong.
                 has_ended = await Counters(store, self._keys).has_ended()
-                if run != self._network.run_id:
-                    continue  # a restart may open what was settled
-                if has_ended and self._undone:
-                    raise Breach("I7", f"the crawl is said to be over with {self._undone} URLs open", replica.name)
-                if was_over and opened == self.ledger.opened and not has_ended:
-                    raise Breach("I7", "the crawl is over and is said to go on", replica.name)
+                if run == self._network.run_id:  # a restart may open what was settled
+                    self._end.check_answer(question, has_ended, replica.name)
 
     # the course of a run
 
@@ -301,6 +291,7 @@ class Run:
 
     def _restart(self, lost_s: float) -> None:
         self.ledger.rebuild(self._network.restart(lost_s))
+        self._end.forget()
         lease_s, delay_s = self.scenario.lease_ms / 1000, self.scenario.delay_ms / 1000
         self._sites.doubt(lease_s + delay_s + 1.0)
         self.ledger.unsure_until_ms = self._network.now_ms() + 60_000  # a paused replica repeats its writes late
