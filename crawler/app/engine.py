@@ -70,9 +70,9 @@ HOSTS_A_DOMAIN = 2
 REPEATED_S = 3.0
 """Within this time after a restart of a server, all replicas have normally repeated their last writes."""
 
-PART_S = 2.0
-"""How long one step of leaving the cluster may take, in seconds. If Redis is unavailable, the other replicas notice the
-missing claims instead."""
+REDIS_STEP_S = 2.0
+"""How long one step of leaving the cluster, or a look for restarts of servers, may take, in seconds. If Redis is
+unavailable, the other replicas notice the missing claims instead."""
 
 
 class Engine:
@@ -269,9 +269,9 @@ class Engine:
         await self._wait_for(lambda: not self.frontier.replaced_runs(), until)
 
     async def _look_for_new_runs(self) -> bool:
-        """Return whether all servers that were written to have answered within `PART_S` seconds."""
+        """Return whether all servers that were written to have answered within `REDIS_STEP_S` seconds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(PART_S):
+            async with asyncio.timeout(REDIS_STEP_S):
                 while True:
                     with contextlib.suppress(RedisAway, RedisMisused):  # it may be starting
                         await self.frontier.look_for_new_runs()
@@ -298,7 +298,7 @@ class Engine:
     async def leave(self, step: Callable[[], Awaitable[None]]) -> None:
         """Run one step of leaving the cluster. Failures and timeouts are logged, not raised."""
         try:
-            async with asyncio.timeout(PART_S):
+            async with asyncio.timeout(REDIS_STEP_S):
                 await step()
         except (RedisAway, RedisMisused, TimeoutError) as error:
             log(logging.WARNING, "left_without_notice", replica=self._seams.replica, error=error)

@@ -91,7 +91,7 @@ class PolitenessTable(Table, frozen=True, kw_only=True):
         Meta(le=15),
         "Maximum number of requests for a URL before it becomes a dead letter. Once so many attempts in a row to fetch "
         "the robots.txt of an origin have failed, its URLs become dead letters, too; if the host does not exist (an "
-        "authoritative DNS answer), after 2.",
+        "authoritative DNS answer), the limit is 2.",
     ] = 4
     robots_max_age: Annotated[
         PositiveFloat,

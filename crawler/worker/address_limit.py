@@ -123,7 +123,7 @@ class AddressLimiter:
             return True
         wait_s = await self._runtime.retry.call(lambda: limiter.reserve(network))
         if wait_s is None:
-            end_until(leased, self._runtime, self._runtime.now() + HORIZON_S)
+            return_until(leased, self._runtime, self._runtime.now() + HORIZON_S)
             return False
         if wait_s <= 0:
             return True
@@ -131,10 +131,9 @@ class AddressLimiter:
         return False
 
 
-def end_until(leased: LeasedDomain, runtime: Runtime, at: float) -> None:
+def return_until(leased: LeasedDomain, runtime: Runtime, at: float) -> None:
     """Return the lease of `leased`, and do not lease its domain before `at` (monotonic seconds). This is not a failure
-    of the
-    domain."""
+    of the domain."""
     leased.wait_until(at)
-    leased.back_off(replace(leased.backoff, limited_until_ms=runtime.server_ms(at)))
+    leased.set_backoff(replace(leased.backoff, limited_until_ms=runtime.server_ms(at)))
     leased.close()

@@ -107,7 +107,7 @@ class Committer:
         self._pusher = LinkPusher(runtime, frontier, recent, held)
         self.held = held
         self._repeater = WriteRepeater(runtime, frontier, sink, recent, held)
-        self._next, self._now = Group(), Group()  # collecting, and being committed
+        self._next, self._committing = Group(), Group()  # collects results; is being committed
         self._parked = Group()  # for nodes that are away
         self._parked_shards: frozenset[int] = frozenset()
         self._late: dict[asyncio.Task[None], Group] = {}  # groups that are settled later
@@ -136,7 +136,7 @@ class Committer:
         """Whether results or the release of `leased` are not yet committed to Redis."""
         return any(
             leased in group.closing or any(result.leased is leased for result in group.results)
-            for group in (self._now, self._next, self._parked, *self._late.values())
+            for group in (self._committing, self._next, self._parked, *self._late.values())
         )
 
     def holds_up(self, leased: LeasedDomain) -> bool:
@@ -175,12 +175,12 @@ class Committer:
                 await self._has_work.wait()
                 if len(self._next.results) < GROUP:
                     await self._runtime.clock.sleep(WINDOW_S)
-                self._now, self._next = self._next, Group()
+                self._committing, self._next = self._next, Group()
                 self._has_work.clear()
                 self._room.set()
                 self._reap()
-                await self._commit(self._now)
-                done, self._now = self._now.results, Group()
+                await self._commit(self._committing)
+                done, self._committing = self._committing.results, Group()
                 await release_memory(done)
                 if not (self._has_work.is_set() or self._late or self._parked.results or self._parked.closing):
                     self._idle.set()

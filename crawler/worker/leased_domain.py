@@ -151,7 +151,7 @@ class LeasedDomain:
         self.ended_at = ended_at
         self.wait_at_least_until(ended_at + delay_ms / 1000)
 
-    def back_off(self, state: BackoffState) -> None:
+    def set_backoff(self, state: BackoffState) -> None:
         """Set the domain's backoff to `state`."""
         self.backoff = state
 

@@ -32,8 +32,8 @@ class Turns:
         self._allowance = allowance
         self._stand_in = stand_in
 
-    def ended(self, leased: LeasedDomain) -> None:
-        """Go on after a turn of `leased`, or while its page waits for a handler."""
+    def go_on(self, leased: LeasedDomain) -> None:
+        """Decide what follows after a turn of `leased`, or while its page waits for a handler."""
         if leased.is_queued:
             return
         over = leased.closing or not leased.holds(self._runtime.now())
@@ -63,7 +63,7 @@ class Turns:
             return
         leased.handed_on(True)
         try:
-            self.ended(leased)
+            self.go_on(leased)
             async with self._stand_in():
                 yield
         finally:

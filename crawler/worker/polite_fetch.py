@@ -6,7 +6,7 @@ from crawler.errors import FailureKind, FetchFailed
 from crawler.events import ProxyFailed
 from crawler.fetch.scheduled_validators import Headers
 from crawler.page import Exchange
-from crawler.worker.address_limit import AddressLimiter, end_until
+from crawler.worker.address_limit import AddressLimiter, return_until
 from crawler.worker.foreign_domains import ForeignDomainAccess
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.leased_fetch import LeasedFetch
@@ -58,7 +58,7 @@ class PoliteFetch:
             if failure.request_sent:
                 self.throttle.start_delay(leased, self._runtime.now() - began, known)
             if failure.kind is FailureKind.PROXY:
-                end_until(leased, self._runtime, self._runtime.now() + PROXY_PAUSE_S)
+                return_until(leased, self._runtime, self._runtime.now() + PROXY_PAUSE_S)
                 self._runtime.events.emit(ProxyFailed(failure.detail))
             raise
         except BaseException:  # cancelled, or a defect; the request may have been sent nevertheless

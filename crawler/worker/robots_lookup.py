@@ -138,7 +138,7 @@ class RobotsLookup:
         if exchange is not None:
             if not was_foreign:
                 # A status such as 429 applies to the whole site and not only to this file.
-                self._fetch.throttle.back_off(leased, judge_status(exchange.status), exchange)
+                self._fetch.throttle.update_backoff(leased, judge_status(exchange.status), exchange)
             await self._committer.add(Result(leased, exchange=exchange))
         if result is not None:  # None after a redirect, which the next turn follows
             del leased.robots[origin]

@@ -75,7 +75,7 @@ class TdmrepLookup:
                 result = fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
             except Exception as error:
                 result = self._defect(fetch.url, error)
-            self._fetch.throttle.back_off(leased, judge_status(exchange.status), exchange)
+            self._fetch.throttle.update_backoff(leased, judge_status(exchange.status), exchange)
             await self._committer.add(Result(leased, exchange=exchange))
         if result is not None:  # None after a redirect, which the next turn follows
             await self._save(leased, origin, known, result)

@@ -63,7 +63,7 @@ class Throttle:
             return 1
         return policy.parallel
 
-    def back_off(self, leased: LeasedDomain, result: UrlResult, exchange: Exchange | None) -> None:
+    def update_backoff(self, leased: LeasedDomain, result: UrlResult, exchange: Exchange | None) -> None:
         """Update the domain's backoff after `result`. If the domain has to back off, its lease is returned. `exchange`:
         the response, None without one."""
         if not result.backs_off and not leased.backoff.failures:
@@ -75,12 +75,12 @@ class Throttle:
         )  # this request was in flight when the backoff began
         if not result.backs_off:
             if not is_backing_off:
-                leased.back_off(after_success(before, policy, now_ms))
+                leased.set_backoff(after_success(before, policy, now_ms))
             return
         if is_backing_off:  # requests that failed together are one failure
             before = msgspec.structs.replace(before, failures=before.failures - 1)
         after = backoff_after(self._runtime, before, result, exchange)
-        leased.back_off(max(leased.backoff, after, key=lambda state: state.until_ms) if is_backing_off else after)
+        leased.set_backoff(max(leased.backoff, after, key=lambda state: state.until_ms) if is_backing_off else after)
         delay_s = (leased.backoff.until_ms - now_ms) / 1000
         leased.wait_at_least_until(self._runtime.now() + delay_s)
         leased.close()

@@ -94,7 +94,7 @@ class UrlHandler:
         if result.outcome is not Outcome.DONE:
             self._allowance.give_back()  # a page uses its permit when it is settled
         try:
-            self._fetch.throttle.back_off(leased, result, exchange)
+            self._fetch.throttle.update_backoff(leased, result, exchange)
         except Exception as error:
             self._report("answer", entry, error)
         await self._settle(leased, entry, result, exchange, known)
@@ -104,7 +104,7 @@ class UrlHandler:
             leased.pending.appendleft(entry)
             return
         result = last_try(judge_failure(failure.kind), entry.tries, self._runtime.policy.tries)
-        self._fetch.throttle.back_off(leased, result, None)
+        self._fetch.throttle.update_backoff(leased, result, None)
         await self._settle(leased, entry, result)
 
     async def _settle(

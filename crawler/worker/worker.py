@@ -63,7 +63,7 @@ class Worker:
             leased.wait_at_least_until(self._runtime.now() + REST_S)
         finally:
             leased.left()
-        self._turns.ended(leased)
+        self._turns.go_on(leased)
 
     def _rest(self, leased: LeasedDomain) -> None:
         """Put `leased` back into the queue, unless its lease has ended meanwhile."""

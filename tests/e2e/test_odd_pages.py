@@ -178,7 +178,7 @@ def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
 STAGES = {
     "fetch": "crawler.fetch.connection:GuardedProtocol.receive",
     "robots": "politeness.robots_rules:Rules.decide",
-    "answer": "crawler.worker.throttle:Throttle.back_off",
+    "answer": "crawler.worker.throttle:Throttle.update_backoff",
     "read": "crawler.worker.page_builder:read_if_small",
     "items": "crawler.worker.extractor:Extractor.with_items",
     "text": "crawler.sinks.group_encoder:content_of",

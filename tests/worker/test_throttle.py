@@ -126,10 +126,10 @@ def test_requests_that_fail_together_are_one_failure() -> None:
     clock, leased = Stopped(), leased_domain()
     judge = throttle_for(clock)
     for header in (b"5", b"20", b"10"):
-        judge.back_off(leased, BUSY, answer(header))
+        judge.update_backoff(leased, BUSY, answer(header))
         clock.now += 0.1
-    judge.back_off(leased, FINE, None)
-    judge.back_off(leased, FINE, None)
+    judge.update_backoff(leased, FINE, None)
+    judge.update_backoff(leased, FINE, None)
     assert leased.closing
     assert leased.backoff.failures == 1
     assert leased.next_at == pytest.approx(1_000_020.1)
@@ -139,10 +139,10 @@ def test_requests_that_fail_together_are_one_failure() -> None:
 def test_a_failure_after_the_rest_is_a_further_one() -> None:
     clock, first = Stopped(), leased_domain()
     judge = throttle_for(clock)
-    judge.back_off(first, BUSY, answer(b"5"))
+    judge.update_backoff(first, BUSY, answer(b"5"))
     clock.now += 6
     second = leased_domain(str(first.backoff))
-    judge.back_off(second, BUSY, None)
+    judge.update_backoff(second, BUSY, None)
     assert second.backoff.failures == 2
 
 
@@ -151,5 +151,5 @@ def test_a_date_of_retry_after_is_never_a_fraction_of_a_millisecond_early() -> N
     for milliseconds in range(1_000):
         clock.now = 1_000_000 + milliseconds / 1000
         asked = leased_domain()
-        throttle_for(clock).back_off(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
+        throttle_for(clock).update_backoff(asked, BUSY, answer(formatdate(again_s, usegmt=True).encode()))
         assert 0 <= asked.backoff.until_ms - 1000 * again_s <= 1
