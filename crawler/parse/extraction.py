@@ -230,6 +230,8 @@ class _Source:
         )
         if not needs_tree or self._body.count(b"<") <= _FEW_TAGS_WITH_HAS:
             return False
+        if tree.takes_long(self._body):
+            return True
         selectors = (one for rule in self._job.rules for one in (rule.each, *(field.css for field in rule.fields)))
         if any(":has(" in one.lower() for one in selectors):
             return True

@@ -4,12 +4,14 @@ Every document is parsed here. The parser is linear and releases the interpreter
 million deep, attributes of megabytes), except for two constructions that the standard itself makes quadratic:
 
 - Formatting elements that a paragraph leaves open are opened again in each later paragraph (HTML 13.2.4.3). In documents
-  with many tags, they are therefore renamed to `span`, which has no such effect.
+  with many tags, or with many of them if only links are wanted, they are therefore renamed to `span`, which has no such
+  effect.
 - The attributes of each `<html>` and `<body>` are compared with those of the first one, and added to them (13.2.6.4.7):
   200 KB of such tags took seven seconds and gigabytes. All but the first few, if these have few attributes, are
   therefore renamed to `bgsound`, which is allowed everywhere, and has neither content nor effect.
 
-The library takes a tenth of the time in which a replica starts, so it is imported with the first tree: few pages need one.
+The library takes a tenth of the time in which a replica starts, so it is imported with the first tree: few pages need
+one.
 
 A renamed tag in an attribute or a script is not a tag, but only the parser can tell, so text from the tree must be
 `restored`.
@@ -34,6 +36,9 @@ _FORMATTING = re.compile(
     r"<(?=[bBiIuUsStTeEcCfFnN])(?=(?:b|i|u|s|tt|em|big|code|font|nobr|small|strike|strong)[\s/>])", re.IGNORECASE
 )
 """Start tags of the formatting elements (HTML 13.2.4.2) except `a`, of which only one can be open."""
+
+_FORMATTING_IN_BYTES = re.compile(_FORMATTING.pattern.encode(), re.IGNORECASE)
+_FEW_FORMATTING = 500  # opened again in as many paragraphs, they take 20 ms
 
 _RENAMED = "<span \ue000"
 """What renamed tags begin with. No page contains this private-use character. Like the formatting elements, `span` ends SVG
@@ -63,11 +68,19 @@ def parse(body: bytes, charset: str | None) -> Document:
     return _parse_whole(body, charset)
 
 
-def parse_text(text: str) -> Document:
-    """The document in `text`. Text from it must be `restored`."""
+def takes_long(body: bytes) -> bool:
+    """Whether parsing `body` may hold up the event loop, because its formatting elements are not renamed."""
+    if not 2 * _FEW_FORMATTING < body.count(b"<") <= _SAFE_TAGS:
+        return False
+    # In UTF-16, tags contain NUL, and in ISO-2022-JP they may contain ESC.
+    return b"\0" in body or b"\x1b" in body or len(_FORMATTING_IN_BYTES.findall(body)) > _FEW_FORMATTING
+
+
+def parse_text(text: str, only_links: bool = False) -> Document:
+    """The document in `text`. Text from it must be `restored`. `only_links`: most formatting elements may be renamed."""
     import turbohtml  # noqa: PLC0415
 
-    if text.count("<") > _SAFE_TAGS:
+    if text.count("<") > _SAFE_TAGS or (only_links and len(_FORMATTING.findall(text)) > _FEW_FORMATTING):
         text = _FORMATTING.sub(_RENAMED, text)
     text = _with_light_roots(text)
     # Templates with a shadow root are ordinary elements here: their links belong to the page.

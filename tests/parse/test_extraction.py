@@ -124,6 +124,17 @@ def test_no_page_holds_up_the_event_loop(name: str) -> None:
     assert time.thread_time() - since < 0.5  # ten times what it takes on a free machine
 
 
+OPEN = "".join(f"<b a{number}><p>" for number in range(1_990))
+
+
+@pytest.mark.parametrize("body", [OPEN.encode(), OPEN.encode("utf-16")], ids=["UTF-8", "UTF-16"])
+def test_a_page_of_many_open_formatting_elements_is_left_to_the_process(body: bytes) -> None:
+    with pytest.raises(TakesLong):
+        run(rule(FieldRule("x", css="b")), body, is_inline=True)
+    few = b"<p><b>x</b>" * 400 + b"<p>" * 1_000
+    assert len(run(rule(FieldRule("x", css="b"), each="p"), few, is_inline=True).items) == 400
+
+
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_report_takes_no_longer(name: str) -> None:
     body, hostile = HOSTILE[name]

@@ -287,6 +287,15 @@ def test_hostile_pages_cost_little_and_still_give_their_links(name: str) -> None
     assert time.process_time() - began < 10.0
 
 
+def test_no_tree_of_formatting_elements_holds_up_the_event_loop() -> None:
+    """Each paragraph would open all elements before it again, which took 80 ms."""
+    page = b"\0" + b"".join(b"<b a%d><p>" % number for number in range(1_990)) + b"<a href=x>"
+    links(b"\0")  # so that the library is loaded
+    began = time.process_time()
+    assert links(page) == ["/dir/x"]
+    assert time.process_time() - began < 0.05
+
+
 def test_renamed_formatting_tags_leave_links_as_they_are() -> None:
     page = "<p><b>x<a href=a><i>y</a></b><font\nsize=1><a href=b></font></i><body><code><a href='c'>"
     assert links(page * 500) == links(page) == ["/dir/a", "/dir/b", "/dir/c"]

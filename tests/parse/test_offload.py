@@ -19,6 +19,7 @@ from crawler.parse.html import ExtractPolicy
 from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
 from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
 from crawler.scope.extract_rules import ExtractRule, FieldRule
+from crawler.worker.pool import WorkerPool
 from frontier.urls import UrlRules
 from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
 
@@ -274,3 +275,28 @@ async def test_a_page_whose_extraction_takes_too_long_is_reported() -> None:
         assert (found.items, [str(one) for one in found.rejected]) == ((), ["links: unread"])
     finally:
         await offload.stop()
+
+
+class Stopped(OffloadProcess):
+    """Never answers, as on a machine that is busy with other work."""
+
+    async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
+        return await asyncio.Event().wait()  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(("size", "most"), [(1 << 20, 128), (200_000, 400), (1, 564)])
+async def test_few_bodies_wait_for_a_process_that_gets_no_cpu_time(size: int, most: int) -> None:
+    """Beyond a limit the 64 workers keep theirs, and fetch no others."""
+    pool, taken = WorkerPool(), 0
+    offloader = DocumentOffloader(pool.stand_in, Stopped())
+
+    async def work() -> None:
+        nonlocal taken
+        taken += 1
+        await offloader.read(SMALL._replace(body=bytes(size)), LIMITS)
+
+    pool.start(work, 64, asyncio.create_task)
+    for _ in range(3_000):
+        await asyncio.sleep(0)
+    assert most - 1 <= taken <= most
+    await pool.stop()
