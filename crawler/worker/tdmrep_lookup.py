@@ -42,7 +42,7 @@ class TdmrepLookup:
         fetch = leased.tdm.setdefault(origin, TdmFetch(origin))
         if known.rules is not None and not known.rules.decide(fetch.url).allowed:  # the file, or where it redirects to
             return await self._save(leased, origin, known, RobotsFetchResult("allow", "robots"))
-        if self._fetch.throttle.must_wait_longer(leased, known):
+        if self._fetch.throttle.put_off_if_early(leased, known):
             return None
         if leased.requesting > 1:
             leased.limit_to(1)
