@@ -58,6 +58,21 @@ def test_the_commands_in_the_documents_parse(page: str, text: str) -> None:
     command.make_context(words[1], words[2:], resilient_parsing=False)
 
 
+OF_OTHERS = ("docker ", "wb-manager ", "python ", "--build-arg ")
+"""How code begins that has options of other programs."""
+
+
+@pytest.mark.parametrize(
+    "page", [*(ROOT / "docs/how-to").glob("*.md"), ROOT / "docs/tutorial.md", ROOT / "README.md"], ids=str
+)
+def test_options_in_the_text_of_a_page_exist(page: Path) -> None:
+    """Those in blocks are checked with their commands."""
+    known = set(re.findall(r"--[a-z][a-z-]+", (ROOT / "docs/reference/cli.md").read_text()))
+    for code in re.findall(r"`([^`\n]+)`", page.read_text()):
+        if not code.startswith(OF_OTHERS):
+            assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", code)) <= known, code
+
+
 @pytest.mark.parametrize("page", PAGES, ids=named)
 def test_the_settings_in_the_documents_are_settings(page: Path) -> None:
     for block in blocks(page, "toml"):

@@ -218,20 +218,23 @@ class EmbeddedValkey:
             await self._end_server(lock)
             self.socket.unlink(missing_ok=True)
             (self.data_dir / "valkey.pid").unlink(missing_ok=True)
-            started = await asyncio.create_subprocess_exec(
-                server_binary(),
-                *server_options(self.data_dir, self.socket),
-                stdin=asyncio.subprocess.DEVNULL,
-                stdout=asyncio.subprocess.DEVNULL,
-                env=environment(),
-                pass_fds=[lock.fileno()],
-            )
-        try:
-            await self._wait_for_start(started)
-        except BaseException:
-            if not self._is_loading:  # a later command uses a server with much data as soon as it has loaded them
-                self._kill()
-            raise
+            try:
+                started = await asyncio.create_subprocess_exec(
+                    server_binary(),
+                    *server_options(self.data_dir, self.socket),
+                    stdin=asyncio.subprocess.DEVNULL,
+                    stdout=asyncio.subprocess.DEVNULL,
+                    env=environment(),
+                    pass_fds=[lock.fileno()],
+                )
+                lock.close()
+                await self._wait_for_start(started)
+            except BaseException:
+                lock.close()
+                if not self._is_loading:  # a later command uses a server with much data as soon as it has loaded them
+                    with contextlib.suppress(DataDirError), (self.data_dir / "server.lock").open("ab") as again:
+                        await self._end_server(again)
+                raise
 
     async def _wait_for_start(self, started: asyncio.subprocess.Process) -> None:
         pid_path, log_path = self.data_dir / "valkey.pid", self.data_dir / "valkey.log"
@@ -245,21 +248,21 @@ class EmbeddedValkey:
             await asyncio.sleep(0.02)
 
     async def _end_server(self, lock: IO[bytes]) -> None:
-        """Kill the server of this folder if there is one, and lock `lock` when it has ended. Raises DataDirError if another
-        process keeps the lock."""
+        """Kill the server of this folder if there is one, and lock `lock` when it has ended. One that has just been started
+        writes its process ID a little later. Raises DataDirError if another process keeps the lock."""
         ends_by = time.monotonic() + END_S
-        self._kill()
-        while self._server() or not _locked(lock):
+        while self._kill() or not _locked(lock):
             if time.monotonic() > ends_by:
                 problem = f"a Valkey server of {self.data_dir} does not answer and could not be ended"
                 raise DataDirError(f"{problem}; end the process that has {lock.name} open")
             await asyncio.sleep(0.02)
 
-    def _kill(self) -> None:
-        """Kill the server of this folder, which need not run. A suspended one would not notice any other signal."""
+    def _kill(self) -> bool:
+        """Kill the server of this folder. Returns whether there is one. A suspended one would not notice another signal."""
         if pid := self._server():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        return pid is not None
 
     def _server(self) -> int | None:
         """Return the process ID of the server of this folder; None if the process in the file is another or has ended."""

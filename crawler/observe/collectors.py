@@ -18,9 +18,9 @@ DEAD_LETTERS_A_SHARD = 10_000
 """The most that a shard keeps (frontier/lua/dead_letter.lua)."""
 
 BYTES_A_SEEN_URL, BYTES_A_QUEUED_URL, BYTES_A_DOMAIN, BYTES_A_SHARD = 12, 150, 1_200, 3_000
-"""Bytes of Redis memory, rounded up from measurements with Valkey 9: 11.5 for a seen URL; 60 (up to 128 URLs in a domain's
-queue) to 150 for a queued URL with 40 bytes after the host; 160 for a domain and a kilobyte for its robots.txt.
-docs/how-to/size-a-crawl.md has the formula."""
+"""Bytes of Redis memory, rounded up from measurements with Valkey 9: 8.8 for a seen URL, more in small crawls; 58
+(up to 128 URLs in a domain's queue) to 121 for a queued URL; 160 for a domain and a kilobyte for its robots.txt.
+docs/how-to/size-a-crawl.md has the formula, docs/explanation/speed.md the measurements."""
 
 
 class ReplicaState(msgspec.Struct, frozen=True):

@@ -117,7 +117,8 @@ class Summary(Counts, frozen=True, kw_only=True):
 
     @property
     def pages_per_s(self) -> float:
-        return self.fetched / self.crawled_s
+        """Pages a second after the first one. With it, a crawl of few pages would seem faster than its delay allows."""
+        return max(0, self.fetched - 1) / self.crawled_s
 
 
 async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, live: Collection[str]) -> Summary:

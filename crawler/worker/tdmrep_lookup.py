@@ -48,7 +48,7 @@ class TdmrepLookup:
             return await self._save(leased, origin, known, self._defect(fetch.url, error))
         if not is_allowed:
             return await self._save(leased, origin, known, RobotsFetchResult("allow", "robots"))
-        if self._fetch.throttle.must_wait_longer(leased, known):
+        if self._fetch.throttle.put_off_if_early(leased, known):
             return None
         if leased.requesting > 1:
             leased.limit_to(1)

@@ -35,9 +35,9 @@ class Throttle:
         turn."""
         leased.start_delay(max(leased.delay_ms, self._delay_ms(leased, fetched, 0.0)), leased.ended_at)
 
-    def must_wait_longer(self, leased: LeasedDomain, known: OriginRobots) -> bool:
-        """Return whether the origin's robots.txt asks for a longer delay than the domain has waited. If so, the domain's
-        next turn is set to the end of that delay. Another replica may have fetched the file, and died."""
+    def put_off_if_early(self, leased: LeasedDomain, known: OriginRobots) -> bool:
+        """Put off the domain's next turn if the origin's robots.txt asks for a longer delay than it has waited. Returns
+        whether it did. Another replica may have fetched the file, and died."""
         delay_s = self._delay_ms(leased, known, 0.0) / 1000
         if not delay_s:
             return False

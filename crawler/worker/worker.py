@@ -97,7 +97,7 @@ class Worker:
             known = None
             if result is None:
                 known = self._robots.at_hand(entry.url) or await self._robots.robots_for(leased, entry.url)
-                if known is None or self._throttle.must_wait_longer(leased, known):
+                if known is None or self._throttle.put_off_if_early(leased, known):
                     return None  # robots.txt was requested, or it is too early for this origin
                 result = self._verdict_by_robots(entry, known)
             if result is None:

@@ -229,3 +229,17 @@ async def test_a_server_that_does_not_start_in_time_is_stopped(tmp_path: Path, m
     async with asyncio.timeout(60):
         while not has_ended(pid):  # noqa: ASYNC110 - the server is another process
             await asyncio.sleep(0.01)
+
+
+async def test_a_start_that_is_interrupted_leaves_no_server(tmp_path: Path) -> None:
+    """At any time: the server goes into the background, and names itself later."""
+    for number in range(12):
+        folder = tmp_path / str(number)
+        starting = asyncio.create_task(EmbeddedValkey(folder).__aenter__())
+        await asyncio.sleep(number * 0.004)
+        starting.cancel()
+        await asyncio.wait([starting])
+        if starting.cancelled():
+            await asyncio.sleep(0.5)
+            with (folder / "server.lock").open("ab") as lock:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)  # raises an error if a server has it

@@ -58,8 +58,8 @@ async def test_shards_that_are_lost_are_named(reads: list[Status]) -> None:
 
 
 async def test_pages_that_a_repair_has_restored_are_not_in_the_rate(reads: list[Status]) -> None:
-    crawled = {"first_ms": 1_000, "last_ms": 3_000, "running_ms": 0, "received_bytes": 4 << 10}
-    reads += [msgspec.structs.replace(WHOLE, done=1_004, restored=1_000, **crawled)]
+    crawled = {"first_ms": 1_000, "last_ms": 3_000, "running_ms": 0, "received_bytes": 5 << 10}
+    reads += [msgspec.structs.replace(WHOLE, done=1_005, restored=1_000, **crawled)]
     told = " ".join((await said()).split())
     assert "1,000 of these restored by a repair" in told
     assert "1.0 KiB a page rate 2.0/s over 2.0 s" in told

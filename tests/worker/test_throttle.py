@@ -114,10 +114,10 @@ def test_the_delay_after_a_robots_txt_that_another_replica_fetched_is_the_one_th
     judge = throttle_for(clock, delay_s=1.0)
     known = robots(b"User-agent: *\nCrawl-delay: 4\n", clock.now_ms())
     clock.now += 2.5
-    assert judge.must_wait_longer(leased, known)
+    assert judge.put_off_if_early(leased, known)
     assert leased.next_at == pytest.approx(1_000_004.0)
     clock.now += 1.5
-    assert not judge.must_wait_longer(leased, known)
+    assert not judge.put_off_if_early(leased, known)
 
 
 def test_requests_that_fail_together_are_one_failure() -> None:
