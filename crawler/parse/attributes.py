@@ -18,10 +18,8 @@ _ATTRIBUTE = re.compile(f"({NAME})(?:{_VALUE})?".encode())
 
 def attributes(written: bytes) -> dict[bytes, bytes]:
     """The attributes in `written` by name in lower case. The first one of a name counts. Values are as written."""
-    found: dict[bytes, bytes] = {}
-    for name, double, single, bare in _ATTRIBUTE.findall(written):
-        found.setdefault(name.lower(), double or single or bare)
-    return found
+    found = reversed(_ATTRIBUTE.findall(written))
+    return {name.lower(): double or single or bare for name, double, single, bare in found}
 
 
 _NUMBER = "#(?:[0-9]+|[xX][0-9a-fA-F]+);?"

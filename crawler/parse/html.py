@@ -9,8 +9,9 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import repeat
+from typing import NamedTuple
 from urllib.parse import quote_from_bytes
 
 import msgspec
@@ -127,19 +128,36 @@ class _Markup(msgspec.Struct, frozen=True):
     encoding: str
     codec: str
     metas: list[_Attributes]
-    links: list[_Attributes]
+    links: list[_LinkElement]
 
 
 class _Attributes(dict[str, str]):
-    """The attribute values of a tag as text. A missing one is empty."""
+    """The attribute values of a tag as text, which are decoded when they are asked for. A missing one is empty."""
+
+    def __init__(self, written: bytes, codec: str) -> None:
+        self._values, self._codec = attributes(written), codec
 
     def __missing__(self, name: str) -> str:
-        return ""
+        value = self[name] = attribute_text(self._values.get(name.encode(), b""), self._codec)
+        return value
 
-    @cached_property
-    def relations(self) -> frozenset[str]:
-        """The words of `rel`."""
-        return frozenset(self["rel"].lower().split())
+
+class _LinkElement(NamedTuple):
+    """What a `link` element says. `relations`: the words of its `rel`; `is_page`: whether it may lead to a page."""
+
+    href: str
+    relations: frozenset[str]
+    is_page: bool
+
+    @classmethod
+    def of(cls, written: bytes, codec: str) -> _LinkElement:
+        values = _Attributes(written, codec)
+        relations = frozenset(values["rel"].lower().split())
+        # Style sheets, feeds and oEmbed descriptions are alternates too, but not pages.
+        is_page = "alternate" not in relations or (
+            "stylesheet" not in relations and MediaType.parse(values["type"] or "text/html").essence in HTML_TYPES
+        )
+        return cls(values["href"], relations, is_page)
 
 
 _TRANSCODED = frozenset({"UTF-16LE", "UTF-16BE", "ISO-2022-JP", "replacement"})
@@ -159,7 +177,7 @@ def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool)
     codec = "utf-8" if encoding in _TRANSCODED else codec_of(encoding)
     if codec != "utf-8":
         metas = [_text_of(meta, codec) for meta in tags.meta]
-    return _Markup(tags, encoding, codec, metas, [_text_of(link, codec) for link in tags.link])
+    return _Markup(tags, encoding, codec, metas, [_link_of(link, codec) for link in tags.link])
 
 
 def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPolicy, is_inline: bool) -> Tags:
@@ -181,16 +199,15 @@ _REMEMBERED_BYTES = 1_024  # longer attribute lists are rare, and a site may sen
 
 
 def _text_of(written: bytes, codec: str) -> _Attributes:
-    return (_remembered if len(written) <= _REMEMBERED_BYTES else _parse_attributes)(written, codec)
+    return (_remembered if len(written) <= _REMEMBERED_BYTES else _Attributes)(written, codec)
 
 
-def _parse_attributes(written: bytes, codec: str) -> _Attributes:
-    return _Attributes(
-        (name.decode("latin-1"), attribute_text(value, codec)) for name, value in attributes(written).items()
-    )
+def _link_of(written: bytes, codec: str) -> _LinkElement:
+    return (_remembered_link if len(written) <= _REMEMBERED_BYTES else _LinkElement.of)(written, codec)
 
 
-_remembered = lru_cache(maxsize=_REMEMBERED)(_parse_attributes)
+_remembered = lru_cache(maxsize=_REMEMBERED)(_Attributes)
+_remembered_link = lru_cache(maxsize=_REMEMBERED)(_LinkElement.of)
 
 
 def _written(page: _Markup, policy: ExtractPolicy) -> dict[LinkKind, list[str]]:
@@ -202,17 +219,13 @@ def _written(page: _Markup, policy: ExtractPolicy) -> dict[LinkKind, list[str]]:
     }
 
 
-def _related(page: _Markup, policy: ExtractPolicy) -> Iterator[str]:
-    for link in page.links:
-        relations = link.relations
-        if not relations & policy.link_rels or (policy.obey_nofollow and "nofollow" in relations):
-            continue
-        if "alternate" in relations:
-            # Style sheets, feeds and oEmbed descriptions are alternates too, but not pages.
-            essence = MediaType.parse(link["type"] or "text/html").essence
-            if "stylesheet" in relations or essence not in HTML_TYPES:
-                continue
-        yield link["href"]
+def _related(page: _Markup, policy: ExtractPolicy) -> list[str]:
+    avoided = "nofollow" if policy.obey_nofollow else ""
+    return [
+        href
+        for href, relations, is_page in page.links
+        if is_page and not relations.isdisjoint(policy.link_rels) and avoided not in relations
+    ]
 
 
 _REFRESH = re.compile(
@@ -247,13 +260,13 @@ def _lang(page: _Markup) -> str:
 
 def _base(page: _Markup, url: str, rules: UrlRules) -> str:
     """The URL to which references are joined: that of the first `base` with an href, if it can be crawled (HTML 4.2.3)."""
-    bases = (_text_of(written, page.codec) for written in page.tags.base)
-    href = next((base["href"] for base in bases if "href" in base), None)
+    hrefs = (_text_of(written, page.codec)["href"] for written in page.tags.base if b"href" in attributes(written))
+    href = next(hrefs, None)
     return url if href is None else _joined(href, url, rules) or url
 
 
 def _canonical(page: _Markup, base: str, rules: UrlRules) -> str:
-    hrefs = (link["href"] for link in page.links if "canonical" in link.relations and link["href"])
+    hrefs = (link.href for link in page.links if "canonical" in link.relations and link.href)
     return _joined(next(hrefs, ""), base, rules)
 
 

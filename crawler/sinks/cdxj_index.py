@@ -11,7 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +27,7 @@ from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
 _SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
-_SESSION_WORD = re.compile("sid|sess|cfid|aspx")
+_SESSION_WORDS = ("sid", "sess", "cfid", "aspx")
 
 
 class Indexed(NamedTuple):
@@ -70,8 +70,8 @@ class Indexed(NamedTuple):
             "offset": str(offset),
             "filename": file,
         }
-        given = msgspec.json.encode({name: value for name, value in fields.items() if value})
-        return b"%b %b %b\n" % (surt_key(self.url).encode(), digits(self.seconds).encode(), given)
+        given = msgspec.json.encode({name: value for name, value in fields.items() if value}).decode()
+        return f"{surt_key(self.url)} {digits(self.seconds)} {given}\n".encode()
 
 
 def read_index(path: Path, name: str = "") -> Iterator[bytes]:
@@ -130,9 +130,16 @@ def surt_key(url: str) -> str:
     of them and take a twentieth of the time (docs/explanation/speed.md)."""
     slash = url.find("/", 8)
     path = url[slash:].lower()
-    site = _SIMPLE_SITE.fullmatch(url[:slash])
-    if site is None or not _SIMPLE_PATH.fullmatch(path) or _SESSION_WORD.search(path):
+    site = _reversed_site(url[:slash])
+    if not site or not _SIMPLE_PATH.fullmatch(path) or any(word in path for word in _SESSION_WORDS):
         import surt  # noqa: PLC0415 - it takes 50 ms, and few crawls need it before their first page
 
         return str(surt.surt(url))
-    return f"{','.join(reversed(site[1].split('.')))}{site[2]}){path.rstrip('/') or '/'}"
+    return f"{site}){path.rstrip('/') or '/'}"
+
+
+@lru_cache(maxsize=1024)
+def _reversed_site(site: str) -> str:
+    """The beginning of the keys of a plain `site`; empty for another one."""
+    plain = _SIMPLE_SITE.fullmatch(site)
+    return f"{','.join(reversed(plain[1].split('.')))}{plain[2]}" if plain else ""

@@ -13,10 +13,11 @@ def iso_time(seconds: float) -> str:
     return f"{_formatted('%Y-%m-%dT%H:%M:%S', whole)}.{micros // 1000:03d}Z"
 
 
-def warc_date(seconds: float) -> bytes:
+@lru_cache(maxsize=16)
+def warc_date(seconds: float) -> str:
     """`seconds` since 1970 with microseconds, which WARC 1.1 section 5.4 allows."""
     whole, micros = _parts(seconds)
-    return f"{_formatted('%Y-%m-%dT%H:%M:%S', whole)}.{micros:06d}Z".encode()
+    return f"{_formatted('%Y-%m-%dT%H:%M:%S', whole)}.{micros:06d}Z"
 
 
 def digits(seconds: float) -> str:

@@ -23,6 +23,8 @@ from base64 import b32encode
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
 from http import HTTPStatus
+from itertools import groupby
+from operator import attrgetter
 
 import msgspec
 
@@ -34,8 +36,8 @@ from crawler.sinks.time_formats import iso_time, warc_date
 from politeness.usage_preferences import NO_USAGE, Usage
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
-REVISIT_PROFILE = b"http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
-NOT_MODIFIED_PROFILE = b"http://netpreserve.org/warc/1.1/revisit/server-not-modified"
+REVISIT_PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"
+NOT_MODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 REVISIT_MIN_BYTES = 1024  # below, a revisit record is hardly smaller than the response record
 
 _TRANSFER_CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
@@ -53,7 +55,9 @@ _OUTLINK = {
 }
 """Heritrix's letter for the kind of hop, and where the link was found."""
 
-Fields = bytes
+_url_of, _kind_of = attrgetter("url"), attrgetter("kind")
+
+Fields = str
 """Header lines of a record, each with its line end."""
 
 
@@ -64,7 +68,7 @@ class ExchangeRecords(msgspec.Struct, frozen=True):
     request: bytes
     response: bytes
     digest: str
-    response_id: bytes
+    response_id: str
     is_revisit: bool
 
 
@@ -72,14 +76,14 @@ class Original(msgspec.Struct, frozen=True):
     """The record with the body to which a revisit record refers. `date`: as in that record; `digest`: of the body;
     `record_id`: empty if it is unknown, because another replica or an earlier run has made the record."""
 
-    record_id: bytes
-    url: bytes
-    date: bytes
+    record_id: str
+    url: str
+    date: str
     digest: str
 
     def fields(self) -> Fields:
-        of_id = b"WARC-Refers-To: %b\r\n" % self.record_id if self.record_id else b""
-        return b"%bWARC-Refers-To-Target-URI: %b\r\nWARC-Refers-To-Date: %b\r\n" % (of_id, self.url, self.date)
+        of_id = f"WARC-Refers-To: {self.record_id}\r\n" if self.record_id else ""
+        return f"{of_id}WARC-Refers-To-Target-URI: {self.url}\r\nWARC-Refers-To-Date: {self.date}\r\n"
 
 
 class WarcRecords:
@@ -90,7 +94,7 @@ class WarcRecords:
         self._compression = COMPRESSIONS[settings.compression]
         self._id_prefix = id_prefix(random(16))
         self._ids = 0
-        self._warcinfo_id = b""
+        self._warcinfo_id = ""
         self._originals: dict[str, Original] = {}  # by digest, the last used at the end
         self._unsure: dict[str, Original] = {}  # of the current group
         self._last_answers: dict[str, Original] = {}  # by URL
@@ -98,10 +102,9 @@ class WarcRecords:
     def warcinfo(self, file_name: str, now: float) -> bytes:
         """The first record of the file `file_name`. All records made after it refer to it."""
         self._warcinfo_id = self._new_id()
-        fields = b"WARC-Type: warcinfo\r\nWARC-Record-ID: %b\r\nWARC-Date: %b\r\nWARC-Filename: %b\r\n" % (
-            self._warcinfo_id,
-            warc_date(now),
-            file_name.encode(),
+        fields = (
+            f"WARC-Type: warcinfo\r\nWARC-Record-ID: {self._warcinfo_id}\r\n"
+            f"WARC-Date: {warc_date(now)}\r\nWARC-Filename: {file_name}\r\n"
         )
         block = _warc_fields(
             [
@@ -114,7 +117,7 @@ class WarcRecords:
                 *self._settings.about,
             ]
         )
-        return self._record(fields, b"application/warc-fields", [block])
+        return self._record(fields, "application/warc-fields", [block])
 
     def exchange(self, exchange: Exchange, digest: str = "", body_at: float = 0.0) -> ExchangeRecords:
         """The records of `exchange`. `digest`: of its body; computed if it is empty. `body_at`: of a 304, when the body was
@@ -122,30 +125,30 @@ class WarcRecords:
         is_unchanged = exchange.status == HTTPStatus.NOT_MODIFIED
         known = self._last_answers.get(exchange.url) if is_unchanged else None
         if is_unchanged and not known and body_at:
-            known = Original(b"", exchange.url.encode(), warc_date(body_at), "")
+            known = Original("", exchange.url, warc_date(body_at), "")
         digest = known.digest if known else digest or sha1(exchange.body)
         request_id, response_id = self._new_id(), self._new_id()
         original = known or self._recall(exchange, digest, response_id)
         common = self._common_fields(exchange)
-        request = b"WARC-Type: request\r\n%b%b" % (_pair(request_id, response_id), common)
+        request = f"WARC-Type: request\r\n{_pair(request_id, response_id)}{common}"
         fields = _pair(response_id, request_id) + common
         if digest:
-            fields += b"WARC-Payload-Digest: %b\r\n" % digest.encode()
+            fields += f"WARC-Payload-Digest: {digest}\r\n"
         block = [stored_head(exchange)]
         if original is None:
-            fields = b"WARC-Type: response\r\n" + fields
+            fields = f"WARC-Type: response\r\n{fields}"
             if exchange.truncated is not None:
-                fields += b"WARC-Truncated: %b\r\n" % exchange.truncated.encode()
+                fields += f"WARC-Truncated: {exchange.truncated}\r\n"
             block.append(exchange.body)
         else:
             # WARC 1.1 sections 6.7.2, which asks for WARC-Truncated because the body is left out, and 6.7.3
-            profile = NOT_MODIFIED_PROFILE if known else REVISIT_PROFILE + b"\r\nWARC-Truncated: length"
-            fields = b"WARC-Type: revisit\r\n%b%bWARC-Profile: %b\r\n" % (fields, original.fields(), profile)
+            profile = NOT_MODIFIED_PROFILE if known else f"{REVISIT_PROFILE}\r\nWARC-Truncated: length"
+            fields = f"WARC-Type: revisit\r\n{fields}{original.fields()}WARC-Profile: {profile}\r\n"
         if exchange.url in self._settings.refetched and exchange.status == HTTPStatus.OK:
             self._last_answers[exchange.url] = original or _original(exchange, digest, response_id)
         return ExchangeRecords(
             self._request(request, exchange.request_head),
-            self._record(fields, b"application/http; msgtype=response", block),
+            self._record(fields, "application/http; msgtype=response", block),
             digest,
             response_id,
             is_revisit=original is not None,
@@ -181,15 +184,17 @@ class WarcRecords:
             lines.append(f"cut: {' '.join(page.cut)}")
         if page.usage is not NO_USAGE:
             lines += _usage_fields(page.usage)
-        lines += [f"outlink: {link.url} {_OUTLINK[link.kind]}" for link in page.links]
+        for kind, links in groupby(page.links, _kind_of):
+            place = _OUTLINK[kind]
+            urls = f" {place}\r\noutlink: ".join(map(_url_of, links))
+            lines.append(f"outlink: {urls} {place}")
         block = "\r\n".join([*lines, ""]).encode(errors="replace")
-        fields = b"WARC-Type: metadata\r\n%bWARC-Date: %b\r\nWARC-Target-URI: %b\r\nWARC-Warcinfo-ID: %b\r\n" % (
-            _pair(self._new_id(), made.response_id),
-            warc_date(exchange.started_at),
-            exchange.url.encode(),
-            self._warcinfo_id,
+        fields = (
+            f"WARC-Type: metadata\r\n{_pair(self._new_id(), made.response_id)}"
+            f"WARC-Date: {warc_date(exchange.started_at)}\r\nWARC-Target-URI: {exchange.url}\r\n"
+            f"WARC-Warcinfo-ID: {self._warcinfo_id}\r\n"
         )
-        return self._record(fields, b"application/warc-fields", [block])
+        return self._record(fields, "application/warc-fields", [block])
 
     def confirm(self) -> None:
         """Let later records refer to the records made since the last call. Records of one group do not refer to each other,
@@ -202,7 +207,7 @@ class WarcRecords:
     def forget(self, urls: Container[str]) -> None:
         """Forget the records of `urls` made since `confirm`, because they are removed."""
         self._last_answers.clear()
-        for digest in [digest for digest, original in self._unsure.items() if original.url.decode() in urls]:
+        for digest in [digest for digest, original in self._unsure.items() if original.url in urls]:
             del self._unsure[digest]
 
     def undo(self) -> None:
@@ -211,18 +216,17 @@ class WarcRecords:
         self._unsure.clear()
 
     def _common_fields(self, exchange: Exchange) -> Fields:
-        fields = (
-            b"WARC-Date: %b\r\n"
-            b"WARC-Target-URI: %b\r\n"
-            b"WARC-Warcinfo-ID: %b\r\n"
+        address = f"WARC-IP-Address: {exchange.address}\r\n" if exchange.address else ""
+        return (
+            f"WARC-Date: {warc_date(exchange.started_at)}\r\n"
+            f"WARC-Target-URI: {exchange.url}\r\n"
+            f"WARC-Warcinfo-ID: {self._warcinfo_id}\r\n"
             # Seconds from the request to the last byte. An audit needs it to check the pauses between requests.
-            b"X-Crawler-Elapsed: %.6f\r\n"
-        ) % (warc_date(exchange.started_at), exchange.url.encode(), self._warcinfo_id, exchange.elapsed)
-        if exchange.address:
-            fields += b"WARC-IP-Address: %b\r\n" % exchange.address.encode()
-        return fields + _connection_fields(exchange.protocol, exchange.tls)
+            f"X-Crawler-Elapsed: {exchange.elapsed:.6f}\r\n"
+            f"{address}{_connection_fields(exchange.protocol, exchange.tls)}"
+        )
 
-    def _recall(self, exchange: Exchange, digest: str, response_id: bytes) -> Original | None:
+    def _recall(self, exchange: Exchange, digest: str, response_id: str) -> Original | None:
         """The record that already has the body of `exchange`. If there is none, its own record will be remembered."""
         if len(exchange.body) < REVISIT_MIN_BYTES or exchange.truncated or not self._settings.revisits:
             return None
@@ -237,25 +241,21 @@ class WarcRecords:
         """The record of a request, compressed. A signed one is longer, and much of it is random, so it is compressed in a
         third of the time: it is 200 bytes longer than it could be."""
         compress = self._compression.compress_short if _SIGNED in head else self._compression.compress
-        return compress(_record(fields, b"application/http; msgtype=request", [head]))
+        return compress(_record(fields, "application/http; msgtype=request", [head]))
 
-    def _record(self, fields: Fields, content_type: bytes, block: list[bytes]) -> bytes:
+    def _record(self, fields: Fields, content_type: str, block: list[bytes]) -> bytes:
         """One record, compressed."""
         return self._compression.compress(_record(fields, content_type, block))
 
-    def _new_id(self) -> bytes:
+    def _new_id(self) -> str:
         self._ids += 1
-        return b"%b%012x>" % (self._id_prefix, self._ids)
+        return f"{self._id_prefix}{self._ids:012x}>"
 
 
-def _record(fields: Fields, content_type: bytes, block: list[bytes]) -> bytes:
+def _record(fields: Fields, content_type: str, block: list[bytes]) -> bytes:
     """One record. `content_type`: of its `block`, which is given in parts."""
-    head = b"WARC/1.1\r\n%bContent-Type: %b\r\nContent-Length: %d\r\n\r\n" % (
-        fields,
-        content_type,
-        sum(map(len, block)),
-    )
-    return b"".join([head, *block, b"\r\n\r\n"])
+    head = f"WARC/1.1\r\n{fields}Content-Type: {content_type}\r\nContent-Length: {sum(map(len, block))}\r\n\r\n"
+    return b"".join([head.encode(), *block, b"\r\n\r\n"])
 
 
 def _usage_fields(usage: Usage) -> Iterator[str]:
@@ -268,8 +268,8 @@ def _usage_fields(usage: Usage) -> Iterator[str]:
         yield f"tdm-policy: {usage.tdm_policy}"
 
 
-def _original(exchange: Exchange, digest: str, response_id: bytes) -> Original:
-    return Original(response_id, exchange.url.encode(), warc_date(exchange.started_at), digest)
+def _original(exchange: Exchange, digest: str, response_id: str) -> Original:
+    return Original(response_id, exchange.url, warc_date(exchange.started_at), digest)
 
 
 def stored_head(exchange: Exchange) -> bytes:
@@ -278,12 +278,12 @@ def stored_head(exchange: Exchange) -> bytes:
     A transfer coding overrides Content-Length (RFC 9112 section 6.3), so both are renamed.
     """
     head = exchange.response_head
-    if exchange.truncated is not None or _TRANSFER_CODED.search(head):
+    if exchange.truncated is not None or (b"transfer-encoding" in head.lower() and _TRANSFER_CODED.search(head)):
         return _FRAMING.sub(b"X-Crawler-", head)
     return head
 
 
-def id_prefix(random: bytes) -> bytes:
+def id_prefix(random: bytes) -> str:
     """The prefix of all record IDs of a run, made of 16 `random` bytes. A count of 12 hex digits and `>` follow.
 
     The IDs are UUIDs of version 8 (RFC 9562 5.8) with 74 random bits per run. The IDs in a record have most digits in
@@ -291,7 +291,7 @@ def id_prefix(random: bytes) -> bytes:
     """
     digits = random.hex()
     variant = "89ab"[random[8] & 3]
-    return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-{variant}{digits[17:20]}-".encode()
+    return f"<urn:uuid:{digits[:8]}-{digits[8:12]}-8{digits[13:16]}-{variant}{digits[17:20]}-"
 
 
 def sha1(data: bytes) -> str:
@@ -299,9 +299,9 @@ def sha1(data: bytes) -> str:
     return "sha1:" + b32encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode()
 
 
-def _pair(own: bytes, other: bytes) -> Fields:
+def _pair(own: str, other: str) -> Fields:
     """The ID of a record, and that of the other record of the exchange."""
-    return b"WARC-Record-ID: %b\r\nWARC-Concurrent-To: %b\r\n" % (own, other)
+    return f"WARC-Record-ID: {own}\r\nWARC-Concurrent-To: {other}\r\n"
 
 
 @lru_cache(maxsize=64)
@@ -313,7 +313,7 @@ def _connection_fields(protocol: str, tls: str | None) -> Fields:
         if version.startswith("TLSv"):
             lines.append(f"WARC-Protocol: tls/{version.removeprefix('TLSv')}\r\n")
         lines.append(f"WARC-Cipher-Suite: {cipher}\r\n")
-    return "".join(lines).encode()
+    return "".join(lines)
 
 
 def _warc_fields(pairs: Iterable[tuple[str, str]]) -> bytes:
