@@ -131,6 +131,9 @@ _TESTS = {
     "worker/test_redis_restarts.py": {
         "no-repeated-writes": "",
     },
+    "worker/test_robots_lookup.py": {
+        "delay-without-robots": "test_the_delay_that_a_robots_txt_asks_for_begins_with_the_request_for_it",
+    },
 }
 """Test file -> mutant -> the test, in whatever class, or "" for all of the file."""
 
@@ -140,7 +143,6 @@ _SEEDS = {
     "strangers-are-new": "--first 0 --runs 5",
     "idle-is-over": "--first 0 --runs 5",
     "epoch-is-opened-again": "--seed 0",
-    "delay-without-robots": "--seed 992",
 }
 """Mutant -> the options of the simulation."""
 

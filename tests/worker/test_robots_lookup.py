@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.events import DefectFound
-from crawler.page import Outcome
+from crawler.page import Exchange, Outcome
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import UrlResult
 from crawler.worker.robots_lookup import RobotsLookup
@@ -24,8 +24,9 @@ from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsRecord
 from politeness.robots_rules import Rules, finish
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier
-from tests.worker.test_throttle import Stopped, answer, runtime, throttle_for
+from tests.worker.test_throttle import Stopped, answer, leased_domain, runtime, throttle_for
 
+SLOW = b"User-agent: *\nCrawl-delay: 4\n"
 EXCERPT = finish(extract(b"User-agent: *\nDisallow: /private/\n", "peercrawl")).pack()
 RULES = RobotsRecord("rules", "ok", 200, 1, 2**40, EXCERPT)
 NOBODY: Any = None
@@ -160,3 +161,25 @@ async def test_rules_from_before_stay_in_force_while_those_of_a_new_file_cannot_
     known = visit.cache.recall(ORIGIN)
     assert known is not None
     assert (known.record.access, known.record.reason, known.record.failures) == ("rules", "defect", 1)
+
+
+async def test_the_delay_that_a_robots_txt_asks_for_begins_with_the_request_for_it(
+    store: RedisStore, crawl_name: str
+) -> None:
+    """The lease may be given back before the next turn, and the next holder waits for as long as is stored."""
+    clock, leased, throttle = Stopped(), leased_domain(), throttle_for(Stopped(), delay_s=1.0)
+    cache = RobotsCache(store, await make_frontier(store, crawl_name, ManualTime()), "peercrawl")
+
+    async def fetch(leased: LeasedDomain, url: str, known: object) -> Exchange:
+        throttle.start_delay(leased, 0.1, None)
+        return Exchange(url, 200, "OK", (), b"", b"", SLOW, "192.0.2.1", 0.0, 0.1, 0.1)
+
+    foreign = {
+        "may_request_any_domain": AsyncMock(return_value=True),
+        "end_foreign_request": AsyncMock(return_value=False),
+    }
+    polite: Any = Mock(throttle=throttle, fetch=fetch, **foreign)
+    committer: Any = AsyncMock()
+    robots_lookup = RobotsLookup(runtime(clock), cache, polite, NOBODY, committer)
+    assert await robots_lookup.robots_for(leased, "https://a.test/x") is None, "the turn was used for the file"
+    assert (leased.next_at, leased.delay_ms) == (clock.now + 4.0, 4_000)
