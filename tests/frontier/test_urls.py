@@ -219,7 +219,11 @@ PAGES = ["page", "page?x=/y/", "", "?z", "100%"]
 
 @given(st.lists(TEXTS | PATHS | URLS, max_size=5), st.sampled_from(DIRECTORIES), st.sampled_from(PAGES))
 @example(["../b#", "../../../../../b", "../", "..//b"], "a//b/", "page")
-@example(["http://xn--a.b/", "http://xn--/", "http://a.xn--0/", "http://a.0x7f/b", "https://a.b-c/..", "https://b.c/../d"], "", "page")
+@example(
+    ["http://xn--a.b/", "http://xn--/", "http://a.xn--0/", "http://a.0x7f/b", "https://a.b-c/..", "https://b.c/../d"],
+    "",
+    "page",
+)
 @example(["b"], "%41/", "100%")  # whose directory alone would be written otherwise
 def test_links_joined_together_equal_links_joined_alone(hrefs: list[str], directory: str, page: str) -> None:
     """Neither the cache of earlier joins, which pages of one directory share, nor the fast path for plain paths may change
