@@ -2,8 +2,8 @@
 
 In data-flow order:
 
-- URLs: `urls` and `domains` give each URL its canonical form, its domain and its shard. `url_patterns` searches URLs for
-  expressions that people write, in a limited time.
+- URLs: `urls` and `domains` give each URL its canonical form, its domain and its shard, by the `url_rules` of the crawl.
+  `url_patterns` searches URLs for expressions that people write, in a limited time.
 - Who owns which shard: `peer_loop` gives each replica the roster of an epoch, and `ring` assigns the shards to the
   replicas in it. `owners` stores the assignment from one epoch to the next. `health` stores what each replica reports.
   `crawl_time` keeps a clock that all replicas share (`clock`).

@@ -27,18 +27,18 @@ from __future__ import annotations
 
 import atexit
 import re
-from collections.abc import Callable, Iterable
-from functools import cached_property, lru_cache
-from typing import Any, Final, Literal
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import Final, Literal
 from urllib.parse import unquote
 
 import ada_url
 import can_ada
 import msgspec
-import pcre2  # type: ignore[import-untyped]
 
 from frontier.domains import LONGEST_HOST, domain_of, shard_of, site_of
 from frontier.errors import BadUrl
+from frontier.url_rules import DEFAULT_RULES, UrlRules, tidy
 
 __all__ = [
     "DEFAULT_RULES",
@@ -53,71 +53,6 @@ __all__ = [
 ]
 
 Reason = Literal["scheme", "host", "length", "syntax"]
-
-TRACKING_PARAMS = (
-    "utm_*",
-    "gclid",
-    "gbraid",
-    "wbraid",
-    "dclid",
-    "fbclid",
-    "msclkid",
-    "yclid",
-    "mc_cid",
-    "mc_eid",
-)
-"""Added by mailing tools and advertisers. Scripts in the page read them, and servers ignore them."""
-
-SESSION_PARAMS = (
-    "jsessionid",
-    "phpsessid",
-    "aspsessionid*",
-    "sessionid",
-    "session_id",
-    "sid",
-    "cftoken",
-    "zenid",
-)
-"""Removed only if the value looks like a session token, because `sid` may also be the number of a story or a shop."""
-
-_TOKEN = r"[0-9a-z]{16,}"  # JSESSIONID has 32 hex digits, PHPSESSID 26 or 32 characters, older servers 16 or more
-
-
-class UrlRules(msgspec.Struct, frozen=True, dict=True, cache_hash=True):
-    """Changes to URLs beyond the syntax. All replicas of a crawl must use the same rules.
-
-    `strip_params`, `session_params`: names of parameters to remove, in any case; a trailing `*` matches any ending.
-    `sort_query`: sort the parameters, which makes `?a=1&b=2` and `?b=2&a=1` one URL, and breaks the few sites where the
-    order matters. `max_length`: maximum number of characters of the canonical form; the URLs of pages are shorter.
-    """
-
-    strip_params: tuple[str, ...] = TRACKING_PARAMS
-    session_params: tuple[str, ...] = SESSION_PARAMS
-    sort_query: bool = False
-    max_length: int = 2048
-
-    @cached_property
-    def stripped(self) -> re.Pattern[str]:
-        """Matches a complete `name=value` of a query that is to be removed."""
-        tracking = f"(?:{_any_of(self.strip_params)})(?:=.*)?"
-        session = f"(?:{_any_of(self.session_params)})={_TOKEN}.*"
-        return re.compile(f"(?:{tracking}|{session})", re.IGNORECASE | re.DOTALL)
-
-    @cached_property
-    def stripped_from_path(self) -> Any:
-        """Matches a session parameter of a path segment, including its semicolon (RFC 3986 3.3). Compiled to machine code,
-        because `re` takes 70 ns for each semicolon, and a path may have 2,000 of them."""
-        return pcre2.compile(f"(?i);(?:{_any_of(self.session_params, '[^=/;]*+')})={_TOKEN}[^/;]*")
-
-
-def _any_of(names: tuple[str, ...], ending: str = "[^=]*+") -> str:
-    # Possessive, so that matching takes linear time: an ending extends to the `=`, or to the end of the parameter.
-    patterns = (re.escape(name.rstrip("*")) + (ending if name.endswith("*") else "") for name in names)
-    # For an empty tuple, a pattern that matches nothing: an empty alternative would match everything.
-    return "|".join(patterns) or "(?!)"
-
-
-DEFAULT_RULES = UrlRules()
 
 
 class Url(msgspec.Struct, frozen=True, gc=False):
@@ -163,8 +98,9 @@ def canonicalize_links(
     if not base.startswith(_HTTP):
         raise BadUrl(base, "scheme")
     page: can_ada.URL | None = None
-    join, directory = _joiner(rules), _directory(base)
-    longest = _REMEMBERED_LENGTH - len(directory)
+    path = base.partition("?")[0].partition("#")[0]
+    directory = _directories(rules)[path[: path.rfind("/") + 1]]
+    longest = _REMEMBERED_LENGTH - len(directory.url)
     found: dict[str, Url] = {}
     rejected: dict[str, int] = {}
     refused = 0
@@ -176,19 +112,17 @@ def canonicalize_links(
             if _without_fragment(href):
                 rejected[EXCESS] = rejected.get(EXCESS, 0) + 1
             continue
-        result = join(directory, href) if len(href) <= longest else _TO_PAGE
+        result = directory[href] if len(href) <= longest else _TO_PAGE
         if result is _TO_PAGE:
             text = _without_fragment(href)
             page = page or _parse_base(base)
             result = _join(text, page, rules) if text else None
-        if result is None:
-            continue
         if isinstance(result, Url):
             if max_bytes is not None and (max_bytes := max_bytes - len(result.href)) < 0:
                 limit, rejected[EXCESS] = len(found) + refused, 1
             else:
                 found[result.href] = result
-        else:
+        elif result is not None:
             refused += 1
             rejected[result] = rejected.get(result, 0) + 1
     return found, rejected
@@ -210,7 +144,7 @@ def origin_of(href: str) -> str:
     return href[: href.index("/", 8)]
 
 
-# A path that no parser would change is appended to the base. Any other link takes one call of a native parser, one lookup
+# A URL or path that no parser would change is taken as it is. Any other link takes one call of a native parser, one lookup
 # of its site, and normalisation if it contains `%`, `?` or `;`.
 
 _HTTP = ("http://", "https://")
@@ -219,9 +153,9 @@ LONGEST_WRITTEN = 4
 """Maximum length of a reference without its fragment before parsing, as a multiple of `max_length`. An unnecessary escape
 takes three characters instead of one, and parameters may be removed. A data: URL may have millions of characters."""
 
-_REMEMBERED_LINKS = 16_384  # 460 bytes each when typical: 7.5 MB
+_REMEMBERED_LINKS = 16_384  # 400 bytes each when typical: 6.5 MB
 _REMEMBERED_LENGTH = 400  # characters of link and directory together
-_REMEMBERED_DIRECTORIES = 256
+_REMEMBERED_BASES = 256
 
 
 def _parse_base(base: str) -> can_ada.URL:
@@ -231,50 +165,83 @@ def _parse_base(base: str) -> can_ada.URL:
         raise BadUrl(base, "syntax") from None
 
 
-_remembered_base = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_parse_base)
+_remembered_base = lru_cache(maxsize=_REMEMBERED_BASES)(_parse_base)
 atexit.register(_remembered_base.cache_clear)  # URLs that outlive the library are reported as leaks
 
 
-def _directory(href: str) -> str:
-    path = href.partition("?")[0].partition("#")[0]
-    return path[: path.rfind("/") + 1]
-
-
 _PLAIN_SEGMENT = "[A-Za-z0-9_~-][A-Za-z0-9._~-]*+"
-_is_plain = re.compile(f"(?:/|(?=.))(?:{_PLAIN_SEGMENT}/)*+(?:{_PLAIN_SEGMENT})?+").fullmatch
-"""Matches a path, absolute or relative, that no parser changes."""
-
-
-def _plain_site_of(directory: str) -> tuple[str, str] | None:
-    """Domain and origin of `directory`, or None if the canonical form of `directory` could depend on what is appended."""
-    slash = directory.index("/", 8)
-    return None if any(mark in directory[slash:] for mark in "%;^") else site_of(directory[:slash])
-
+_PLAIN_HOST = "(?![^/]*xn--)(?:[a-z0-9-]++[.])*+[a-z][a-z0-9-]*+"  # one that ends in a number may be an IPv4 address
+_plain = re.compile(
+    f"(?:(https?://{_PLAIN_HOST})(?=/)|((?:[.][.]/)*+))(?:/|(?=[^#]))(?:{_PLAIN_SEGMENT}/)*+(?:{_PLAIN_SEGMENT})?+#?"
+).fullmatch
+"""Matches a URL or a path, absolute or relative, that no parser changes, apart from `../` at the beginning and `#` at the
+end: its origin, or each `../`."""
 
 _TO_PAGE: Final = "to page"
 
 
-@lru_cache(maxsize=8)
-def _joiner(rules: UrlRules) -> Callable[[str, str], Url | Reason | Literal["to page"] | None]:
-    """A function that resolves a link against a directory, and caches the results, because the pages of a site repeat the
-    links of their menus. It returns None for references to the page itself, and `_TO_PAGE` for links that depend on more
-    than the directory."""
-    plain_site_of = lru_cache(maxsize=_REMEMBERED_DIRECTORIES)(_plain_site_of)
+class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
+    """Resolves the links of the pages in one directory, and remembers the results, because the pages of a site repeat the
+    links of their menus. None is for references to the page itself, and `_TO_PAGE` for links that depend on more than the
+    directory."""
 
-    @lru_cache(maxsize=_REMEMBERED_LINKS)
-    def join(directory: str, href: str) -> Url | Reason | Literal["to page"] | None:
-        if _is_plain(href) and (site := plain_site_of(directory)):
-            domain, origin = site
-            url = (origin if href[0] == "/" else directory) + href
-            return Url(url, domain, origin) if len(url) <= rules.max_length else "length"
+    def __init__(self, url: str, directories: _Directories) -> None:
+        self.url = url
+        self._all = directories
+        slash = url.index("/", 8)
+        # None if the canonical form of the directory could depend on what is appended
+        self._site = None if any(mark in url[slash:] for mark in "%;^") else site_of(url[:slash])
+
+    def __missing__(self, href: str) -> Url | Reason | Literal["to page"] | None:
+        self._all.take_room()
+        answer = self[href] = self._plain_url(href) or self._resolved(href)
+        return answer
+
+    def _plain_url(self, href: str) -> Url | Reason | None:
+        plain = _plain(href)
+        site = plain and (site_of(plain[1]) if plain[1] else self._site)
+        if not plain or not site:
+            return None
+        url, (domain, origin) = href.removesuffix("#"), site
+        if not plain[1]:
+            up = plain[2]
+            url = (origin if url[0] == "/" else self._above(len(up) // 3) if up else self.url) + url[len(up) :]
+        return Url(url, domain, origin) if len(url) <= self._all.rules.max_length else "length"
+
+    def _above(self, levels: int) -> str:
+        parts = self.url.split("/")
+        return "/".join([*parts[: max(3, len(parts) - 1 - levels)], ""])
+
+    def _resolved(self, href: str) -> Url | Reason | Literal["to page"] | None:
         text = _without_fragment(href)
         if not text:
             return None
         if text[0] in "?hH" and not text.startswith(_HTTP):
             return _TO_PAGE  # `?page=2` and `http:?page=2` keep the last segment of the base
-        return join(directory, text) if text != href else _join(text, _remembered_base(directory), rules)
+        return self[text] if text != href else _join(text, _remembered_base(self.url), self._all.rules)
 
-    return join
+
+class _Directories(dict[str, _Directory]):
+    """Directories by URL. All are forgotten when they have `_REMEMBERED_LINKS`."""
+
+    def __init__(self, rules: UrlRules) -> None:
+        self.rules = rules
+        self._room = _REMEMBERED_LINKS
+
+    def __missing__(self, url: str) -> _Directory:
+        self.take_room()
+        directory = self[url] = _Directory(url, self)
+        return directory
+
+    def take_room(self) -> None:
+        """One more entry is remembered."""
+        self._room -= 1
+        if self._room < 0:
+            self.clear()
+            self._room = _REMEMBERED_LINKS
+
+
+_directories = lru_cache(maxsize=8)(_Directories)
 
 
 def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
@@ -300,7 +267,7 @@ def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
     if site is None:
         return "host"
     if "%" in tail or "?" in tail or ";" in tail or "^" in tail:
-        tail = _tidy(tail, rules)
+        tail = tidy(tail, rules)
     domain, origin = site
     if len(origin) + len(tail) > rules.max_length:
         return "length"
@@ -350,51 +317,3 @@ def _why_not(start: str, otherwise: Reason) -> Reason:
     if scheme[1].lower() not in ("http", "https"):
         return "scheme"
     return "length" if otherwise == "length" else "host"
-
-
-_BAD_ESCAPE = re.compile("%(?![0-9A-Fa-f]{2})")
-_UNTIDY_ESCAPE = re.compile("%(?:[a-f][0-9A-Fa-f]|[0-9A-F][a-f]|2[DE]|3[0-9]|4[1-9A-F]|5[0-9AF]|6[1-9A-F]|7[0-9AE])")
-"""An escape in lower case, or of an unreserved character: ALPHA, DIGIT, - . _ ~ (RFC 3986 2.3)."""
-
-
-_UNRESERVED = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~")
-_TIDY_ESCAPES = {
-    f"%{high}{low}": char if (char := chr(int(high + low, 16))) in _UNRESERVED else f"%{high}{low}".upper()
-    for high in "0123456789ABCDEFabcdef"
-    for low in "0123456789ABCDEFabcdef"
-}
-
-
-def _tidy_escape(match: re.Match[str]) -> str:
-    return _TIDY_ESCAPES[match[0]]
-
-
-def _tidy(tail: str, rules: UrlRules) -> str:
-    """Normalise the escapes of path and query, and remove parameters. A removed parameter may contain the invalid escape
-    that prevented the decoding of the others."""
-    while _BAD_ESCAPE.search(tail):
-        stripped = _without_params(tail, rules)
-        if stripped == tail:
-            return tail
-        tail = stripped
-    return _without_params(_UNTIDY_ESCAPE.sub(_tidy_escape, tail) if "%" in tail else tail, rules)
-
-
-def _without_params(tail: str, rules: UrlRules) -> str:
-    """`tail` without tracking and session parameters, and with `^` in its path escaped."""
-    path, mark, query = tail.partition("?")
-    if "^" in path:
-        path = path.replace("^", "%5E")
-    if ";" in path:
-        path = _without_sessions(path, rules)
-    if not mark:
-        return path
-    kept = [pair for pair in query.split("&") if not rules.stripped.fullmatch(pair)]
-    query = "&".join(sorted(kept) if rules.sort_query else kept)
-    return f"{path}?{query}" if query else path
-
-
-def _without_sessions(path: str, rules: UrlRules) -> str:
-    stripped = rules.stripped_from_path.sub("", path)
-    # `/..;sid=0123456789abcdef/` becomes a dot segment.
-    return path if stripped == path else str(can_ada.parse(f"http://host{stripped}").pathname)

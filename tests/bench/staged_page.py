@@ -45,7 +45,7 @@ from crawler.worker.outcomes import judge_status
 from crawler.worker.page_builder import bare_page
 from frontier.entries import Entry
 from frontier.queue import Lease, LeasedUrl
-from frontier.urls import DEFAULT_RULES, UrlRules, _joiner, canonicalize_links
+from frontier.urls import DEFAULT_RULES, UrlRules, _directories, canonicalize_links
 from politeness.robots_rules import Rules
 
 ROBOTS = b"User-agent: *\nDisallow: /_sources/\n"
@@ -105,7 +105,7 @@ class Reading:
     """Turns exchanges into pages and the links to follow."""
 
     def __init__(self) -> None:
-        _joiner.cache_clear()  # of the round before
+        _directories.cache_clear()  # of the round before
         self._recent = RecentUrls(200_000)
         self._filter = LinkFilter(Scope.of(), TrapPolicy(), breadth_first, self._recent)
         self._rules = Rules.parse(ROBOTS, "peercrawl")

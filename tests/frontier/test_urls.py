@@ -208,12 +208,22 @@ def test_a_canonical_url_is_its_own_canonical_form(text: str) -> None:
     assert url.href.isascii()
 
 
-PATHS = st.text(st.sampled_from("ab~-_./Hh"), max_size=8)
+PATHS = st.text(st.sampled_from("ab~-_./Hh"), max_size=8) | st.text(st.sampled_from("ab./#"), max_size=12)
+HOSTS = st.text(st.sampled_from("ab019xn-_."), min_size=1, max_size=8) | st.sampled_from(
+    ("a.0x1", "1.2.3", "a.xn--a", "a.")
+)
+URLS = st.tuples(st.sampled_from(("http://", "https://", "HTTP://")), HOSTS, PATHS).map("".join)
 DIRECTORIES = ["", "dir/", "a//b/", "%41/", "a^b/", f"a;jsessionid={TOKEN}/", ".x/..y/"]
 PAGES = ["page", "page?x=/y/", "", "?z", "100%"]
 
 
-@given(st.lists(TEXTS | PATHS, max_size=5), st.sampled_from(DIRECTORIES), st.sampled_from(PAGES))
+@given(st.lists(TEXTS | PATHS | URLS, max_size=5), st.sampled_from(DIRECTORIES), st.sampled_from(PAGES))
+@example(["../b#", "../../../../../b", "../", "..//b"], "a//b/", "page")
+@example(
+    ["http://xn--a.b/", "http://xn--/", "http://a.xn--0/", "http://a.0x7f/b", "https://a.b-c/..", "https://b.c/../d"],
+    "",
+    "page",
+)
 @example(["b"], "%41/", "100%")  # whose directory alone would be written otherwise
 def test_links_joined_together_equal_links_joined_alone(hrefs: list[str], directory: str, page: str) -> None:
     """Neither the cache of earlier joins, which pages of one directory share, nor the fast path for plain paths may change
