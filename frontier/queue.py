@@ -168,7 +168,7 @@ class Frontier:
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), entry.priority, entry.raw)
         acks = Acks(replicas_ack, keys.acked) if replicas_ack else None
-        return Call(arguments, (keys.due, keys.leases, keys.stats, keys.base), PUSH, acks)
+        return Call(arguments, (keys.stats, keys.base), PUSH, acks)
 
     async def lease(
         self, shards: Sequence[int], epoch: int, replica: str, max_domains: int
@@ -184,9 +184,8 @@ class Frontier:
         calls = []
         for shard in shards:
             of = self.keys.shards[shard]
-            keys = (of.owner, of.due, of.leases, of.waiting, of.stats, of.dead, of.lost, of.base)
             who = (self.keys.identity, epoch, replica, self._run_of(shard), self._calls.get(shard, 1))
-            calls.append(script_call(LEASE, keys, *who, now_ms, lease_ms, *limits))
+            calls.append(script_call(LEASE, (of.stats, of.base), *who, now_ms, lease_ms, *limits))
         replies = await self._store.send(calls) if calls else []
         check_identity(self.keys.crawl, shards, replies)
         leased, fenced = [], []
@@ -250,19 +249,17 @@ class Frontier:
         for settlement in settlements:
             arguments += settlement.words(self._clock.uncertainty_ms)
         keys = self.keys.shards[shard]
-        of = (keys.due, keys.leases, keys.waiting, keys.stats, keys.dead, keys.owner, keys.lost, keys.base)
-        return script_call(SETTLE, of, *arguments)
+        return script_call(SETTLE, (keys.stats, keys.base), *arguments)
 
     async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
         """Return the leases of `settlements`, with the URLs left in them. Their `urls` are ignored. Raises RedisAway."""
         calls = []
         for settlement in settlements:
             lease, keys = settlement.lease, self.keys.shards[settlement.lease.shard]
-            of_domain = (keys.queue(lease.domain), keys.inflight(lease.domain), keys.domain(lease.domain))
             state = "" if settlement.state is None else settlement.state
             next_ms = settlement.next_ms + self._clock.uncertainty_ms
             what = (self.keys.identity, lease.domain, lease.token, next_ms, state)
-            calls.append(script_call(RELEASE, (keys.due, keys.leases, *of_domain, keys.stats), *what))
+            calls.append(script_call(RELEASE, (keys.stats, keys.base), *what))
         replies = await self._store.send(calls) if calls else []
         check_identity(self.keys.crawl, [settlement.lease.shard for settlement in settlements], replies)
         return [settle_reply(*reply) for reply in replies]

@@ -150,10 +150,8 @@ class Reshard:
             await self._local_clock.sleep(LOOK_S)
 
     def _freeze(self, of: ShardKeys) -> Call:
-        keys = (of.stats, of.due, of.leases, of.dead, of.lost, of.base)
-        return script_call(
-            FREEZE_SHARD, keys, self._old.identity, self._frozen.identity, self._clock.now_ms(), self._delay_ms
-        )
+        what = (self._old.identity, self._frozen.identity, self._clock.now_ms(), self._delay_ms)
+        return script_call(FREEZE_SHARD, (of.stats, of.base), *what)
 
     async def _servers(self) -> list[tuple[str, str]]:
         """The node of each shard, and its run."""

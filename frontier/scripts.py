@@ -8,6 +8,7 @@ test compares it with the number of keys below.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -23,17 +24,28 @@ class Script(msgspec.Struct, frozen=True):
     keys: int
 
 
-def _load(name: str, keys: int, parts: tuple[str, ...] = ()) -> Script:
-    """The script in `name`.lua, after the functions in the files of `parts`. `load_visits` makes those of `VISITS`."""
+class Rare(msgspec.Struct, frozen=True):
+    """Files with functions that few calls need. A call makes all functions of its script, and each takes the server a tenth
+    of the time of a command, so these are made by the Lua function `loader`, which returns those in `gives`."""
+
+    loader: str
+    files: tuple[str, ...]
+    gives: tuple[str, ...]
+
+
+def _load(name: str, keys: int, parts: tuple[str | Rare, ...] = ()) -> Script:
+    """The script in `name`.lua, after the functions in the files of `parts`."""
     source = "\n".join(map(_source, (*parts, name)))
     return Script(name, source, hashlib.sha1(source.encode()).hexdigest().encode(), keys)
 
 
-def _source(part: str) -> str:
-    if part == VISITS[-1]:
-        made = "\n".join(map(_read, VISITS))
-        return f"local made\nlocal function load_visits()\nmade = made or (function()\n{made}\nend)()\nreturn made\nend"
-    return _read(part)
+def _source(part: str | Rare) -> str:
+    if isinstance(part, str):
+        return _read(part)
+    made, code = f"{part.loader}_made", "\n".join(map(_source, part.files))
+    given = ", ".join(f"{name} = {name}" for name in part.gives)
+    body = f"if {made} then return {made} end\n{code}\n{made} = {{{given}}}\nreturn {made}"
+    return f"local {made}\nlocal function {part.loader}()\n{body}\nend"
 
 
 @cache
@@ -42,41 +54,32 @@ def _read(part: str) -> str:
     return (Path(__file__).parent / "lua" / f"{part}.lua").read_text(encoding="utf-8")
 
 
-VISITS = ("page_records", "known_pages", "visits")
-"""What a call needs if pages are visited again. A call makes all functions of its script, which takes the server a fifth of
-the time of a short one, so these are in a function, of which the last file returns what others use."""
-
-LEASE_PARTS = (
-    "lost_data",
-    "lost_writes",
-    "first_ms",
-    "fence",
-    "repeat_lease",
-    "dead_letter",
-    "take_back",
-    "count_merged",
-    "wake",
-    "visits",
-    "lease_packed",
-    "lease_shared",
+_VISITS = Rare(
+    "load_visits",
+    ("page_records", "known_pages", "visits"),
+    ("KNOWN_FROM", "plan_visit", "wake_page", "wake_domain", "wake_visits"),
 )
+_FORGOTTEN = Rare("load_forgotten", ("forgotten",), ("is_refused", "count_refused"))
+_MOVED = Rare("load_moved", ("page_records", "known_pages", "push_moved"), ("take_known", "push_moved"))
+_RECOVERY = Rare(
+    "load_recovery",
+    ("lost_writes", "repeat_lease", "dead_letter", "take_back", "count_merged", "wake"),
+    ("notice_run", "repeat_lease", "take_back_expired", "wake_ready"),
+)
+_RESETTLE = Rare(
+    "load_resettle",
+    ("forgotten", "first_ms", "read_owner", "lost_writes", "wake", "resettle"),
+    ("may_resettle", "remove_queued", "put_off"),
+)
+
+LEASE_PARTS = ("lost_data", "first_ms", "read_owner", "fence", _RECOVERY, _VISITS, "lease_packed", "lease_shared")
 """The files of `lease` besides its own, in the order in which they use each other."""
 
-SETTLE_PARTS = (
-    "lost_data",
-    "forgotten",
-    "lost_writes",
-    "first_ms",
-    "count_merged",
-    "wake",
-    "visits",
-    "resettle",
-    "count",
-    "dead_letter",
-)
+SETTLE_PARTS = (_VISITS, "count_merged", _RESETTLE, "count", "dead_letter")
 """The same of `settle`."""
 
-PARTS = frozenset((*LEASE_PARTS, *SETTLE_PARTS, *VISITS, "long_queue", "forgotten", "push_moved"))
+PUSH_PARTS = ("make_due", "long_queue", _FORGOTTEN, _MOVED)
+"""The same of `push`."""
 
 CLAIM = _load("claim", keys=1)
 LEAVE = _load("leave", keys=1)
@@ -85,20 +88,20 @@ SAVE_OWNERS = _load("save_owners", keys=1)
 CREATE_CRAWL = _load("create_crawl", keys=1)
 SAVE_SETTINGS = _load("save_settings", keys=1)
 IDENTIFY_SHARD = _load("identify_shard", keys=2)
-PUSH = _load("push", keys=4, parts=("long_queue", "forgotten", "page_records", "known_pages", "push_moved"))
-LEASE = _load("lease", keys=8, parts=LEASE_PARTS)
+PUSH = _load("push", keys=2, parts=PUSH_PARTS)
+LEASE = _load("lease", keys=2, parts=LEASE_PARTS)
 ADD_TO_OUTBOX = _load("add_to_outbox", keys=2, parts=("lost_data",))
 REMOVE_FROM_OUTBOX = _load("remove_from_outbox", keys=2, parts=("lost_data",))
-SETTLE = _load("settle", keys=8, parts=SETTLE_PARTS)
+SETTLE = _load("settle", keys=2, parts=SETTLE_PARTS)
 PACK = _load("pack", keys=2, parts=("lost_data",))
 UNPACK = _load("unpack", keys=2, parts=("lost_data", "count_merged"))
-RELEASE = _load("release", keys=6, parts=("lost_data",))
-REVOKE = _load("revoke", keys=5, parts=("lost_writes",))
+RELEASE = _load("release", keys=2, parts=("lost_data",))
+REVOKE = _load("revoke", keys=5, parts=("read_owner", "lost_writes"))
 RESTORE = _load("restore", keys=4, parts=("lost_data", "dead_letter"))
 RESTORE_VISITS = _load("restore_visits", keys=2, parts=("lost_data", "forgotten", "page_records", "known_pages"))
 RESERVE_BUDGET = _load("reserve_budget", keys=2)
 RECOUNT = _load("recount", keys=1)
-SURVEY = _load("survey", keys=6)
+SURVEY = _load("survey", keys=2)
 REQUEUE = _load("requeue", keys=5, parts=("lost_data",))
 RETRY_NOW = _load("retry_now", keys=4)
 REFRESH = _load("refresh", keys=2, parts=("lost_data", "page_records"))
@@ -110,7 +113,7 @@ CLAIM_DUTY = _load("claim_duty", keys=1)
 KEEP_TYPES = _load("keep_types", keys=1)
 BEGIN_RESHARD = _load("begin_reshard", keys=1)
 CANCEL_RESHARD = _load("cancel_reshard", keys=1)
-FREEZE_SHARD = _load("freeze_shard", keys=6, parts=("lost_writes", "first_ms", "dead_letter", "take_back"))
+FREEZE_SHARD = _load("freeze_shard", keys=2, parts=("lost_writes", "first_ms", "dead_letter", "take_back"))
 ADD_COPIED = _load("add_copied", keys=2, parts=("lost_data",))
 COPY_SEEN = _load("copy_seen", keys=3, parts=("lost_data",))
 SWITCH_LAYOUT = _load("switch_layout", keys=1)
@@ -121,3 +124,11 @@ FORGET_URLS = _load("forget_urls", keys=5, parts=("page_records",))
 FORGET_VIA = _load("forget_via", keys=2, parts=("lost_data", "count_merged"))
 
 ALL = tuple(value for value in vars().values() if isinstance(value, Script))
+
+
+def _names(parts: tuple[str | Rare, ...]) -> Iterator[str]:
+    for part in parts:
+        yield from (part,) if isinstance(part, str) else part.files
+
+
+PARTS = frozenset(_names((*LEASE_PARTS, *SETTLE_PARTS, *PUSH_PARTS)))

@@ -102,7 +102,7 @@ def _delay(reply: Reply | RedisAway, robots: Reply | RedisAway) -> DomainDelay:
 
 def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
     of = keys.shards[shard]
-    return script_call(SURVEY, (of.owner, of.due, of.leases, of.waiting, of.stats, of.base), now_ms, names)
+    return script_call(SURVEY, (of.stats, of.base), now_ms, names)
 
 
 def _parsed(shard: int, reply: Reply) -> ShardSurvey:

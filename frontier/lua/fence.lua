@@ -12,7 +12,7 @@ local function fence(owner, known, epoch, replica, now_ms)
   end
   if known.replica ~= replica then
     redis.call('HSET', owner, 'since', now_ms, 'call', 0, 'granted', '')
-    known.call, known.granted = 0, ''
+    known.call = 0
   end
   if fence_epoch ~= epoch or known.replica ~= replica then
     redis.call('HSET', owner, 'epoch', epoch, 'replica', replica)

@@ -5,9 +5,10 @@
 -- the last one that it kept. The shard continues with tokens above all of these, so the lost ones can be told for good:
 -- nothing that was settled under them took effect, unless it was settled again (settle.lua).
 --
--- known  table: run, token, quiet_ms, tails, as `read_owner` returns it
+-- owner  the key of a hash  token, run, quiet_ms, tails   known: what `read_owner` returned
 --
 -- notice_run returns until when no lease may be granted, ms. Until then, replicas repeat their last writes.
+-- is_lease_lost returns whether the lease with this token was lost, after a new run was noticed
 
 -- Replicas look for a new run four times a second, and repeat their writes in some hundred milliseconds.
 local GRACE_MS = 1000
@@ -15,13 +16,6 @@ local GRACE_MS = 1000
 local TOKENS_LOST = 10000
 -- How long it is known what was lost, ms: three days.
 local LOST_KEPT_MS = 259200000
-
-local function read_owner(owner)
-  local fields = redis.call('HMGET', owner, 'epoch', 'replica', 'token', 'run', 'quiet_ms', 'tails', 'call', 'granted')
-  local known = {epoch = fields[1], replica = fields[2], run = fields[4], tails = fields[6] or '', granted = fields[8] or ''}
-  known.token, known.quiet_ms, known.call = tonumber(fields[3] or '0'), tonumber(fields[5] or '0'), tonumber(fields[7] or '0')
-  return known
-end
 
 local function notice_run(owner, known, run, now_ms)
   if run == known.run or run == '' then
@@ -33,7 +27,7 @@ local function notice_run(owner, known, run, now_ms)
     return 0
   end
   local first, kept = known.token, ''
-  for from, to in string.gmatch(known.tails, '(%d+)-(%d+)') do
+  for from, to in string.gmatch(redis.call('HGET', owner, 'tails') or '', '(%d+)-(%d+)') do
     if tonumber(to) == first then
       first = tonumber(from)  -- nothing was leased in between
     elseif tonumber(to) > now_ms - LOST_KEPT_MS then
@@ -41,15 +35,15 @@ local function notice_run(owner, known, run, now_ms)
     end
   end
   known.run, known.token = run, math.max(known.token + TOKENS_LOST, now_ms)
-  known.tails = string.format('%s%.0f-%.0f', kept, first, known.token)
+  local tails = string.format('%s%.0f-%.0f', kept, first, known.token)
   known.quiet_ms = now_ms + GRACE_MS
-  redis.call('HSET', owner, 'run', run, 'token', string.format('%.0f', known.token), 'tails', known.tails,
+  redis.call('HSET', owner, 'run', run, 'token', string.format('%.0f', known.token), 'tails', tails,
     'quiet_ms', known.quiet_ms)
   return known.quiet_ms
 end
 
-local function is_lease_lost(known, token)
-  for from, to in string.gmatch(known.tails, '(%d+)-(%d+)') do
+local function is_lease_lost(owner, token)
+  for from, to in string.gmatch(redis.call('HGET', owner, 'tails') or '', '(%d+)-(%d+)') do
     if tonumber(token) > tonumber(from) and tonumber(token) <= tonumber(to) then return true end
   end
   return false

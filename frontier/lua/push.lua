@@ -8,11 +8,9 @@
 -- 1980): when the mean number of members exceeds FILL, one bucket is split in two. Unsplit buckets hold up to twice the
 -- mean, so all stay below 512 members, the default limit up to which Redis stores an integer set at 8 bytes a member.
 --
--- KEYS[1] due     zset  domain -> due ms
--- KEYS[2] leases  zset  domain -> expiry ms
--- KEYS[3] stats   hash  crawl, accepted, domains, seen, buckets, forgotten, drop:<reason>
--- KEYS[4] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed, known),
---         seen:<bucket> set; for "again" and "moved" also of known:<domain> hash, visits:<domain> zset, revisits zset
+-- KEYS[1] stats   hash  crawl, accepted, domains, seen, buckets, forgotten, drop:<reason>
+-- KEYS[2] the prefix of due zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed,
+--         known), seen:<bucket> set; for "again" and "moved" also of known:<domain> hash, visits:<domain> zset, revisits zset
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
 -- ARGV[4] step: the size of a domain's queue is reported whenever so many more of its URLs have been accepted (0: never)
 -- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
@@ -22,9 +20,9 @@
 --   or was forgotten, {domain, size of its queue, number of packed URLs} for each domain that is reported} | {"lost"}
 
 local FILL = 208
-local base, now_ms, domain_cap, step = KEYS[4], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
+local base, now_ms, domain_cap, step = KEYS[2], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
 
-local stats = redis.call('HMGET', KEYS[3], 'crawl', 'accepted', 'seen', 'buckets', 'forgotten')
+local stats = redis.call('HMGET', KEYS[1], 'crawl', 'accepted', 'seen', 'buckets', 'forgotten')
 if stats[1] ~= ARGV[1] then return {'lost'} end
 local seen, buckets, half = tonumber(stats[3] or '0'), tonumber(stats[4] or '1'), 1
 while half * 2 <= buckets do half = half * 2 end
@@ -66,7 +64,7 @@ local function push_domain(domain, always, from, to)
       if is_new then seen = seen + 1 end
       if seen > buckets * FILL then split_one() end
       if is_new or (always and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
-        new[size + 1], new[size + 2] = ARGV[i + 1], always and take_page(base, domain, page_of(ARGV[i + 2])) or ARGV[i + 2]
+        new[size + 1], new[size + 2] = ARGV[i + 1], always and load_moved().take_known(base, domain, ARGV[i + 2]) or ARGV[i + 2]
         size = size + 2
       else
         seen_before = seen_before + 1
@@ -83,7 +81,7 @@ local function push_domain(domain, always, from, to)
   local total = redis.call('HINCRBY', domain_key, 'accepted', added)
   if step > 0 and total % step < added then report(base, domain) end
   if total == added then
-    redis.call('HINCRBY', KEYS[3], 'domains', 1)
+    redis.call('HINCRBY', KEYS[1], 'domains', 1)
     redis.call('PERSIST', domain_key)  -- it may have been reserved before (`reserve`)
   end
   make_due(base, domain, now_ms)
@@ -93,11 +91,11 @@ local at = 5
 while at <= #ARGV do
   local domain, mode, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
   local is_unknown = mode == 'known' and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0
-  if is_refused(stats[5], domain, count) or is_unknown then
+  if is_unknown or (stats[5] and load_forgotten().is_refused(stats[5], domain, count)) then
     outside = outside + count
   else
     local last = at + 2 + count * 3
-    local moved = mode == 'moved' and push_moved(base, domain, at + 3, last, seen_key) or 0
+    local moved = mode == 'moved' and load_moved().push_moved(base, domain, at + 3, last, seen_key) or 0
     push_domain(domain, mode == 'again', at + 3, last)
     accepted, seen_before = accepted + moved, seen_before - moved
   end
@@ -105,8 +103,8 @@ while at <= #ARGV do
 end
 
 if accepted > 0 then
-  redis.call('HSET', KEYS[3], 'accepted', (stats[2] or 0) + accepted, 'seen', seen, 'buckets', buckets)
+  redis.call('HSET', KEYS[1], 'accepted', (stats[2] or 0) + accepted, 'seen', seen, 'buckets', buckets)
 end
-count_refused(KEYS[3])
-if capped > 0 then redis.call('HINCRBY', KEYS[3], 'drop:domain_cap', capped) end
+if stats[5] then load_forgotten().count_refused(KEYS[1]) end
+if capped > 0 then redis.call('HINCRBY', KEYS[1], 'drop:domain_cap', capped) end
 return {'pushed', accepted, seen_before, capped, outside, unpack(reported)}

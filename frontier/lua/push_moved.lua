@@ -5,16 +5,13 @@
 --
 -- base  the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (next)
 --
--- make_due lets a domain that is not leased be due, when its delay is over
+-- take_known removes the known page that has this entry, and returns what is stored of it | nil
 -- push_moved queues URLs in ARGV, which are given as in push, and returns how many. seen_key: the key of a fingerprint
 
 local OPEN_PAGES = 512
 
-local function make_due(base, domain, now_ms)
-  if not redis.call('ZSCORE', KEYS[2], domain) then
-    local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')
-    redis.call('ZADD', KEYS[1], 'NX', math.max(now_ms, next_ms), domain)
-  end
+local function take_known(base, domain, entry)
+  return take_page(base, domain, page_of(entry))
 end
 
 -- The pages of the domain that are leased, or queued at the head of its queue, where the known ones are.

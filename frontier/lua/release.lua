@@ -1,17 +1,15 @@
 -- release: end a lease early. URLs that were not fetched return to the queue unchanged.
 --
--- KEYS[1] due     zset  domain -> due ms
--- KEYS[2] leases  zset  domain -> expiry ms
--- KEYS[3] q:<domain>         zset
--- KEYS[4] inflight:<domain>  zset
--- KEYS[5] d:<domain>         hash  token, next, state, packed
--- KEYS[6] stats   hash  crawl
+-- KEYS[1] stats  hash  crawl
+-- KEYS[2] the prefix of due zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, next, state,
+--         packed)
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] token   ARGV[4] next_ms   ARGV[5] state ("": unchanged)
 --
 -- Returns {"released", due_ms or -1} | {"stale"} | {"lost"}
 
-if is_lost(KEYS[6], ARGV[1]) then return {'lost'} end
-local domain, queue, inflight, domain_key = ARGV[2], KEYS[3], KEYS[4], KEYS[5]
+if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
+local base, domain = KEYS[2], ARGV[2]
+local queue, inflight, domain_key = base .. 'q:' .. domain, base .. 'inflight:' .. domain, base .. 'd:' .. domain
 
 local known = redis.call('HMGET', domain_key, 'token', 'next', 'packed')
 if known[1] ~= ARGV[3] then
@@ -23,12 +21,12 @@ local entries, back = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES'), {}
 for i = 1, #entries, 2 do back[i], back[i + 1] = entries[i + 1], entries[i] end
 if #back > 0 then redis.call('ZADD', queue, unpack(back)) end
 redis.call('DEL', inflight)
-redis.call('ZREM', KEYS[2], domain)
+redis.call('ZREM', base .. 'leases', domain)
 redis.call('HDEL', domain_key, 'token')
 redis.call('HSET', domain_key, 'next', next_ms)
 if ARGV[5] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[5]) end
 if known[3] or redis.call('EXISTS', queue) == 1 then
-  redis.call('ZADD', KEYS[1], next_ms, domain)
+  redis.call('ZADD', base .. 'due', next_ms, domain)
   return {'released', next_ms}
 end
 return {'released', -1}

@@ -4,19 +4,19 @@
 -- grant comes from a replica that does not know of it: the leases are still unused, and begin now. An earlier number comes
 -- from a call that was delayed on its way, whose reply nobody awaits.
 --
--- keys: table with the keys of `lease` by name; known: what `read_owner` returned
+-- base: the prefix of the keys of the shard; number: of a call that is not a new one; known: what `read_owner` returned
 --
--- Returns the reply of `lease` | nil if the call is a new one
+-- Returns the reply of `lease` | nil if none of these leases is left
 
-local function repeat_lease(keys, known, number, now_ms, lease_ms, default_delay_ms)
-  if number > known.call then return nil end
+local function repeat_lease(base, known, number, now_ms, lease_ms, default_delay_ms)
   local reply = {'leased', now_ms}
   if number < known.call then return reply end
-  for domain, token in string.gmatch(known.granted, '(%S+) (%d+)') do
-    local state = redis.call('HMGET', keys.shard .. 'd:' .. domain, 'token', 'delay', 'state')
+  local granted = redis.call('HGET', base .. 'owner', 'granted') or ''
+  for domain, token in string.gmatch(granted, '(%S+) (%d+)') do
+    local state = redis.call('HMGET', base .. 'd:' .. domain, 'token', 'delay', 'state')
     if state[1] == token then
-      local entries = redis.call('ZRANGE', keys.shard .. 'inflight:' .. domain, 0, -1, 'REV', 'WITHSCORES')
-      redis.call('ZADD', keys.leases, 'GT', now_ms + lease_ms, domain)
+      local entries = redis.call('ZRANGE', base .. 'inflight:' .. domain, 0, -1, 'REV', 'WITHSCORES')
+      redis.call('ZADD', base .. 'leases', 'GT', now_ms + lease_ms, domain)
       reply[#reply + 1] = {domain, token, tonumber(state[2] or default_delay_ms), state[3] or '', entries}
     end
   end

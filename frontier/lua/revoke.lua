@@ -33,7 +33,7 @@ if redis.call('HGET', domain_key, 'token') == token then
   redis.call('HDEL', domain_key, 'token')
 end
 
-local was_lost = is_lease_lost(known, token)
+local was_lost = is_lease_lost(KEYS[4], token)
 local otherwise = tonumber(token) < now_ms - LOST_KEPT_MS and 2 or 0
 local reply = {'revoked'}
 for i = 5, #ARGV do

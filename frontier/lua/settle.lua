@@ -6,16 +6,13 @@
 -- If the server has lost the lease with its last writes, the URLs are settled nevertheless if they are queued (`resettle`).
 -- The lease stays lost, so the reply is "stale", and `revoke` says which of its URLs are settled.
 --
--- KEYS[1] due      zset  domain -> due ms
--- KEYS[2] leases   zset  domain -> expiry ms
--- KEYS[3] waiting  zset  "domain LF priority LF entry" -> ready ms
--- KEYS[4] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
+-- KEYS[1] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
 --                         cut:<reason>, items:<data set>, rejected:<field and reason>, drop:dead_letters, first_ms, last_ms
--- KEYS[5] dead     hash  "domain LF entry" -> reason; also of kept denied URLs
--- KEYS[6] owner    hash  token, run, quiet_ms, tails
--- KEYS[7] lost     zset  "+token LF entry" -> when it was settled under a lost lease ms
--- KEYS[8] the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next, state,
---         packed, known); of a page that is visited again also of revisits zset, visits:<domain> zset, known:<domain> hash
+-- KEYS[2] the prefix of due zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next,
+--         state, packed, known); waiting zset ("domain LF priority LF entry" -> ready ms); dead hash ("domain LF entry" ->
+--         reason; also of kept denied URLs); owner hash (token, run, quiet_ms, tails); lost zset ("+token LF entry" -> when it
+--         was settled under a lost lease ms); of a page that is visited again also of revisits zset, visits:<domain> zset,
+--         known:<domain> hash
 -- ARGV[1] crawl   ARGV[2] run: of the server process   ARGV[3] now_ms   ARGV[4] lease_ms
 -- ARGV[5...] for each lease: domain, token, next_ms (when the next request to the domain may start), delay_ms ("":
 --   unchanged), state ("": unchanged), bytes received, number of duplicates among the URLs, what else is counted
@@ -26,11 +23,8 @@
 --
 -- Returns {"settled", for each lease: "held", expiry_ms | "ended", due_ms or -1 | "stale", -1} | {"lost"}
 
-if is_lost(KEYS[4], ARGV[1]) then return {'lost'} end
-local keys = {due = KEYS[1], leases = KEYS[2], waiting = KEYS[3], stats = KEYS[4], lost = KEYS[7], shard = KEYS[8]}
-local base, now_ms = KEYS[8], tonumber(ARGV[3])
-local expiry_ms = ARGV[3] + ARGV[4]
-local owner = nil  -- read when a lease is unknown, which is rare
+if read_counts(KEYS[1]) ~= ARGV[1] then return {'lost'} end
+local base, now_ms, expiry_ms = KEYS[2], tonumber(ARGV[3]), ARGV[3] + ARGV[4]
 
 -- Settle the URLs in ARGV[at] to ARGV[last], which `remove` removes. Returns how many of them it removed.
 local function settle_urls(domain, remove, at, last)
@@ -44,12 +38,12 @@ local function settle_urls(domain, remove, at, last)
       count(outcome .. ':' .. reason, gone)
       local is_visit = follow_up ~= '' and load_visits().plan_visit(base, domain, follow_up, count)
       if not is_visit and (outcome == 'dead' or follow_up == 'keep') then
-        local is_kept = keep_dead_letter(KEYS[5], domain .. '\n' .. ARGV[at + 4], reason)
+        local is_kept = keep_dead_letter(base .. 'dead', domain .. '\n' .. ARGV[at + 4], reason)
         if not is_kept then count('drop:dead_letters', 1) end
       elseif outcome == 'retry' then
         local ready_ms, priority, entry = string.match(follow_up, '^([^\n]*)\n([^\n]*)\n(.*)$')
-        if redis.call('ZADD', KEYS[3], ready_ms, domain .. '\n' .. priority .. '\n' .. entry) == 0 then
-          count_merged(KEYS[4])
+        if redis.call('ZADD', base .. 'waiting', ready_ms, domain .. '\n' .. priority .. '\n' .. entry) == 0 then
+          count_merged(KEYS[1])
         end
       end
     end
@@ -66,11 +60,9 @@ local function settle(at, last)
   local is_held = known[1] == token
   local remove = function(...) return redis.call('ZREM', inflight, ...) end
   if not is_held then
-    owner = owner or noticed_owner(KEYS[6], ARGV[2], now_ms)
-    if not is_lease_lost(owner, token) or is_forgotten(redis.call('HGET', KEYS[4], 'forgotten'), domain) then
-      return 'stale', -1
-    end
-    remove = function(...) return remove_queued(keys, domain, token, now_ms, ...) end
+    local lost = load_resettle()
+    if not lost.may_resettle(base, domain, token, ARGV[2], now_ms) then return 'stale', -1 end
+    remove = function(...) return lost.remove_queued(base, domain, token, now_ms, ...) end
   end
   if settle_urls(domain, remove, at + 9, last) > 0 then
     count('bytes', bytes)
@@ -87,18 +79,18 @@ local function settle(at, last)
   if is_newest and state ~= '' then news[#news + 1], news[#news + 2] = 'state', state end
   redis.call('HSET', domain_key, unpack(news))
   if not is_held then
-    put_off(keys, domain, next_ms)
+    load_resettle().put_off(base, domain, next_ms)
     return 'stale', -1
   end
 
   if redis.call('EXISTS', inflight) == 1 then
-    redis.call('ZADD', KEYS[2], 'GT', expiry_ms, domain)
+    redis.call('ZADD', base .. 'leases', 'GT', expiry_ms, domain)
     return 'held', expiry_ms
   end
-  redis.call('ZREM', KEYS[2], domain)
+  redis.call('ZREM', base .. 'leases', domain)
   redis.call('HDEL', domain_key, 'token')
   if known[3] or redis.call('EXISTS', base .. 'q:' .. domain) == 1 then
-    redis.call('ZADD', KEYS[1], next_ms, domain)
+    redis.call('ZADD', base .. 'due', next_ms, domain)
     return 'ended', next_ms
   end
   return 'ended', -1
@@ -112,5 +104,5 @@ while at <= #ARGV do
   at = last + 1
 end
 
-add_counts(KEYS[4], ARGV[3])
+add_counts(KEYS[1], ARGV[3])
 return reply

@@ -4,12 +4,9 @@
 -- those with URLs that wait for a retry, such as all URLs of a domain whose robots.txt is unreachable. Each is found at an
 -- end of a sorted set, so the cost does not depend on the number of domains.
 --
--- KEYS[1] owner    hash  epoch, replica, since (the fence)
--- KEYS[2] due      zset  domain -> due ms
--- KEYS[3] leases   zset  domain -> expiry ms
--- KEYS[4] waiting  zset  entries that wait for a retry -> ready ms
--- KEYS[5] stats    hash  counters
--- KEYS[6] the prefix of q:<domain> zset, d:<domain> hash (packed)
+-- KEYS[1] stats  hash  counters
+-- KEYS[2] the prefix of owner hash (epoch, replica, since: the fence), due zset, leases zset, waiting zset (entries that wait
+--         for a retry -> ready ms), q:<domain> zset, d:<domain> hash (packed)
 -- ARGV[1] now_ms   ARGV[2] number of domains to list at each end, at least 1
 --
 -- Returns {"surveyed", {field, value, ... of stats}, waiting, domains due, domains leased, due domains that are ready,
@@ -17,23 +14,28 @@
 --   of a waiting domain: when the first of its listed URLs is ready, and how many of them were found
 
 local WAITING_EACH = 8  -- URLs read for each domain to list: a domain has many that wait for the same time
-local queue = KEYS[6] .. 'q:'
+local base = KEYS[2]
+local due_key, leases_key, waiting_key = base .. 'due', base .. 'leases', base .. 'waiting'
 local last = tonumber(ARGV[2]) - 1
-local due, leased = redis.call('ZCARD', KEYS[2]), redis.call('ZCARD', KEYS[3])
+local stats, owner = redis.call('HGETALL', KEYS[1]), redis.call('HMGET', base .. 'owner', 'epoch', 'replica', 'since')
 
 -- Most shards of a crawl may be empty, so nothing is read that follows from what was read before.
-local first = due > 0 and redis.call('ZRANGE', KEYS[2], 0, last, 'WITHSCORES') or {}
+if redis.call('EXISTS', due_key, leases_key, waiting_key) == 0 then
+  return {'surveyed', stats, 0, 0, 0, 0, '-1', owner}
+end
+local due, leased = redis.call('ZCARD', due_key), redis.call('ZCARD', leases_key)
+local first = due > 0 and redis.call('ZRANGE', due_key, 0, last, 'WITHSCORES') or {}
 local is_ready = due > 0 and tonumber(first[2]) <= tonumber(ARGV[1])
 
 local reply = {
   'surveyed',
-  redis.call('HGETALL', KEYS[5]),
-  redis.call('ZCARD', KEYS[4]),
+  stats,
+  redis.call('ZCARD', waiting_key),
   due,
   leased,
-  is_ready and redis.call('ZCOUNT', KEYS[2], '-inf', ARGV[1]) or 0,
+  is_ready and redis.call('ZCOUNT', due_key, '-inf', ARGV[1]) or 0,
   first[2] or '-1',
-  redis.call('HMGET', KEYS[1], 'epoch', 'replica', 'since'),
+  owner,
 }
 
 local named = {}
@@ -42,25 +44,25 @@ local function name(kind, found)
     local domain = found[i]
     if not named[domain] then
       named[domain] = true
-      local packed = redis.call('HGET', KEYS[6] .. 'd:' .. domain, 'packed') or 0
-      reply[#reply + 1] = {kind, domain, found[i + 1], redis.call('ZCARD', queue .. domain) + packed}
+      local packed = redis.call('HGET', base .. 'd:' .. domain, 'packed') or 0
+      reply[#reply + 1] = {kind, domain, found[i + 1], redis.call('ZCARD', base .. 'q:' .. domain) + packed}
     end
   end
 end
 
 name('due', first)
-if due > last + 1 then name('due', redis.call('ZREVRANGE', KEYS[2], 0, last, 'WITHSCORES')) end
-if leased > 0 then name('leased', redis.call('ZRANGE', KEYS[3], 0, last, 'WITHSCORES')) end
+if due > last + 1 then name('due', redis.call('ZREVRANGE', due_key, 0, last, 'WITHSCORES')) end
+if leased > 0 then name('leased', redis.call('ZRANGE', leases_key, 0, last, 'WITHSCORES')) end
 
 local waiting = {}
 local function name_waiting(from, to)
-  local found, room = redis.call('ZRANGE', KEYS[4], from, to, 'WITHSCORES'), last + 1
+  local found, room = redis.call('ZRANGE', waiting_key, from, to, 'WITHSCORES'), last + 1
   for i = 1, #found, 2 do
     local domain = string.match(found[i], '^[^\n]*')
     local listed = waiting[domain]
     if listed then
       listed[4] = listed[4] + 1
-    elseif room > 0 and not (redis.call('ZSCORE', KEYS[2], domain) or redis.call('ZSCORE', KEYS[3], domain)) then
+    elseif room > 0 and not (redis.call('ZSCORE', due_key, domain) or redis.call('ZSCORE', leases_key, domain)) then
       waiting[domain], room = {'waiting', domain, found[i + 1], 1}, room - 1
       reply[#reply + 1] = waiting[domain]
     end

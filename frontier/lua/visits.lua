@@ -1,4 +1,4 @@
--- visits: part of `lease` and `settle`, as `load_visits`, with `page_records` and `known_pages`. Plans visits of known pages
+-- visits: part of `lease` and `settle`, with `page_records` and `known_pages`. Plans visits of known pages
 -- (known_pages.lua), and queues those that are due.
 --
 -- From the end of one visit until the next is due, a page is not open: a crawl ends although later visits are planned. When
@@ -76,5 +76,3 @@ local function wake_visits(base, now_ms)
   end
   return first
 end
-
-return {known_from = KNOWN_FROM, plan_visit = plan_visit, wake_page = wake_page, wake_domain = wake_domain, wake_visits = wake_visits}

@@ -122,4 +122,4 @@ async def test_what_follows_from_an_empty_set_is_not_read(store: RedisStore, cra
     before = await commands()
     await survey(store, frontier.keys, [0], time.ms, 1)
     of_script = await commands() - before - 2  # INFO, EVALSHA
-    assert of_script == 5  # three sizes, the counters, the owner
+    assert of_script == 3  # whether there is a domain or a waiting URL, the counters, the owner

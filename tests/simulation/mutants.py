@@ -56,7 +56,7 @@ def _without(name: str, path: str, old: str, new: str) -> Mutant:
     return Mutant(name, path, ((old, new),))
 
 
-LEASED_DUE = "if not redis.call('ZSCORE', {}, domain) then"
+LEASED_DUE = "if not redis.call('ZSCORE', base .. 'leases', domain) then"
 KEEPS_TOKEN = "  redis.call('HDEL', domain_key, 'token')\n  redis.call('HSET', domain_key, 'next'"
 REST = "math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))"
 MARGIN = "end = asked_at + lease_s - min(1.0, lease_s / 20)"
@@ -77,8 +77,8 @@ OF_CRAWLS = (
     _without(
         "no-rest-after-expiry", LUA + "take_back.lua", "expiry_ms + tonumber(state[2] or default_delay_ms)", "expiry_ms"
     ),
-    _without("push-makes-leased-due", LUA + "push_moved.lua", LEASED_DUE.format("KEYS[2]"), "if true then"),
-    _without("wake-makes-leased-due", LUA + "wake.lua", LEASED_DUE.format("keys.leases"), "if true then"),
+    _without("push-makes-leased-due", LUA + "make_due.lua", LEASED_DUE, "if true then"),
+    _without("wake-makes-leased-due", LUA + "wake.lua", LEASED_DUE, "if true then"),
     _without("lost-holder-keeps-token", LUA + "take_back.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
     _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace("local gone =", "local gone = entries")),
     _without("late-call-shortens-lease", LUA + "settle.lua", "'GT', expiry_ms", "expiry_ms"),
@@ -162,7 +162,7 @@ OF_CRAWLS = (
         "while False and (runs := self._frontier.replaced_runs()):",
     ),
     _without("lost-leases-forgotten", LUA + "lost_writes.lua", "> tonumber(from) and", "> tonumber(to) and"),
-    _without("repeated-lease-grants-anew", LUA + "repeat_lease.lua", "if number > known.call then", "if true then"),
+    _without("repeated-lease-grants-anew", LUA + "lease.lua", "if number <= known.call then", "if false then"),
     _without(
         "late-lease-call-is-answered", LUA + "repeat_lease.lua", "if number < known.call then return reply end", ""
     ),
