@@ -91,7 +91,9 @@ OF_CRAWLS = (
         ANSWERS,
         "self._answers.update(dict.fromkeys(parts[node], True))",
     ),
-    _without("dropped-is-remembered", "crawler/scope/recent_urls.py", '_MARK = "if known "', '_MARK = ""'),
+    _without(
+        "dropped-is-remembered", "crawler/scope/recent_urls.py", 'self._young_marked if link.mode == "known" else ', ""
+    ),
     _without("stale-is-settled", GROUP_SETTLER, ANSWERS, "self._answers.update(dict.fromkeys(parts[node], False))"),
     _without(
         "outbox-not-open",
