@@ -276,8 +276,10 @@ class CrawlJob(msgspec.Struct, frozen=True):
 
     def _stop(self, supervisor: Supervisor, console: Terminal) -> None:
         supervisor.stop()
-        with contextlib.suppress(OSError):  # the terminal is closed
-            console.tell(STOPPING_AT_ONCE if self.stopping.is_set() else STOPPING.format(self.settings.replica.grace))
+        local = self.settings.replica
+        if local.log_format != "json":  # a line of JSON from each replica says the same
+            with contextlib.suppress(OSError):  # the terminal is closed
+                console.tell(STOPPING_AT_ONCE if self.stopping.is_set() else STOPPING.format(local.grace))
         self.stopping.set()
 
     async def _earlier(self, store: RedisStore) -> str:

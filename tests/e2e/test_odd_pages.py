@@ -180,7 +180,7 @@ STAGES = {
     "robots": "politeness.robots_rules:Rules.decide",
     "answer": "crawler.worker.throttle:Throttle.update_backoff",
     "read": "crawler.worker.page_builder:read_if_small",
-    "items": "crawler.worker.extractor:Extractor.with_items",
+    "items": "crawler.worker.page_items:PageItems.extracted",
     "text": "crawler.sinks.group_encoder:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
     "line": "crawler.sinks.page_lines:PageLines._line",
