@@ -305,9 +305,7 @@ class Ledger:
         is_late = late_ms > 0 and sent_ms > self.unsure_until_ms
         for outcome, again, raw in each_end(ends):
             url = parse_entry(raw, domain.name, 0.0).url
-            if (
-                url in held.urls
-            ):  # not if a replica that was paused at a restart repeats its writes, which were not lost
+            if url in held.urls:  # otherwise it repeats writes after a restart that has not lost them
                 self._check(not is_late, "I2", f"{replica} settles {url} {late_ms} ms after its lease", domain.name)
                 held.urls.remove(url)
                 self._end(domain, url, outcome, again)
