@@ -28,19 +28,24 @@ pytestmark = pytest.mark.e2e
 def cluster() -> Iterator[ValkeyCluster]:
     with ValkeyCluster() as running:
         deadline = time.monotonic() + 180
-        while len(asyncio.run(ask(running))) < 6 or [*asyncio.run(check(running))] != ["Redis nodes"]:
-            assert (
-                time.monotonic() < deadline
-            )  # replicas have to be known to the masters, and to have copied their data
+        while [*asyncio.run(check(running))] != ["Redis nodes"]:
+            assert time.monotonic() < deadline  # replicas have to have copied the data of their masters
         yield running
 
 
 async def ask(cluster: ValkeyCluster) -> dict[str, NodeFacts | FrontierError]:
-    store = await connect(cluster.url, timeout_s=10)
-    try:
-        return await store.node_facts()
-    finally:
-        await store.close()
+    """What is found at all nodes that run. On a busy machine, nodes may take another one for failed, and not name it."""
+    deadline = time.monotonic() + 180
+    while True:
+        store = await connect(cluster.url, timeout_s=10)
+        try:
+            found = await store.node_facts()
+        finally:
+            await store.close()
+        if len(found) >= sum(node.is_running for node in cluster.nodes):
+            return found
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.1)
 
 
 async def check(cluster: ValkeyCluster, replicas_ack: int = 1) -> dict[str, Finding]:
