@@ -27,8 +27,8 @@ from crawler.scope.link_filter import NO_HINTS
 from frontier.domains import site_of
 from frontier.urls import origin_of
 
-MAX_WAITING_BYTES = 64 << 20
-MAX_WAITING_DOCUMENTS = 500
+MAX_WAITING_BYTES = 128 << 20
+MAX_WAITING_DOCUMENTS = 1_000
 """The most that may wait while the workers lend their slots. Beyond that, they keep their slots, which slows fetching. On a
 busy machine as much as that does wait, because the process has a low priority."""
 

@@ -22,7 +22,7 @@ from crawler.worker.page_items import PageItems
 from frontier.entries import Entry
 
 MAX_WAITING = 100
-MAX_WAITING_BYTES = 64 << 20
+MAX_WAITING_BYTES = 128 << 20
 """The most pages that may wait for handlers while the workers lend their slots, and the bytes of their bodies."""
 
 Waiting = Callable[[LeasedDomain], AbstractAsyncContextManager[None]]

@@ -284,7 +284,7 @@ class Stopped(OffloadProcess):
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
 
-@pytest.mark.parametrize(("size", "most"), [(1 << 20, 128), (200_000, 400), (1, 564)])
+@pytest.mark.parametrize(("size", "most"), [(1 << 20, 192), (200_000, 735), (1, 1_064)])
 async def test_few_bodies_wait_for_a_process_that_gets_no_cpu_time(size: int, most: int) -> None:
     """Beyond a limit the 64 workers keep theirs, and fetch no others."""
     pool, taken = WorkerPool(), 0
