@@ -80,7 +80,7 @@ def repair(
     finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair. This
     command records the URLs in the archives as settled, plans the next visits of known pages as they were planned, and
     queues the links of all pages and the seeds. Give all seeds and the output folders of all machines. If Redis has lost
-    everything, the crawl is created again with the settings of this command, or else with those that its replicas have
+    everything, the crawl is created again with the settings of the given file, or else with those that its replicas have
     written down beside its output. If a repair is interrupted, repeat it.
 
     [bold]Examples[/bold]
@@ -111,12 +111,15 @@ async def _opened(store: RedisStore, access: CrawlAccess, folders: Sequence[Path
         _note_ignored(opened, access)
         return opened
     except NoSuchCrawl:
-        settings = access.settings
-        if settings.name_none_of_a_crawl:
-            kept = kept_settings(folders, access.crawl)
-            found = f"the settings in {kept}" if kept else "default settings, by which `crawler audit` will judge it"
-            note(f"crawl {access.crawl!r} is created again with {found}: none are given, such as --settings FILE")
-            settings = load(kept) if kept else settings
+        settings, kept, found = access.settings, kept_settings(folders, access.crawl), ""
+        if kept is not None and not settings.file_has_crawl_tables:
+            settings, found = load(kept), f"the settings in {kept}, and those of the environment"
+        elif kept is not None:
+            found = f"the given settings only, not those in {kept}, which its replicas have kept"
+        elif settings.name_none_of_a_crawl:
+            found = "default settings, by which `crawler audit` will judge it: none are given, such as --settings FILE"
+        if found:
+            note(f"crawl {access.crawl!r} is created again with {found}")
         created = settings.created
         return await recreate_crawl(store, access.crawl, created.frontier.shards, created.to_json())
 

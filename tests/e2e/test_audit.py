@@ -57,9 +57,11 @@ def test_the_audit_of_the_readme_applies_the_settings_of_the_crawl(tmp_path: Pat
 
 
 def test_a_repair_without_settings_and_an_audit_elsewhere_find_those_of_the_crawl(tmp_path: Path) -> None:
-    """Redis has lost the crawl, whose delay is shorter than the default. Its settings are beside its output."""
+    """Redis has lost the crawl, whose delay is shorter than the default. Its settings are beside its output, and another
+    one is in the environment."""
     typed = [sys.executable, "-m", "crawler"]
-    environment = {**os.environ, "CRAWLER_REPLICA__DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
+    contact = {"CRAWLER_FETCH__CONTACT": "https://example.org/bot"}
+    environment = {**os.environ, **contact, "CRAWLER_REPLICA__DATA_DIR": str(tmp_path / "data"), "COLUMNS": "200"}
 
     def ask(*words: str) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
