@@ -7,7 +7,7 @@ import re
 from functools import cached_property
 from typing import Any
 
-import can_ada
+import ada_url
 import msgspec
 import pcre2  # type: ignore[import-untyped]
 
@@ -122,4 +122,4 @@ def _without_params(tail: str, rules: UrlRules) -> str:
 def _without_sessions(path: str, rules: UrlRules) -> str:
     stripped = rules.stripped_from_path.sub("", path)
     # `/..;sid=0123456789abcdef/` becomes a dot segment.
-    return path if stripped == path else str(can_ada.parse(f"http://host{stripped}").pathname)
+    return path if stripped == path else ada_url.URL(f"http://host{stripped}").pathname

@@ -28,6 +28,7 @@ from __future__ import annotations
 import atexit
 import re
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import lru_cache
 from typing import Final, Literal
 from urllib.parse import unquote
@@ -97,7 +98,7 @@ def canonicalize_links(
     """
     if not base.startswith(_HTTP):
         raise BadUrl(base, "scheme")
-    page: can_ada.URL | None = None
+    page: can_ada.URL | str | None = None
     path = base.partition("?")[0].partition("#")[0]
     directory = _directories(rules)[path[: path.rfind("/") + 1]]
     longest = _REMEMBERED_LENGTH - len(directory.url)
@@ -158,10 +159,13 @@ _REMEMBERED_LENGTH = 400  # characters of link and directory together
 _REMEMBERED_BASES = 256
 
 
-def _parse_base(base: str) -> can_ada.URL:
+def _parse_base(base: str) -> can_ada.URL | str:
+    """The URL `base`, as text if only ada_url accepts it (see `_parse`)."""
     try:
         return can_ada.parse(base)
     except (ValueError, TypeError):
+        with suppress(ValueError, TypeError):
+            return ada_url.normalize_url(base)
         raise BadUrl(base, "syntax") from None
 
 
@@ -244,7 +248,7 @@ class _Directories(dict[str, _Directory]):
 _directories = lru_cache(maxsize=8)(_Directories)
 
 
-def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
+def _join(text: str, base: can_ada.URL | str | None, rules: UrlRules) -> Url | Reason:
     if len(text) > LONGEST_WRITTEN * rules.max_length:
         text = _without_fragment(text).strip(_C0_AND_SPACE)
         if len(text) > LONGEST_WRITTEN * rules.max_length:
@@ -274,21 +278,28 @@ def _join(text: str, base: can_ada.URL | None, rules: UrlRules) -> Url | Reason:
     return Url(origin + tail, domain, origin)
 
 
-def _parse(text: str, base: can_ada.URL | None, has_unconverted_host: bool) -> str:
+def _parse(text: str, base: can_ada.URL | str | None, has_unconverted_host: bool) -> str:
     """The serialised URL. Raises ValueError if there is none.
 
     can_ada takes a third of the time of ada_url, but has IDNA rules of an earlier version of the standard: it maps U+1E9E
     to `ss` (Unicode 15.1 maps it to U+00DF), rejects labels with `xn--` that do not decode, and accepts mixed directions
-    (RFC 5893). So ada_url parses all texts whose host needs IDNA.
+    (RFC 5893). So ada_url parses all texts whose host needs IDNA. can_ada also keeps `..` behind a segment that begins with
+    a dot, so ada_url looks at its results with such segments.
     """
-    if not has_unconverted_host:
+    if not has_unconverted_host and not isinstance(base, str):
         try:
-            return str((can_ada.parse(text) if base is None else base + text).href)
+            href = str((can_ada.parse(text) if base is None else base + text).href)
+            return ada_url.normalize_url(href) if _DOT_SEGMENT.search(href) else href
         except ValueError:
             if "xn--" not in text.lower():
                 raise
     text = _without_surrogates(text)
-    return ada_url.normalize_url(text) if base is None else ada_url.join_url(base.href, text)
+    if base is None:
+        return ada_url.normalize_url(text)
+    return ada_url.join_url(base if isinstance(base, str) else base.href, text)
+
+
+_DOT_SEGMENT = re.compile(r"/(?:\.|%2e)", re.IGNORECASE)
 
 
 def _without_surrogates(text: str) -> str:

@@ -16,7 +16,7 @@ from crawler.sinks.segment import whole_file
 
 SUFFIX = ".settings.toml"
 
-_HEAD = "# The settings of the crawl that are not the defaults. Those with a password are left out.\n"
+_HEAD = "# The settings of the crawl that are not the defaults, except URLs with a password.\n"
 
 
 def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> None:
@@ -29,11 +29,12 @@ def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> None:
     path, text = folder / f"{crawl}{SUFFIX}", "".join([_HEAD, *shown])
     try:
         with contextlib.suppress(FileNotFoundError):
-            if path.read_text(encoding="utf-8") == text:
+            if path.read_bytes() == text.encode():
                 return
         if folder.is_dir():
             with whole_file(path) as scratch:
                 scratch.write_text(text, encoding="utf-8")
+                scratch.chmod(0o600)  # what is for the functions of a crawl ([app]) may be secret
     except OSError as error:
         log(logging.WARNING, "settings_not_kept", file=path, error=error)
 

@@ -60,7 +60,7 @@ class Depot:
 
     def __init__(self, store: ObjectStore, url: str) -> None:
         self._store = store
-        self._url = url
+        self._url = url.partition("?")[0]  # for messages: a query may have keys
 
     def __repr__(self) -> str:
         return f"<Depot {self._url}>"

@@ -25,6 +25,8 @@ def test_the_file_can_be_used_as_a_settings_file(tmp_path: Path) -> None:
     text = path.read_text()
     assert "hidden" not in text
     assert "max_pages" not in text
+    assert path.stat().st_mode & 0o077 == 0
+    path.write_bytes(b"# caf\xe9\n")  # by an editor
     keep_settings(tmp_path, "news", CrawlSettings())
     assert load(path).crawl == CrawlSettings()
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import subprocess
 import sys
 import time
 
+import ada_url
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -257,3 +259,18 @@ def test_nothing_is_reported_when_the_interpreter_exits() -> None:
     code = "from frontier.urls import canonicalize_links; canonicalize_links(['b c', 'd;e#f'], 'http://a.test/x/')"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, timeout=300)
     assert (done.stdout, done.stderr) == (b"", b"")
+
+
+def test_dot_segments_are_removed_as_the_standard_says() -> None:
+    """Otherwise `/public/.x/../../private` is allowed by a robots.txt that denies `/private`, and a server takes it for
+    `/private`."""
+    segments = ("a", ".x", "..", ".", "%2e%2E", "")
+    for path in itertools.chain(*(itertools.product(segments, repeat=count) for count in range(1, 6))):
+        url = f"http://h.test/{'/'.join(path)}"
+        assert canonicalize(url).href == ada_url.normalize_url(url)
+
+
+def test_links_of_a_page_on_a_host_that_does_not_decode_are_found() -> None:
+    found, rejected = canonicalize_links(["/x?y", "?z", "../a"], "http://xn--a.example.com/b/c")
+    assert list(found) == [f"http://xn--a.example.com/{path}" for path in ("x?y", "b/c?z", "a")]
+    assert not rejected
