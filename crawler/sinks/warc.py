@@ -278,7 +278,7 @@ def stored_head(exchange: Exchange) -> bytes:
     A transfer coding overrides Content-Length (RFC 9112 section 6.3), so both are renamed.
     """
     head = exchange.response_head
-    if exchange.truncated is not None or (b"transfer-encoding" in head.lower() and _TRANSFER_CODED.search(head)):
+    if exchange.truncated is not None or _TRANSFER_CODED.search(head):
         return _FRAMING.sub(b"X-Crawler-", head)
     return head
 

@@ -9,10 +9,6 @@ from __future__ import annotations
 import asyncio
 from math import inf
 
-SLACK_S = 0.001
-"""By how much the timer may be late. The end of a lease, found anew for each request, varies by the time between two
-readings of clocks, and every tenth request would set the timer again."""
-
 
 class LeaseTimer:
     """The requests in flight of one leased domain, each the task that waits for it. Times are those of the event loop."""
@@ -45,7 +41,7 @@ class LeaseTimer:
     def move(self, ends_at: float, loop: asyncio.AbstractEventLoop) -> None:
         """The lease now ends at `ends_at`."""
         self._ends_at = ends_at
-        if self._handle is not None and ends_at < self._handle.when() - SLACK_S:
+        if self._handle is not None and ends_at < self._handle.when():
             self._handle.cancel()
             self._handle = None
         if self._handle is None:

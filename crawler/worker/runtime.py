@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Callable
-from functools import cached_property
 
 import msgspec
 
@@ -15,7 +13,7 @@ from frontier.clock import Clock, ServerClock
 from politeness.policy import CurrentPolicy
 
 
-class Runtime(msgspec.Struct, frozen=True, dict=True):
+class Runtime(msgspec.Struct, frozen=True):
     """A replica's name, clocks, Redis retries, events, random numbers, and current politeness policy."""
 
     replica: str
@@ -26,10 +24,9 @@ class Runtime(msgspec.Struct, frozen=True, dict=True):
     rng: random.Random
     policy: CurrentPolicy
 
-    @cached_property
-    def now(self) -> Callable[[], float]:
-        """Returns the time in monotonic seconds. Asked for ten times a page."""
-        return self.clock.monotonic
+    def now(self) -> float:
+        """Return the time in monotonic seconds."""
+        return self.clock.monotonic()
 
     def server_ms(self, at: float) -> int:
         """Convert `at` (monotonic seconds) to server time in milliseconds, rounded up."""

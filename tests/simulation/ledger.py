@@ -303,10 +303,10 @@ class Ledger:
             return
         late_ms = sent_ms - held.until_ms
         is_late = late_ms > 0 and sent_ms > self.unsure_until_ms
+        self._check(not is_late, "I2", f"{replica} settles {domain.name} {late_ms} ms after its lease", domain.name)
         for outcome, again, raw in each_end(ends):
             url = parse_entry(raw, domain.name, 0.0).url
-            if url in held.urls:  # otherwise it repeats writes after a restart that has not lost them
-                self._check(not is_late, "I2", f"{replica} settles {url} {late_ms} ms after its lease", domain.name)
+            if url in held.urls:
                 held.urls.remove(url)
                 self._end(domain, url, outcome, again)
         domain.delay_ms = int(about[3]) if about[3] else domain.delay_ms
