@@ -23,7 +23,7 @@ from frontier.redis_connection import ask, fields
 from frontier.redis_errors import translate
 from frontier.redis_server import RedisServer, ServerWatcher, TimeLimits
 from frontier.redis_url import Address, RedisUrl
-from frontier.slot_map import SLOTS, UNSERVED, SlotMap, read_redirect, read_slots, slot_of
+from frontier.slot_map import SLOTS, UNSERVED, SlotMap, read_redirect, read_slots, slot_of, translated
 
 ASKED_AT_ONCE = 3
 """How many nodes are asked for the map: enough for a majority, few enough for a thousand replicas."""
@@ -259,11 +259,14 @@ class Cluster(ServerWatcher):
             self._by_address.pop(address).retire()
 
     async def node_facts(self) -> dict[str, NodeFacts | FrontierError]:
-        """What each node says about itself, replicas included, or its error, by name."""
-        nodes = sorted({address for one in self._map for address in (one.master, *one.replicas)})
-        return {
-            node.name: facts for node, facts in zip(nodes, await asyncio.gather(*map(self._facts, nodes)), strict=True)
-        }
+        """What each node says about itself, replicas and failed nodes included, or its error, by name."""
+        facts: dict[Address, NodeFacts | FrontierError] = {}
+        unasked = {address for one in self._map for address in (one.master, *one.replicas)}
+        while unasked:
+            facts |= zip(unasked, await asyncio.gather(*map(self._facts, unasked)), strict=True)
+            named = {node for one in facts.values() if isinstance(one, NodeFacts) for node in one.nodes}
+            unasked = {translated(node, self._url.reachable) for node in named} - facts.keys()
+        return {node.name: facts[node] for node in sorted(facts)}
 
     async def silent_hosts(self) -> dict[str, FrontierError]:
         """The nodes in the URL that do not answer, with their errors."""

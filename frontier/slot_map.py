@@ -53,9 +53,29 @@ def read_slots(reply: Sequence[Any], asked: Address, reachable: Mapping[str, Add
     return tuple(sorted(ranges, key=lambda one: one.first))
 
 
+def read_shards(reply: Sequence[Any], asked: Address, has_tls: bool) -> tuple[Address, ...]:
+    """Read the reply to CLUSTER SHARDS of the node at `asked`: all nodes, as they announce themselves. It names replicas
+    that have failed, which CLUSTER SLOTS omits. `has_tls`: whether connections use TLS, which has a port of its own."""
+    nodes = [_by_name(node) for shard in reply for node in _by_name(shard)["nodes"]]
+    ports = [node.get("tls-port") if has_tls else node.get("port") for node in nodes]
+    return tuple(
+        Address(_host(node["endpoint"], asked), port)
+        for node, port in zip(nodes, ports, strict=True)
+        if port is not None
+    )
+
+
+def _by_name(reply: Sequence[Any]) -> dict[str, Any]:
+    return {name.decode(): value for name, value in zip(reply[::2], reply[1::2], strict=True)}
+
+
 def _endpoint(node: Sequence[Any], asked: Address, reachable: Mapping[str, Address]) -> Address:
-    host = (node[0] or b"").decode()
-    return translated(Address(host if host not in ("", "?") else asked.host, node[1]), reachable)
+    return translated(Address(_host(node[0], asked), node[1]), reachable)
+
+
+def _host(announced: bytes | None, asked: Address) -> str:
+    host = (announced or b"").decode()
+    return host if host not in ("", "?") else asked.host
 
 
 def translated(announced: Address, reachable: Mapping[str, Address]) -> Address:
