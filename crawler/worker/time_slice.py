@@ -18,7 +18,7 @@ SPAN_S = 0.005
 """Seconds from the first step of an iteration during which further steps may begin."""
 
 WOKEN = 3
-"""How many waiting workers continue in one iteration."""
+"""At most how many waiting workers continue in one iteration."""
 
 
 class TimeSlice:
@@ -34,7 +34,8 @@ class TimeSlice:
         self._began: float | None = None  # when the first step of this iteration began
         self._last: asyncio.Task[object] | None = None  # the task that made the last step
         self._waiting: deque[asyncio.Future[None]] = deque()
-        self._is_scheduled = False  # whether a callback for the next iteration is scheduled
+        self._returned = 0  # workers at the head of `_waiting` whom this iteration woke and had no time for
+        self._is_scheduled = False  # whether `_wake` will be called
 
     def __repr__(self) -> str:
         return f"<TimeSlice waiting={len(self._waiting)}>"
@@ -48,13 +49,20 @@ class TimeSlice:
         """Wait until a step may begin: at once, or in a later iteration of the event loop."""
         me = asyncio.current_task(self._loop)
         if me is not self._last and (self._waiting or not self._has_time()):
-            waiter = self._loop.create_future()
-            self._waiting.append(waiter)
-            if not self._is_scheduled:
-                self._schedule_turn()
-            await waiter
-            self._has_time()  # starts the slice if this is the first step of its iteration
+            await self._wait_behind(len(self._waiting))
+            while not self._has_time():  # those who were woken before this worker have used up the iteration
+                self._returned += 1
+                await self._wait_behind(self._returned - 1)
         self._last = me
+
+    async def _wait_behind(self, others: int) -> None:
+        """Wait to be woken, after so many of those who wait."""
+        waiter = self._loop.create_future()
+        self._waiting.insert(others, waiter)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._wake)
+        await waiter
 
     def _has_time(self) -> bool:
         now = self._clock.monotonic()
@@ -62,15 +70,17 @@ class TimeSlice:
             self._began = now
         return now - self._began < SPAN_S
 
-    def _schedule_turn(self) -> None:
-        self._is_scheduled = True
-        self._loop.call_soon(self._on_next_turn)
-
-    def _on_next_turn(self) -> None:
-        self._began, self._is_scheduled = None, False
-        if self._waiting:
-            self._schedule_turn()  # before the tasks that continue now, so that their time counts in this iteration
-        for _ in range(min(WOKEN, len(self._waiting))):
+    def _wake(self) -> None:
+        """Let workers continue in the next iteration: between its beginning and the next call of this method."""
+        self._loop.call_soon(self._begin)
+        woken = min(WOKEN, len(self._waiting))
+        for _ in range(woken):
             waiter = self._waiting.popleft()
             if not waiter.done():  # its worker was cancelled
                 waiter.set_result(None)
+        self._is_scheduled = woken > 0
+        if self._is_scheduled:
+            self._loop.call_soon(self._wake)
+
+    def _begin(self) -> None:
+        self._began, self._returned = None, 0

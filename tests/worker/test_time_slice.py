@@ -13,9 +13,10 @@ AT_ONCE = math.ceil(SPAN_S * 1000 / STEP_MS)
 
 
 class Crowd:
-    """Workers that each make one step of `STEP_MS`."""
+    """Workers that each make one step of `step_ms`."""
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, step_ms: int = STEP_MS) -> None:
+        self.step_ms = step_ms
         self.time = ManualTime(ms=0)
         self.time_slice = TimeSlice(self.time)
         self.done: list[int] = []
@@ -23,7 +24,7 @@ class Crowd:
 
     async def work(self, number: int) -> None:
         await self.time_slice.wait()
-        self.time.ms += STEP_MS
+        self.time.ms += self.step_ms
         self.done.append(number)
 
     async def turns(self) -> list[int]:
@@ -43,6 +44,12 @@ async def test_steps_that_come_together_are_spread_over_turns() -> None:
     assert max(steps) <= AT_ONCE + WOKEN
     assert steps[0] == AT_ONCE
     assert crowd.done == list(range(50))
+
+
+async def test_one_long_step_ends_an_iteration() -> None:
+    crowd = Crowd(20, step_ms=2 * math.ceil(SPAN_S * 1000))
+    assert set(await crowd.turns()) == {0, 1}  # 0: the others are woken
+    assert crowd.done == list(range(20))
 
 
 async def test_who_comes_later_does_not_pass_those_who_wait() -> None:
