@@ -128,6 +128,8 @@ class Faults:
         knows = [one for one in alive if one.keeps_time]
         newest = max((one.epoch for one in alive), default=0)
         free = [one for one in knows if max(network.cut.get(one.name, 0.0), one.loop.paused_until) <= now]
+        # One that waits for an answer that was cut off may read the clock too late for a new replica.
+        free = [one for one in free if network.silent_until.get(one.name, 0.0) <= now]
         free = [one for one in free if one.epoch >= newest - 1]  # one that others went on without doubts its own clock
         return bool(free) and (len(knows) == len(alive) or self._is_swift) and is_reached
 

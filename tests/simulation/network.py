@@ -84,6 +84,9 @@ class Network:
         self._history = history
         self._rng = random.Random(f"network {scenario.seed}")
         self.cut: dict[str, float] = {}
+        self.silent_until: dict[
+            str, float
+        ] = {}  # when a replica may notice that it gets no answer from the control node
         self.stalled_until = 0.0
         self.stalled_nodes: dict[str, float] = {}
         self.stray_settles: set[str] = set()  # shards of settle calls without an answer: late, doubled, or it was lost
@@ -141,7 +144,10 @@ class Network:
                     sent(loop.name, call)
         exchange = _Exchange(loop, calls, loop.create_future(), [], now, self.run_seen_by(loop.name), node)
         if max(self.cut.get(name, 0.0) for name in (loop.name, node, "")) > now:
-            self._fail(exchange, now + rng.choice((0.001, TIMEOUT_S)))
+            failed_at = now + rng.choice((0.001, TIMEOUT_S))
+            if node == self.node_of(CONTROL_KEY):
+                self.silent_until[loop.name] = max(failed_at, self.silent_until.get(loop.name, 0.0))
+            self._fail(exchange, failed_at)
             return exchange.future
         fault = rng.choice(FAULTS) if self.is_faulty and rng.random() < self._scenario.exchange_fault else ""
         if fault:
