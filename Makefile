@@ -9,7 +9,7 @@ help:  ## list the targets
 
 $(BIN)/.installed: pyproject.toml deploy/lock/dev.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --require-hashes --requirement deploy/lock/dev.txt
+	PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pip install --quiet --require-hashes --requirement deploy/lock/dev.txt
 	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 

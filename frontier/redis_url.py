@@ -22,6 +22,7 @@ from frontier.errors import BadInput
 
 _SCHEME = re.compile(r"rediss?(\+cluster|\+sentinel)?")
 _MASTER_NAME = re.compile(r"/([A-Za-z0-9][A-Za-z0-9_.-]*)(?:/(\d*))?")  # as Sentinel allows them
+_PATH = re.compile(r"[/?#]")
 _PORT, _SENTINEL_PORT = 6379, 26379
 
 
@@ -65,7 +66,7 @@ class RedisUrl(msgspec.Struct, frozen=True):
 def read_url(url: str) -> RedisUrl:
     """Parse `url`. Raises BadInput; the message does not repeat what may be a secret."""
     check_url(url)
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.scheme == "unix" and not parts.netloc and not parts.query:
         return RedisUrl("", _hosts(parts), Access(), {}, None, None)
 
@@ -96,6 +97,15 @@ def read_url(url: str) -> RedisUrl:
     return RedisUrl(kind, hosts, access, reachable, *limits_s, master, msgspec.structs.replace(sentinel, tls=made.tls))
 
 
+def _split(url: str) -> SplitResult:
+    """`url` as urlsplit divides it, which in newer versions of Python refuses several hosts if one is an IPv6 address."""
+    before, slashes, rest = url.partition("://")
+    path = _PATH.search(rest)
+    end = path.start() if path else len(rest)
+    parts = urlsplit(before + slashes + rest[end:])
+    return parts._replace(netloc=rest[:end]) if slashes else parts
+
+
 def _hosts(parts: SplitResult) -> tuple[Address, ...]:
     if parts.scheme == "unix":
         return (Address(unquote(parts.path), 0),)
@@ -122,7 +132,7 @@ def check_url(url: str) -> str:
     """Returns `url` if it is a Redis URL, and raises BadInput otherwise. The message does not repeat the URL, because any
     part of it may be the password."""
     try:
-        parts = urlsplit(url)
+        parts = _split(url)
         query = parse_qsl(parts.query, strict_parsing=True) if parts.query else []
         if not parts.fragment and _is_known(parts.scheme, parts.netloc, parts.path, dict(query).get("db")):
             return url
@@ -153,7 +163,7 @@ def display_url(url: str) -> str:
     """`url` for messages and pages: rebuilt from its scheme, hosts, ports, and path (the database or socket of Redis).
     All other parts may contain a password or a token."""
     try:
-        parts = urlsplit(url)
+        parts = _split(url)
         hosts = [urlsplit(f"//{host}") for host in parts.netloc.rpartition("@")[2].split(",")]
         shown = [(host.hostname or "", host.port) for host in hosts]
     except ValueError:
