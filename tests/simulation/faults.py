@@ -4,7 +4,7 @@ or whose clock steps."""
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from tests.simulation.history import History
 from tests.simulation.loop import Universe
@@ -18,6 +18,23 @@ SOON_S = 2.0
 """Within so many seconds a replica starts that joins."""
 
 STEPS_S = (-3600.0, -60.0, 60.0, 3600.0)
+
+
+def timekeepers(network: Network, now: float, alive: Sequence[SimReplica]) -> list[SimReplica]:
+    """Those of `alive` that notice a step of the server's clock within an interval, and are sure that it is one.
+
+    One that is paused or cut off, or that waits for an answer that was cut off, reads the clock too late for a new replica.
+    One that others went on without, or that has not seen the last correction, doubts its own clock.
+    """
+    newest = max((one.epoch for one in alive), default=0)
+    return [
+        one
+        for one in alive
+        if one.keeps_time
+        and one.name in network.timekeepers
+        and one.epoch >= newest - 1
+        and max(network.cut.get(one.name, 0.0), network.silent_until.get(one.name, 0.0), one.loop.paused_until) <= now
+    ]
 
 
 class Faults:
@@ -125,13 +142,8 @@ class Faults:
         node = network.node_of(CONTROL_KEY)
         away_until = max(network.cut.get("", 0.0), network.cut.get(node, 0.0))
         is_reached = max(away_until, network.stalled_until, network.stalled_nodes.get(node, 0.0)) <= now
-        knows = [one for one in alive if one.keeps_time]
-        newest = max((one.epoch for one in alive), default=0)
-        free = [one for one in knows if max(network.cut.get(one.name, 0.0), one.loop.paused_until) <= now]
-        # One that waits for an answer that was cut off may read the clock too late for a new replica.
-        free = [one for one in free if network.silent_until.get(one.name, 0.0) <= now]
-        free = [one for one in free if one.epoch >= newest - 1]  # one that others went on without doubts its own clock
-        return bool(free) and (len(knows) == len(alive) or self._is_swift) and is_reached
+        all_know = all(one.keeps_time for one in alive)
+        return bool(timekeepers(network, now, alive)) and (all_know or self._is_swift) and is_reached
 
     def _harm(self, replica: SimReplica, kind: str, until: float) -> None:
         if kind == "pause":

@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from frontier.errors import RedisAway
-from frontier.scripts import CORRECT_TIME, SETTLE
+from frontier.scripts import CLAIM, CORRECT_TIME, SETTLE
 from frontier.store import Call, Reply
 from tests.divided_calls import in_order, places_by_node
 from tests.simulation.arguments import shard_tag
@@ -43,6 +43,8 @@ EPOCH_MS = 1_700_000_000_000
 """The server's clock when a run begins."""
 
 CONTROL_KEY = "{sim}:meta"
+CLAIMED_MS = 6
+"""Which argument of `claim` is the time, 0 if the replica does not know it."""
 """One of the keys that replicas share. Their node has the crawl's clock."""
 
 REPEATED = 500
@@ -96,6 +98,7 @@ class Network:
         self._seen_runs: dict[str, str] = {}  # by replica
         self.stepped_ms = 0.0  # by how much the server's clock is ahead of what it would be without its steps
         self.is_step_noticed = True  # that of the last step, by a replica that corrected crawl time
+        self.timekeepers: set[str] = set()  # replicas that have used the last correction of crawl time
         self.observers: list[Observer] = []
         self.senders: list[Callable[[str, Call], None]] = []  # are told (replica, call) of each call when it is sent
 
@@ -243,6 +246,9 @@ class Network:
             replies = self._wire.execute(calls)
         if calls[0].script is CORRECT_TIME and replies[0][0] == b"corrected":
             self.is_step_noticed = True
+            self.timekeepers = {replica}
+        if calls[0].script is CLAIM and int(calls[0].arguments[CLAIMED_MS]) > 0:
+            self.timekeepers.add(replica)
         for call, reply in zip(calls, replies, strict=True):
             if self._scenario.restarts and call.script is not None and is_of_shard(call):
                 self._log.append((self._universe.now, replica, call, reply))

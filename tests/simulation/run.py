@@ -25,7 +25,7 @@ from tests.simulation.audit import audit
 from tests.simulation.control_load import ControlLoad
 from tests.simulation.crowd import CLAIMING, INTERVALS, Agreement, Crowd, judge
 from tests.simulation.end_judge import EndJudge
-from tests.simulation.faults import SOON_S, Faults
+from tests.simulation.faults import SOON_S, Faults, timekeepers
 from tests.simulation.history import Breach, History
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import SimClock, SimLoop, Universe
@@ -218,7 +218,7 @@ class Run:
         self._is_over = True
         ledger = self.ledger
         others = [one for one in self._alive() if one.name != replica]
-        if not self._network.is_step_noticed and not any(one.keeps_time for one in others):
+        if not (self._network.is_step_noticed or timekeepers(self._network, self.universe.now, others)):
             ledger.follow_step()
         if reason == "max_pages":
             limit, most = ledger.permits.limit, ledger.permits.most
