@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from frontier.clock import ServerClock
 from frontier.entries import Entry
@@ -63,6 +63,9 @@ UNKNOWN = 2
 SEEN_DOMAINS = 10_000
 """Maximum number of seen domains that are cached, at about 100 bytes each."""
 
+Record = Callable[[int, Sequence[Entry]], None]
+"""Called with a shard, and with entries that were pushed into it."""
+
 
 class Frontier:
     """The frontier of the crawl with `keys`. All replicas of a crawl share `fingerprint_key`."""
@@ -101,9 +104,9 @@ class Frontier:
 
     async def push(self, entries: Iterable[Entry]) -> PushReply:
         """Queue the entries whose URL is new, or as their `mode` says. Idempotent. Raises RedisAway."""
-        return await self._push(entries, self.settings.replicas_ack)
+        return await self._push(entries, self.settings.replicas_ack, self._recent.pushed)
 
-    async def _push(self, entries: Iterable[Entry], replicas_ack: int) -> PushReply:
+    async def _push(self, entries: Iterable[Entry], replicas_ack: int, record: Record) -> PushReply:
         by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for number, entry in enumerate(entries, 1):
             by_shard[self.shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
@@ -118,7 +121,7 @@ class Frontier:
             answers = await self._store.send([self._push_call(shard, part, replicas_ack) for shard, part in batch])
             check_identity(self.keys.crawl, [shard for shard, _ in batch], answers)
             for shard, part in batch:
-                self._recent.pushed(shard, [entry for entries in part.values() for entry in entries])
+                record(shard, [entry for entries in part.values() for entry in entries])
             replies += answers
             reported = [reported_queues(shard, reply) for (shard, _), reply in zip(batch, answers, strict=True)]
             await self._packer.pack((queue for of_shard in reported for queue in of_shard), self.settings.packing)
@@ -290,7 +293,7 @@ class Frontier:
         unsettled = {url for url, answer in zip(urls, answers, strict=True) if answer}
         if unsettled and crawl in ("", self.keys.crawl):  # the server may have lost them with their leases
             with contextlib.suppress(ShardLost):  # frozen by a reshard, which needs a server that has lost nothing
-                await self._push([url.entry for url in unsettled], replicas_ack=0)
+                await self._push([url.entry for url in unsettled], 0, self._recent.pushed)
         self._recent.withdraw(
             unsettled
         )  # at last: if a call fails, all of this is repeated, and has to find them again
@@ -364,8 +367,12 @@ class Frontier:
 
     async def _repeat_pushes(self, writes: Sequence[Write], without_acks: bool) -> None:
         replicas_ack = 0 if without_acks else self.settings.replicas_ack
-        await self._push([entry for write in writes for entry in write.entries], replicas_ack)
+        pushed: list[tuple[int, Sequence[Entry]]] = []
+        entries = [entry for write in writes for entry in write.entries]
+        await self._push(entries, replicas_ack, lambda shard, part: pushed.append((shard, part)))
         self._recent.forget(writes)
+        for shard, part in pushed:  # not before: if a call fails, `writes` are kept, and would be there twice
+            self._recent.pushed(shard, part)
 
     def recent_links(self, shards: Collection[int]) -> list[tuple[int, Entry]]:
         """What `repeat_pushes` would push: the shard where each URL belongs, and the URL."""

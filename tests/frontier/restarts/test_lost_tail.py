@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from unittest.mock import AsyncMock
+
 import pytest
 
 from frontier.counters import Counters
 from frontier.errors import RedisAway
+from frontier.push_batches import PUSH_BATCH
 from frontier.queue import Frontier, Lease, retry
 from frontier.recent_writes import KEPT_MS
 from frontier.settlements import SettledUrl, Settlement
+from frontier.store import Call, Reply
 from tests.frontier.helpers import entry, lease_one, settle_all
 from tests.frontier.restarts.server import GRACE_MS, Server, counts, home, notice, repeat, urls
 
@@ -28,6 +34,10 @@ async def leased_by_another(server: Server) -> tuple[Frontier, Lease, Frontier, 
     again = await lease_one(two, 2, "r2", home(two))
     await notice(one)
     return one, lost, two, again
+
+
+async def _next_of(answers: list[Callable[..., Awaitable[list[Reply]]]], calls: Sequence[Call]) -> list[Reply]:
+    return await answers.pop(0)(calls)
 
 
 class TestALostTail:
@@ -64,6 +74,27 @@ class TestALostTail:
         await notice(one)
         assert await repeat(one) == []
         assert await counts(one) == (2, 1, 1)
+
+    async def test_repetitions_that_fail_midway_push_nothing_out_of_the_last_writes(
+        self, server: Server, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Some of the pushes arrive each time."""
+        monkeypatch.setattr("frontier.recent_writes.KEPT_ENTRIES", 3 * PUSH_BATCH)
+        one = await server.replica()
+        await one.push([entry()])
+        kept = server.log_size()
+        lease = await lease_one(one, shard=home(one))
+        await one.push([entry(f"https://a.test/more/{number}") for number in range(2 * PUSH_BATCH)])
+        await one.settle([settle_all(lease)])
+        server.restart(kept)
+        await notice(one)
+        for _ in range(5):
+            answers = [one._store.send, *[AsyncMock(side_effect=RedisAway("away", "node"))] * 9]
+            with monkeypatch.context() as failing, pytest.raises(RedisAway):
+                failing.setattr(one._store, "send", partial(_next_of, answers))
+                await repeat(one)
+        assert await repeat(one) == []
+        assert await counts(one) == (2 * PUSH_BATCH + 1, 1, 2 * PUSH_BATCH)
 
     async def test_no_lease_is_granted_until_all_had_time_to_repeat_their_writes(self, server: Server) -> None:
         one, two = await server.replica(), await server.replica()
