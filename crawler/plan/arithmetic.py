@@ -93,8 +93,8 @@ def queued_urls(work: Workload, constants: Constants) -> float:
     return work.seen_urls(constants) - work.pages if work.queued is None else work.queued
 
 
-def page_us(work: Workload, constants: Constants) -> float:
-    """CPU of a page in microseconds, without connections and domains."""
+def cpu_page_us(work: Workload, constants: Constants) -> float:
+    """CPU per page in microseconds, with its part of the connections and of the domains."""
     kilobytes, one = work.page_bytes / 1_000, constants
     return (
         one.cpu_page
@@ -103,16 +103,9 @@ def page_us(work: Workload, constants: Constants) -> float:
         + one.cpu_new_url * work.seen_urls(constants) / work.pages
         + work.tls * one.cpu_tls_kilobyte * kilobytes * work.transfer
         + work.archive * (one.cpu_archive_page + one.cpu_archive_kilobyte * kilobytes)
+        + connection_us(work, one) * work.new_connections / work.pages
+        + one.cpu_domain * fetched_domains(work) / work.pages
     )
-
-
-def cpu_page_us(work: Workload, constants: Constants) -> float:
-    """CPU per page in microseconds, with its part of the connections and of the domains."""
-    opened, domains = (
-        work.new_connections * connection_us(work, constants),
-        fetched_domains(work) * constants.cpu_domain,
-    )
-    return page_us(work, constants) + (opened + domains) / work.pages
 
 
 def pushed_domains(work: Workload, constants: Constants) -> float:

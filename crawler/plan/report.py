@@ -92,18 +92,13 @@ def _totals(work: Workload, one: Constants) -> list[Line]:
 def _replicas(work: Workload, one: Constants, machines: Machines) -> list[Line]:
     per_page = arithmetic.cpu_page_us(work, one)
     cores = arithmetic.cores(work, one)
-    replicas = _count_of_replicas(cores, machines)
+    replicas, each, least = _count_of_replicas(cores, machines), arithmetic.SHARDS_PER_REPLICA, arithmetic.LEAST_SHARDS
     return [
         Line("CPU per page", per_page, "us", _page_formula(work, one)),
         Line("cores", cores, "", f"{short(work.pages_per_s)} pages/s x {short(per_page)} us / {one.used_share:g} busy"),
         Line("replicas", replicas, "", f"cores x {machines.replicas_per_core:g} per core, rounded up"),
         Line("memory of replicas", replicas * one.replica_bytes, "B", f"replicas x {quantity(one.replica_bytes, 'B')}"),
-        Line(
-            "shards",
-            work.shards,
-            "",
-            f"{arithmetic.SHARDS_PER_REPLICA} per replica, at least {arithmetic.LEAST_SHARDS:,}",
-        ),
+        Line("shards", work.shards, "", f"{each} per replica, at least {least:,}"),
     ]
 
 
