@@ -47,6 +47,7 @@ NUMBERS = {
     "domains": Option("Domains that they are on.", 1),
     "page_bytes": Option("Mean bytes of a page. Default 40k.", 1),
     "links_per_page": Option("Mean links of a page. Default 50."),
+    "linked_domains": Option("Mean number of domains that a page links to. Default 5."),
     "urls": Option("URLs known at the end. Default: one in ten links, at least the pages."),
     "url_bytes": Option("Mean bytes of a URL after its host. Default 45."),
     "delay": Option("Seconds from a response to the domain's next request. Default 1.", field="delay_s"),

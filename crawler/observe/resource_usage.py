@@ -18,6 +18,7 @@ from crawler.sinks.open_files import finished_path, open_either
 from crawler.sinks.segment import LINES
 from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
+from frontier.domains import domain_of, host_of
 from frontier.node_facts import NodeFacts
 from frontier.store import RedisStore
 
@@ -85,6 +86,7 @@ def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
         page_bytes=_mean(line.decoded_size or 0 for line in done),
         received_bytes=_mean(line.size or 0 for line in done),
         links=_mean(line.link_count or 0 for line in done),
+        linked_domains=max(1.0, _mean(len({domain_of(host_of(url)) for url in line.links or ()}) for line in done)),
         response_s=_mean((line.elapsed_ms or 0) / 1_000 for line in done),
         url_bytes=_mean(_after_host(url) for line in done for url in (line.links or [line.url])[:LINKS]),
         disk_bytes=sum(_size(path) for table in tables for path in _volume(table) if ".journal" not in path.name),

@@ -13,6 +13,9 @@ LEAST_SHARDS, SHARDS_PER_REPLICA = 1_024, 32
 COMPACT_LENGTH = 128
 """URLs in a queue that Redis stores compactly, with `zset-max-listpack-value 512`."""
 
+PUSHED_TOGETHER = 200
+"""Pages whose new URLs a busy replica pushes together, as measured by `tests.bench.plan_constants`: `GROUP` to `BACKLOG` of
+`crawler.worker.commit`."""
 
 PACKED_LENGTH = 1_000
 """Above so many URLs, a queue is packed (the default of `frontier.pack_above`)."""
@@ -24,11 +27,12 @@ class Workload:
 
     `page_bytes`: mean size of a page after content decoding; `transfer`: bytes received per such byte; `compression`: bytes
     of the archive per such byte. `urls`: URLs known at the end, None to derive them from the links; `queued`: those of them
-    that are not fetched, None for all but the pages; `url_bytes`: mean length of a URL after its host. `fetched`: domains
-    with a page, None to estimate them. `delay_s`: from the end of a response to the domain's next request; `response_s`:
-    duration of a request; `parallel`: requests in flight to a domain, if there is no delay. `connections`: new connections
-    per page, None for one per page with a delay and one per domain without; `tls`: share of them with TLS. `archive`: with
-    WARC, index and lines. `shards`: 0 for as many as the replicas need.
+    that are not fetched, None for all but the pages; `url_bytes`: mean length of a URL after its host. `linked_domains`:
+    domains that a page links to. `fetched`: domains with a page, None to estimate them. `delay_s`: from the end of a
+    response to the domain's next request; `response_s`: duration of a request; `parallel`: requests in flight to a domain,
+    if there is no delay. `connections`: new connections per page, None for one per page with a delay and one per domain
+    without; `tls`: share of them with TLS. `archive`: with WARC, index and lines. `shards`: 0 for as many as the replicas
+    need.
     """
 
     pages: float
@@ -36,6 +40,7 @@ class Workload:
     domains: float
     page_bytes: float = 40_000
     links_per_page: float = 50
+    linked_domains: float = 5
     urls: float | None = None
     queued: float | None = None
     url_bytes: float = 45
@@ -88,8 +93,8 @@ def queued_urls(work: Workload, constants: Constants) -> float:
     return work.seen_urls(constants) - work.pages if work.queued is None else work.queued
 
 
-def page_us(work: Workload, constants: Constants) -> float:
-    """CPU of a page in microseconds, without connections and domains."""
+def cpu_page_us(work: Workload, constants: Constants) -> float:
+    """CPU per page in microseconds, with its part of the connections and of the domains."""
     kilobytes, one = work.page_bytes / 1_000, constants
     return (
         one.cpu_page
@@ -98,14 +103,14 @@ def page_us(work: Workload, constants: Constants) -> float:
         + one.cpu_new_url * work.seen_urls(constants) / work.pages
         + work.tls * one.cpu_tls_kilobyte * kilobytes * work.transfer
         + work.archive * (one.cpu_archive_page + one.cpu_archive_kilobyte * kilobytes)
+        + connection_us(work, one) * work.new_connections / work.pages
+        + one.cpu_domain * fetched_domains(work) / work.pages
     )
 
 
-def cpu_page_us(work: Workload, constants: Constants) -> float:
-    """CPU per page in microseconds, with its part of the connections and of the domains."""
-    opened = work.new_connections * connection_us(work, constants)
-    domains = fetched_domains(work) * constants.cpu_domain + work.domains * constants.cpu_known_domain
-    return page_us(work, constants) + (opened + domains) / work.pages
+def pushed_domains(work: Workload, constants: Constants) -> float:
+    """To how many domains new URLs are pushed per page. Pages that are pushed together may link to the same domains."""
+    return min(work.linked_domains, work.seen_urls(constants) / work.pages, work.domains / PUSHED_TOGETHER)
 
 
 def fetched_domains(work: Workload) -> float:
@@ -134,7 +139,7 @@ def queued_bytes(work: Workload, constants: Constants) -> float:
     """Return the Redis memory of a queued URL. Queues are taken to be compact if their mean length is half of what they may
     be, because some domains have more URLs than others."""
     if are_packed(work, constants):
-        return constants.memory_queued_packed
+        return work.url_bytes * constants.memory_queued_packed
     is_compact = queued_urls(work, constants) <= work.domains * COMPACT_LENGTH / 2
     return work.url_bytes + (constants.memory_queued_compact if is_compact else constants.memory_queued)
 
@@ -150,8 +155,8 @@ def usage_of(work: Workload, constants: Constants) -> Usage:
     """Return what the crawl uses in total."""
     one, urls = constants, work.seen_urls(constants)
     cpu_us = work.pages * cpu_page_us(work, one)
-    redis = work.pages * redis_page_us(work, one) + urls * one.redis_us_url
-    redis += fetched_domains(work) * one.redis_us_domain + work.domains * one.redis_us_known_domain
+    redis = work.pages * (redis_page_us(work, one) + pushed_domains(work, one) * one.redis_us_push)
+    redis += urls * one.redis_us_url + fetched_domains(work) * one.redis_us_domain
     memory = (
         urls * one.memory_seen
         + queued_urls(work, one) * queued_bytes(work, one)

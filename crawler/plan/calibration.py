@@ -42,6 +42,7 @@ class FileFigures:
     page_bytes: float
     received_bytes: float
     links: float
+    linked_domains: float
     response_s: float
     url_bytes: float
     disk_bytes: float
@@ -53,6 +54,7 @@ class FileFigures:
         return {
             "page_bytes": self.page_bytes,
             "links_per_page": self.links,
+            "linked_domains": self.linked_domains,
             "url_bytes": self.url_bytes,
             "response_s": self.response_s,
             "transfer": self.received_bytes / self.page_bytes if self.page_bytes else 1.0,

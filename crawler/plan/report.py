@@ -92,18 +92,13 @@ def _totals(work: Workload, one: Constants) -> list[Line]:
 def _replicas(work: Workload, one: Constants, machines: Machines) -> list[Line]:
     per_page = arithmetic.cpu_page_us(work, one)
     cores = arithmetic.cores(work, one)
-    replicas = _count_of_replicas(cores, machines)
+    replicas, each, least = _count_of_replicas(cores, machines), arithmetic.SHARDS_PER_REPLICA, arithmetic.LEAST_SHARDS
     return [
         Line("CPU per page", per_page, "us", _page_formula(work, one)),
         Line("cores", cores, "", f"{short(work.pages_per_s)} pages/s x {short(per_page)} us / {one.used_share:g} busy"),
         Line("replicas", replicas, "", f"cores x {machines.replicas_per_core:g} per core, rounded up"),
         Line("memory of replicas", replicas * one.replica_bytes, "B", f"replicas x {quantity(one.replica_bytes, 'B')}"),
-        Line(
-            "shards",
-            work.shards,
-            "",
-            f"{arithmetic.SHARDS_PER_REPLICA} per replica, at least {arithmetic.LEAST_SHARDS:,}",
-        ),
+        Line("shards", work.shards, "", f"{each} per replica, at least {least:,}"),
     ]
 
 
@@ -132,7 +127,6 @@ def _page_formula(work: Workload, one: Constants) -> str:
     connection = arithmetic.connection_us(work, one)
     parts.append(f"{short(connection)} x {_counted(work.new_connections / work.pages, 'connection')}")
     parts.append(f"{short(one.cpu_domain)} x {short(arithmetic.fetched_domains(work) / work.pages)} fetched")
-    parts.append(f"{short(one.cpu_known_domain)} x {short(work.domains / work.pages)} known domains")
     return " + ".join(parts)
 
 
@@ -142,15 +136,15 @@ def _redis(work: Workload, one: Constants, machines: Machines) -> list[Line]:
     memory = used.redis_bytes * one.headroom
     for_memory = memory / machines.redis_bytes
     urls, page_us, fetched = work.seen_urls(one), arithmetic.redis_page_us(work, one), arithmetic.fetched_domains(work)
+    pushed = _counted(arithmetic.pushed_domains(work, one), "pushed domain")
     return [
         Line(
             "Redis cores",
             cores,
             "",
-            f"({short(work.pages)} pages x {short(page_us)} us + {short(urls)} URLs x {short(one.redis_us_url)} us + "
-            f"{short(fetched)} fetched x {short(one.redis_us_domain)} us + {_counted(work.domains, 'known domain')} x "
-            f"{short(one.redis_us_known_domain)} us) / {short(work.seconds)} s / "
-            f"{one.used_share:g} busy",
+            f"({short(work.pages)} pages x ({short(page_us)} us + {pushed} x {short(one.redis_us_push)} us) + "
+            f"{short(urls)} URLs x {short(one.redis_us_url)} us + {short(fetched)} fetched x "
+            f"{short(one.redis_us_domain)} us) / {short(work.seconds)} s / {one.used_share:g} busy",
         ),
         Line(
             "Redis memory",

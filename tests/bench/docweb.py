@@ -16,7 +16,7 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,24 @@ PACKAGES = {
     "postgresql": Path("/usr/share/doc/postgresql-doc-15/html"),
     "django": Path("/usr/share/doc/python-django-doc/html"),
 }
+
+API_PACKAGES = {
+    "java": Path("/usr/share/doc/openjdk-17-doc/api"),
+    "rust": Path("/usr/share/doc/rust-doc/html"),
+    "boost": Path("/usr/share/doc/libboost1.74-doc/doc/html"),
+}
+"""References made by javadoc, rustdoc and BoostBook (`apt-get install openjdk-17-doc rust-doc libboost1.74-doc`)."""
+
+MANUAL_PACKAGES = {
+    "sqlite": Path("/usr/share/doc/sqlite3"),
+    "sqlalchemy": Path("/usr/share/doc/python-sqlalchemy-doc/html"),
+    "git": Path("/usr/share/doc/git-doc"),
+    "node": Path("/usr/share/doc/nodejs/api"),
+    "glib": Path("/usr/share/gtk-doc/html/glib"),
+    "gio": Path("/usr/share/gtk-doc/html/gio"),
+}
+"""Manuals, each made in another way except for those of GLib (`apt-get install sqlite3-doc python-sqlalchemy-doc git-doc
+nodejs-doc libglib2.0-doc`)."""
 
 CONFIGURATION = """
 daemon off; master_process off; pid {folder}/pid; error_log {folder}/error.log;
@@ -106,16 +124,16 @@ class Fetched:
     requests: int
 
 
-def available() -> dict[str, Path]:
-    """The packages that are installed here."""
-    return {name: path for name, path in PACKAGES.items() if path.is_dir()}
+def available(packages: Mapping[str, Path] = PACKAGES) -> dict[str, Path]:
+    """Those of `packages` that are installed here."""
+    return {name: path for name, path in packages.items() if path.is_dir()}
 
 
 @contextmanager
-def serve(copies: int, tls: bool = False) -> Iterator[DocWeb]:
-    """Serve each installed package in `copies` copies until the block ends; `tls`: over HTTPS, with a certificate of an
-    authority that nobody knows."""
-    packages = available()
+def serve(copies: int, tls: bool = False, wanted: Mapping[str, Path] = PACKAGES) -> Iterator[DocWeb]:
+    """Serve those of the packages `wanted` that are installed, each in `copies` copies, until the block ends; `tls`: over
+    HTTPS, with a certificate of an authority that nobody knows."""
+    packages = available(wanted)
     if not packages or shutil.which("nginx") is None:
         raise SystemExit("needs nginx and documentation packages; see the header of tests/bench/docweb.py")
     sites = [(f"{package}-{number:02}.test", path) for number in range(copies) for package, path in packages.items()]

@@ -1,25 +1,28 @@
 """A web without end: each page links to pages that nobody has seen before, on as many domains as asked for.
 
-    python -m tests.bench.endless [--domains 200000] [--links 200] [--known 0] [--kilobytes 0]
+    python -m tests.bench.endless [--domains 200000] [--links 200] [--known 0] [--close]
 
 Prints its port, answers under all names until it is ended. A page's links count on from the last page's, spread over the
 domains; so a crawl of n pages discovers n times `--links` URLs, whatever it fetches. Each domain has a robots.txt. With
-`--known`, a page also has so many links to the roots of domains; with `--kilobytes`, so much more text with tags.
+`--known`, a page also has so many links to the roots of domains; with `--close`, each response ends its connection.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import random
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from frontier.entries import Entry
 
 ROBOTS = b"User-agent: *\nDisallow: /private/\n"
+CONNECTIONS = "/connections"
+"""The path at which it says how many there have been."""
+
 STEP = 7_919
 """Links go from domain to domain in steps of this prime, so that neighbours on a page are of different ones."""
 
@@ -37,10 +40,10 @@ def seeds(count: int) -> Iterator[Entry]:
 
 
 @contextmanager
-def serve(domains: int, links: int, known: int = 0, kilobytes: int = 0) -> Iterator[list[str]]:
+def serve(domains: int, links: int, known: int = 0, closes: bool = False) -> Iterator[list[str]]:
     """The web in a process of its own; yields the host map."""
     words = [sys.executable, "-m", "tests.bench.endless", "--domains", str(domains), "--links", str(links)]
-    words += ["--known", str(known), "--kilobytes", str(kilobytes)]
+    words += ["--known", str(known), *(["--close"] if closes else [])]
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:
@@ -50,21 +53,35 @@ def serve(domains: int, links: int, known: int = 0, kilobytes: int = 0) -> Itera
         process.wait()
 
 
-class Web:
-    """What is on the pages."""
+def connections(host_map: list[str]) -> int:
+    """How many connections the web with this host map has had."""
+    with urllib.request.urlopen(f"http://{host_map[0].partition('=')[2]}{CONNECTIONS}") as response:
+        return int(response.read()) - 1
 
-    def __init__(self, domains: int, links: int, known: int = 0, kilobytes: int = 0) -> None:
+
+class Web:
+    """What is on the pages. `connections`: how many there have been."""
+
+    def __init__(self, domains: int, links: int, known: int = 0, closes: bool = False) -> None:
         self._domains = domains
         self._links = links
         self._known = known
-        self._text = _text(1_000 * kilobytes)
+        self.closes = closes
+        self.connections = 0
         self._next = 0
 
     def answer(self, head: bytes) -> bytes:
         """The response to a request head."""
         if b"/robots.txt HTTP" in head:
-            return _response(b"text/plain", ROBOTS)
-        return _response(b"text/html", self._page().encode())
+            return self._response(b"text/plain", ROBOTS)
+        if CONNECTIONS.encode() in head:
+            return self._response(b"text/plain", b"%d" % self.connections)
+        return self._response(b"text/html", self._page().encode())
+
+    def _response(self, media: bytes, body: bytes) -> bytes:
+        close = b"Connection: close\r\n" if self.closes else b""
+        head = b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n%s\r\n"
+        return head % (media, len(body), close) + body
 
     def _page(self) -> str:
         first, self._next = self._next, self._next + self._links
@@ -76,25 +93,11 @@ class Web:
             f'<li><a href="http://{domain((first + number) % self._domains)}/">A site</a>\n'
             for number in range(self._known)
         )
-        return f"<!doctype html><title>Page {first}</title><p>New here:<ul>\n{links}\n{old}</ul>{self._text}"
-
-
-def _text(size: int) -> str:
-    """So many bytes of text, with a tag in every hundred or so."""
-    rng = random.Random(1)
-    words = ["".join(rng.choices("etaoinshrdlu", k=rng.randint(2, 9))) for _ in range(2_000)]
-    text = ""
-    while len(text) < size:
-        text += f"<p><em>{rng.choice(words)}</em> {' '.join(rng.choices(words, k=30))}.\n"
-    return text[:size]
+        return f"<!doctype html><title>Page {first}</title><p>New here:<ul>\n{links}\n{old}</ul>"
 
 
 def _path(number: int) -> str:
     return f"some/{number * MIX % 2**32:08x}.html"
-
-
-def _response(media: bytes, body: bytes) -> bytes:
-    return b"HTTP/1.1 200 OK\r\nContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s" % (media, len(body), body)
 
 
 class Connection(asyncio.Protocol):
@@ -107,12 +110,15 @@ class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
+        self._web.connections += 1
 
     def data_received(self, data: bytes) -> None:
         self._received += data
         while b"\r\n\r\n" in self._received:
             head, _, self._received = self._received.partition(b"\r\n\r\n")
             self._transport.write(self._web.answer(head))
+            if self._web.closes:
+                self._transport.close()
 
 
 async def main() -> None:
@@ -120,9 +126,9 @@ async def main() -> None:
     parser.add_argument("--domains", type=int, default=200_000)
     parser.add_argument("--links", type=int, default=200)
     parser.add_argument("--known", type=int, default=0)
-    parser.add_argument("--kilobytes", type=int, default=0)
+    parser.add_argument("--close", action="store_true")
     options = parser.parse_args()
-    web = Web(options.domains, options.links, options.known, options.kilobytes)
+    web = Web(options.domains, options.links, options.known, options.close)
     loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(web), "127.0.0.1", 0, backlog=4096)
     print(server.sockets[0].getsockname()[1], flush=True)

@@ -13,12 +13,11 @@ Crawls of these kinds, each with one replica on a real Valkey without persistenc
 | packed | 2,000 of 7 KB with 100 new links each, on 20 domains without a delay: queues so long that they are packed |
 | slow | 3,000 of 1 KB with 10 new links each, on 5,000 domains with a delay of half a second |
 
-The CPU constants come from other crawls (`tests.bench.plan_constants`), `disk_domain` from `slow`, and those of memory and
-disk were selected after the ratios of the first three kinds had been seen. The pages, URLs and domains, and the mean size
-and links of a page, are those of the crawl: the plan adds its constants. CPU is at full speed (`tests.bench.speed`), less
-that of a crawl of one page; on a busy machine it says little. Memory and files do not depend on it. A ratio is what was
-used, divided by what was predicted; aim: within 20 %.
-docs/explanation/capacity.md has the last results.
+The constants come from other crawls (`tests.bench.plan_constants`). The pages, URLs, domains and connections, and the mean
+size, links and linked domains of a page, are those of the crawl: the plan adds its constants. CPU is at full speed
+(`tests.bench.speed`), less that of a crawl of one page; on a busy machine it says little. Memory and files do not depend on
+it. A ratio is what was used, divided by what was predicted; aim: within 20 %. docs/explanation/capacity.md has the last
+results.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ import asyncio
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -59,10 +58,12 @@ CONSTANTS = replace(Constants(), memory_robots=50)
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """A web that is served: the entries that a crawl starts from, and its settings."""
+    """A web that is served: the entries that a crawl starts from, its settings, and how many connections it has had, or
+    None if it does not count them."""
 
     seeds: Sequence[Entry]
     settings: Tables
+    connections: Callable[[], int | None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +83,28 @@ MEASURED = {"cpu_s": "CPU", "redis_cpu_s": "Redis CPU", "redis_bytes": "Redis me
 
 @contextmanager
 def endless_site(
-    domains: int, links: int, delay_s: float, seeds: int, pages: int, known: int = 0, kilobytes: int = 0
+    domains: int, links: int, delay_s: float, seeds: int, pages: int, known: int = 0, closes: bool = False
 ) -> Iterator[Site]:
     """An endless web, of which `pages` are to be crawled."""
-    with endless.serve(domains, links, known, kilobytes) as host_map:
+    with endless.serve(domains, links, known, closes) as host_map:
         settings: Tables = {
             "politeness": {"delay": delay_s, "address_rate_limit": "off"},
             "fetch": {"host_map": host_map},
             "scope": {"kind": "any"},
             "limits": {"max_pages": pages},
         }
-        yield Site(list(endless.seeds(seeds)), settings)
+        yield Site(list(endless.seeds(seeds)), settings, lambda: endless.connections(host_map))
 
 
 @contextmanager
-def _docs(copies: int) -> Iterator[Site]:
-    with docweb.serve(copies) as web:
+def documentation(copies: int, packages: Mapping[str, Path], pages: int = 0) -> Iterator[Site]:
+    """Sites of Debian's `packages`, of which `pages` are to be crawled, or all."""
+    with docweb.serve(copies, wanted=packages) as web:
         settings: Tables = {
             "politeness": {"delay": 0, "address_rate_limit": "off"},
             "fetch": {"ports": [web.port], "allow_private": True},
             "archive": {"revisits": 0},
+            "limits": {"max_pages": pages},
         }
         seeds = [Entry(url, address) for url, address in zip(web.address_seeds, web.addresses, strict=True)]
         yield Site(seeds, settings)
@@ -109,7 +112,7 @@ def _docs(copies: int) -> Iterator[Site]:
 
 KINDS: dict[str, Callable[[], AbstractContextManager[Site]]] = {
     "small": lambda: endless_site(50, 20, 0, 50, 4_000),
-    "docs": lambda: _docs(2),
+    "docs": lambda: documentation(2, docweb.PACKAGES),
     "domains": lambda: endless_site(20_000, 50, 1.0, 4_000, 4_000),
     "long": lambda: endless_site(500, 100, 0, 500, 2_000),
     "packed": lambda: endless_site(20, 100, 0, 20, 2_000),
@@ -139,7 +142,9 @@ def crawl(kind: Callable[[], AbstractContextManager[Site]], started: Usage | Non
         assert files is not None
         base = started or Usage(0, 0, 0, 0, 0)
         work = own_workload(found, files, float(site.settings["politeness"]["delay"]))
-        work = replace(work, fetched=_fetched_domains(folder / "out"))
+        opened = site.connections()
+        opened_per_page = None if opened is None else opened / work.pages
+        work = replace(work, fetched=_fetched_domains(folder / "out"), connections=opened_per_page)
         return Ratios(
             work,
             Usage(

@@ -1,13 +1,15 @@
-"""Measures the CPU constants of `crawler plan`: those of replicas and of Redis.
+"""Measures the constants of `crawler plan`: CPU of replicas and of Redis, its memory, and output.
 
     python -m tests.bench.plan_constants [--rounds 2]
 
-Crawls of an endless web, each of which has much of one thing: new links, known links, bytes, domains, or new connections.
-None of them is among those of `tests.bench.plan`. What a crawl uses, less that of a crawl of one page, is a sum of products
-with the constants. So the constants follow by least squares of the relative errors. The archive's part of a page and of a
-kilobyte keeps its ratio to the rest, and TLS is not measured.
+Crawls, each of which has much of one thing: new links, known links, connections, domains, or bytes of real pages, those of
+documentation that the crawls of `tests.bench.plan` do not have. None of the crawls is among those. What a crawl uses, less
+the CPU of a crawl of one page, is a sum of products with the constants. So the constants follow by least squares of the
+relative errors. The archive's part of a page and of a kilobyte keeps its ratio to the rest. TLS, robots.txt, packed queues
+and compression are not measured.
 
-Run it on an idle machine. Printed are the constants, and for each crawl what it used, divided by what they predict.
+Run it on an idle machine: CPU depends on it, memory and output do not. Printed are the constants, and for each crawl what
+it used, divided by what they predict.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from __future__ import annotations
 import argparse
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import fields, replace
+from dataclasses import replace
 
 from crawler.plan.arithmetic import Usage, Workload, usage_of
 from crawler.plan.constants import Constants
+from tests.bench import docweb
 from tests.bench.measure import median
-from tests.bench.plan import START, Site, crawl, endless_site
+from tests.bench.plan import CONSTANTS, MEASURED, START, Site, crawl, documentation, endless_site
 
 PAGES = 4_000
 
@@ -29,9 +32,12 @@ CRAWLS: dict[str, Callable[[], AbstractContextManager[Site]]] = {
     "few links": lambda: endless_site(40, 6, 0, 40, PAGES),
     "new links": lambda: endless_site(40, 46, 0, 40, PAGES),
     "known links": lambda: endless_site(40, 6, 0, 40, PAGES, known=40),
-    "large pages": lambda: endless_site(40, 6, 0, 40, PAGES, kilobytes=40),
+    "connections": lambda: endless_site(40, 6, 0, 40, PAGES, closes=True),
+    "references": lambda: documentation(1, docweb.API_PACKAGES, PAGES),
+    "manuals": lambda: documentation(2, docweb.MANUAL_PACKAGES, PAGES),
     "many domains": lambda: endless_site(PAGES, 6, 0, PAGES, PAGES),
     "many domains, new links": lambda: endless_site(PAGES, 46, 0, PAGES, PAGES),
+    "linked domains": lambda: endless_site(10_000, 60, 0, 1_000, 3_000),
     "delay": lambda: endless_site(1_000, 6, 0.3, 1_000, PAGES),
     "delay, new links": lambda: endless_site(1_000, 46, 0.3, 1_000, PAGES),
     "delay, many domains": lambda: endless_site(8_000, 6, 0.3, PAGES, PAGES),
@@ -45,7 +51,6 @@ CPU = (
     ("cpu_new_url",),
     ("cpu_connection",),
     ("cpu_domain",),
-    ("cpu_known_domain",),
 )
 """Constants of a replica that are measured. Those of a group keep their ratio."""
 
@@ -54,9 +59,18 @@ REDIS = (
     ("redis_us_page_grouped",),
     ("redis_us_url",),
     ("redis_us_domain",),
-    ("redis_us_known_domain",),
+    ("redis_us_push",),
 )
 """The same for Redis."""
+
+MEMORY = (("memory_server",), ("memory_domain",), ("memory_queued",), ("memory_queued_compact",))
+"""The same for its memory. What a packed URL takes depends on the URLs, and these are all alike."""
+
+DISK = (("disk_page",), ("disk_link",), ("disk_domain",))
+"""The same for the output files."""
+
+GROUPS = {"cpu_s": CPU, "redis_cpu_s": REDIS, "redis_bytes": MEMORY, "disk_bytes": DISK}
+"""By the fields of `Usage`."""
 
 Measured = Sequence[tuple[Workload, float]]
 """Crawls, and what each used of something."""
@@ -64,26 +78,29 @@ Measured = Sequence[tuple[Workload, float]]
 
 def fitted(constants: Constants, groups: Sequence[Sequence[str]], of: str, measured: Measured) -> Constants:
     """Return `constants` with those of `groups` replaced, so that the field `of` of their usage fits `measured` best."""
-    rows = [
-        [getattr(usage_of(work, _only(constants, group)), of) / used for group in groups] for work, used in measured
-    ]
-    factors = least_squares(rows)
+    without = replace(constants, **{name: 0.0 for group in groups for name in group})
+    rows, rest = [], []
+    for work, used in measured:
+        fixed = getattr(usage_of(work, without), of)
+        alone = [replace(without, **{name: getattr(constants, name) for name in group}) for group in groups]
+        rows.append([(getattr(usage_of(work, one), of) - fixed) / used for one in alone])
+        rest.append(1 - fixed / used)
     changed = {
-        name: getattr(constants, name) * factor for group, factor in zip(groups, factors, strict=True) for name in group
+        name: getattr(constants, name) * factor
+        for group, factor in zip(groups, least_squares(rows, rest), strict=True)
+        for name in group
     }
     return replace(constants, **changed)
 
 
-def _only(constants: Constants, names: Sequence[str]) -> Constants:
-    """`constants` without all costs but those of `names`."""
-    costs = {one.name: 0.0 for one in fields(constants) if one.name.startswith(("cpu_", "redis_us_"))}
-    return replace(constants, **costs | {name: getattr(constants, name) for name in names})
-
-
-def least_squares(rows: Sequence[Sequence[float]]) -> list[float]:
-    """The factors with which the sums of the products in `rows` come closest to 1."""
+def least_squares(rows: Sequence[Sequence[float]], sums: Sequence[float]) -> list[float]:
+    """The factors with which the sums of the products in `rows` come closest to `sums`."""
     width = range(len(rows[0]))
-    table = [[sum(row[i] * row[j] for row in rows) for j in width] + [sum(row[i] for row in rows)] for i in width]
+    table = [
+        [sum(row[i] * row[j] for row in rows) for j in width]
+        + [sum(row[i] * one for row, one in zip(rows, sums, strict=True))]
+        for i in width
+    ]
     for i in width:  # Gauss and Jordan: the matrix is symmetric and positive definite
         table[i] = [value / table[i][i] for value in table[i]]
         for j in width:
@@ -98,11 +115,13 @@ def measure(rounds: int) -> tuple[Constants, Mapping[str, tuple[Workload, Usage]
     found: dict[str, tuple[Workload, Usage]] = {}
     for name, kind in CRAWLS.items():
         runs = [crawl(kind, started) for _ in range(rounds)]
-        cpu_s, redis_s = (median(getattr(run.used, of) for run in runs) for of in ("cpu_s", "redis_cpu_s"))
-        found[name] = runs[-1].work, replace(runs[-1].used, cpu_s=cpu_s, redis_cpu_s=redis_s)
-        print(f"{name:30} {runs[-1].work.pages:7,.0f} pages  {cpu_s:6.2f} s  {redis_s:6.2f} s of Redis", flush=True)
-    constants = fitted(Constants(), CPU, "cpu_s", [(work, used.cpu_s) for work, used in found.values()])
-    constants = fitted(constants, REDIS, "redis_cpu_s", [(work, used.redis_cpu_s) for work, used in found.values()])
+        used = {of: median(getattr(run.used, of) for run in runs) for of in GROUPS}
+        found[name] = runs[-1].work, replace(runs[-1].used, **used)
+        print(name, *(f"{value:.4g}" for value in used.values()), sep="\t", flush=True)
+    constants = CONSTANTS
+    for of, groups in GROUPS.items():
+        measured = [(work, getattr(used, of)) for work, used in found.values()]
+        constants = fitted(constants, groups, of, measured)
     return constants, found
 
 
@@ -110,12 +129,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=2)
     constants, found = measure(parser.parse_args().rounds)
-    before = Constants()
-    for name in (name for group in (*CPU, *REDIS) for name in group):
-        print(f"{name:24} {getattr(constants, name):8.1f}   (was {getattr(before, name):g})")
+    for name in (name for groups in GROUPS.values() for group in groups for name in group):
+        print(f"{name:24} {getattr(constants, name):8.1f}   (was {getattr(CONSTANTS, name):g})")
+    print(f"{'':30}", *(f"{MEASURED[of]:>12}" for of in GROUPS))
     for kind, (work, used) in found.items():
         fit = usage_of(work, constants)
-        print(f"{kind:30} {used.cpu_s / fit.cpu_s:5.2f} CPU  {used.redis_cpu_s / fit.redis_cpu_s:5.2f} Redis CPU")
+        print(f"{kind:30}", *(f"{getattr(used, of) / getattr(fit, of):12.2f}" for of in GROUPS))
 
 
 if __name__ == "__main__":

@@ -41,6 +41,7 @@ def test_every_option_changes_the_plan(typed: Typed) -> None:
         *(
             ("--page-bytes", "80k"),
             ("--links-per-page", "70"),
+            ("--linked-domains", "2"),
             ("--urls", "2G"),
             ("--url-bytes", "90"),
             ("--delay", "0"),
@@ -60,7 +61,7 @@ def test_the_help_names_the_defaults() -> None:
     named = {name: re.search(r" Default ([\d.]+[kG]?)\.$", option.meaning) for name, option in NUMBERS.items()}
     found = {name: number(name, match[1]) for name, match in named.items() if match}
     assert found == {name: fields[NUMBERS[name].field or name] for name in found}
-    assert len(found) == 13
+    assert len(found) == 14
 
 
 def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:

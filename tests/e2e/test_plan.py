@@ -9,6 +9,7 @@ from statistics import fmean
 import pytest
 
 from crawler.plan.constants import Constants
+from frontier.domains import domain_of, host_of
 from tests.e2e.harness import EVEN, Web, bench, wait_until
 from tests.sinks import readers
 from tests.valkey import ValkeyProcess
@@ -42,6 +43,9 @@ def test_a_plan_takes_its_constants_from_a_crawl(tmp_path: Path) -> None:
     lines = [line for line in readers.lines(commands.out) if line["outcome"] == "done"]
     assert found["workload"]["page_bytes"] == pytest.approx(fmean(line["decoded_size"] or 0 for line in lines))
     assert found["workload"]["links_per_page"] == pytest.approx(fmean(line["link_count"] for line in lines))
+    linked = [len({domain_of(host_of(url)) for url in line["links"]}) for line in lines]
+    assert found["workload"]["linked_domains"] == pytest.approx(fmean(linked))
+    assert fmean(linked) > 1
     assert found["workload"]["delay_s"] == 0.01
     assert found["workload"]["tls"] == 0
     assert found["workload"]["urls"] == pytest.approx(status["seen"])

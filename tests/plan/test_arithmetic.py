@@ -10,12 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.plan.arithmetic import (
+    PUSHED_TOGETHER,
     Workload,
     are_packed,
     cores,
     cpu_page_us,
     fetched_domains,
     polite_pages_per_s,
+    pushed_domains,
     queued_bytes,
     shards,
     usage_of,
@@ -33,16 +35,15 @@ EASY = Constants(
     cpu_tls=1_000,
     cpu_tls_kilobyte=5,
     cpu_domain=300,
-    cpu_known_domain=100,
     redis_us_page=30,
     redis_us_url=10,
     redis_us_page_grouped=8,
     redis_us_domain=20,
-    redis_us_known_domain=15,
+    redis_us_push=5,
     memory_seen=10,
     memory_queued=80,
     memory_queued_compact=20,
-    memory_queued_packed=15,
+    memory_queued_packed=0.5,
     memory_domain=300,
     memory_robots=700,
     memory_shard=1_000,
@@ -61,20 +62,28 @@ WORK = Workload(
     domains=8_640,
     page_bytes=10_000,
     links_per_page=10,
+    linked_domains=1.5,
     urls=1_728_000,
     url_bytes=40,
     transfer=0.5,
     compression=0.2,
 )
-"""Ten pages per second: per page 10 kB, 5 of which are received, 10 links, 2 URLs, a connection and 0.01 domains."""
+"""Ten pages per second: per page 10 kB, 5 of which are received, 10 links to 1.5 domains, 2 URLs, a connection and 0.01
+domains."""
 
 
 def test_the_cpu_of_a_page() -> None:
-    # 100 + 10 kB x 1 + 10 links x 2 + 2 URLs x 3 + 5 kB x 5 of TLS + 50 + 10 kB x 4 + connection 1,200 + 0.01 x (300 + 100)
-    assert cpu_page_us(WORK, EASY) == pytest.approx(100 + 10 + 20 + 6 + 25 + 50 + 40 + 1_200 + 4)
+    # 100 + 10 kB x 1 + 10 links x 2 + 2 URLs x 3 + 5 kB x 5 of TLS + 50 + 10 kB x 4 + connection 1,200 + 0.01 x 300
+    assert cpu_page_us(WORK, EASY) == pytest.approx(100 + 10 + 20 + 6 + 25 + 50 + 40 + 1_200 + 3)
     plain = replace(WORK, archive=False, tls=0, delay_s=0)
     # without TLS and archive, with one connection per domain
-    assert cpu_page_us(plain, EASY) == pytest.approx(100 + 10 + 20 + 6 + 2 + 4)
+    assert cpu_page_us(plain, EASY) == pytest.approx(100 + 10 + 20 + 6 + 2 + 3)
+
+
+def test_new_urls_are_pushed_to_each_domain_that_a_page_links_to() -> None:
+    assert pushed_domains(WORK, EASY) == 1.5
+    assert pushed_domains(replace(WORK, linked_domains=9), EASY) == 2  # each of two new URLs has a domain of its own
+    assert pushed_domains(replace(WORK, domains=50), EASY) == 50 / PUSHED_TOGETHER  # with the URLs of other pages
 
 
 def test_a_crawl_may_know_more_domains_than_it_fetches_from() -> None:
@@ -89,16 +98,16 @@ def test_a_crawl_may_know_more_domains_than_it_fetches_from() -> None:
 
 
 def test_cores_are_busy_for_the_planned_share() -> None:
-    assert cores(WORK, EASY) == pytest.approx(10 * 1_455e-6 / 0.5)
+    assert cores(WORK, EASY) == pytest.approx(10 * 1_454e-6 / 0.5)
 
 
 def test_what_redis_uses() -> None:
     used = usage_of(WORK, EASY)
-    assert used.redis_cpu_s == pytest.approx((864_000 * 30 + 1_728_000 * 10 + 8_640 * 35) / 1e6)
+    assert used.redis_cpu_s == pytest.approx((864_000 * (30 + 1.5 * 5) + 1_728_000 * 10 + 8_640 * 20) / 1e6)
     queued = 864_000 * (40 + 80)  # 100 URLs per domain: more than 64, so not compact
     assert used.redis_bytes == pytest.approx(1_728_000 * 10 + queued + 8_640 * 1_000 + 1_024 * 1_000 + 1_000_000)
     grouped = usage_of(replace(WORK, delay_s=0), EASY)
-    assert grouped.redis_cpu_s == pytest.approx((864_000 * 8 + 1_728_000 * 10 + 8_640 * 35) / 1e6)
+    assert grouped.redis_cpu_s == pytest.approx((864_000 * (8 + 1.5 * 5) + 1_728_000 * 10 + 8_640 * 20) / 1e6)
 
 
 def test_traffic_and_files() -> None:
@@ -115,7 +124,7 @@ def test_short_queues_are_compact() -> None:
 
 def test_long_queues_are_packed() -> None:
     assert queued_bytes(replace(WORK, queued=1_000 * WORK.domains), EASY) == 40 + 80
-    assert queued_bytes(replace(WORK, queued=1_001 * WORK.domains), EASY) == 15
+    assert queued_bytes(replace(WORK, queued=1_001 * WORK.domains), EASY) == 20
 
 
 def test_urls_come_from_the_links_unless_they_are_given() -> None:
@@ -153,6 +162,7 @@ WORKLOADS = st.builds(
     domains=st.floats(1, 1e9),
     page_bytes=st.floats(100, 1e7),
     links_per_page=st.floats(0, 1_000),
+    linked_domains=st.floats(1, 100),
     url_bytes=st.floats(1, 1_000),
     delay_s=st.sampled_from([0.0, 0.5, 10.0]),
     tls=st.floats(0, 1),
@@ -161,7 +171,11 @@ WORKLOADS = st.builds(
 )
 
 
-@given(WORKLOADS, st.sampled_from(["page_bytes", "links_per_page", "url_bytes", "transfer"]), st.floats(1, 100))
+@given(
+    WORKLOADS,
+    st.sampled_from(["page_bytes", "links_per_page", "linked_domains", "url_bytes", "transfer"]),
+    st.floats(1, 100),
+)
 def test_larger_pages_never_take_less(work: Workload, name: str, factor: float) -> None:
     check_not_less(work, replace(work, **{name: getattr(work, name) * factor}))
 

@@ -23,10 +23,10 @@ def figures(plan: Plan) -> dict[str, float]:
 def test_the_figures_of_a_small_plan() -> None:
     found = figures(make_plan(WORK, EASY, Machines(price=2, replicas_per_core=4), largest=86_400))
     assert found["pages"] == 10
-    assert found["CPU per page"] == pytest.approx(1_455)
-    assert found["cores"] == pytest.approx(0.0291)
+    assert found["CPU per page"] == pytest.approx(1_454)
+    assert found["cores"] == pytest.approx(0.02908)
     assert (found["replicas"], found["shards"], found["Redis nodes"], found["machines"]) == (1, 1_024, 1, 1)
-    assert found["Redis cores"] == pytest.approx(43.5024 / 86_400 / 0.5)
+    assert found["Redis cores"] == pytest.approx(49.8528 / 86_400 / 0.5)
     assert found["Redis memory"] == pytest.approx(131_624_000 * EASY.headroom)
     assert found["bandwidth"] == pytest.approx(10 * 5_500 * 8)
     assert found["politeness bound"] == pytest.approx(8_640 / 1.2)
@@ -70,9 +70,10 @@ def test_formulas_contain_the_numbers() -> None:
     lines = {line.name: line for line in make_plan(BILLION, Constants(), Machines()).lines}
     assert lines["pages"].formula == "1G pages / (10 d x 86,400 s)"
     assert lines["pages"].text == "1,160 pages/s"
-    assert "9G queued x 13 B" in lines["Redis memory"].formula
+    assert " us + 5 pushed domains x " in lines["Redis cores"].formula
+    assert "9G queued x 12.9 B" in lines["Redis memory"].formula
     assert lines["politeness bound"].formula == "5M domains x 1 / (1 s delay + 0.2 s response)"
-    assert "5M domains x 280 B + 5M fetched x 700 B + 1,024 shards" in lines["Redis memory"].formula
+    assert "5M domains x 336 B + 5M fetched x 700 B + 1,024 shards" in lines["Redis memory"].formula
     several = make_plan(replace(BILLION, delay_s=0, parallel=4), Constants(), Machines(), largest=3e6).lines
     assert any(line.formula == "3M pages x (0 s delay + 0.2 s response) / 4 / 86,400" for line in several)
     assert "x 4 / (0 s delay + 0.2 s response)" in next(
@@ -82,8 +83,8 @@ def test_formulas_contain_the_numbers() -> None:
 
 def test_formulas_give_the_figures_of_domains_without_a_page_and_of_replicas_that_share_a_core() -> None:
     few = {one.name: one for one in make_plan(Workload(pages=1e6, days=1, domains=1e6), Constants(), Machines()).lines}
-    assert few["disk"].formula.endswith(" + 632k fetched x 700 B")
-    assert "1M domains x 280 B + 632k fetched x 700 B" in few["Redis memory"].formula
+    assert few["disk"].formula.endswith(" + 632k fetched x 1,380 B")
+    assert "1M domains x 336 B + 632k fetched x 700 B" in few["Redis memory"].formula
     machines = Machines(replicas_per_core=2)
     shared = {one.name: one for one in make_plan(replace(BILLION, days=1), Constants(), machines).lines}
     assert shared["shards"].value == 32 * shared["replicas"].value > 1_024
