@@ -156,7 +156,11 @@ async def _repair(
             for lines in _batches(folders, crawl.name):
                 of_kind = [line for line in lines if (line.outcome == Outcome.DONE) is is_done]
                 restored += await repair.restore([_ended(line) for line in of_kind])
-                visits.add(line for line in of_kind if repair.concerns(line.domain))
+                concerned = [line for line in of_kind if repair.concerns(line.domain)]
+                visits.add(concerned)
+                for line in concerned:
+                    if line.items:
+                        repair.count_items(line.domain, {name: len(items) for name, items in line.items.items()})
         known = await _restore_visits(repair, visits.pages())
     queued = await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
@@ -196,6 +200,7 @@ class _Line(VisitLine, kw_only=True):
     links: list[str] | None = None
     replica: str | None = None
     followed: dict[str, list[str]] | None = None
+    items: dict[str, list[msgspec.Raw]] | None = None
 
 
 _decoder = msgspec.json.Decoder(_Line)

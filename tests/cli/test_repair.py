@@ -186,3 +186,26 @@ def test_labels_and_types_come_back_from_the_output(hand: Hand, tmp_path: Path) 
         "plain": "",
         "left": None,
     }
+
+
+def test_items_are_counted_as_before(hand: Hand, tmp_path: Path) -> None:
+    """Also those of later visits to a page, and after a repeated repair; not those of shards that were not lost."""
+    about = {"domain": "a.test", "outcome": "done", "reason": "ok", "depth": 0, "status": 200, "replica": "r1"}
+    items = {"shop": [{"price": 1}, {"price": 2}], "news": [{}]}
+    lines = [
+        {**about, "url": "https://a.test/1", "items": items},
+        {**about, "url": "https://a.test/1", "items": {"shop": [{"price": 3}]}, "previous_visit": iso_time(NOON)},
+        {**about, "url": "https://a.test/2", "items": None},
+        {**about, "url": "https://c.test/1", "domain": "c.test", "items": {"shop": [{"price": 4}]}},
+    ]
+    (tmp_path / "a.pages.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    async def lose_identity(store: RedisStore, crawl: Crawl) -> None:
+        """What a repair that is interrupted before its end leaves."""
+        await store.send([command("HDEL", crawl.keys.shards[shard_of("a.test", crawl.shards)].stats, "crawl")])
+
+    for lose in (lose_shard, lose_identity):
+        hand.with_store(lose)
+        hand.type("repair", "--archive", str(tmp_path))
+        assert hand.json("status")["items"] == {"shop": 3, "news": 1}
+    assert "shop 3, news 1" in hand.type("status")
