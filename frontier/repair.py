@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from itertools import chain
 from typing import NamedTuple
 
 from frontier.clock import ServerClock
@@ -119,6 +118,6 @@ class Repair:
     async def finish(self) -> None:
         """Give the shards the crawl's identity, so that replicas lease from them."""
         for shard, items in self._items.items():
-            fields = chain.from_iterable((f"items:{name}", number) for name, number in items.items())
+            fields: list[str | int] = [word for name, number in items.items() for word in (f"items:{name}", number)]
             await self._store.send([command("HSET", self._keys.shards[shard].stats, *fields)])
         await identify_shards(self._store, self._crawl.keys, self.shards, former=self._keys.identity)

@@ -121,7 +121,8 @@ def export(
         target = Target(to, table, tuple(dict.fromkeys(key or ())), follow)
         export_items(_of(archives, only, (LINES,)), items, (out, form), target)
     else:
-        settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(map(str, usage or ())))
+        uses = frozenset(map(str, usage or ()))
+        settings = ExportSettings(out, form, text, structured, links, simhash, uses)  # type: ignore[arg-type] # not csv
         (_export_wacz if form == "wacz" else _export_pages)(archives, settings, processes, only)
 
 
