@@ -118,8 +118,7 @@ def export(
     if changes or since is not None:
         export_changes(_of(archives, only, (LINES,)), since if changes else None, (out, form), items is not None)
     elif items is not None or to is not None:
-        target = Target(to, table, tuple(dict.fromkeys(key or ())), follow)
-        export_items(_of(archives, only, (LINES,)), items, (out, form), target)
+        export_items(_of(archives, only, (LINES,)), items, (out, form), Target(to, table, tuple(key or ()), follow))
     else:
         uses = frozenset(map(str, usage or ()))
         settings = ExportSettings(out, form, text, structured, links, simhash, uses)  # type: ignore[arg-type] # not csv
