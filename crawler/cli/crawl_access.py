@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
 import shlex
 from collections.abc import Awaitable, Callable
@@ -12,6 +11,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from crawler.app.embedded_valkey import open_store
+from crawler.app.signals import run_whole
 from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags, typed
 from crawler.errors import UserError
 from crawler.logs import without_secrets
@@ -64,7 +64,7 @@ class CrawlAccess:
             async with open_store(self.settings.replica) as store:
                 return await work(store, await self._open(store, for_reshard))
 
-        return asyncio.run(opened())
+        return run_whole(opened())
 
     def check_place(self) -> None:
         """Raises UserError if the crawl would be in an embedded store that does not exist."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -14,6 +13,7 @@ import typer
 
 from crawler.app.embedded_valkey import open_store
 from crawler.app.kept_settings import kept_settings
+from crawler.app.signals import run_whole
 from crawler.app.start_settings import SHOWN, differences
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.seed_lists import gather_seeds
@@ -99,7 +99,7 @@ def repair(
         async with open_store(access.settings.replica) as store:
             return await _repair(store, await _opened(store, access, folders), access, seeds, folders)
 
-    result = asyncio.run(work())
+    result = run_whole(work())
     if seeds and not result.shards:
         note("the seeds that are given were not queued; `crawler seed` queues those that are new")
     emit(result, json, _render(result), wraps=False)
