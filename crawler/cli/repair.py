@@ -80,8 +80,8 @@ def repair(
     finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair. This
     command records the URLs in the archives as settled, plans the next visits of known pages as they were planned, and
     queues the links of all pages and the seeds. Give all seeds and the output folders of all machines. If Redis has lost
-    everything, the crawl is created again with the settings of the given file, or else with those that its replicas have
-    written down beside its output. If a repair is interrupted, repeat it.
+    everything, the crawl is created again with the settings that its replicas have written down beside its output. Settings
+    that are given, such as in a file, change them one by one. If a repair is interrupted, repeat it.
 
     [bold]Examples[/bold]
 
@@ -112,15 +112,14 @@ async def _opened(store: RedisStore, access: CrawlAccess, folders: Sequence[Path
         return opened
     except NoSuchCrawl:
         settings, kept, found = access.settings, kept_settings(folders, access.crawl), ""
-        if kept is not None and not settings.file_has_crawl_tables:
-            settings, found = load(kept), f"the settings in {kept}, and those of the environment"
-        elif kept is not None:
-            found = f"the given settings only, not those in {kept}, which its replicas have kept"
+        created = settings.onto(load(kept).created) if kept is not None else settings.created
+        if kept is not None:
+            changed = "" if settings.name_none_of_a_crawl else ", changed by those that are given"
+            found = f"the settings in {kept}{changed}"
         elif settings.name_none_of_a_crawl:
             found = "default settings, by which `crawler audit` will judge it: none are given, such as --settings FILE"
         if found:
             note(f"crawl {access.crawl!r} is created again with {found}")
-        created = settings.created
         return await recreate_crawl(store, access.crawl, created.frontier.shards, created.to_json())
 
 
