@@ -99,6 +99,20 @@ class FailureKind(StrEnum):
     PROTOCOL = "protocol"  # the response was not HTTP/1.0 or HTTP/1.1
     HEADER_TOO_LARGE = "header_too_large"
 
+    @property
+    def in_words(self) -> str:
+        """The kind for people."""
+        return _WORDS.get(self, self.replace("_", " "))
+
+
+_WORDS = {
+    FailureKind.DNS: "no answer from the DNS",
+    FailureKind.REFUSED: "connection refused",
+    FailureKind.TLS: "no TLS connection",
+    FailureKind.TIMEOUT: "no answer in time",
+    FailureKind.PROTOCOL: "no HTTP response",
+}
+
 
 class FetchFailed(CrawlerError):
     """Raised when a request got no complete response head.

@@ -7,8 +7,8 @@ that was interrupted is repeated from the start.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from frontier.clock import ServerClock
@@ -42,8 +42,8 @@ class Ended(NamedTuple):
 
 class Repair:
     """The repair of the lost shards of `crawl`: `begin`, then as often as needed `restore`, `restore_visits` and `push`,
-    `finish`. What was settled is restored before anything is pushed. All methods raise RedisAway, and may then be
-    repeated."""
+    `finish`. What was settled is restored before anything is pushed. All methods that await raise RedisAway, and may then
+    be repeated."""
 
     def __init__(self, store: Store, crawl: Crawl, clock: ServerClock, domain_cap: int) -> None:
         self._store = store
@@ -54,6 +54,7 @@ class Repair:
         self._settled = Frontier(store, self._keys, clock, settled, crawl.fingerprint_key)
         self._frontier = Frontier(store, self._keys, clock, found, crawl.fingerprint_key)
         self.shards: Sequence[int] = ()
+        self._items: dict[int, Counter[str]] = defaultdict(Counter)
 
     async def begin(self, forgotten: Collection[str] = ()) -> Sequence[int]:
         """Find the lost shards. `forgotten`: the marks of domains that were forgotten, of which the shards accept nothing;
@@ -73,6 +74,11 @@ class Repair:
     @property
     def _lost(self) -> frozenset[int]:
         return frozenset(self.shards)
+
+    def count_items(self, domain: str, numbers: Mapping[str, int]) -> None:
+        """Count the items of a visit to a page of `domain`, which belongs to a lost shard: their numbers by data set.
+        `finish` stores the sums."""
+        self._items[self._frontier.shard_of(domain)].update(numbers)
 
     async def push(self, entries: Iterable[Entry]) -> int:
         """Queue those of `entries` that belong to lost shards and are not known. Returns how many were queued."""
@@ -111,4 +117,7 @@ class Repair:
 
     async def finish(self) -> None:
         """Give the shards the crawl's identity, so that replicas lease from them."""
+        for shard, items in self._items.items():
+            fields: list[str | int] = [word for name, number in items.items() for word in (f"items:{name}", number)]
+            await self._store.send([command("HSET", self._keys.shards[shard].stats, *fields)])
         await identify_shards(self._store, self._crawl.keys, self.shards, former=self._keys.identity)

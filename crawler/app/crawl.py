@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from crawler.app.replica import Replica
 from crawler.app.request_setup import local_tables, missing_tables, request_setup
 from crawler.app.run import local_settings
 from crawler.app.seams import Seams
-from crawler.app.seed_check import refused_seeds
+from crawler.app.seed_check import RefusedSeed, refused_seeds
 from crawler.app.seeding import queue_seeds
 from crawler.app.start_settings import adopt, choose
 from crawler.errors import UserError
@@ -44,6 +45,9 @@ from crawler.settings.contact import missing_contact
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings, load
 from crawler.settings.policies import check, url_rules
+from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.sources import option_of
+from crawler.settings.table import keys_of
 from crawler.sinks.items import read_items
 from crawler.sinks.output_folder import check_output_folder
 from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater
@@ -89,7 +93,8 @@ class Crawl:
             tables = {name: dict(table) if isinstance(table, Mapping) else table for name, table in settings.items()}
         if max_pages is not None:
             tables["limits"] = {**tables.get("limits", {}), "max_pages": max_pages}
-        self._settings = load(path, tables)
+        arguments = {} if max_pages is None else {"limits.max_pages": "max_pages"}
+        self._settings = load(path, tables, lambda name: arguments.get(name, "settings"))
         self._seeds = [seeds] if isinstance(seeds, str) else list(seeds)
         if handlers is not None and not isinstance(handlers, Router):
             raise UserError("handlers must be a Router: register functions with @router.handler(), and give the router")
@@ -126,7 +131,8 @@ class Crawl:
         if self._ending is not None:
             raise RuntimeError("a Crawl runs once: create another one to continue")
         async with self._stack as stack:
-            self._replica = await self._start(stack)
+            with _in_words_of_programs():
+                self._replica = await self._start(stack)
             self._stack = stack.pop_all()
         self._ending = asyncio.create_task(self._end_with(self._replica))
         return self
@@ -226,6 +232,10 @@ class Crawl:
             )
         return seeds
 
+    def _said_of(self, refused: RefusedSeed) -> str:
+        """Return why a seed cannot be fetched: for a program without the options of commands."""
+        return f"{refused.url}: {', and '.join(refused.reasons)}"
+
     async def _usable_seeds(self, settings: CrawlSettings) -> list[Seed]:
         """Return the seeds that a crawl with `settings` can fetch. Raises UserError if there are only others, and for
         settings with which the handlers cannot be used."""
@@ -236,8 +246,7 @@ class Crawl:
         seeds = self._parsed(settings)
         refused = await refused_seeds(seeds, settings, self._settings.requests)
         if seeds and len(refused) == len(seeds):
-            first = next(iter(refused.values()))
-            raise UserError(f"no seed can be fetched: {first.url}: {', and '.join(first.reasons)}")
+            raise UserError(f"no seed can be fetched: {self._said_of(next(iter(refused.values())))}")
         for one in refused.values():
             log(logging.WARNING, "seed_refused", url=one.url, reason=", and ".join(one.reasons))
         return [seed for seed in seeds if seed not in refused]
@@ -288,7 +297,23 @@ class Crawl:
     def _raise_failure(self) -> None:
         assert self._replica is not None
         if (failure := self._replica.engine.tasks.failure) is not None:
-            raise failure
+            with _in_words_of_programs():
+                raise failure
+
+
+_SETTINGS = {option_of(f"replica.{key}"): f"replica.{key}" for key in keys_of(ReplicaTable)}
+"""Option -> setting."""
+
+
+@contextlib.contextmanager
+def _in_words_of_programs() -> Iterator[None]:
+    """Name settings in the place of options in a UserError, which has the words of the command line. What is in backticks
+    is a command to type."""
+    try:
+        yield
+    except UserError as error:
+        error.args = (re.sub(r"`[^`]*`|--[a-z-]+", lambda found: _SETTINGS.get(found[0], found[0]), str(error)),)
+        raise
 
 
 class _WaitingSink:

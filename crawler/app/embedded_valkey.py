@@ -347,7 +347,7 @@ def server_binary() -> Path:
     roots = [Path(root) for root in package.submodule_search_locations or ()] if package is not None else []
     found = next((path for root in roots for path in root.glob("_binaries/*/valkey-server")), None)
     if found is None:
-        raise DataDirError("this platform has no bundled Valkey server; run one and name it with --redis URL")
+        raise DataDirError("this platform has no bundled Valkey server; run one and name its URL with --redis")
     return found
 
 

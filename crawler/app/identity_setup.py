@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 UNSIGNED = (
     "the replicas of this crawl have signed their requests, but no [identity] is given here, so these will not be signed: "
-    "to sign them, stop this command and add --settings FILE with [identity]"
+    "to sign them, stop, and start again with settings that have [identity]"
 )
 """What a command warns of that continues a crawl without the identity that it had."""
 

@@ -12,9 +12,8 @@ from crawler.app.start_settings import without_secrets
 from crawler.logs import log
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.reference import as_toml
+from crawler.sinks.crawl_files import SETTINGS
 from crawler.sinks.segment import whole_file
-
-SUFFIX = ".settings.toml"
 
 _HEAD = "# The settings of the crawl that are not the defaults, except URLs with a password.\n"
 
@@ -26,7 +25,7 @@ def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> None:
     shown = [
         f"{name} = {as_toml(values[name])}\n" for name in named if without_secrets(name, values[name]) == values[name]
     ]
-    path, text = folder / f"{crawl}{SUFFIX}", "".join([_HEAD, *shown])
+    path, text = folder / f"{crawl}{SETTINGS}", "".join([_HEAD, *shown])
     try:
         with contextlib.suppress(FileNotFoundError):
             if path.read_bytes() == text.encode():
@@ -41,5 +40,5 @@ def keep_settings(folder: Path, crawl: str, settings: CrawlSettings) -> None:
 
 def kept_settings(folders: Sequence[Path], crawl: str = "*") -> Path | None:
     """Return the file with the settings of `crawl` in one of `folders`; of the only crawl there if no name is given."""
-    found = [path for folder in folders for path in sorted(folder.glob(f"{crawl}{SUFFIX}"))]
+    found = [path for folder in folders for path in sorted(folder.glob(f"{crawl}{SETTINGS}"))]
     return found[0] if len({path.name for path in found}) == 1 else None

@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 
 from crawler.logs import log
-from crawler.observe.condition import NOTHING_LEFT, failing
+from crawler.observe.condition import NOTHING_LEFT, failing, waiting
 from crawler.observe.snapshot import Status, status
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
@@ -49,7 +49,8 @@ async def _repeat(store: RedisStore, crawl: str, every_s: float) -> None:
 
 
 def _tell(found: Status) -> None:
-    waits = {"waits_for": "; ".join(failing(found))} if found.hindered else {}
+    reasons = failing(found) or waiting(found.replicas)
+    waits = {"waits_for": "; ".join(reasons)} if reasons else {}
     if NOTHING_LEFT in found.condition.obstacles:
         waits = {"waits_for": NOTHING_LEFT}
     if found.condition.word == "resharding":

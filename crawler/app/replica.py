@@ -11,6 +11,7 @@ import math
 import resource
 from collections import deque
 from functools import partial
+from operator import attrgetter
 
 import msgspec
 
@@ -40,6 +41,9 @@ from frontier.store import RedisStore
 
 RATE_SAMPLES = 10
 """Samples, a second or less apart, over which the reported rate is averaged: a single second fluctuates too much."""
+
+WAITED_S, MOST_WAITED_FOR = 5.0, 10
+"""Seconds after which a domain that has not answered is reported, and the most such domains."""
 
 
 class Replica:
@@ -194,7 +198,8 @@ class Replica:
 
     def _record(self, pages_per_s: float) -> HealthRecord:
         engine, own, used = self.engine, self._state(), resource.getrusage(resource.RUSAGE_SELF)
-        view = engine.leases.view
+        view, now = engine.leases.view, self._seams.clock.monotonic()
+        held = sorted(engine.held, key=attrgetter("next_at"))
         return HealthRecord(
             replica=self.id,
             address=self.status.address,
@@ -215,6 +220,9 @@ class Replica:
             settings_refused=engine.follower.refused,
             nodes_away=engine.runtime.retry.away_nodes,
             blocked=self._obstacles.describe(engine.allowance.is_awaited and not own.busy),
+            waits_for=[one.domain for one in held if one.requesting and now - one.next_at >= WAITED_S][
+                :MOST_WAITED_FOR
+            ],
             cpu_s=round(used.ru_utime + used.ru_stime, 1),
             copies=self.metrics.copy_ages.sums,
         )

@@ -29,7 +29,7 @@ WITHOUT = {
     "identity": UNSIGNED,
     "requests": (
         "the replicas of this crawl had rules for requests, such as a login or a proxy, but no [[requests]] is given here: "
-        "to use them, stop this command and add --settings FILE with [[requests]]"
+        "to use them, stop, and start again with settings that have [[requests]]"
     ),
 }
 """What to warn of if a table is missing that replicas of the crawl had before."""

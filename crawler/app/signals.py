@@ -7,9 +7,39 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from typing import Any, TypeVar
 
 _CHUNK = 4096
+
+T = TypeVar("T")
+
+
+def run_whole(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` and return its result. Until it handles them itself, SIGTERM and SIGHUP interrupt it as Ctrl-C does, so
+    that it leaves no embedded server running. Raises SystemExit after such a signal. SIGHUP stays ignored if it was."""
+    received: list[int] = []
+
+    async def whole() -> T:
+        loop, me = asyncio.get_running_loop(), asyncio.current_task()
+        assert me is not None
+
+        def end(number: int) -> None:
+            if not received:  # another one would interrupt the end
+                received.append(number)
+                me.cancel()
+
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                loop.add_signal_handler(number, end, number)
+        return await work
+
+    try:
+        return asyncio.run(whole())
+    except asyncio.CancelledError:
+        if not received:
+            raise
+        sys.exit(128 + received[0])
 
 
 def on_stop_signal(stop: Callable[[], None]) -> None:

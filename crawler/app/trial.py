@@ -18,8 +18,9 @@ from msgspec.structs import replace
 
 from crawler.app.crawl import Crawl
 from crawler.app.seams import Seams
+from crawler.app.seed_check import RefusedSeed
 from crawler.app.trial_findings import findings
-from crawler.errors import UserError
+from crawler.errors import FetchFailed, UserError
 from crawler.events import Event, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed
 from crawler.fetch.client import HttpClient
 from crawler.handlers.router import Router
@@ -38,9 +39,10 @@ ENDED_S = 30.0
 
 class Trial(msgspec.Struct, frozen=True):
     """What became of one page: its `outcome` and the `reason`, the `status` (None without a response), the error of its
-    handler, its items, the first of its items that are rejected and how many are, and its links. `findings`: what each
-    `[[extract]]` and the handlers have found, and why not more, in a line each. `queued`: the URLs that a crawl would
-    fetch, with depth and priority, the highest priority first. `dropped`: how many links it would not fetch, by reason."""
+    handler, its items, the first of its items that are rejected and how many are, and its links. `findings`: why a request
+    failed, what each `[[extract]]` and the handlers have found, and why not more, in a line each. `queued`: the URLs that a
+    crawl would fetch, with depth and priority, the highest priority first. `dropped`: how many links it would not fetch, by
+    reason."""
 
     url: str
     outcome: str
@@ -66,6 +68,7 @@ class _OnePage(Crawl):
         self._settings = settings
         self.dropped = Counter[str]()
         self.router: Router | None = None
+        self.http: _OneRequest | None = None
         self.postponed = ""
 
     async def queued(self) -> list[Entry]:
@@ -73,12 +76,14 @@ class _OnePage(Crawl):
         assert self._replica is not None
         return await queued(self._replica.store, self._replica.crawl.keys)
 
+    def _said_of(self, refused: RefusedSeed) -> str:
+        return str(refused)
+
     def _adapted(self, reaching: Seams) -> Seams:
         self.router = reaching.router
         reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed)
-        return msgspec.structs.replace(
-            reaching, http=_OneRequest(reaching.http, self._parsed(self._settings)[0].url.href)
-        )
+        self.http = _OneRequest(reaching.http, self._parsed(self._settings)[0].url.href)
+        return msgspec.structs.replace(reaching, http=self.http)
 
     def _observe(self, event: Event) -> None:
         match event:
@@ -102,12 +107,14 @@ class _OnePage(Crawl):
 
 class _OneRequest:
     """An HTTP client that requests `url` once, and nothing after that: whoever asks waits until it is cancelled. A page
-    whose handler fails would not count as the one page of the crawl, and the next URL would have its turn."""
+    whose handler fails would not count as the one page of the crawl, and the next URL would have its turn. `failure`: of
+    the last request, in words."""
 
     def __init__(self, http: HttpClient, url: str) -> None:
         self._http = http
         self._url = url
         self._is_over = False
+        self.failure = ""
 
     async def start(self, hosts_in_turn: Callable[[], int]) -> None:
         await self._http.start(hosts_in_turn)
@@ -118,7 +125,11 @@ class _OneRequest:
         if self._is_over:
             await asyncio.Event().wait()
         self._is_over = url == self._url
-        return await self._http.fetch(url, is_too_late=is_too_late, extra_headers=extra_headers)
+        try:
+            return await self._http.fetch(url, is_too_late=is_too_late, extra_headers=extra_headers)
+        except FetchFailed as error:
+            self.failure = f"{url}: {error.kind.in_words}"
+            raise
 
     async def locate(self, url: str) -> str | None:
         return await self._http.locate(url)
@@ -161,7 +172,8 @@ async def try_url(url: str, settings: Settings) -> Trial:
             raise UserError(f"{url} was not fetched within {patience_s:g} s") from None
     if page is None:
         raise UserError(f"{url} cannot be fetched now: {crawl.postponed or 'the crawl ended without it'}")
-    return _told(page, entries, crawl.dropped, findings(page, settings, crawl.router))
+    failure = crawl.http.failure if crawl.http is not None else ""
+    return _told(page, entries, crawl.dropped, [failure] * bool(failure) + findings(page, settings, crawl.router))
 
 
 def _alone(settings: Settings, folder: Path) -> Settings:

@@ -16,9 +16,10 @@ from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
 from crawler.logs import log
 from crawler.sinks.cdxj_index import index_path
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.line_search import line_files
-from crawler.sinks.open_files import complete_part, open_and_finished, open_either
+from crawler.sinks.crawl_files import files_of
+from crawler.sinks.open_files import complete_part, open_either
 from crawler.sinks.replaced_files import marks_in
+from crawler.sinks.segment import LINES
 from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
 from crawler.sinks.warc_rows import usage_in
 from frontier.domains import host_of
@@ -89,9 +90,9 @@ class ArchivedRequests(msgspec.Struct):
     signatures: Signatures = msgspec.field(default_factory=Signatures)
 
 
-def read_archive(*folders: Path, usage: bool = False) -> ArchivedRequests:
-    """Read all files in `folders`, open ones up to their last complete record. The folders are those of one crawl: the
-    requests of all are judged together. `usage`: parse all pages for what their owners say about their use. Raises
+def read_archive(*folders: Path, usage: bool = False, crawl: str = "") -> ArchivedRequests:
+    """Read all files in `folders`, or those of `crawl`, open ones up to their last complete record. They are of one crawl:
+    all requests are judged together. `usage`: parse all pages for what their owners say about their use. Raises
     UserError if there is no file in one of the folders."""
     reader = _WarcReader(usage)
     warcs: list[Path] = []
@@ -101,7 +102,7 @@ def read_archive(*folders: Path, usage: bool = False) -> ArchivedRequests:
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
-        found, written = open_and_finished(folder, WARC_SUFFIXES), line_files(folder)
+        found, written = (files_of(folder, suffixes, crawl) for suffixes in (WARC_SUFFIXES, (LINES,)))
         if not found and not written:
             raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
         warcs += found

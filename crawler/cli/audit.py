@@ -15,8 +15,8 @@ from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
 from crawler.cli.crawl_access import CrawlAccess
-from crawler.cli.output_folders import crawl_of, not_named
-from crawler.cli.shared_options import AsJson, SettingsFile, Use, flags
+from crawler.cli.output_folders import crawl_of, not_named, one_crawl
+from crawler.cli.shared_options import AsJson, OfCrawl, SettingsFile, Use, flags
 from crawler.cli.terminal import emit
 from crawler.cli.unknown_names import note
 from crawler.settings.loading import CrawlSettings, Settings, load
@@ -45,6 +45,7 @@ def audit(
         ),
     ] = None,
     tolerance: Annotated[float, typer.Option(min=0, help="Seconds by which clocks may differ.")] = 0.01,
+    crawl: OfCrawl = None,
     settings: SettingsFile = None,
     json: AsJson = False,
 ) -> None:
@@ -66,26 +67,26 @@ def audit(
         crawler audit /mnt/node-1/crawl-out /mnt/node-2/crawl-out --settings crawler.toml
     """
     options = flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})
-    given = load(settings, options)
-    crawl = "" if settings else crawl_of(given.replica, folders)
-    if not (settings or crawl) and (settings := kept_settings(folders)):
+    given, only = load(settings, options), one_crawl(folders, crawl)
+    here = "" if settings else crawl_of(given.replica, folders, only)
+    if not (settings or here) and (settings := kept_settings(folders, only or "*")):
         given = load(settings, options)
-    opened = _opened(crawl, given) if crawl else None
+    opened = _opened(here, given) if here else None
     loaded = given.onto(CrawlSettings.from_json(opened.settings)) if opened else given.crawl
     uses = frozenset(map(str, purpose or loaded.politeness.purpose))
-    archive = read_archive(*folders, usage=bool(uses))
+    archive = read_archive(*folders, usage=bool(uses), crawl=only)
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
     throttle = politeness_policy(loaded).throttle
     rate_limit, agent = rate_limit_policy(loaded), token or loaded.fetch.user_agent
     rules = Rules(throttle.delay, rate_limit, agent, tolerance, throttle.parallel, uses, throttle.backoff.max_s)
     found = judge(archive, rules)
-    if missing := not_named(given.replica, folders):
+    if missing := not_named(given.replica, folders, only):
         note(missing)
     source = (
-        f", as {f'crawl {crawl!r} here' if crawl else settings} has it" if (crawl or settings) and delay is None else ""
+        f", as {f'crawl {here!r} here' if here else settings} has it" if (here or settings) and delay is None else ""
     )
     revision = opened.revision if opened else 1
-    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(crawl or settings), revision))
+    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(here or settings), revision))
     if not found.ok:
         raise typer.Exit(1)
 

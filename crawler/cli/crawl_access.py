@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import asyncio
 import functools
+import re
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from difflib import SequenceMatcher
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
 
 from crawler.app.embedded_valkey import open_store
+from crawler.app.signals import run_whole
 from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags, typed
 from crawler.errors import UserError
 from crawler.logs import without_secrets
@@ -64,7 +65,7 @@ class CrawlAccess:
             async with open_store(self.settings.replica) as store:
                 return await work(store, await self._open(store, for_reshard))
 
-        return asyncio.run(opened())
+        return run_whole(opened())
 
     def check_place(self) -> None:
         """Raises UserError if the crawl would be in an embedded store that does not exist."""
@@ -92,7 +93,7 @@ class CrawlAccess:
             names = await crawl_names(store)
             names.sort(key=lambda name: -SequenceMatcher(None, self.crawl, name).ratio())
             more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-            others = f"; there are: {', '.join(names[:SHOWN_NAMES])}{more}" if names else ""
+            others = f"; there are: {', '.join(names[:SHOWN_NAMES])}{more} (choose one with --crawl)" if names else ""
             if has_lines(local.out, self.crawl):
                 made = (
                     f"{local.out}/ has its output; to restore it, with its settings: {self._command('repair')} -f FILE; "
@@ -119,6 +120,14 @@ def place_of(crawl: str, redis: str | None, data_dir: Path | None, settings: Pat
         if value:
             words += [option, str(value)]
     return shlex.join(words)
+
+
+def here(texts: Iterable[str], place: str) -> list[str]:
+    """Return `texts` with the options that select the crawl, `place`, in the commands that they name, unless it is the
+    default one."""
+    if place == f"--crawl {DEFAULT_NAME}":
+        return list(texts)
+    return [re.sub("`(crawler [^`]*)`", lambda named: f"`{named[1]} {place}`", text) for text in texts]
 
 
 async def crawl_names(store: RedisStore) -> list[str]:

@@ -65,6 +65,11 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
         result = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), JudgeLimits(delay=DELAY_S))
         console.print("\nthe web's own log says:")
         console.print(str(result))
+        console.print(
+            f"its output is left, for `crawler audit {folder}` and `crawler export {folder}`; other commands need --crawl "
+            f"demo and its queue, which `crawler repair --crawl demo --archive {folder}` makes again",
+            soft_wrap=True,
+        )
     return code or (0 if result.ok else 1)
 
 

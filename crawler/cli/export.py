@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -15,8 +15,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from crawler.cli.export_changes import Changes, Since, export_changes
 from crawler.cli.export_items import Follow, Key, Table, Target, ToTable, export_items, not_read
 from crawler.cli.export_options import check_options, given
-from crawler.cli.output_folders import not_named
-from crawler.cli.shared_options import Use, flags
+from crawler.cli.output_folders import not_named, one_crawl
+from crawler.cli.shared_options import OfCrawl, Use, flags
 from crawler.cli.terminal import Terminal
 from crawler.cli.unknown_names import note
 from crawler.errors import UserError, reason_of
@@ -24,9 +24,11 @@ from crawler.logs import printable
 from crawler.settings.loading import load
 from crawler.sinks import export as exporting
 from crawler.sinks.content import TextForm
+from crawler.sinks.crawl_files import files_of
 from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.open_files import is_open
 from crawler.sinks.output_folder import check_output_folder
+from crawler.sinks.segment import LINES
 from crawler.sinks.wacz import SUFFIX, write_wacz
 from crawler.sinks.warc_reader import BrokenFraming
 from crawler.wording import count_of
@@ -77,6 +79,7 @@ def export(
     links: Links = True,
     simhash: Simhash = False,
     usage: Usage = None,
+    crawl: OfCrawl = None,
     processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
 ) -> None:
     """Convert WARC files to a table of pages, or to one Markdown file per page, pack them into one WACZ file, or write the
@@ -111,27 +114,36 @@ def export(
         crawler export crawl-out --usage train-ai --text text
     """
     check_options(given(context), form, out)
+    only = "" if follow else one_crawl(archives, crawl)
     if changes or since is not None:
-        export_changes(archives, since if changes else None, (out, form), has_items=items is not None)
-        return
-    if items is not None or to is not None:
-        export_items(archives, items, (out, form), Target(to, table, tuple(dict.fromkeys(key or ())), follow))
-        return
-    if form == "csv":
-        raise UserError("--format csv needs --items or --changes: pages have lists of links")
-    settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(map(str, usage or ())))
-    (_export_wacz if form == "wacz" else _export_pages)(archives, settings, processes)
+        export_changes(_of(archives, only, (LINES,)), since if changes else None, (out, form), items is not None)
+    elif items is not None or to is not None:
+        export_items(_of(archives, only, (LINES,)), items, (out, form), Target(to, table, tuple(key or ()), follow))
+    else:
+        uses = frozenset(map(str, usage or ()))
+        settings = ExportSettings(out, form, text, structured, links, simhash, uses)  # type: ignore[arg-type] # not csv
+        (_export_wacz if form == "wacz" else _export_pages)(archives, settings, processes, only)
 
 
-def _export_pages(archives: list[Path], settings: ExportSettings, processes: int | None) -> None:
-    files = exporting.warc_files(archives)
+def _of(paths: list[Path], crawl: str, suffixes: Iterable[str]) -> list[Path]:
+    """Return `paths` with the files of `crawl` in the place of folders, unless it is ""."""
+    if not crawl:
+        return paths
+    found = [file for path in paths for file in (files_of(path, suffixes, crawl) if path.is_dir() else [path])]
+    if not found:
+        raise UserError(f"no file of a crawl {crawl!r} to export in {', '.join(map(str, paths))}")
+    return found
+
+
+def _export_pages(archives: list[Path], settings: ExportSettings, processes: int | None, crawl: str) -> None:
+    files = exporting.warc_files(_of(archives, crawl, exporting.SUFFIXES))
     with _progress(len(files)) as advance:
         done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
     for line in _told(done, settings, len(files)):
         Terminal().tell(line)
     for line in _not_exported(done, settings):
         note(line)
-    if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()]):
+    if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
     if still_open := [path for path in files if is_open(path)]:
         Terminal(stderr=True).tell(
@@ -150,11 +162,11 @@ def _progress(files: int) -> Iterator[Callable[[Path], None]]:
         yield lambda path: progress.advance(task)
 
 
-def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int | None) -> None:
+def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int | None, crawl: str) -> None:
     if settings.usage:
         raise UserError("--usage cannot be used with --format wacz, which packs whole WARC files")
     out, text = settings.out, settings.text
-    files = exporting.warc_files(archives)
+    files = exporting.warc_files(_of(archives, crawl, exporting.SUFFIXES))
     target = out if out.suffix == SUFFIX else out / f"{archives[0].resolve().name.partition('.warc')[0]}{SUFFIX}"
     check_output_folder(target.parent)
     with _progress(len(files)) as advance:
@@ -165,7 +177,7 @@ def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int 
     )
     if done.left_open:
         note(not_read(done.left_open))
-    if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()]):
+    if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
 
 

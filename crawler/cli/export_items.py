@@ -62,7 +62,7 @@ def export_items(paths: list[Path], name: str | None, file: tuple[Path, str], ta
     elif not target.keys:
         raise UserError("--to needs --key: the field that tells items apart, such as --key url")
     else:
-        destination = Destination(target.url, target.table or name, target.keys)
+        destination = Destination(target.url, target.table or name, tuple(dict.fromkeys(target.keys)))
         _to_table(paths, name, file[0], destination, target.follow)
 
 

@@ -14,7 +14,7 @@ from crawler.sinks.wacz import SUFFIX
 _FILES = frozenset({".csv", ".gz", ".json", ".jsonl", ".md", ".parquet", ".warc", ".zip", ".zst", SUFFIX})
 """Endings of names that people give to files, not to folders."""
 
-_ALWAYS = frozenset({"archives", "out"})
+_ALWAYS = frozenset({"archives", "out", "crawl"})
 _OF_PAGES = _ALWAYS | {"form", "usage", "processes"}
 
 USED = {
@@ -53,6 +53,10 @@ def check_options(options: dict[str, str], form: str, out: Path) -> None:
             if name in _NEEDS and exported != "--changes":
                 raise UserError(f"{typed} needs {_NEEDS[name]}")
             raise UserError(f"{typed} has no effect {_with(exported)}: leave it out")
+    if exported == "pages" and form == "csv":
+        raise UserError("--format csv needs --items or --changes: pages have lists of links")
+    if "follow" in options and "crawl" in options:
+        raise UserError("--crawl cannot be used with --follow: let the crawl write to a folder of its own (--out)")
     is_file = out.suffix.lower() in _FILES and not out.is_dir()
     if is_file and (exported != "--format wacz" or out.suffix != SUFFIX):
         also = f" or NAME{SUFFIX}" if exported == "--format wacz" else ", and the files in it get their names"

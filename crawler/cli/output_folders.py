@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -12,6 +12,7 @@ import msgspec
 from crawler.errors import UserError
 from crawler.settings.loading import Settings
 from crawler.settings.replica_table import ReplicaTable
+from crawler.sinks.crawl_files import crawls_in
 from crawler.sinks.segment import whole_file
 
 NAME = "outputs.json"
@@ -49,26 +50,41 @@ def check_exists(folder: Path) -> None:
         raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
 
 
-def not_named(local: ReplicaTable, folders: Sequence[Path]) -> str:
-    """Return which other folders the crawls of the embedded store have written to that have written to one of `folders`, as
-    a note; "" if there are none."""
+def one_crawl(folders: Iterable[Path], named: str | None) -> str:
+    """Return the crawl whose output in `folders` a command reads: the one that is `named`, or "" for all that is there.
+    Raises UserError if several crawls are there and none is named, or none of that name is."""
+    places = [folder for folder in folders if folder.is_dir()]
+    crawls = sorted(set[str]().union(*map(crawls_in, places)))
+    kind = "several crawls" if named is None else "crawls"
+    where = f"{', '.join(map(str, places))} has output of {kind}: {', '.join(crawls)}"
+    if named is None and crawls[1:]:
+        raise UserError(f"{where}; name one, such as --crawl {crawls[0]}")
+    if named is not None and crawls and named not in crawls:
+        raise UserError(f"{where}; it has none of a crawl {named!r}")
+    return named or ""
+
+
+def not_named(local: ReplicaTable, folders: Sequence[Path], crawl: str = "") -> str:
+    """Return which other folders the crawls of the embedded store (or `crawl` only) have written to that have written to
+    one of `folders`, as a note; "" if there are none."""
     given = {str(folder.resolve()) for folder in folders}
     known = {} if local.redis else _read(local.data_dir)
     others = {
         str(folder.resolve()): shown(folder)
-        for written in known.values()
-        if given & {str(Path(folder).resolve()) for folder in written}
+        for name, written in known.items()
+        if crawl in ("", name) and given & {str(Path(folder).resolve()) for folder in written}
         for folder in _existing(written)
     }
     missing = [name for path, name in others.items() if path not in given]
     return f"the crawl has also written to {', '.join(missing)}: name all its folders" if missing else ""
 
 
-def crawl_of(local: ReplicaTable, folders: Sequence[Path]) -> str:
-    """Return the crawl of the embedded store that has written to all of `folders`, or "" if it is not known."""
+def crawl_of(local: ReplicaTable, folders: Sequence[Path], crawl: str) -> str:
+    """Return the crawl of the embedded store that has written to all of `folders`, which is `crawl` unless that is "", or
+    "" if it is not known."""
     wanted = {str(folder.absolute()) for folder in folders}
     known = {} if local.redis else _read(local.data_dir)
-    return next((crawl for crawl, written in known.items() if wanted <= {*written}), "")
+    return next((name for name, written in known.items() if crawl in ("", name) and wanted <= {*written}), "")
 
 
 def shown(folder: Path) -> str:

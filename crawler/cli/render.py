@@ -12,6 +12,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from crawler.cli.crawl_access import here
 from crawler.cli.tables import TextTable
 from crawler.observe.condition import Condition
 from crawler.observe.counted_items import items_in_words, never_found_in_words, rejected_in_words
@@ -147,7 +148,8 @@ def condition(found: Condition) -> Text:
 def alerts(found: Condition, is_attended: bool, place: str) -> list[Text]:
     """Return what keeps the crawl from making progress, and what to do about it. `is_attended`: whether replicas run;
     `place`: the options that select the crawl."""
-    lines = [Text(line, style=_STYLES["bad" if found.level == "bad" else "warn"]) for line in found.obstacles]
+    style = _STYLES["bad" if found.level == "bad" else "warn"]
+    lines = [Text(line, style=style) for line in here(found.obstacles, place)]
     advice = _advice(found.word, is_attended, place)
     return [*lines, Text(advice, style="yellow")] if advice else lines
 
@@ -177,14 +179,11 @@ def rules(found: Sequence[DomainRule], shown: int | None = None) -> list[Text]:
     blocked = [rule.domain for rule in found if rule.delay_s is None]
     delayed = [f"{rule.domain} {rule.delay_s:g} s" for rule in found if rule.delay_s is not None]
     return [
-        Text.assemble((title, "bold"), "  ", ", ".join(names[:shown]), _more(len(names[shown:]) if shown else 0))
+        Text.assemble((title, "bold"), "  ", ", ".join(names[:shown]))
+        + (f" and {len(names) - shown:,} more" if shown and names[shown:] else "")
         for title, names in (("blocked", blocked), ("delays", delayed))
         if names
     ]
-
-
-def _more(number: int) -> str:
-    return f" and {number:,} more" if number else ""
 
 
 def settings_behind(found: Status) -> list[str]:

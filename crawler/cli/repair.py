@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from collections.abc import Iterator, Sequence
 from itertools import islice
@@ -14,6 +13,7 @@ import typer
 
 from crawler.app.embedded_valkey import open_store
 from crawler.app.kept_settings import kept_settings
+from crawler.app.signals import run_whole
 from crawler.app.start_settings import SHOWN, differences
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.seed_lists import gather_seeds
@@ -80,8 +80,8 @@ def repair(
     finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair. This
     command records the URLs in the archives as settled, plans the next visits of known pages as they were planned, and
     queues the links of all pages and the seeds. Give all seeds and the output folders of all machines. If Redis has lost
-    everything, the crawl is created again with the settings of the given file, or else with those that its replicas have
-    written down beside its output. If a repair is interrupted, repeat it.
+    everything, the crawl is created again with the settings that its replicas have written down beside its output. Settings
+    that are given, such as in a file, change them one by one. If a repair is interrupted, repeat it.
 
     [bold]Examples[/bold]
 
@@ -99,7 +99,7 @@ def repair(
         async with open_store(access.settings.replica) as store:
             return await _repair(store, await _opened(store, access, folders), access, seeds, folders)
 
-    result = asyncio.run(work())
+    result = run_whole(work())
     if seeds and not result.shards:
         note("the seeds that are given were not queued; `crawler seed` queues those that are new")
     emit(result, json, _render(result), wraps=False)
@@ -112,15 +112,14 @@ async def _opened(store: RedisStore, access: CrawlAccess, folders: Sequence[Path
         return opened
     except NoSuchCrawl:
         settings, kept, found = access.settings, kept_settings(folders, access.crawl), ""
-        if kept is not None and not settings.file_has_crawl_tables:
-            settings, found = load(kept), f"the settings in {kept}, and those of the environment"
-        elif kept is not None:
-            found = f"the given settings only, not those in {kept}, which its replicas have kept"
+        created = settings.onto(load(kept).created) if kept is not None else settings.created
+        if kept is not None:
+            changed = "" if settings.name_none_of_a_crawl else ", changed by those that are given"
+            found = f"the settings in {kept}{changed}"
         elif settings.name_none_of_a_crawl:
             found = "default settings, by which `crawler audit` will judge it: none are given, such as --settings FILE"
         if found:
             note(f"crawl {access.crawl!r} is created again with {found}")
-        created = settings.created
         return await recreate_crawl(store, access.crawl, created.frontier.shards, created.to_json())
 
 
@@ -156,7 +155,11 @@ async def _repair(
             for lines in _batches(folders, crawl.name):
                 of_kind = [line for line in lines if (line.outcome == Outcome.DONE) is is_done]
                 restored += await repair.restore([_ended(line) for line in of_kind])
-                visits.add(line for line in of_kind if repair.concerns(line.domain))
+                concerned = [line for line in of_kind if repair.concerns(line.domain)]
+                visits.add(concerned)
+                for line in concerned:
+                    if line.items:
+                        repair.count_items(line.domain, {name: len(items) for name, items in line.items.items()})
         known = await _restore_visits(repair, visits.pages())
     queued = await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
@@ -196,6 +199,7 @@ class _Line(VisitLine, kw_only=True):
     links: list[str] | None = None
     replica: str | None = None
     followed: dict[str, list[str]] | None = None
+    items: dict[str, list[msgspec.Raw]] | None = None
 
 
 _decoder = msgspec.json.Decoder(_Line)

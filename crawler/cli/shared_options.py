@@ -29,6 +29,10 @@ def _checked(crawl: str) -> str:
 
 
 CrawlName = Annotated[str, typer.Option("--crawl", callback=_checked, help="Name of the crawl.")]
+OfCrawl = Annotated[
+    str | None,
+    typer.Option("--crawl", help="Crawl whose output to read, if several share the folder.", show_default=False),
+]
 Redis = Annotated[
     str | None, typer.Option("--redis", help="Redis or Valkey URL; default: an embedded server.", show_default=False)
 ]

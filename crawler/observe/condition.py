@@ -88,6 +88,7 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
         hindered.append(f"{count_of(summary.shards_unowned, 'shard')} with work but without a replica so far")
     if summary is not None:
         hindered += failing(summary)
+    hindered += waiting(records)
     level: Literal["good", "warn"] = "warn" if hindered else "good"
     if summary is not None and summary.accepted and not (summary.open or summary.outbox or summary.shards_away):
         hindered.append(NOTHING_LEFT)
@@ -110,6 +111,15 @@ def failing(summary: Summary) -> list[str]:
     told = [f"{_failure(one)}, next try in {ceil((one.at_ms - summary.at_ms) / 1000):,} s" for one in lines[:SHOWN]]
     told += [f"and {count_of(len(lines) - SHOWN, 'more domain')}"] * (len(lines) > SHOWN)
     return told + [f"if it works again: `crawler retry {line.domain}`" for line in lines[:1]]
+
+
+def waiting(records: Sequence[HealthRecord]) -> list[str]:
+    """Return which domains have not answered for a while, if no page comes meanwhile."""
+    names = list(dict.fromkeys(name for record in records for name in record.waits_for))
+    if not names or any(record.pages_per_s for record in records):
+        return []
+    more = f" and {count_of(len(names) - SHOWN, 'more domain')}" if len(names) > SHOWN else ""
+    return [f"no answer yet from {', '.join(names[:SHOWN])}{more}"]
 
 
 def _failure(line: DomainLine) -> str:

@@ -31,7 +31,8 @@ class HealthRecord(msgspec.Struct, frozen=True):
     later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
 
     `blocked`: what keeps it from crawling, or "". `nodes_away`: the nodes of a Redis Cluster that it cannot use, while it
-    can use others. `copies`: how old the copies were that it has visited again.
+    can use others. `copies`: how old the copies were that it has visited again. `waits_for`: domains that have not answered
+    a request for some seconds, the longest first.
     """
 
     replica: str
@@ -55,6 +56,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     nodes_away: list[str] = []
     cpu_s: float = 0.0
     copies: CopyAges = CopyAges()
+    waits_for: list[str] = []
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:

@@ -17,5 +17,5 @@ In the order in which data flows:
 
 The rooms below never see the settings as a whole: they receive the values that `policies` returns. Other rooms import:
 `contact`, `crawl_tables`, `guarded`, `identity_table`, `loading`, `policies`, `problems`, `reference`, `replica_table`,
-`requests_table`, `table`.
+`requests_table`, `sources`, `table`.
 """

@@ -10,7 +10,7 @@ process. Lower layers see none of them: the composition root passes them only th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from crawler.settings.identity_table import IdentityTable
 from crawler.settings.problems import raise_for
 from crawler.settings.replica_table import ReplicaTable
 from crawler.settings.requests_table import RequestsTable
-from crawler.settings.sources import Source, from_environment, from_file, from_options, place_of
+from crawler.settings.sources import Source, from_environment, from_file, from_options, option_of, place_of
 from crawler.settings.table import Table, keys_of
 
 
@@ -183,15 +183,20 @@ def extended(fetch: FetchTable, more: dict[str, tuple[Any, ...]]) -> FetchTable:
     return replace(fetch, **{k: tuple(sorted(v)) if k == "ports" else v for k, v in lists.items()})
 
 
-def load(path: Path | None = None, flags: dict[str, dict[str, Any]] | None = None) -> Settings:
+def load(
+    path: Path | None = None,
+    flags: dict[str, dict[str, Any]] | None = None,
+    named: Callable[[str], str] = option_of,
+) -> Settings:
     """Load the settings from the defaults, the file at `path`, the environment, and `flags` ({table: {key: value}}).
+    `named`: says what the flag of a setting is called.
 
     Raises SettingsInvalid, which names each unknown or malformed setting and where it was set, and UserError for a file
     that cannot be read.
     """
     names, lists = _names()
     file = from_file(path) if path else Source()
-    sources = (file, from_environment(names, lists), from_options(flags or {}))
+    sources = (file, from_environment(names, lists), from_options(flags or {}, named))
     problems = [problem for source in sources for problem in source.problems]
     merged: dict[str, Any] = {}
     for source in sources:

@@ -7,7 +7,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -166,10 +166,10 @@ def _as_json(variable: str, text: str, is_list: bool, is_table: bool) -> str:
 # the command line
 
 
-def from_options(flags: Mapping[str, Any]) -> Source:
-    """The options that were given, as {table: {key: value}}."""
+def from_options(flags: Mapping[str, Any], named: Callable[[str], str]) -> Source:
+    """The options that were given, as {table: {key: value}}. `named`: says how that of a setting is written."""
     names = [f"{table}.{key}" for table, keys in flags.items() if isinstance(keys, dict) for key in keys]
-    return Source(dict(flags), {name: option_of(name) for name in names})
+    return Source(dict(flags), {name: named(name) for name in names})
 
 
 def option_of(name: str) -> str:

@@ -31,16 +31,16 @@ A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<seri
 
 Commands read the files of a crawl. `export` converts WARC files to rows (`warc_rows`) in several processes
 (`process_pool`), and `export_record` remembers how. `wacz` packs WARC files into one file. `items` writes a data set, and
-`changes` what visits of known pages have found. `line_search` finds the line of a URL, and `last_visits` when pages are
-visited again. WARC files are read with `warc_reader`, and files that are still open with `open_files`. `types_file` keeps
-the types of the fields of items.
-`item_tail` reads items while a crawl runs, and `item_writer` writes them to a table of a database (`postgres`).
+`changes` what visits of known pages have found. `line_search` finds the line of a URL, `crawl_files` the files of one of
+several crawls in a folder, and `last_visits` when pages are visited again. WARC files are read with `warc_reader`, and
+files that are still open with `open_files`. `types_file` keeps the types of the fields of items. `item_tail` reads items
+while a crawl runs, and `item_writer` writes them to a table of a database (`postgres`).
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.
-Other rooms import: `archive`, `archive_settings`, `cdxj_index`, `changes`, `compression`, `content`, `export`,
-`forget`, `item_writer`, `items`, `last_visits`, `line_search`, `open_files`, `output_folder`, `parquet`, `postgres`,
-`postprocess`, `recovery`, `replaced_files`, `segment`, `sink`, `tee`, `time_formats`, `types_file`, `upload`, `wacz`,
-`warc_reader`, `warc_rows`.
+Other rooms import: `archive`, `archive_settings`, `cdxj_index`, `changes`, `compression`, `content`, `crawl_files`,
+`export`, `forget`, `item_writer`, `items`, `last_visits`, `line_search`, `open_files`, `output_folder`, `parquet`,
+`postgres`, `postprocess`, `recovery`, `replaced_files`, `segment`, `sink`, `tee`, `time_formats`, `types_file`, `upload`,
+`wacz`, `warc_reader`, `warc_rows`.
 """
 
 from crawler.sinks.sink import Sink, SinkContext

@@ -38,6 +38,8 @@ from crawler.sinks.warc_rows import has_body, read_rows, report
 
 Form = Literal["jsonl", "parquet", "markdown", "wacz"]
 
+SUFFIXES = (*WARC_SUFFIXES, ".warc")
+
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -113,7 +115,7 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += open_and_finished(path, (*WARC_SUFFIXES, ".warc"))
+            found += open_and_finished(path, SUFFIXES)
         elif path.is_file() or open_path(path).is_file():
             found.append(path if path.is_file() else open_path(path))
         else:

@@ -1,6 +1,7 @@
 """Processes finished files: converts JSON lines to Parquet, and uploads files. This takes seconds, so it has a thread.
 
-If the process ends first, the next start finds the files that still need processing.
+If the process ends first, the next start finds the files that still need processing. At the end, uploads are tried for
+less long than before, and after one that failed not at all, so that a store that cannot be reached does not hold it up.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.parquet import missing, require_pyarrow, write_parquet
 from crawler.sinks.segment import LINES
-from crawler.sinks.upload import Depot, UploadFailed
+from crawler.sinks.upload import FEW_RETRIES, Depot, UploadFailed
+
+TOLD_AFTER_S = 2.0
+"""Seconds that the end waits for uploads before it says so."""
 
 _SUFFIXES = (*WARC_SUFFIXES, ".cdxj", LINES, ".pages.parquet")
 
@@ -29,6 +33,8 @@ class PostProcessor:
         if settings.parquet:
             require_pyarrow("archive.parquet = true")
         self._depot = Depot.at(settings.upload) if settings.upload else None
+        self._is_ending = False
+        self._left: list[Path] = []
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="finished")
 
     @property
@@ -44,14 +50,30 @@ class PostProcessor:
         """Process the files that earlier processes have finished but not processed."""
         folder = self._settings.folder
         if self._depot is not None:
+            self._thread.submit(self._check)
             # All files in the folder. Only the size is compared for those that are already in the store.
             self.take(path for path in sorted(folder.iterdir()) if path.name.endswith(_SUFFIXES))
         elif self._settings.parquet:
             self.take(missing(folder))
 
     async def stop(self) -> None:
-        """Return when all files are processed."""
-        await asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        """Return when all files are processed, apart from those that cannot be uploaded now."""
+        if self._depot is not None:
+            self._is_ending, self._depot = True, Depot.at(self._settings.upload, FEW_RETRIES)
+        ending = asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
+        if not (await asyncio.wait([ending], timeout=TOLD_AFTER_S))[0]:
+            log(logging.WARNING, "finishing_files", waits_for=self._depot or "Parquet files")
+        await ending
+        if self._left:
+            later = "the next start with this output folder uploads them, or `crawler finish`"
+            log(logging.ERROR, "uploads_left", files=len(self._left), folder=self._settings.folder, result=later)
+
+    def _check(self) -> None:
+        """Report a wrong address at the start, and not when the first file is finished."""
+        try:
+            Depot.at(self._settings.upload, FEW_RETRIES).check()
+        except UploadFailed as error:
+            log(logging.ERROR, "upload_unreachable", error=error)
 
     def _carry_out(self, files: list[Path]) -> None:
         for path in [*files, *(self._parquet_of(files) if self._settings.parquet else ())]:
@@ -68,12 +90,16 @@ class PostProcessor:
         return made
 
     def _upload(self, depot: Depot, path: Path) -> None:
+        if self._left:
+            self._left.append(path)
+            return
         try:
             if self._settings.keep_local and depot.has(path):
                 return
             depot.store(path)
         except (UploadFailed, OSError) as error:
             log(logging.ERROR, "upload_failed", file=path.name, error=error)
+            self._left += [path] * self._is_ending
             return
         if not self._settings.keep_local:
             path.unlink(missing_ok=True)

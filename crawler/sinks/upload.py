@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 SCHEMES = ("s3", "gs", "az", "abfs", "file")
 
-_RETRIES = 8
+RETRIES, FEW_RETRIES = 8, 2
+"""The more take up to some minutes if the store cannot be reached, and the fewer up to half a minute."""
+
 _RETRY_FOR = timedelta(minutes=5)
 _BLOCK = 1 << 20
 
@@ -66,7 +68,7 @@ class Depot:
         return f"<Depot {self._url}>"
 
     @classmethod
-    def at(cls, url: str) -> Depot:
+    def at(cls, url: str, retries: int = RETRIES) -> Depot:
         """The depot at `url`: s3://bucket/prefix, gs://, az://, or a folder. Raises UserError if it is invalid."""
         require_obstore()
         from obstore.exceptions import BaseError  # noqa: PLC0415
@@ -76,10 +78,15 @@ class Depot:
             check_upload(url)
             if folder := _folder(url):
                 return cls(LocalStore(folder.absolute(), mkdir=True), url)
-            retries = {"max_retries": _RETRIES, "retry_timeout": _RETRY_FOR}
-            return cls(from_url(url, retry_config=retries), url)  # type: ignore[call-overload]
+            retry = {"max_retries": retries, "retry_timeout": _RETRY_FOR}
+            return cls(from_url(url, retry_config=retry), url)  # type: ignore[call-overload]
         except (BaseError, ValueError, OSError, UserError) as error:
             raise UserError(f"archive.upload: {url!r}: {error}") from error
+
+    def check(self) -> None:
+        """Raises UploadFailed if the store cannot be reached, or not be read."""
+        with self._translated("files"):
+            self._size("peercrawl")
 
     def has(self, path: Path) -> bool:
         """Whether the store has a file with the name and size of `path`. Raises UploadFailed."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
 import logging
 import re
@@ -17,8 +18,9 @@ from unittest.mock import AsyncMock
 import msgspec
 import pytest
 
+import crawler.app
 from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
-from crawler.app.crawl import _WaitingSink
+from crawler.app.crawl import _SETTINGS, _WaitingSink
 from crawler.app.embedded_valkey import open_store
 from crawler.settings.loading import CrawlSettings, load
 from frontier.crawls import open_crawl
@@ -267,6 +269,71 @@ def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, 
     ):
         with pytest.raises(UserError, match=match):
             bad.run()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"settings": {"fetch": {"contact": 3}}}, "settings: fetch.contact = 3: "),
+        ({"max_pages": -1}, "max_pages: limits.max_pages = -1: "),
+        ({"settings": {"limits": {"max_pages": -1}}}, "settings: limits.max_pages = -1: "),
+        ({"settings": {"replica": {"out": "a-file"}}}, "choose another folder with replica.out"),
+        ({"settings": {"replica": {"data_dir": "a-file"}}}, "choose another with replica.data_dir"),
+        ({"settings": {"replica": {"listen": "127.0.0.1:PORT"}}}, "choose another replica.listen"),
+    ],
+)
+def test_errors_name_settings_and_arguments_instead_of_options(
+    settings: dict[str, Any],
+    arguments: dict[str, Any],
+    said: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each option in the messages of the rooms below the commands has such a name."""
+    monkeypatch.chdir(tmp_path)
+    Path("a-file").touch()
+    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Tree)) as other, pytest.raises(UserError) as found:
+        tables = arguments.get("settings", {})
+        if "listen" in tables.get("replica", {}):
+            tables = {"replica": {"listen": f"127.0.0.1:{other.server_port}"}}
+        whole = {name: settings.get(name, {}) | tables.get(name, {}) for name in {*settings, *tables}}
+        Crawl(["http://a.test/"], **arguments | {"settings": whole}).run()
+    assert said in str(found.value)
+    assert "--" not in str(found.value)
+
+
+ONLY_OF_COMMANDS = {
+    *(
+        "changes",
+        "explain",
+        "export",
+        "export_record",
+        "forget",
+        "item_writer",
+        "items",
+        "postgres",
+        "process_pool",
+        "wacz",
+    ),
+    *("refusals", "condition", "start_settings", "supervisor", "seed_check", "sources", "replica_table", "parquet"),
+}
+"""Modules whose messages a program does not get, or not those with options."""
+
+
+def test_each_option_in_a_message_of_the_rooms_of_a_program_is_that_of_a_setting() -> None:
+    unknown = []
+    for room in ("app", "fetch", "handlers", "identity", "observe", "parse", "scope", "settings", "sinks", "worker"):
+        for path in Path(crawler.app.__file__).parents[1].joinpath(room).rglob("*.py"):
+            if path.stem in ONLY_OF_COMMANDS:
+                continue
+            nodes = list(ast.walk(ast.parse(path.read_text())))
+            comments = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
+            texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in comments]
+            options = {
+                one for text in texts if isinstance(text, str) for one in re.findall(r"(?<!\S)--[a-z][a-z-]+", text)
+            }
+            unknown += [(path.name, one) for one in options - set(_SETTINGS)]
+    assert not unknown
 
 
 def test_ctrl_c_ends_the_program_cleanly_and_the_next_run_goes_on(settings: dict[str, Any], tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ import pytest
 from crawler import Router
 from crawler.app.trial import _OneRequest
 from tests.e2e.harness import Finished, Running, answering
+from tests.typed import Typed
 
 APP = """
 from crawler import Router
@@ -231,3 +232,18 @@ async def test_nothing_is_requested_after_the_page() -> None:
     assert not late.done()
     late.cancel()
     assert [call.args[0] for call in inner.fetch.await_args_list] == ["http://a.test/robots.txt", "http://a.test/page"]
+
+
+def test_a_refused_connection_is_named(typed: Typed) -> None:
+    done = typed("try", "http://127.0.0.1:1/", "--allow", "127.0.0.1", "--port", "1")
+    assert (done.code, done.out.splitlines()[:2]) == (
+        1,
+        ["http://127.0.0.1:1/: dead (robots_unreachable), no response, no type", "0 items"],
+    )
+    assert "http://127.0.0.1:1/robots.txt: connection refused" in done.out.splitlines()
+
+
+def test_a_local_address_names_the_options_that_allow_it(typed: Typed) -> None:
+    done = typed("try", "http://127.0.0.1:1/")
+    assert done.code == 2
+    assert "fetch.allow does not list 127.0.0.1 (loopback); add --port 1 --allow 127.0.0.1\n" in done.err

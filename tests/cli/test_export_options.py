@@ -39,6 +39,7 @@ OPTIONS = {
     "links": ("--no-links",),
     "simhash": ("--simhash",),
     "usage": ("--usage", "train-ai"),
+    "crawl": ("--crawl", "other"),
     "processes": ("--processes", "1"),
 }
 
@@ -155,6 +156,11 @@ def test_each_option_has_an_effect_in_a_kind_of_export_or_is_refused(run: Run, k
         (("--items", "shop", "--follow"), "--table, --key and --follow need --to"),
         (("--changes", "--since", "2d", "--follow"), "--follow has no effect with --changes: leave it out"),
         (("--format", "markdown", "--text", "text"), "--text has no effect with --format markdown"),
+        (("--crawl", "other"), "no file of a crawl 'other' to export in crawl-out"),
+        (
+            ("--items", "shop", "--to", "URL", "--key", "url", "--follow", "--crawl", "a"),
+            "--crawl cannot be used with --f",
+        ),
         (("--out", "out.zip"), "--out out.zip has the name of a file: name a folder, and the files in it get their"),
         (("--out", "out.wacz"), "--out out.wacz has the name of a file: name a folder"),
         (("--format", "wacz", "--out", "out.zip"), "--out out.zip has the name of a file: name a folder or NAME.wacz"),

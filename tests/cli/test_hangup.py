@@ -89,6 +89,20 @@ def test_replicas_stop_when_the_command_that_shows_them_is_killed(folder: Path) 
     assert not list((folder / "crawl-out").glob("*.open"))
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("made", ["server.lock", "valkey.log", "valkey.pid", "valkey.sock"])
+def test_a_signal_while_the_store_starts_leaves_no_server(tmp_path: Path, number: int, made: str) -> None:
+    """As soon as the server has made one of its files."""
+    command = [sys.executable, "-m", "crawler", "seed", "https://a.test/"]
+    with subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}) as starting:
+        while not (tmp_path / ".crawler" / made).exists():
+            assert starting.poll() is None
+            time.sleep(0.001)
+        starting.send_signal(number)
+    assert starting.returncode in (128 + number, 0)
+    wait_until_nothing_runs(tmp_path)
+
+
 def test_nohup_keeps_a_crawl_running(folder: Path) -> None:
     crawl = subprocess.Popen(
         ["nohup", sys.executable, "-m", "crawler", *words(folder)],

@@ -7,6 +7,7 @@ import os
 import pty
 import re
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -137,6 +138,20 @@ def test_a_terminal_is_told_what_a_replica_waits_for(tmp_path: Path) -> None:
         assert "robots.txt of 127.0.0.1 is unreachable (refused), next try in" in shown
         screen.press("\x03")
         assert screen.wait() == 0
+
+
+@pytest.mark.parametrize("command", [("crawl",), ("run", "--until-empty")])
+def test_a_terminal_is_told_which_host_does_not_answer(tmp_path: Path, command: tuple[str, ...]) -> None:
+    """Live in `crawler crawl`, and with the progress of `crawler run`."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        seed, port = f"http://127.0.0.1:{silent.getsockname()[1]}/", str(silent.getsockname()[1])
+        words = [sys.executable, "-m", "crawler", "seed", seed, "--allow", "127.0.0.1", "--port", port]
+        assert Running(words, tmp_path, "seed", {}).wait().code == 0
+        with Screen(tmp_path, *command, columns=400) as screen:
+            screen.wait_for("no answer yet from 127.0.0.1")
+            screen.press("\x03")
+            screen.press("\x03")
+            screen.wait()
 
 
 def _read(terminal: int) -> bytes:

@@ -78,7 +78,7 @@ def test_a_folder_and_a_file_are_part_of_the_copied_command(typed: Typed, tmp_pa
     assert "crawler crawl --crawl news --settings 'my settings.toml' URL" in missing
     assert typed("seed", SITE, *place).code == 0
     missing = typed("status", "--crawl", "news", *place).err
-    assert "no crawl named 'news' in queue/; there are: crawl" in missing
+    assert "no crawl named 'news' in queue/; there are: crawl (choose one with --crawl)" in missing
     assert "crawler seed --crawl news --settings 'my settings.toml' -f FILE" in missing
 
 

@@ -137,3 +137,28 @@ def test_run_of_a_paused_crawl_says_what_it_waits_for(typed: Typed, crawled: Fin
     done = typed("run", "--until-empty", "--out", "pages")
     assert "crawl_paused crawl=crawl" in done.err
     assert "crawler resume --crawl crawl" in done.err
+
+
+def test_audit_and_export_ask_which_crawl_of_a_folder_is_meant(typed: Typed, tmp_path: Path) -> None:
+    """A file news-two-... is of the crawl news-two. With the output of one crawl only, nothing is asked."""
+    with answering(Site()) as site:
+        seed = f"http://127.0.0.1:{site.server_port}/"
+        place = ("--allow", "127.0.0.1", "--port", str(site.server_port), "--quiet", "--out", "out")
+        for crawl, delay in (("news", "0"), ("news-two", "0.01")):
+            assert typed("crawl", seed, *place, "--crawl", crawl, "--delay", delay).code == 0
+    items = ("export", "out", "--changes", "--since", "2026-01-01")
+    for words in (("audit", "out"), ("export", "out"), ("export", "out", "--format", "wacz"), items):
+        done = typed(*words)
+        told = "error: out has output of several crawls: news, news-two; name one, such as --crawl news\n"
+        assert (done.code, done.err) == (2, told)
+        assert "of crawls: news, news-two; it has none of a crawl 'x'" in typed(*words, "--crawl", "x").err
+    for crawl, delay in (("news", "0 s"), ("news-two", "0.01 s")):
+        judged = whole(typed("audit", "out", "--crawl", crawl).out)
+        assert f"a delay of {delay}, as crawl '{crawl}' here has it" in judged
+        assert "in 2 files" in judged
+        assert typed("export", "out", "--crawl", crawl, "--out", crawl).code == 0
+        assert [path.name.startswith(f"{crawl}-") for path in (tmp_path / crawl).glob("*.jsonl")] == [True]
+    for path in (tmp_path / "out").glob("news-two-*"):
+        path.unlink()
+    assert typed("export", "out").code == 0
+    assert "crawl 'news' here has it" in whole(typed("audit", "out").out)

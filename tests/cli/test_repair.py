@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from crawler.app.kept_settings import keep_settings
 from crawler.app.trial import queued
 from crawler.errors import UserError
 from crawler.scope.next_visit import Visits
+from crawler.settings.loading import CrawlSettings
 from crawler.sinks.time_formats import iso_time
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
@@ -19,6 +21,7 @@ from frontier.known_pages import KnownPage, find_page
 from frontier.store import RedisStore, command
 from tests.cli.conftest import Hand
 from tests.typed import Typed
+from tests.valkey import ValkeyProcess
 
 STEP_MS = 3_600_000
 NOON = 1_790_000_000
@@ -186,3 +189,42 @@ def test_labels_and_types_come_back_from_the_output(hand: Hand, tmp_path: Path) 
         "plain": "",
         "left": None,
     }
+
+
+def test_items_are_counted_as_before(hand: Hand, tmp_path: Path) -> None:
+    """Also those of later visits to a page, and after a repeated repair; not those of shards that were not lost."""
+    about = {"domain": "a.test", "outcome": "done", "reason": "ok", "depth": 0, "status": 200, "replica": "r1"}
+    items = {"shop": [{"price": 1}, {"price": 2}], "news": [{}]}
+    lines = [
+        {**about, "url": "https://a.test/1", "items": items},
+        {**about, "url": "https://a.test/1", "items": {"shop": [{"price": 3}]}, "previous_visit": iso_time(NOON)},
+        {**about, "url": "https://a.test/2", "items": None},
+        {**about, "url": "https://c.test/1", "domain": "c.test", "items": {"shop": [{"price": 4}]}},
+    ]
+    (tmp_path / "a.pages.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+    async def lose_identity(store: RedisStore, crawl: Crawl) -> None:
+        """What a repair that is interrupted before its end leaves."""
+        await store.send([command("HDEL", crawl.keys.shards[shard_of("a.test", crawl.shards)].stats, "crawl")])
+
+    for lose in (lose_shard, lose_identity):
+        hand.with_store(lose)
+        hand.type("repair", "--archive", str(tmp_path))
+        assert hand.json("status")["items"] == {"shop": 3, "news": 1}
+    assert "shop 3, news 1" in hand.type("status")
+
+
+def test_given_settings_are_laid_over_the_kept_ones(
+    typed: Typed, valkey: ValkeyProcess, crawl_name: str, tmp_path: Path
+) -> None:
+    """One by one: a file that names one setting takes back none of the others."""
+    kept = {"politeness": {"delay": 7}, "limits": {"max_pages": 5}, "frontier": {"shards": 16}}
+    keep_settings(tmp_path, crawl_name, CrawlSettings.of(kept))
+    (tmp_path / "more.toml").write_text("[limits]\nmax_pages = 9\n")
+    place = ("--crawl", crawl_name, "--redis", valkey.url)
+    words = ("repair", "https://a.test/", "--archive", str(tmp_path), *place, "--settings", "more.toml")
+    told = typed(*words, environment={"CRAWLER_SCOPE__MAX_DEPTH": "3"})
+    assert f"{crawl_name}.settings.toml, changed by those that are given" in " ".join(told.err.split()), told.err
+    shown = json.loads(typed("config", "show", "--json", *place).out)
+    found = (shown["politeness"]["delay"], shown["limits"]["max_pages"], shown["scope"]["max_depth"])
+    assert (found, shown["frontier"]["shards"]) == ((7, 9, 3), 16)

@@ -14,6 +14,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from crawler.cli.render import alerts
+from crawler.observe.condition import NOTHING_LEFT, Condition
 from crawler.observe.health_record import HealthRecord
 from frontier.crawls import Crawl
 from frontier.health import Health
@@ -52,6 +54,13 @@ def test_q_ends_top_and_restores_the_terminal(hand: Hand, tmp_path: Path) -> Non
         screen.press("xq")
         assert screen.wait() == 0
         assert b"\x1b[?1049l" in screen.raw  # it has left the alternate screen
+
+
+def test_commands_in_messages_name_the_crawl() -> None:
+    """Unless it is the one that is meant without a name."""
+    found = Condition("running", "warn", [NOTHING_LEFT])
+    told = [line for name in ("news", "crawl") for line in alerts(found, True, f"--crawl {name}")]
+    assert [str(line).rpartition("until ")[2] for line in told] == ["`crawler stop --crawl news`", "`crawler stop`"]
 
 
 def test_no_address_is_cut_off_at_80_columns(hand: Hand, tmp_path: Path) -> None:

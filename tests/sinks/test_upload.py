@@ -9,6 +9,7 @@ same server answers; none of the emulators of Google's store has that part. Azur
 
 from __future__ import annotations
 
+import asyncio
 import os
 import random
 import shutil
@@ -183,6 +184,31 @@ async def test_a_store_that_cannot_be_written_costs_no_file(
     request.getfixturevalue(scheme)
     await archived(tmp_path, upload=f"{scheme}://no-such-bucket/news", keep_local=False)
     assert len(readers.files(tmp_path)) == 3
+
+
+async def test_a_store_that_cannot_be_reached_is_reported_at_the_start_and_holds_up_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The files are left for the next start."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port: int = probe.getsockname()[1]
+    for name, value in (
+        CREDENTIALS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true"}
+    ).items():
+        monkeypatch.setenv(name, value)
+    archive = Archive(settings(tmp_path, upload="s3://crawls/news"))
+    await archive.start()
+    while "upload_unreachable" not in caplog.messages:  # noqa: ASYNC110 - a thread of the archive logs it
+        await asyncio.sleep(0.01)
+    await archive.write([page(exchange("a", b"a"))])
+    await archive.stop()
+    assert [text for text in caplog.messages if text.startswith("upload")] == [
+        "upload_unreachable",
+        "upload_failed",  # one file is tried, within seconds
+        "uploads_left",
+    ]
+    fields = caplog.records[-1].__dict__["fields"]
+    assert (fields["files"], len(readers.files(tmp_path))) == (3, 3)
 
 
 async def test_what_a_store_lacks_is_copied_at_the_next_start(tmp_path: Path) -> None:
