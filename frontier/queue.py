@@ -63,7 +63,7 @@ UNKNOWN = 2
 SEEN_DOMAINS = 10_000
 """Maximum number of seen domains that are cached, at about 100 bytes each."""
 
-Record = Callable[[int, Sequence[Entry]], None]
+OnPushed = Callable[[int, Sequence[Entry]], None]
 """Called with a shard, and with entries that were pushed into it."""
 
 
@@ -106,7 +106,7 @@ class Frontier:
         """Queue the entries whose URL is new, or as their `mode` says. Idempotent. Raises RedisAway."""
         return await self._push(entries, self.settings.replicas_ack, self._recent.pushed)
 
-    async def _push(self, entries: Iterable[Entry], replicas_ack: int, record: Record) -> PushReply:
+    async def _push(self, entries: Iterable[Entry], replicas_ack: int, on_pushed: OnPushed) -> PushReply:
         by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
         for number, entry in enumerate(entries, 1):
             by_shard[self.shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
@@ -121,7 +121,7 @@ class Frontier:
             answers = await self._store.send([self._push_call(shard, part, replicas_ack) for shard, part in batch])
             check_identity(self.keys.crawl, [shard for shard, _ in batch], answers)
             for shard, part in batch:
-                record(shard, [entry for entries in part.values() for entry in entries])
+                on_pushed(shard, [entry for entries in part.values() for entry in entries])
             replies += answers
             reported = [reported_queues(shard, reply) for (shard, _), reply in zip(batch, answers, strict=True)]
             await self._packer.pack((queue for of_shard in reported for queue in of_shard), self.settings.packing)
@@ -294,9 +294,8 @@ class Frontier:
         if unsettled and crawl in ("", self.keys.crawl):  # the server may have lost them with their leases
             with contextlib.suppress(ShardLost):  # frozen by a reshard, which needs a server that has lost nothing
                 await self._push([url.entry for url in unsettled], 0, self._recent.pushed)
-        self._recent.withdraw(
-            unsettled
-        )  # at last: if a call fails, all of this is repeated, and has to find them again
+        # At last: if a call fails, all of this is repeated, and has to find them again.
+        self._recent.withdraw(unsettled)
         return answers
 
     # restarts of the server

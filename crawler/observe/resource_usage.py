@@ -86,12 +86,19 @@ def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
         page_bytes=_mean(line.decoded_size or 0 for line in done),
         received_bytes=_mean(line.size or 0 for line in done),
         links=_mean(line.link_count or 0 for line in done),
-        linked_domains=max(1.0, _mean(len({domain_of(host_of(url)) for url in line.links or ()}) for line in done)),
+        linked_domains=_linked_domains(done),
         response_s=_mean((line.elapsed_ms or 0) / 1_000 for line in done),
         url_bytes=_mean(_after_host(url) for line in done for url in (line.links or [line.url])[:LINKS]),
         disk_bytes=sum(_size(path) for table in tables for path in _volume(table) if ".journal" not in path.name),
         tls=_mean(line.url.startswith("https:") for line in done),
     )
+
+
+def _linked_domains(done: Sequence[_Line]) -> float | None:
+    """Return the mean number of domains that a page links to. None if no line has links (`archive.links`)."""
+    if all(line.links is None for line in done):
+        return None
+    return max(1.0, _mean(len({domain_of(host_of(url)) for url in line.links or ()}) for line in done))
 
 
 def _volume(table: Path) -> Iterable[Path]:

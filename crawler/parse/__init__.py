@@ -2,8 +2,8 @@
 
 In the order in which data flows:
 
-1. `document` receives the body of a response and calls the other modules. `content_coding` decompresses it, within
-   limits of bytes and work.
+1. `document` receives the body of a response and calls the other modules, or decides that the document may take too long
+   to be read in the event loop. `content_coding` decompresses it, within limits of bytes and work.
 2. `sitemaps` reads a sitemap. Any other document goes to `html`.
 3. `html` finds the character encoding (`encoding`) and the base URL (`<base>`), finds the tags that matter (`tags`) and
    their `attributes`, obeys the page's instructions to crawlers (`robots_meta`), and returns links and facts. `xhtml`
@@ -13,7 +13,7 @@ In the order in which data flows:
    `field_values` converts them. `text_fingerprint` makes a fingerprint of the main text, by which two
    visits of a page are compared.
 6. `page_usage` collects what the owner says about the use of a page, for AI training for example.
-7. A large document is read in a separate process (`offload`), in the order of `fair_queue`: `subprocess_client` starts
+7. Such a document is read in a separate process (`offload`), in the order of `fair_queue`: `subprocess_client` starts
    that process and talks to it, and `subprocess_main` is the program that it runs. `confinement` limits what a child
    process inherits.
 

@@ -36,13 +36,14 @@ class CrawlFigures:
 @dataclass(frozen=True, slots=True)
 class FileFigures:
     """What the output files say: their `pages` and all their `disk_bytes`, and means per page. `page_bytes` is after
-    content decoding, `received_bytes` before. `tls`: share of pages over HTTPS."""
+    content decoding, `received_bytes` before. `linked_domains`: None if the files have no links. `tls`: share of pages over
+    HTTPS."""
 
     pages: float
     page_bytes: float
     received_bytes: float
     links: float
-    linked_domains: float
+    linked_domains: float | None
     response_s: float
     url_bytes: float
     disk_bytes: float
@@ -51,10 +52,10 @@ class FileFigures:
     @property
     def workload(self) -> dict[str, Any]:
         """What the files say about the workload, by the names of `Workload`."""
-        return {
+        linked = {} if self.linked_domains is None else {"linked_domains": self.linked_domains}
+        return linked | {
             "page_bytes": self.page_bytes,
             "links_per_page": self.links,
-            "linked_domains": self.linked_domains,
             "url_bytes": self.url_bytes,
             "response_s": self.response_s,
             "transfer": self.received_bytes / self.page_bytes if self.page_bytes else 1.0,
@@ -85,9 +86,9 @@ def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | No
         )
     else:
         given |= files.workload
-        notes.append(
-            f"read {count_of(int(files.pages), 'page')} of the output folder: size, links, duration, TLS, length of URLs"
-        )
+        linked = "" if files.linked_domains is None else ", linked domains"
+        pages = count_of(int(files.pages), "page")
+        notes.append(f"read {pages} of the output folder: size, links{linked}, duration, TLS, length of URLs")
     work = own_workload(found, files, delay_s)
     expected = usage_of(work, constants)
     for prefix, name, used, would_use, missing in _groups(found, files, expected, work, constants):

@@ -22,8 +22,9 @@ In the order in which data flows:
 6. After a failure, `throttle` reads Retry-After and sets the domain's backoff (`politeness.robots_fetch` reads it for
    an unreachable robots.txt). `next_turn` returns the domain to the queue, or ends its lease.
 7. `commit` collects the results in a `commit_group`, pushes their links (`link_pusher`), writes their pages to the sink,
-   and settles their URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `redis_restarts`
-   repeats the last writes to a server that was restarted.
+   and settles their URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `commit` also renews
+   leases, in the way in which URLs are settled (`lease_manager` says when). `redis_restarts` repeats the last writes to a
+   server that was restarted.
 8. `outbox_delivery` delivers links that could not be pushed, because a node of a cluster was away.
 
 `pool` runs the workers, and `runtime` has what all parts share: clocks, events, the policy. Calls to Redis go through

@@ -43,6 +43,7 @@ def test_a_plan_reads_the_output_of_its_own_crawl_only(tmp_path: Path) -> None:
     read = read_files([tmp_path], "news")
     assert read is not None
     assert (read.pages, read.disk_bytes) == (1, 100 + own.stat().st_size)
+    assert "linked_domains" not in read.workload  # its line has no links
 
 
 def test_a_file_does_not_take_the_types_of_another_crawl(tmp_path: Path) -> None:
