@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
 
@@ -42,6 +42,10 @@ class UserError(CrawlerError):
     before it."""
 
     details: tuple[str, ...] = ()
+
+    def reword(self, change: Callable[[str], str]) -> None:
+        """Change the words of the message."""
+        self.args = (change(str(self)),)
 
 
 class SettingsInvalid(UserError):

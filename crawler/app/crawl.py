@@ -16,6 +16,7 @@ import logging
 import re
 from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -312,7 +313,7 @@ def _in_words_of_programs() -> Iterator[None]:
     try:
         yield
     except UserError as error:
-        error.args = (re.sub(r"`[^`]*`|--[a-z-]+", lambda found: _SETTINGS.get(found[0], found[0]), str(error)),)
+        error.reword(partial(re.sub, r"`[^`]*`|--[a-z-]+", lambda found: _SETTINGS.get(found[0], found[0])))
         raise
 
 

@@ -7,6 +7,7 @@ import asyncio
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -17,7 +18,8 @@ T = TypeVar("T")
 
 def run_whole(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` and return its result. Until it handles them itself, SIGTERM and SIGHUP interrupt it as Ctrl-C does, so
-    that it leaves no embedded server running. Raises SystemExit after such a signal. SIGHUP stays ignored if it was."""
+    that it leaves no embedded server running. Raises SystemExit after such a signal. SIGHUP stays ignored if it was. Only
+    the main thread can handle signals."""
     received: list[int] = []
 
     async def whole() -> T:
@@ -29,7 +31,8 @@ def run_whole(work: Coroutine[Any, Any, T]) -> T:
                 received.append(number)
                 me.cancel()
 
-        for number in (signal.SIGTERM, signal.SIGHUP):
+        is_main = threading.current_thread() is threading.main_thread()
+        for number in (signal.SIGTERM, signal.SIGHUP) if is_main else ():
             if signal.getsignal(number) is not signal.SIG_IGN:
                 loop.add_signal_handler(number, end, number)
         return await work

@@ -310,7 +310,7 @@ def test_commands_to_a_finished_crawl_say_that_it_has_finished(hand: Hand, typed
         for screen in (["status"], ["top", "--once"]):
             shown = hand.type(*screen)
             assert "finished" in shown
-            assert "`crawler resume` undoes that" in shown
+            assert f"`crawler resume {' '.join(place)}` undoes that" in shown
             assert "to continue" not in shown
     told = typed("resume", *place).err
     assert "note: the crawl has finished: to crawl more, give it other seeds with `crawler seed --crawl" in told
