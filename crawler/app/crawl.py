@@ -65,8 +65,8 @@ WAITING = 100
 
 
 class Crawl:
-    """A crawl from the URLs `seeds`. It ends when nothing is left, or after `max_pages` pages over all its runs (0: no
-    limit).
+    """A crawl from `seeds`, a URL or several. It ends when nothing is left, or after `max_pages` pages over all its runs
+    (0: no limit).
 
     `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
     `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store.
@@ -80,7 +80,7 @@ class Crawl:
 
     def __init__(
         self,
-        seeds: Sequence[str] = (),
+        seeds: Sequence[str] | str = (),
         *,
         handlers: Router | None = None,
         max_pages: int | None = None,

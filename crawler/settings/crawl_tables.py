@@ -161,7 +161,7 @@ class LimitsTable(Table, frozen=True, kw_only=True):
     max_pages: Annotated[
         Count,
         "Maximum number of pages that the whole crawl fetches. Every URL that ends as done counts, "
-        "including error pages such as a 404. 0: no limit.",
+        "including error pages such as a 404. A page whose handler fails is dead and does not count. 0: no limit.",
     ] = 0
     domain_cap: Annotated[
         Count,
