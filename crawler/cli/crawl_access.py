@@ -41,7 +41,8 @@ def titled(crawl: str, of_default: str = "crawl") -> str:
 
 def or_restored(out: Path, crawl: str) -> str:
     """Return the end of an error about a missing crawl: how to restore it, if the folder `out` has its output."""
-    return ", or restore the one in the output with `crawler repair`" if has_lines(out, crawl) else ""
+    name = "" if crawl == DEFAULT_NAME else f" --crawl {crawl}"
+    return f", or restore the crawl in the output with `crawler repair{name}`" if has_lines(out, crawl) else ""
 
 
 class CrawlAccess:

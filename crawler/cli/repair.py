@@ -16,6 +16,7 @@ from crawler.app.kept_settings import kept_settings
 from crawler.app.signals import run_whole
 from crawler.app.start_settings import SHOWN, differences
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
+from crawler.cli.output_folders import one_crawl
 from crawler.cli.seed_lists import gather_seeds
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
@@ -111,6 +112,7 @@ async def _opened(store: RedisStore, access: CrawlAccess, folders: Sequence[Path
         _note_ignored(opened, access)
         return opened
     except NoSuchCrawl:
+        one_crawl(folders, access.crawl)
         settings, kept, found = access.settings, kept_settings(folders, access.crawl), ""
         created = settings.onto(load(kept).created) if kept is not None else settings.created
         if kept is not None:

@@ -42,7 +42,7 @@ def test_a_crawl_whose_data_are_lost_can_be_repaired(typed: Typed, tmp_path: Pat
     shutil.rmtree(tmp_path / ".crawler")
     place = ("--allow", "127.0.0.1", "--port", "1", "--out", "pages", "--quiet")
     out = {"CRAWLER_REPLICA__OUT": "pages"}
-    restored = "restore the one in the output with `crawler repair`"
+    restored = "restore the crawl in the output with `crawler repair`"
     assert restored in typed("status", environment=out).err
     assert f"give URLs, or a seed file with -f FILE, or {restored}" in typed("crawl", "--out", "pages").err
     assert "restore" not in typed("crawl", "--out", "other").err
@@ -53,6 +53,12 @@ def test_a_crawl_whose_data_are_lost_can_be_repaired(typed: Typed, tmp_path: Pat
     assert typed(*repair).out == "no shard has lost its data\n"
     shutil.rmtree(tmp_path / ".crawler")
     assert "64 shards restored: 1 URL settled" in typed(*repair).out
+    # A crawl of another name is not there to be repaired.
+    shutil.rmtree(tmp_path / ".crawler")
+    mistyped = typed("repair", "--crawl", "crwal", "--archive", "pages")
+    assert (mistyped.code, mistyped.out) == (2, "")
+    assert "pages has output of crawls: crawl; " in mistyped.err
+    assert "no crawl named 'crwal'" in typed("status", "--crawl", "crwal").err
 
 
 @pytest.mark.parametrize("words", [("status",), ("run", "--until-empty"), ("run", "--until-empty", "--replicas", "2")])
@@ -74,7 +80,7 @@ def test_a_crawl_that_redis_has_lost_can_be_repaired(
 @pytest.mark.usefixtures("crawled")
 def test_run_finds_lost_output_in_the_folder_that_it_is_given(typed: Typed, tmp_path: Path) -> None:
     shutil.rmtree(tmp_path / ".crawler")
-    said = "restore the one in the output with `crawler repair`"
+    said = "restore the crawl in the output with `crawler repair`"
     assert said in typed("run", "--out", "pages").err
     assert said not in typed("run").err
 
