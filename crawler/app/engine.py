@@ -253,11 +253,13 @@ class Engine:
         if not await self._wait_for(lambda: self.committer.is_idle, max(deadline, clock.monotonic() + 1.0)):
             log(logging.WARNING, "stopped_unsettled", replica=self._seams.replica, leases=len(self.held))
         await self.tasks.cancel(self._running)
-        await self.leave(self._budget.leave)
+        has_left = await self.leave(self._budget.leave)
         await self._seams.http.stop(0.0)
         await self._offload.stop()
-        # A server may have been restarted since anybody looked, or may not answer now.
-        if is_in_doubt := self.frontier.is_in_doubt or not await self._look_for_new_runs() or self.frontier.is_in_doubt:
+        # A server may have been restarted since anybody looked, or may not answer now. One that refuses writes, such as on a
+        # full disk, may also lose the last ones that it took.
+        is_kept = has_left and not self.frontier.is_in_doubt and await self._look_for_new_runs()
+        if is_in_doubt := not is_kept or self.frontier.is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
         await self._seams.sink.stop(is_in_doubt)
 
@@ -295,13 +297,16 @@ class Engine:
             await clock.sleep(0.02)
         return True
 
-    async def leave(self, step: Callable[[], Awaitable[None]]) -> None:
-        """Run one step of leaving the cluster. Failures and timeouts are logged, not raised."""
+    async def leave(self, step: Callable[[], Awaitable[None]]) -> bool:
+        """Run one step of leaving the cluster. Failures and timeouts are logged, not raised. Returns whether it
+        succeeded."""
         try:
             async with asyncio.timeout(REDIS_STEP_S):
                 await step()
+                return True
         except (RedisAway, RedisMisused, TimeoutError) as error:
             log(logging.WARNING, "left_without_notice", replica=self._seams.replica, error=error)
+            return False
 
     # background tasks
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 import redis
 
+from frontier.recent_writes import KEPT_MS
 from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, repeated, wait_until
 from tests.e2e.victims import IN_HAND_S
 from tests.ports import free_port
@@ -24,6 +27,9 @@ PACE: Tables = {"politeness": {"delay": DELAY_S}}
 LEASE_S = 20.0
 """Longer than the outage, so that URLs in flight are not fetched again, and short enough to wait for the end of a lease
 whose reply was lost with the server."""
+
+REMEMBERED_S = 1.5 * KEPT_MS / 1000
+"""After that, a replica no longer doubts its last writes to a server that runs."""
 
 
 @pytest.fixture
@@ -103,6 +109,26 @@ def test_a_lost_second_costs_second_requests_but_no_url(web: Web, tmp_path: Path
         result = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
         assert result.missing == [], str(result)
         assert result.denied == [], str(result)
+
+
+def test_a_stop_while_the_server_refuses_writes_leaves_files_to_the_next_start(web: Web, tmp_path: Path) -> None:
+    """As with a full disk, it answers, and may lose what it took last. Then a page may only be kept if it is settled."""
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
+        bench(tmp_path, web, valkey.url, PACE) as crawler,
+        closing(redis.Redis.from_url(valkey.url)) as server,
+    ):
+        (replica,) = start(crawler, web, 1)
+        server.config_set("min-replicas-to-write", 1)
+        wait_until(lambda: "redis_away" in replica.err, "the replica to be refused")
+        time.sleep(REMEMBERED_S)
+        replica.send(signal.SIGTERM)
+        done = replica.wait()
+        assert (done.code, "stopped_in_doubt" in done.err) == (0, True), done.err
+        assert list(crawler.out.glob("*.open"))
+        server.config_set("min-replicas-to-write", 0)
+        assert crawler.run("run", "--until-empty").code == 0
+        assert repeated([line["url"] for line in crawler.lines()]) == []
 
 
 def test_a_failover_to_a_replica_that_lags_costs_at_most_second_requests(web: Web, tmp_path: Path) -> None:
