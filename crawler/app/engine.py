@@ -256,10 +256,8 @@ class Engine:
         has_left = await self.leave(self._budget.leave)
         await self._seams.http.stop(0.0)
         await self._offload.stop()
-        # A server may have been restarted since anybody looked, or may not answer now. One that refuses writes, such as on a
-        # full disk, may also lose the last ones that it took.
-        is_kept = has_left and not self.frontier.is_in_doubt and await self._look_for_new_runs()
-        if is_in_doubt := not is_kept or self.frontier.is_in_doubt:
+        # A server may have been restarted, may not answer, or may refuse writes and lose the last ones, as on a full disk.
+        if is_in_doubt := not (has_left and await self._look_for_new_runs()) or self.frontier.is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
         await self._seams.sink.stop(is_in_doubt)
 
@@ -267,8 +265,7 @@ class Engine:
         """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases
         are returned: afterwards, Redis cannot tell that their pages were settled."""
         await self._look_for_new_runs()
-        until = max(deadline, self._seams.clock.monotonic() + 1.0)
-        await self._wait_for(lambda: not self.frontier.replaced_runs(), until)
+        await self._wait_for(lambda: not self.frontier.replaced_runs(), max(deadline, self._seams.clock.monotonic() + 1.0))
 
     async def _look_for_new_runs(self) -> bool:
         """Return whether all servers that were written to have answered within `REDIS_STEP_S` seconds."""
@@ -298,8 +295,7 @@ class Engine:
         return True
 
     async def leave(self, step: Callable[[], Awaitable[None]]) -> bool:
-        """Run one step of leaving the cluster. Failures and timeouts are logged, not raised. Returns whether it
-        succeeded."""
+        """Run one step of leaving the cluster. Failures and timeouts are logged. Returns whether it succeeded."""
         try:
             async with asyncio.timeout(REDIS_STEP_S):
                 await step()
@@ -328,8 +324,7 @@ class Engine:
             self.leases.adopt(view)
 
     async def _follow_control(self) -> None:
-        retry, control = self.runtime.retry, self.control
-        seedings = 0
+        retry, control, seedings = self.runtime.retry, self.control, 0
         while True:
             await retry.call_crawl_node(control.refresh)
             if control.has_other_shards:
