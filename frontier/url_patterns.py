@@ -48,7 +48,7 @@ class UrlPattern:
             found = _compiled(pattern)  # its errors are clearer
             if _REPEATS.search(pattern):
                 found = limited(pattern, STEPS)
-        except (re.error, pcre2.PatternError, ValueError) as error:
+        except (re.error, pcre2.PatternError, ValueError, RecursionError) as error:
             raise BadInput(f"not a regular expression: {pattern!r}: {error}") from None
         self._search = found.search
 

@@ -265,7 +265,8 @@ class Engine:
         """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases
         are returned: afterwards, Redis cannot tell that their pages were settled."""
         await self._look_for_new_runs()
-        await self._wait_for(lambda: not self.frontier.replaced_runs(), max(deadline, self._seams.clock.monotonic() + 1.0))
+        until = max(deadline, self._seams.clock.monotonic() + 1.0)
+        await self._wait_for(lambda: not self.frontier.replaced_runs(), until)
 
     async def _look_for_new_runs(self) -> bool:
         """Return whether all servers that were written to have answered within `REDIS_STEP_S` seconds."""
@@ -285,8 +286,7 @@ class Engine:
     async def _wait_for(self, is_done: Callable[[], bool], deadline: float) -> bool:
         """Wait for `is_done` until `deadline` (monotonic seconds), but only for a second after `skip_grace` or the
         failure of a task. Returns False on timeout."""
-        clock = self._seams.clock
-        soon = clock.monotonic() + 1.0
+        clock, soon = self._seams.clock, self._seams.clock.monotonic() + 1.0
         while not is_done():
             now = clock.monotonic()
             if now >= deadline or (now >= soon and (self._skips_grace or self.tasks.failure is not None)):

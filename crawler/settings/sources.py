@@ -56,7 +56,7 @@ def from_file(path: Path) -> Source:
         return Source(tomllib.loads(text), {name: f"{path}:{line}" for name, line in _lines(text).items()})
     except OSError as error:
         raise UserError(f"settings file {path}: {error.strerror}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"settings file {path} is not TOML: {error}") from error
 
 
