@@ -82,15 +82,10 @@ def audit(
     found = judge(archive, rules)
     if missing := not_named(given.replica, folders, only):
         note(missing)
-    source = (
-        f", as {f'crawl {crawl_here!r} here' if crawl_here else settings} has it"
-        if (crawl_here or settings) and delay is None
-        else ""
-    )
+    origin = f"crawl {crawl_here!r} here" if crawl_here else settings
+    source = f", as {origin} has it" if origin and delay is None else ""
     revision = opened.revision if opened else 1
-    emit(
-        found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(crawl_here or settings), revision)
-    )
+    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(origin), revision))
     if not found.ok:
         raise typer.Exit(1)
 

@@ -13,7 +13,7 @@ import typer
 
 from crawler import logs
 from crawler.app.archive_setup import archive_settings
-from crawler.app.signals import run_whole
+from crawler.app.signals import run_until_signal
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.output_folders import check_exists
 from crawler.cli.shared_options import AsJson
@@ -135,7 +135,7 @@ def _finish(
         frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         return await ask_and_finish(frontier.revoke, settings)
 
-    return run_whole(ask_and_finish(None, access.settings.crawl)) if offline else access.do(work)
+    return run_until_signal(ask_and_finish(None, access.settings.crawl)) if offline else access.do(work)
 
 
 def _render(result: Result) -> str:
