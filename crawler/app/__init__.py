@@ -6,7 +6,8 @@ How a replica lives, in the order in which data flows:
    decides what happens if the settings of the start are not those of the crawl, `seed_check` which seeds it may fetch, and
    `installation_check` checks that this machine has what the settings need.
 2. If several replicas are wanted, `supervisor` runs each in its own process and replaces those that crash.
-   `listen_addresses` gives each a port. `signals` registers what a signal, or the end of the supervisor, calls.
+   `listen_addresses` gives each a port. `signals` registers what a signal, or the end of the supervisor, calls; it also
+   ends other commands at a signal.
 3. `build` creates what the settings decide: the fetcher, the sinks (`archive_setup`), and the rules by which pages are
    parsed. `request_setup` is what the machine adds to requests: signatures with the keys of `[identity]`
    (`identity_setup`), and the rules in `[[requests]]` with secrets from the environment. `seams` is everything outside the

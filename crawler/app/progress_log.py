@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from crawler.logs import log
 from crawler.observe.condition import NOTHING_LEFT, failing, waiting
 from crawler.observe.snapshot import Status, status
+from crawler.wording import with_place
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore
@@ -21,8 +22,8 @@ LOOK_S = 1.0
 
 @contextlib.asynccontextmanager
 async def progress_logged(store: RedisStore, crawl: str, every_s: float) -> AsyncIterator[None]:
-    """Log the progress of `crawl` every `every_s` seconds inside the block; 0: never. A
-    failure that keeps the whole crawl waiting is logged when it is first seen."""
+    """Log the progress of `crawl` every `every_s` seconds inside the block; 0: never. A failure that keeps the whole crawl
+    waiting is logged when it is first seen."""
     task = asyncio.create_task(_repeat(store, crawl, every_s)) if every_s else None
     try:
         yield
@@ -49,12 +50,12 @@ async def _repeat(store: RedisStore, crawl: str, every_s: float) -> None:
 
 
 def _tell(found: Status) -> None:
-    reasons = failing(found) or waiting(found.replicas)
-    waits = {"waits_for": "; ".join(reasons)} if reasons else {}
+    reasons = [*failing(found), *waiting(found.replicas)]
     if NOTHING_LEFT in found.condition.obstacles:
-        waits = {"waits_for": NOTHING_LEFT}
+        reasons = [NOTHING_LEFT]
     if found.condition.word == "resharding":
-        waits = {"waits_for": "; ".join(found.condition.obstacles)}
+        reasons = found.condition.obstacles
+    waits = {"waits_for": "; ".join(with_place(reasons, f"--crawl {found.crawl}"))} if reasons else {}
     log(
         logging.INFO,
         "progress",

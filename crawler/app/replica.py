@@ -11,7 +11,6 @@ import math
 import resource
 from collections import deque
 from functools import partial
-from operator import attrgetter
 
 import msgspec
 
@@ -43,7 +42,7 @@ RATE_SAMPLES = 10
 """Samples, a second or less apart, over which the reported rate is averaged: a single second fluctuates too much."""
 
 WAITED_S, MOST_WAITED_FOR = 5.0, 10
-"""Seconds after which a domain that has not answered is reported, and the most such domains."""
+"""Seconds without a complete response after which a domain is reported, and the most such domains."""
 
 
 class Replica:
@@ -198,8 +197,7 @@ class Replica:
 
     def _record(self, pages_per_s: float) -> HealthRecord:
         engine, own, used = self.engine, self._state(), resource.getrusage(resource.RUSAGE_SELF)
-        view, now = engine.leases.view, self._seams.clock.monotonic()
-        held = sorted(engine.held, key=attrgetter("next_at"))
+        view = engine.leases.view
         return HealthRecord(
             replica=self.id,
             address=self.status.address,
@@ -220,9 +218,13 @@ class Replica:
             settings_refused=engine.follower.refused,
             nodes_away=engine.runtime.retry.away_nodes,
             blocked=self._obstacles.describe(engine.allowance.is_awaited and not own.busy),
-            waits_for=[one.domain for one in held if one.requesting and now - one.next_at >= WAITED_S][
-                :MOST_WAITED_FOR
-            ],
+            waits_for=self._waits_for(),
             cpu_s=round(used.ru_utime + used.ru_stime, 1),
             copies=self.metrics.copy_ages.sums,
         )
+
+    def _waits_for(self) -> list[str]:
+        """The domains whose responses have not been complete for some seconds, those with the oldest requests first."""
+        before = asyncio.get_running_loop().time() - WAITED_S
+        late = [one for one in self.engine.held if one.timer.oldest <= before]
+        return [one.domain for one in sorted(late, key=lambda one: one.timer.oldest)[:MOST_WAITED_FOR]]

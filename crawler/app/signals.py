@@ -1,5 +1,5 @@
-"""Registers what is called when a process of a crawl is asked to stop: by a signal, or by the end of the process that
-started it. `crawler.app.engine` does the stopping."""
+"""Ends the work of a command at a signal, and registers what is called when a process of a crawl is asked to stop: by a
+signal, or by the end of the process that started it. `crawler.app.engine` stops a replica."""
 
 from __future__ import annotations
 
@@ -16,18 +16,19 @@ _CHUNK = 4096
 T = TypeVar("T")
 
 
-def run_whole(work: Coroutine[Any, Any, T]) -> T:
+def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` and return its result. Until it handles them itself, SIGTERM and SIGHUP interrupt it as Ctrl-C does, so
-    that it leaves no embedded server running. Raises SystemExit after such a signal. SIGHUP stays ignored if it was. Only
-    the main thread can handle signals."""
+    that it leaves no embedded server running. Raises SystemExit after such a signal. SIGHUP stays ignored if it was. While
+    `work` ends, further ones have no effect, unlike a second Ctrl-C, which ends it at once. Only the main thread can
+    handle signals."""
     received: list[int] = []
 
-    async def whole() -> T:
+    async def cancellable() -> T:
         loop, me = asyncio.get_running_loop(), asyncio.current_task()
         assert me is not None
 
         def end(number: int) -> None:
-            if not received:  # another one would interrupt the end
+            if not received:
                 received.append(number)
                 me.cancel()
 
@@ -38,7 +39,7 @@ def run_whole(work: Coroutine[Any, Any, T]) -> T:
         return await work
 
     try:
-        return asyncio.run(whole())
+        return asyncio.run(cancellable())
     except asyncio.CancelledError:
         if not received:
             raise

@@ -104,7 +104,8 @@ def read_archive(*folders: Path, usage: bool = False, crawl: str = "") -> Archiv
             raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
         found, written = (files_of(folder, suffixes, crawl) for suffixes in (WARC_SUFFIXES, (LINES,)))
         if not found and not written:
-            raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl")
+            whose = f" of crawl {crawl!r}" if crawl else ""
+            raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl{whose}")
         warcs += found
         lines += written
         forgotten |= marks_in(folder).keys()

@@ -68,10 +68,10 @@ def audit(
     """
     options = flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})
     given, only = load(settings, options), one_crawl(folders, crawl)
-    here = "" if settings else crawl_of(given.replica, folders, only)
-    if not (settings or here) and (settings := kept_settings(folders, only or "*")):
+    crawl_here = "" if settings else crawl_of(given.replica, folders, only)
+    if not (settings or crawl_here) and (settings := kept_settings(folders, only or "*")):
         given = load(settings, options)
-    opened = _opened(here, given) if here else None
+    opened = _opened(crawl_here, given) if crawl_here else None
     loaded = given.onto(CrawlSettings.from_json(opened.settings)) if opened else given.crawl
     uses = frozenset(map(str, purpose or loaded.politeness.purpose))
     archive = read_archive(*folders, usage=bool(uses), crawl=only)
@@ -82,11 +82,10 @@ def audit(
     found = judge(archive, rules)
     if missing := not_named(given.replica, folders, only):
         note(missing)
-    source = (
-        f", as {f'crawl {here!r} here' if here else settings} has it" if (here or settings) and delay is None else ""
-    )
+    origin = f"crawl {crawl_here!r} here" if crawl_here else settings
+    source = f", as {origin} has it" if origin and delay is None else ""
     revision = opened.revision if opened else 1
-    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(here or settings), revision))
+    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(origin), revision))
     if not found.ok:
         raise typer.Exit(1)
 

@@ -12,7 +12,7 @@ import typer
 from crawler import logs
 from crawler.app.listen_addresses import check_free, count_up
 from crawler.app.request_setup import missing_tables
-from crawler.app.signals import run_whole
+from crawler.app.signals import run_until_signal
 from crawler.app.start_settings import OnDifference
 from crawler.cli.completion import scopes
 from crawler.cli.crawl_access import CrawlAccess
@@ -312,6 +312,6 @@ def _on_difference(keep: bool, apply: bool) -> OnDifference:
 
 
 def _finish(work: Coroutine[Any, Any, int]) -> None:
-    code = run_whole(work)
+    code = run_until_signal(work)
     if code:
         raise typer.Exit(code)

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import functools
-import re
 import shlex
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from difflib import SequenceMatcher
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from typing import Any, TypeVar
 
 from crawler.app.embedded_valkey import open_store
-from crawler.app.signals import run_whole
+from crawler.app.signals import run_until_signal
 from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags, typed
 from crawler.errors import UserError
 from crawler.logs import without_secrets
 from crawler.settings.loading import load
 from crawler.sinks.line_search import has_lines
+from crawler.wording import DEFAULT_NAME
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError, NoSuchCrawl
 from frontier.redis_keys import meta_key
@@ -29,9 +29,6 @@ SCANS, SCANNED_AT_ONCE = 100, 10_000
 """How many keys are searched for the names of crawls: each call takes some milliseconds."""
 
 SHOWN_NAMES = 8
-
-DEFAULT_NAME = "crawl"
-"""The crawl that a command is about unless `--crawl` names another."""
 
 
 def titled(crawl: str, of_default: str = "crawl") -> str:
@@ -66,7 +63,7 @@ class CrawlAccess:
             async with open_store(self.settings.replica) as store:
                 return await work(store, await self._open(store, for_reshard))
 
-        return run_whole(opened())
+        return run_until_signal(opened())
 
     def check_place(self) -> None:
         """Raises UserError if the crawl would be in an embedded store that does not exist."""
@@ -121,14 +118,6 @@ def place_of(crawl: str, redis: str | None, data_dir: Path | None, settings: Pat
         if value:
             words += [option, str(value)]
     return shlex.join(words)
-
-
-def here(texts: Iterable[str], place: str) -> list[str]:
-    """Return `texts` with the options that select the crawl, `place`, in the commands that they name, unless it is the
-    default one."""
-    if place == f"--crawl {DEFAULT_NAME}":
-        return list(texts)
-    return [re.sub("`(crawler [^`]*)`", lambda named: f"`{named[1]} {place}`", text) for text in texts]
 
 
 async def crawl_names(store: RedisStore) -> list[str]:

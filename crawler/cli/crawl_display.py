@@ -23,7 +23,7 @@ from crawler.observe.condition import ENDING, STARTING
 from crawler.observe.counted_items import items_in_words, never_found_in_words, rejected_in_words
 from crawler.observe.refusals import remedy
 from crawler.observe.snapshot import LastRead, Status, status
-from crawler.wording import count_of
+from crawler.wording import count_of, with_place
 from frontier.clock import SystemClock
 from frontier.counters import Counts
 from frontier.crawls import open_crawl
@@ -114,8 +114,9 @@ def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = 
     return Group(head, render.status(found, place))
 
 
-async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) -> Status | None:
-    """Print the closing summary of a crawl, and return the status that it shows; None if Redis stays away."""
+async def summarize(store: RedisStore, crawl: str, out: Path, console: Console, place: str) -> Status | None:
+    """Print the closing summary of a crawl, and return the status that it shows; None if Redis stays away. `place`: the
+    options that select the crawl, for commands in the summary."""
     tries_left = SUMMARY_TRIES
     while True:
         try:
@@ -128,16 +129,16 @@ async def summarize(store: RedisStore, crawl: str, out: Path, console: Console) 
                 return None
         tries_left -= 1
         await asyncio.sleep(SUMMARY_PAUSE_S)
-    console.print(summary(found, out))
-    of_all = f"of {count_of(found.shards, 'shard')}"
+    console.print(summary(found, out, place))
+    of_all, missing = f"of {count_of(found.shards, 'shard')}", list[str]()
     if found.shards_away:
-        missing = (
+        missing.append(
             f"{found.shards_away:,} {of_all} cannot be read, so the numbers are too low: see `crawler status` later"
         )
-        console.print(missing, style="yellow")
     if found.shards_lost:
-        missing = f"Redis has lost the data of {found.shards_lost:,} {of_all}: run `crawler repair`"
-        console.print(missing, style="yellow")
+        missing.append(f"Redis has lost the data of {found.shards_lost:,} {of_all}: run `crawler repair`")
+    for line in with_place(missing, place):
+        console.print(line, style="yellow")
     return found
 
 
@@ -153,8 +154,9 @@ def good_pages(counts: Counts) -> int:
     return sum(number for status, number in statuses.items() if not status.isdigit() or int(status) < 400)
 
 
-def summary(found: Status, out: Path) -> RenderableType:
-    """Return the closing summary, from the crawl's counters, which cover all runs of the crawl."""
+def summary(found: Status, out: Path, place: str = "") -> RenderableType:
+    """Return the closing summary, from the crawl's counters, which cover all runs of the crawl. `place`: the options that
+    select the crawl, for commands in it."""
     table = Table(box=None, show_header=False, padding=(0, 2))
     table.add_column(style="bold")
     table.add_column(justify="right")
@@ -185,7 +187,8 @@ def summary(found: Status, out: Path) -> RenderableType:
     if found.open:
         table.add_row("left", f"{found.open:,}", how_to_continue(found))
     denied = [reason for reason in ("forbidden_port", "forbidden_address") if found.reasons.get(f"denied:{reason}")]
-    remedies = [Text(f"{reason}: {remedy(reason)}", style="yellow") for reason in denied]
+    allowing = with_place([f"{reason}: {remedy(reason)}" for reason in denied], place)
+    remedies = [Text(line, style="yellow") for line in allowing]
     return Group(Text(f"crawl {found.crawl}", style="bold"), table, *remedies, Text(f"output in {out}/", style="green"))
 
 

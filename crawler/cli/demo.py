@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import shlex
 import shutil
 import sys
 import tempfile
@@ -63,11 +64,12 @@ async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) ->
             console.print("interrupted, so the result is not judged")
             return INTERRUPTED
         result = judge(read_log(log), expect(world, world.seeds(), Policy(tries=TRIES)), JudgeLimits(delay=DELAY_S))
+        quoted = shlex.quote(str(folder))
         console.print("\nthe web's own log says:")
         console.print(str(result))
         console.print(
-            f"its output is left, for `crawler audit {folder}` and `crawler export {folder}`; other commands need --crawl "
-            f"demo and its queue, which `crawler repair --crawl demo --archive {folder}` makes again",
+            f"its output is left, for `crawler audit {quoted}` and `crawler export {quoted}`; other commands need --crawl "
+            f"demo and its queue, which `crawler repair --crawl demo --archive {quoted}` makes again",
             soft_wrap=True,
         )
     return code or (0 if result.ok else 1)

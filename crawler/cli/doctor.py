@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 from rich.text import Text
 
-from crawler.app.signals import run_whole
+from crawler.app.signals import run_until_signal
 from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile, flags
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
@@ -36,7 +36,7 @@ def doctor(
     """
     from crawler.cli.readiness_checks import examine  # noqa: PLC0415 - imports the client of the DNS, which the help does not need
 
-    findings = run_whole(examine(load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))))
+    findings = run_until_signal(examine(load(settings, flags(replica={"redis": redis, "data_dir": data_dir}))))
     shown = TextTable("check", "", "found", keeps="check", wraps="found")
     for one in findings:
         found = Text(one.found)

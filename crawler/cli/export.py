@@ -114,7 +114,7 @@ def export(
         crawler export crawl-out --usage train-ai --text text
     """
     check_options(given(context), form, out)
-    only = "" if follow else one_crawl(archives, crawl)
+    only = "" if follow else one_crawl(archives, crawl, of_each=True)
     if changes or since is not None:
         export_changes(_of(archives, only, (LINES,)), since if changes else None, (out, form), items is not None)
     elif items is not None or to is not None:

@@ -1,4 +1,5 @@
-"""`crawler finish`: finishes the files that killed replicas left open, as a replica that starts in their folder does."""
+"""`crawler finish`: finishes the files that killed replicas left open, and uploads what the store lacks, as a replica that
+starts in their folder does."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import typer
 
 from crawler import logs
 from crawler.app.archive_setup import archive_settings
-from crawler.app.signals import run_whole
+from crawler.app.signals import run_until_signal
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.output_folders import check_exists
 from crawler.cli.shared_options import AsJson
@@ -65,7 +66,8 @@ def finish(
 ) -> None:
     """Finish the files that killed replicas left open.
 
-    A replica that starts in a folder does the same. Files that a running replica writes are left alone.
+    A replica that starts in a folder does the same. Files that a running replica writes are left alone. With
+    archive.upload, all finished files that the store lacks are uploaded, also if none was open.
 
     The last pages of each file are kept if Redis counts them as settled. The others are removed, because the crawl
     fetches them again.
@@ -104,7 +106,7 @@ def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: cont
             + ", ".join(sorted(written)[:SHOWN])
         )
     ours = [orphan for orphan in orphans if orphan.name not in others]
-    kept, removed = _finish(folder, ours, access, offline) if left else ([], 0)
+    kept, removed = _finish(folder, ours, access, offline)
     return Result(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others))
 
 
@@ -123,7 +125,7 @@ def _finish(
             kept = finish_orphans(folder, judged, archive.index)
             post_processor.catch_up()
         finally:
-            await post_processor.stop()
+            await post_processor.stop(hastily=False)
         return kept, sum(len(unsettled) for _, unsettled in judged)
 
     async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int]:
@@ -133,7 +135,7 @@ def _finish(
         frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
         return await ask_and_finish(frontier.revoke, settings)
 
-    return run_whole(ask_and_finish(None, access.settings.crawl)) if offline else access.do(work)
+    return run_until_signal(ask_and_finish(None, access.settings.crawl)) if offline else access.do(work)
 
 
 def _render(result: Result) -> str:

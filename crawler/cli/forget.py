@@ -179,7 +179,7 @@ async def _rewrite(
         replica = msgspec.structs.replace(access.settings.replica, out=Path(rewriter.result.folder))
         post_processor = PostProcessor(archive_settings(crawl, "", settings, replica))
         post_processor.catch_up()
-        await post_processor.stop()
+        await post_processor.stop(hastily=False)
     elif url and not settings.archive.keep_local:
         left.append(
             f"files that were moved to {display_url(url)} are not rewritten: run the command on a copy of them, and put "

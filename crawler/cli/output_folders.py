@@ -50,17 +50,20 @@ def check_exists(folder: Path) -> None:
         raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
 
 
-def one_crawl(folders: Iterable[Path], named: str | None) -> str:
+def one_crawl(folders: Iterable[Path], named: str | None, of_each: bool = False) -> str:
     """Return the crawl whose output in `folders` a command reads: the one that is `named`, or "" for all that is there.
-    Raises UserError if several crawls are there and none is named, or none of that name is."""
-    places = [folder for folder in folders if folder.is_dir()]
-    crawls = sorted(set[str]().union(*map(crawls_in, places)))
-    kind = "several crawls" if named is None else "crawls"
-    where = f"{', '.join(map(str, places))} has output of {kind}: {', '.join(crawls)}"
+    `of_each`: without a name, folders may have different crawls. Raises UserError if several crawls are there (in one
+    folder) and none is named, or none of that name is."""
+    found = {folder: crawls_in(folder) for folder in folders if folder.is_dir()}
+    if named is None and of_each:
+        found = {folder: crawls for folder, crawls in found.items() if len(crawls) > 1}
+    crawls = sorted(set[str]().union(*found.values()))
+    kind, verb = "several crawls" if named is None else "crawls", "have" if len(found) > 1 else "has"
+    where = f"{', '.join(map(str, found))} {verb} output of {kind}: {', '.join(crawls)}"
     if named is None and crawls[1:]:
         raise UserError(f"{where}; name one, such as --crawl {crawls[0]}")
     if named is not None and crawls and named not in crawls:
-        raise UserError(f"{where}; it has none of a crawl {named!r}")
+        raise UserError(f"{where}; there is none of a crawl {named!r}")
     return named or ""
 
 

@@ -12,14 +12,13 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
-from crawler.cli.crawl_access import here
 from crawler.cli.tables import TextTable
 from crawler.observe.condition import Condition
 from crawler.observe.counted_items import items_in_words, never_found_in_words, rejected_in_words
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import DomainRule, Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
-from crawler.wording import count_of
+from crawler.wording import count_of, with_place
 
 _BARS = "▁▂▃▄▅▆▇█"
 
@@ -149,7 +148,7 @@ def alerts(found: Condition, is_attended: bool, place: str) -> list[Text]:
     """Return what keeps the crawl from making progress, and what to do about it. `is_attended`: whether replicas run;
     `place`: the options that select the crawl."""
     style = _STYLES["bad" if found.level == "bad" else "warn"]
-    lines = [Text(line, style=style) for line in here(found.obstacles, place)]
+    lines = [Text(line, style=style) for line in with_place(found.obstacles, place)]
     advice = _advice(found.word, is_attended, place)
     return [*lines, Text(advice, style="yellow")] if advice else lines
 

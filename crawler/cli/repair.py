@@ -13,7 +13,7 @@ import typer
 
 from crawler.app.embedded_valkey import open_store
 from crawler.app.kept_settings import kept_settings
-from crawler.app.signals import run_whole
+from crawler.app.signals import run_until_signal
 from crawler.app.start_settings import SHOWN, differences
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.output_folders import one_crawl
@@ -100,7 +100,7 @@ def repair(
         async with open_store(access.settings.replica) as store:
             return await _repair(store, await _opened(store, access, folders), access, seeds, folders)
 
-    result = run_whole(work())
+    result = run_until_signal(work())
     if seeds and not result.shards:
         note("the seeds that are given were not queued; `crawler seed` queues those that are new")
     emit(result, json, _render(result), wraps=False)

@@ -267,7 +267,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
             on_stop_signal(lambda: self._stop(supervisor, console))
             async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
                 code = await follow(store, self.crawl, supervisor, shown, self._place())
-            found = await summarize(store, self.crawl, self.settings.replica.out, Terminal())
+            found = await summarize(store, self.crawl, local.out, Terminal(), self._place())
         has_work = bool(pushed.accepted or (before.open and not good_before))  # otherwise the crawl had ended before
         if code == 0 and found is not None and has_work and has_failed(found, good_before):
             console.print(NO_PAGE)

@@ -9,7 +9,7 @@ import msgspec
 import typer
 
 from crawler import logs
-from crawler.app.signals import run_whole
+from crawler.app.signals import run_until_signal
 from crawler.cli.crawl import Allow, App, HostMap, Port
 from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import Terminal, print_json
@@ -43,7 +43,7 @@ def try_(
 
     loaded = load(settings, flags(handlers={"app": app}, fetch={"host_map": host_map})).adding(allow or (), port or ())
     logs.configure(loaded.replica.log_format, "error")
-    found = run_whole(try_url(url, loaded))
+    found = run_until_signal(try_url(url, loaded))
     if json:
         print_json(found)
     else:

@@ -114,12 +114,12 @@ def failing(summary: Summary) -> list[str]:
 
 
 def waiting(records: Sequence[HealthRecord]) -> list[str]:
-    """Return which domains have not answered for a while, if no page comes meanwhile."""
+    """Return which domains have not sent a complete response for a while, if no page comes meanwhile."""
     names = list(dict.fromkeys(name for record in records for name in record.waits_for))
     if not names or any(record.pages_per_s for record in records):
         return []
-    more = f" and {count_of(len(names) - SHOWN, 'more domain')}" if len(names) > SHOWN else ""
-    return [f"no answer yet from {', '.join(names[:SHOWN])}{more}"]
+    more = " and others" if len(names) > SHOWN else ""  # records have the first ones only
+    return [f"no complete response yet from {', '.join(names[:SHOWN])}{more}"]
 
 
 def _failure(line: DomainLine) -> str:

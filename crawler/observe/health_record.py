@@ -31,8 +31,8 @@ class HealthRecord(msgspec.Struct, frozen=True):
     later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
 
     `blocked`: what keeps it from crawling, or "". `nodes_away`: the nodes of a Redis Cluster that it cannot use, while it
-    can use others. `copies`: how old the copies were that it has visited again. `waits_for`: domains that have not answered
-    a request for some seconds, the longest first.
+    can use others. `copies`: how old the copies were that it has visited again. `waits_for`: some of the domains of which a
+    request has had no complete response for some seconds, those with the oldest requests first.
     """
 
     replica: str

@@ -115,7 +115,7 @@ def from_environment(names: Names, lists: Collection[str], environment: Mapping[
             continue
         try:
             value = _value(environment[variable], name in lists, not separator)
-        except ValueError:
+        except (ValueError, RecursionError):
             problems.append(
                 f"{variable}: {name}: {_as_json(variable, environment[variable], name in lists, not separator)}"
             )

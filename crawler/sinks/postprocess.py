@@ -1,13 +1,16 @@
 """Processes finished files: converts JSON lines to Parquet, and uploads files. This takes seconds, so it has a thread.
 
-If the process ends first, the next start finds the files that still need processing. At the end, uploads are tried for
-less long than before, and after one that failed not at all, so that a store that cannot be reached does not hold it up.
+If the process ends first, the next start finds the files that still need processing. So that a store that cannot be
+reached does not hold up the end of a replica, uploads that begin then have few retries, and none begins after one that
+fails; an upload that is under way keeps its retries. Commands that upload what a store lacks try all files with all
+retries.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import shlex
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -33,8 +36,8 @@ class PostProcessor:
         if settings.parquet:
             require_pyarrow("archive.parquet = true")
         self._depot = Depot.at(settings.upload) if settings.upload else None
-        self._is_ending = False
-        self._left: list[Path] = []
+        self._is_hasty = self._has_given_up = False
+        self._left: set[Path] = set()  # files that are not known to be in the store
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="finished")
 
     @property
@@ -56,17 +59,20 @@ class PostProcessor:
         elif self._settings.parquet:
             self.take(missing(folder))
 
-    async def stop(self) -> None:
-        """Return when all files are processed, apart from those that cannot be uploaded now."""
-        if self._depot is not None:
-            self._is_ending, self._depot = True, Depot.at(self._settings.upload, FEW_RETRIES)
+    async def stop(self, hastily: bool = True) -> None:
+        """Return when all files are processed, apart from those that cannot be uploaded now. `hastily`: with few retries,
+        and with none after an upload that fails."""
+        if self._depot is not None and hastily:
+            self._is_hasty, self._depot = True, Depot.at(self._settings.upload, FEW_RETRIES)
         ending = asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)
         if not (await asyncio.wait([ending], timeout=TOLD_AFTER_S))[0]:
-            log(logging.WARNING, "finishing_files", waits_for=self._depot or "Parquet files")
+            log(logging.WARNING, "finishing_files", waits_for=self._depot.url if self._depot else "Parquet files")
         await ending
         if self._left:
-            later = "the next start with this output folder uploads them, or `crawler finish`"
-            log(logging.ERROR, "uploads_left", files=len(self._left), folder=self._settings.folder, result=later)
+            folder = self._settings.folder
+            finish = shlex.join(["crawler", "finish", str(folder), "--crawl", self._settings.crawl])
+            later = f"the next start with this output folder uploads them, or `{finish}`"
+            log(logging.ERROR, "uploads_left", files=len(self._left), folder=folder, result=later)
 
     def _check(self) -> None:
         """Report a wrong address at the start, and not when the first file is finished."""
@@ -90,16 +96,16 @@ class PostProcessor:
         return made
 
     def _upload(self, depot: Depot, path: Path) -> None:
-        if self._left:
-            self._left.append(path)
+        self._left.add(path)
+        if self._has_given_up:
             return
         try:
-            if self._settings.keep_local and depot.has(path):
-                return
-            depot.store(path)
+            if not (self._settings.keep_local and depot.has(path)):
+                depot.store(path)
         except (UploadFailed, OSError) as error:
             log(logging.ERROR, "upload_failed", file=path.name, error=error)
-            self._left += [path] * self._is_ending
+            self._has_given_up = self._is_hasty
             return
+        self._left.remove(path)
         if not self._settings.keep_local:
             path.unlink(missing_ok=True)

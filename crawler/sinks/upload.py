@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 SCHEMES = ("s3", "gs", "az", "abfs", "file")
 
 RETRIES, FEW_RETRIES = 8, 2
-"""The more take up to some minutes if the store cannot be reached, and the fewer up to half a minute."""
+"""How often a request to the store is repeated, usually, and at the end of a replica. If the store cannot be reached, 8
+retries take up to some minutes, and 2 up to half a minute."""
 
 _RETRY_FOR = timedelta(minutes=5)
 _BLOCK = 1 << 20
@@ -62,10 +63,10 @@ class Depot:
 
     def __init__(self, store: ObjectStore, url: str) -> None:
         self._store = store
-        self._url = url.partition("?")[0]  # for messages: a query may have keys
+        self.url = url.partition("?")[0]  # for messages: a query may have keys
 
     def __repr__(self) -> str:
-        return f"<Depot {self._url}>"
+        return f"<Depot {self.url}>"
 
     @classmethod
     def at(cls, url: str, retries: int = RETRIES) -> Depot:
@@ -106,7 +107,7 @@ class Depot:
                 size += len(block)
                 digest.update(block)
         if (size, digest.hexdigest()) != here:
-            raise UploadFailed(f"{path.name} in {self._url} is not what was sent: {size} bytes of {here[0]}")
+            raise UploadFailed(f"{path.name} in {self.url} is not what was sent: {size} bytes of {here[0]}")
 
     def remove(self, name: str) -> None:
         """Remove the copy of the file called `name`, if there is one. Raises UploadFailed."""
@@ -130,7 +131,8 @@ class Depot:
         try:
             yield
         except BaseError as error:
-            raise UploadFailed(f"{name} to {self._url}: {error}") from error
+            reason = str(error).partition("\n")[0]  # after it, obstore shows its own structures
+            raise UploadFailed(f"{name} to {self.url}: {reason}") from error
 
 
 def _fingerprint_of(path: Path) -> tuple[int, str]:

@@ -16,27 +16,32 @@ class LeaseTimer:
     __slots__ = ("_ends_at", "_handle", "_requests")
 
     def __init__(self) -> None:
-        self._requests: dict[asyncio.Task[object], bool] = {}  # whether it was cancelled here
+        self._requests: dict[asyncio.Task[object], float] = {}  # when it began; infinite once it was cancelled here
         self._ends_at = inf
         self._handle: asyncio.TimerHandle | None = None
 
-    def begin(self, request: asyncio.Task[object], ends_at: float, loop: asyncio.AbstractEventLoop) -> None:
-        """Cancel `request` at `ends_at`, unless the lease is renewed or `end` is called before."""
-        self._requests[request] = False
+    def begin(self, request: asyncio.Task[object], now: float, ends_at: float, loop: asyncio.AbstractEventLoop) -> None:
+        """Cancel `request`, which begins `now`, at `ends_at`, unless the lease is renewed or `end` is called before."""
+        self._requests[request] = now
         self.move(ends_at, loop)
 
     def end(self, request: asyncio.Task[object]) -> bool:
         """Cancel `request` no more. Returns whether it was cancelled."""
-        return self._requests.pop(request)
+        return self._requests.pop(request) == inf
 
     def has_cancelled(self, request: asyncio.Task[object]) -> bool:
         """Return whether `request` was cancelled because the lease has ended."""
-        return self._requests[request]
+        return self._requests[request] == inf
 
     @property
     def has_requests(self) -> bool:
         """Whether requests are in flight."""
         return bool(self._requests)
+
+    @property
+    def oldest(self) -> float:
+        """When the oldest request in flight began; infinite without one."""
+        return min(self._requests.values(), default=inf)
 
     def move(self, ends_at: float, loop: asyncio.AbstractEventLoop) -> None:
         """The lease now ends at `ends_at`."""
@@ -60,7 +65,7 @@ class LeaseTimer:
         if loop.time() < self._ends_at:
             self._handle = loop.call_at(self._ends_at, self._check, loop)
             return
-        for request, was_cancelled in self._requests.items():
-            if not was_cancelled:
-                self._requests[request] = True
+        for request, began in self._requests.items():
+            if began < inf:
+                self._requests[request] = inf
                 request.cancel()

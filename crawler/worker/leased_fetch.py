@@ -41,7 +41,8 @@ class LeasedFetch:
         me = asyncio.current_task(loop)
         assert me is not None
         cancelled_before = me.cancelling()
-        leased.timer.begin(me, loop.time() + leased.lease_end - self._clock.monotonic(), loop)
+        now = loop.time()
+        leased.timer.begin(me, now, now + leased.lease_end - self._clock.monotonic(), loop)
         try:
             return await self._fetcher.fetch(
                 url,

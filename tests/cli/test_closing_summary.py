@@ -37,7 +37,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Status]:
 
 async def said() -> str:
     console = Console(width=200, file=io.StringIO(), record=True)
-    await summarize(cast(RedisStore, None), "news", Path("out"), console)
+    await summarize(cast(RedisStore, None), "news", Path("out"), console, "--crawl news")
     return console.export_text()
 
 
@@ -49,12 +49,15 @@ async def test_shards_whose_node_is_back_are_read_again(reads: list[Status]) -> 
 
 async def test_shards_that_stay_away_are_named(reads: list[Status]) -> None:
     reads += [msgspec.structs.replace(WHOLE, shards_away=1)]
-    assert "1 of 2 shards cannot be read, so the numbers are too low: see `crawler status` later" in await said()
+    assert (
+        "1 of 2 shards cannot be read, so the numbers are too low: see `crawler status --crawl news` later"
+        in await said()
+    )
 
 
 async def test_shards_that_are_lost_are_named(reads: list[Status]) -> None:
     reads += [msgspec.structs.replace(WHOLE, shards_lost=1)]
-    assert "Redis has lost the data of 1 of 2 shards: run `crawler repair`" in await said()
+    assert "Redis has lost the data of 1 of 2 shards: run `crawler repair --crawl news`" in await said()
 
 
 async def test_pages_that_a_repair_has_restored_are_not_in_the_rate(reads: list[Status]) -> None:
@@ -68,3 +71,8 @@ async def test_pages_that_a_repair_has_restored_are_not_in_the_rate(reads: list[
 async def test_directly_after_a_repair_there_is_no_rate(reads: list[Status]) -> None:
     reads += [msgspec.structs.replace(WHOLE, done=1_000, restored=1_000, received_bytes=0)]
     assert "/s" not in await said()
+
+
+async def test_what_the_settings_denied_is_allowed_in_its_own_crawl(reads: list[Status]) -> None:
+    reads += [msgspec.structs.replace(WHOLE, reasons={"denied:forbidden_address": 2})]
+    assert "then `crawler dead requeue --reason forbidden_address --crawl news`" in " ".join((await said()).split())

@@ -180,8 +180,23 @@ def test_replicas_that_wait_for_more_urls_are_shown_with_what_ends_them(monkeypa
     told = condition_of("run", replicas(1), ended, 0)
     assert (told.word, told.level, told.obstacles) == ("running", "good", [NOTHING_LEFT])
     assert NOTHING_LEFT not in condition_of("run", replicas(1), summary_of(1), 0).obstacles
+    ended_by = NOTHING_LEFT.replace("stop`", "stop --crawl news`")
+    assert f"waits_for={ended_by}" in logged(msgspec.structs.replace(statuses(1)[0], condition=told), monkeypatch)
+
+
+def test_the_lines_of_progress_say_all_that_a_crawl_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Failures, and responses that are not complete. Records have only some of the domains."""
+    silent = [msgspec.structs.replace(replicas(1)[0], waits_for=[f"{name}.test" for name in "bcdef"], pages_per_s=0.0)]
+    told = logged(msgspec.structs.replace(statuses(1)[2], replicas=silent), monkeypatch)
+    assert "a.test has failed (timeout, 1 in a row), next try in" in told
+    assert "if it works again: `crawler retry a.test --crawl news`" in told
+    assert "; no complete response yet from b.test, c.test, d.test and others" in told
+
+
+def logged(found: Status, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The line of progress about `found`."""
     monkeypatch.setattr(logs.logger, "handlers", [])
     written = io.StringIO()
     logs.configure("console", "info", written)
-    _tell(msgspec.structs.replace(statuses(1)[0], condition=told))
-    assert f"waits_for={NOTHING_LEFT}" in written.getvalue()
+    _tell(found)
+    return written.getvalue()

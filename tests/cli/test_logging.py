@@ -148,7 +148,7 @@ def test_a_terminal_is_told_which_host_does_not_answer(tmp_path: Path, command: 
         words = [sys.executable, "-m", "crawler", "seed", seed, "--allow", "127.0.0.1", "--port", port]
         assert Running(words, tmp_path, "seed", {}).wait().code == 0
         with Screen(tmp_path, *command, columns=400) as screen:
-            screen.wait_for("no answer yet from 127.0.0.1")
+            screen.wait_for("no complete response yet from 127.0.0.1")
             screen.press("\x03")
             screen.press("\x03")
             screen.wait()

@@ -157,7 +157,7 @@ def test_audit_and_export_ask_which_crawl_of_a_folder_is_meant(typed: Typed, tmp
         done = typed(*words)
         told = "error: out has output of several crawls: news, news-two; name one, such as --crawl news\n"
         assert (done.code, done.err) == (2, told)
-        assert "of crawls: news, news-two; it has none of a crawl 'x'" in typed(*words, "--crawl", "x").err
+        assert "of crawls: news, news-two; there is none of a crawl 'x'" in typed(*words, "--crawl", "x").err
     for crawl, delay in (("news", "0 s"), ("news-two", "0.01 s")):
         judged = whole(typed("audit", "out", "--crawl", crawl).out)
         assert f"a delay of {delay}, as crawl '{crawl}' here has it" in judged
@@ -168,3 +168,20 @@ def test_audit_and_export_ask_which_crawl_of_a_folder_is_meant(typed: Typed, tmp
         path.unlink()
     assert typed("export", "out").code == 0
     assert "crawl 'news' here has it" in whole(typed("audit", "out").out)
+
+
+def test_folders_of_one_crawl_each_are_exported_together_but_not_audited(typed: Typed, tmp_path: Path) -> None:
+    """An audit judges all requests of one crawl together."""
+    with answering(Site()) as site:
+        seed = f"http://127.0.0.1:{site.server_port}/"
+        place = ("--allow", "127.0.0.1", "--port", str(site.server_port), "--quiet", "--delay", "0")
+        for crawl, folder in (("a", "x"), ("b", "y")):
+            assert typed("crawl", seed, *place, "--crawl", crawl, "--out", folder).code == 0
+    assert typed("export", "x", "y", "--out", "both").code == 0
+    assert sorted(path.name[:2] for path in (tmp_path / "both").glob("*.jsonl")) == ["a-", "b-"]
+    done = typed("audit", "x", "y")
+    told = "error: x, y have output of several crawls: a, b; name one, such as --crawl a\n"
+    assert (done.code, done.err) == (2, told)
+    done = typed("audit", "x", "y", "--crawl", "a")
+    told = "error: nothing to audit in y: no WARC file and no *.pages.jsonl of crawl 'a'\n"
+    assert (done.code, done.err) == (2, told)

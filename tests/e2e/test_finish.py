@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -18,6 +19,7 @@ from tests.e2e.victims import kill, replicas_under
 from tests.killing import find
 from tests.sinks import readers
 from tests.sinks.test_recovery import durable_before_death
+from tests.sinks.test_upload import archived
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
@@ -132,3 +134,13 @@ def test_a_whole_crawl_that_was_killed_is_exported_before_and_after_it_is_finish
         assert typed(*export).code == 0
         settled = {line["url"] for line in readers.lines(crawler.out) if line["warc"]}
         assert settled == {line["url"] for line in readers.lines(tmp_path / "export")}
+
+
+def test_what_the_store_lacks_is_uploaded_though_no_file_is_open(tmp_path: Path, typed: Typed) -> None:
+    asyncio.run(archived(tmp_path / "out"))
+    (tmp_path / "crawler.toml").write_text('[archive]\nupload = "depot"\n')
+    done = typed("finish", "out", "--offline", "--settings", "crawler.toml")
+    assert (done.code, done.out, done.err) == (0, "out/ has no open files with pages\n", "")
+    assert [path.name for path in readers.files(tmp_path / "depot")] == [
+        path.name for path in readers.files(tmp_path / "out")
+    ]

@@ -27,10 +27,13 @@ def test_a_crawl_says_that_it_waits_for_requests_in_flight(tmp_path: Path) -> No
                 assert screen.wait() == 130
 
 
-def test_a_demo_says_which_commands_can_look_at_it(tmp_path: Path) -> None:
-    with Screen(tmp_path, "demo", "--replicas", "1", "--pages", "20", "--domains", "2", columns=400) as screen:
+@pytest.mark.parametrize(("words", "folder"), [((), "demo-out"), (("--out", "its output"), "'its output'")])
+def test_a_demo_says_which_commands_can_look_at_it(tmp_path: Path, words: tuple[str, ...], folder: str) -> None:
+    small = ("--replicas", "1", "--pages", "20", "--domains", "2")
+    with Screen(tmp_path, "demo", *small, *words, columns=400) as screen:
         assert screen.wait() == 0
-        assert "`crawler repair --crawl demo --archive demo-out`" in screen.text
+        assert f"`crawler audit {folder}` and `crawler export {folder}`" in screen.text
+        assert f"`crawler repair --crawl demo --archive {folder}`" in screen.text
 
 
 def test_an_interrupted_demo_is_not_judged(tmp_path: Path) -> None:

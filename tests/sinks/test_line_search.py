@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from crawler.observe.resource_usage import read_files
+from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.crawl_files import SETTINGS, crawls_in, files_of
 from crawler.sinks.line_search import has_lines
+from crawler.sinks.segment import LINES
 from crawler.sinks.types_file import kept_types, save_types
 
 
@@ -50,3 +54,30 @@ def test_a_file_does_not_take_the_types_of_another_crawl(tmp_path: Path) -> None
     save_types(tmp_path, "news", {"shop": {"price": "text"}})
     assert kept_types([write(tmp_path, "news-two", "h-1")], "shop") == {}
     assert kept_types([write(tmp_path, "news", "h-1")], "shop") == {"price": "text"}
+
+
+@pytest.mark.parametrize("end", ["", ".open"])
+def test_a_warc_file_is_of_the_crawl_of_the_lines_of_its_volume(tmp_path: Path, end: str) -> None:
+    """The crawl news has a replica two-1, whose files are named like those of the crawl news-two. Without lines, names
+    count."""
+    for crawl in ("news", "news-two"):
+        (tmp_path / f"{crawl}{SETTINGS}").touch()
+    lines = write(tmp_path, "news", "two-1")
+    (warc,) = tmp_path.glob("*.warc.gz")
+    lines, warc = (path.rename(path.with_name(path.name + end)) for path in (lines, warc))
+    assert crawls_in(tmp_path) == {"news"}
+    assert files_of(tmp_path, (*WARC_SUFFIXES, LINES), "news") == [lines, warc]
+    lines.unlink()
+    assert files_of(tmp_path, WARC_SUFFIXES, "news-two") == [warc]
+
+
+def test_the_files_of_a_crawl_are_found_in_a_large_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The folder is listed once for its files, and once for its settings."""
+    (tmp_path / f"news{SETTINGS}").touch()
+    written = [write(tmp_path, "news", f"h-{number}") for number in range(30)]
+    listed = []
+    scandir, listdir = os.scandir, os.listdir
+    monkeypatch.setattr(os, "scandir", lambda path: listed.append(path) or scandir(path))
+    monkeypatch.setattr(os, "listdir", lambda path: listed.append(path) or listdir(path))
+    assert files_of(tmp_path, (LINES,), "news") == sorted(written)
+    assert 0 < len(listed) <= 4

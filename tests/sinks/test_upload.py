@@ -26,6 +26,7 @@ from moto.server import ThreadedMotoServer
 
 from crawler.errors import UserError
 from crawler.sinks.archive import Archive
+from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.upload import Depot, UploadFailed
 from tests.e2e.harness import wait_until
 from tests.sinks import readers
@@ -186,16 +187,26 @@ async def test_a_store_that_cannot_be_written_costs_no_file(
     assert len(readers.files(tmp_path)) == 3
 
 
+@pytest.fixture
+def unreachable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Amazon's environment variables lead to a port where nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        endpoint = f"http://127.0.0.1:{probe.getsockname()[1]}"
+    for name, value in (CREDENTIALS | {"AWS_ENDPOINT_URL": endpoint, "AWS_ALLOW_HTTP": "true"}).items():
+        monkeypatch.setenv(name, value)
+
+
+def told(caplog: pytest.LogCaptureFixture, event: str) -> dict[str, object]:
+    """The fields of the last line about `event`."""
+    fields: dict[str, object] = [one for one in caplog.records if one.message == event][-1].__dict__["fields"]
+    return fields
+
+
+@pytest.mark.usefixtures("unreachable")
 async def test_a_store_that_cannot_be_reached_is_reported_at_the_start_and_holds_up_no_end(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The files are left for the next start."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-    for name, value in (
-        CREDENTIALS | {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{port}", "AWS_ALLOW_HTTP": "true"}
-    ).items():
-        monkeypatch.setenv(name, value)
     archive = Archive(settings(tmp_path, upload="s3://crawls/news"))
     await archive.start()
     while "upload_unreachable" not in caplog.messages:  # noqa: ASYNC110 - a thread of the archive logs it
@@ -207,8 +218,44 @@ async def test_a_store_that_cannot_be_reached_is_reported_at_the_start_and_holds
         "upload_failed",  # one file is tried, within seconds
         "uploads_left",
     ]
-    fields = caplog.records[-1].__dict__["fields"]
-    assert (fields["files"], len(readers.files(tmp_path))) == (3, 3)
+    left = told(caplog, "uploads_left")
+    assert (left["files"], len(readers.files(tmp_path))) == (3, 3)
+    assert f"`crawler finish {tmp_path} --crawl {settings(tmp_path).crawl}`" in str(left["result"])
+    reason = str(told(caplog, "upload_failed")["error"])
+    assert "to s3://crawls/news: " in reason
+    assert "\n" not in reason
+
+
+@pytest.mark.usefixtures("unreachable")
+async def test_the_end_names_what_it_waits_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("crawler.sinks.postprocess.TOLD_AFTER_S", 0.0)
+    await archived(tmp_path, upload="s3://crawls/news")
+    assert told(caplog, "finishing_files")["waits_for"] == "s3://crawls/news"
+
+
+async def test_a_command_tries_to_upload_each_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    out, depot = tmp_path / "out", tmp_path / "depot"
+    await archived(out)
+    for path in readers.files(out):
+        (depot / path.name).mkdir(parents=True)  # in the way of the copy
+    post_processor = PostProcessor(settings(out, upload=str(depot)))
+    post_processor.catch_up()
+    await post_processor.stop(hastily=False)
+    assert caplog.messages.count("upload_failed") == told(caplog, "uploads_left")["files"] == 3
+
+
+async def test_a_failure_before_the_end_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    out, depot = tmp_path / "out", tmp_path / "depot"
+    await archived(out)
+    depot.mkdir()
+    (depot / readers.files(out)[0].name).mkdir()  # in the way of the copy
+    archive = Archive(settings(out, replica="next", upload=str(depot)))
+    await archive.start()
+    await asyncio.to_thread(wait_until, lambda: len(readers.files(depot)) == 3, "the copies of the others")
+    await archive.stop()
+    assert told(caplog, "uploads_left")["files"] == 1
 
 
 async def test_what_a_store_lacks_is_copied_at_the_next_start(tmp_path: Path) -> None:

@@ -143,9 +143,31 @@ async def test_a_lease_that_is_over_keeps_no_timer(monkeypatch: pytest.MonkeyPat
     call_at = loop.call_at
     monkeypatch.setattr(loop, "call_at", lambda *args: set_timers.append(call_at(*args)) or set_timers[-1])
     for ends_in_s in (60, 61):
-        timer.begin(request, loop.time() + ends_in_s, loop)
+        timer.begin(request, loop.time(), loop.time() + ends_in_s, loop)
         timer.stop()  # a request is in flight
         timer.end(request)
     assert [handle.cancelled() for handle in set_timers] == [False]
     timer.stop()
     assert [handle.cancelled() for handle in set_timers] == [True]
+
+
+async def test_a_domain_knows_when_its_oldest_request_in_flight_began() -> None:
+    """Not when the domain was due, and only until the response is complete."""
+    loop, site, leased = asyncio.get_running_loop(), NeverEnds(), a_leased_domain(60)
+    leased.wait_until(float("-inf"))
+    assert leased.timer.oldest == float("inf")
+    fetch = LeasedFetch(cast(Fetcher, site), SystemClock())
+    before = loop.time()
+    first = asyncio.create_task(fetch.fetch(leased, URL))
+    await site.begun.wait()
+    between = loop.time()
+    site.begun.clear()
+    second = asyncio.create_task(fetch.fetch(leased, URL))
+    await site.begun.wait()
+    assert before <= leased.timer.oldest <= between
+    first.cancel()
+    await asyncio.wait([first])
+    assert between <= leased.timer.oldest <= loop.time()
+    second.cancel()
+    await asyncio.wait([second])
+    assert leased.timer.oldest == float("inf")
