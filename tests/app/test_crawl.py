@@ -316,8 +316,9 @@ ONLY_OF_COMMANDS = {
         "wacz",
     ),
     *("refusals", "condition", "start_settings", "supervisor", "seed_check", "sources", "replica_table", "parquet"),
+    *("progress_log", "postprocess"),
 }
-"""Modules whose messages a program does not get, or not those with options."""
+"""Modules whose messages a program does not get, or not those with options, or with options only in a command to type."""
 
 
 def test_each_option_in_a_message_of_the_rooms_of_a_program_is_that_of_a_setting() -> None:
