@@ -56,13 +56,9 @@ def read_slots(reply: Sequence[Any], asked: Address, reachable: Mapping[str, Add
 def read_shards(reply: Sequence[Any], asked: Address, has_tls: bool) -> tuple[Address, ...]:
     """Read the reply to CLUSTER SHARDS of the node at `asked`: all nodes, as they announce themselves. It names replicas
     that have failed, which CLUSTER SLOTS omits. `has_tls`: whether connections use TLS, which has a port of its own."""
+    port = "tls-port" if has_tls else "port"
     nodes = [_by_name(node) for shard in reply for node in _by_name(shard)["nodes"]]
-    ports = [node.get("tls-port") if has_tls else node.get("port") for node in nodes]
-    return tuple(
-        Address(_host(node["endpoint"], asked), port)
-        for node, port in zip(nodes, ports, strict=True)
-        if port is not None
-    )
+    return tuple(Address(_host(node["endpoint"], asked), node[port]) for node in nodes if port in node)
 
 
 def _by_name(reply: Sequence[Any]) -> dict[str, Any]:

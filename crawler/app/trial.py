@@ -172,8 +172,10 @@ async def try_url(url: str, settings: Settings) -> Trial:
             raise UserError(f"{url} was not fetched within {patience_s:g} s") from None
     if page is None:
         raise UserError(f"{url} cannot be fetched now: {crawl.postponed or 'the crawl ended without it'}")
-    failure = crawl.http.failure if crawl.http is not None else ""
-    return _told(page, entries, crawl.dropped, [failure] * bool(failure) + findings(page, settings, crawl.router))
+    found = findings(page, settings, crawl.router)
+    if crawl.http is not None and crawl.http.failure:
+        found = [crawl.http.failure, *found]
+    return _told(page, entries, crawl.dropped, found)
 
 
 def _alone(settings: Settings, folder: Path) -> Settings:

@@ -106,8 +106,17 @@ def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: cont
             + ", ".join(sorted(written)[:SHOWN])
         )
     ours = [orphan for orphan in orphans if orphan.name not in others]
-    kept, removed = _finish(folder, ours, access, offline)
+    kept, removed = _finish(folder, ours, access, offline) if left or offline or _is_here(access) else ([], 0)
     return Result(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others))
+
+
+def _is_here(access: CrawlAccess) -> bool:
+    """Whether the crawl can be asked for its settings, which say whether files are uploaded."""
+    try:
+        access.check_place()
+    except UserError:
+        return False
+    return True
 
 
 def _finish(

@@ -112,7 +112,7 @@ async def _opened(store: RedisStore, access: CrawlAccess, folders: Sequence[Path
         _note_ignored(opened, access)
         return opened
     except NoSuchCrawl:
-        one_crawl(folders, access.crawl)
+        one_crawl(folders, access.crawl)  # raises UserError if they have the output of other crawls only
         settings, kept, found = access.settings, kept_settings(folders, access.crawl), ""
         created = settings.onto(load(kept).created) if kept is not None else settings.created
         if kept is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -145,13 +146,25 @@ def test_run_of_a_paused_crawl_says_what_it_waits_for(typed: Typed, crawled: Fin
     assert "crawler resume --crawl crawl" in done.err
 
 
-def test_audit_and_export_ask_which_crawl_of_a_folder_is_meant(typed: Typed, tmp_path: Path) -> None:
-    """A file news-two-... is of the crawl news-two. With the output of one crawl only, nothing is asked."""
+def test_finish_of_a_folder_that_was_copied_needs_no_crawl(typed: Typed, tmp_path: Path) -> None:
+    """If no file is open, there is nothing to ask Redis."""
+    (tmp_path / "out").mkdir()
+    done = typed("finish", "out")
+    assert (done.code, done.out) == (0, "out/ has no open files with pages\n")
+
+
+def crawl_into(typed: Typed, folders: Iterable[tuple[str, str, str]]) -> None:
+    """Crawl a site for each (crawl, folder, delay)."""
     with answering(Site()) as site:
         seed = f"http://127.0.0.1:{site.server_port}/"
-        place = ("--allow", "127.0.0.1", "--port", str(site.server_port), "--quiet", "--out", "out")
-        for crawl, delay in (("news", "0"), ("news-two", "0.01")):
-            assert typed("crawl", seed, *place, "--crawl", crawl, "--delay", delay).code == 0
+        place = ("--allow", "127.0.0.1", "--port", str(site.server_port), "--quiet")
+        for crawl, folder, delay in folders:
+            assert typed("crawl", seed, *place, "--crawl", crawl, "--out", folder, "--delay", delay).code == 0
+
+
+def test_audit_and_export_ask_which_crawl_of_a_folder_is_meant(typed: Typed, tmp_path: Path) -> None:
+    """A file news-two-... is of the crawl news-two. With the output of one crawl only, nothing is asked."""
+    crawl_into(typed, [("news", "out", "0"), ("news-two", "out", "0.01")])
     items = ("export", "out", "--changes", "--since", "2026-01-01")
     for words in (("audit", "out"), ("export", "out"), ("export", "out", "--format", "wacz"), items):
         done = typed(*words)
@@ -172,11 +185,7 @@ def test_audit_and_export_ask_which_crawl_of_a_folder_is_meant(typed: Typed, tmp
 
 def test_folders_of_one_crawl_each_are_exported_together_but_not_audited(typed: Typed, tmp_path: Path) -> None:
     """An audit judges all requests of one crawl together."""
-    with answering(Site()) as site:
-        seed = f"http://127.0.0.1:{site.server_port}/"
-        place = ("--allow", "127.0.0.1", "--port", str(site.server_port), "--quiet", "--delay", "0")
-        for crawl, folder in (("a", "x"), ("b", "y")):
-            assert typed("crawl", seed, *place, "--crawl", crawl, "--out", folder).code == 0
+    crawl_into(typed, [("a", "x", "0"), ("b", "y", "0")])
     assert typed("export", "x", "y", "--out", "both").code == 0
     assert sorted(path.name[:2] for path in (tmp_path / "both").glob("*.jsonl")) == ["a-", "b-"]
     done = typed("audit", "x", "y")

@@ -43,9 +43,10 @@ EPOCH_MS = 1_700_000_000_000
 """The server's clock when a run begins."""
 
 CONTROL_KEY = "{sim}:meta"
+"""One of the keys that replicas share. Their node has the crawl's clock."""
+
 CLAIMED_MS = 6
 """Which argument of `claim` is the time, 0 if the replica does not know it."""
-"""One of the keys that replicas share. Their node has the crawl's clock."""
 
 REPEATED = 500
 """Calls that are repeated in one round trip when the shards are rebuilt."""
@@ -86,9 +87,7 @@ class Network:
         self._history = history
         self._rng = random.Random(f"network {scenario.seed}")
         self.cut: dict[str, float] = {}
-        self.silent_until: dict[
-            str, float
-        ] = {}  # when a replica may notice that it gets no answer from the control node
+        self.silent_until: dict[str, float] = {}  # until when a replica waits for the control node in vain
         self.stalled_until = 0.0
         self.stalled_nodes: dict[str, float] = {}
         self.stray_settles: set[str] = set()  # shards of settle calls without an answer: late, doubled, or it was lost
