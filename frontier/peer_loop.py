@@ -8,8 +8,8 @@ the roster consists of the replica that opens the epoch. A replica that stops cl
 later. There is no election and no failover.
 
 All views of an epoch are equal, because a claim for an epoch that is already closed counts for the open one
-(`lua/claim.lua`), so a roster that any replica has read never changes. Each replica claims at a constant random offset
-within the first half of the interval, so that not all claim at once.
+(`lua/claim.lua`), so a roster that any replica has read never changes. Each replica claims at a constant random moment of
+the first part of the interval (`CLAIMING`), so that not all claim at once.
 
 Any program can use it to divide tasks by number, or to assign `shards` by the ring (`PeerSettings`)::
 
@@ -38,6 +38,9 @@ from frontier.store import Store, command, script_call
 
 RUNS_EPOCHS, RUNS_AT_LEAST_S = 3, 60
 """Replicas count as running (`running_ms`) between two claims that are at most so many intervals and seconds apart."""
+
+CLAIMING = 1 / 8
+"""The part of an interval in which all replicas claim. So long after two intervals, all views are without a dead one."""
 
 LOOKS = 8
 """How often in an interval a replica that does not know the time looks for an answer to its question."""
@@ -125,7 +128,7 @@ class PeerLoop:
         self._key = key
         self._clock = clock
         self._rng = rng
-        self._skew_s = rng.random() * settings.interval_s / 2
+        self._skew_s = rng.random() * settings.interval_s * CLAIMING
         self._leaving = False
         self._working = True
         self._table = OwnerTable(settings.shards)
@@ -211,10 +214,8 @@ class PeerLoop:
 
     def until_next_tick_s(self) -> float:
         """Seconds until this replica claims in the next epoch."""
-        interval_ms = self.settings.interval_s * 1000
-        now_ms = self.server_clock.now_ms()
-        epoch_end_ms = epoch_of(now_ms, self.settings.interval_s) * interval_ms
-        return (epoch_end_ms + self._skew_s * 1000 - now_ms) / 1000 + 0.001
+        now_ms, interval_s = self.server_clock.now_ms(), self.settings.interval_s
+        return epoch_of(now_ms, interval_s) * interval_s + self._skew_s + 0.001 - now_ms / 1000
 
     async def leave(self) -> None:
         """Remove this replica from the open epoch, so that the next view no longer includes it. Raises RedisAway."""

@@ -132,6 +132,21 @@ async def test_a_roster_and_a_table_that_did_not_change_are_not_sent_again(
     assert max(then) < 200
 
 
+async def test_replicas_claim_one_after_another_early_in_the_interval(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    """The later they claim, the longer they have a replica in their views that has died."""
+    key, settings = f"{{{crawl_name}}}:peers", PeerSettings(INTERVAL_S)
+    peers = [PeerLoop(ManualStore(store, time), key, time, settings, f"r{n}", random.Random(n)) for n in range(50)]
+    for one in peers:
+        await one.tick()
+    time.ms += int(INTERVAL_S * 1000) - time.ms % int(INTERVAL_S * 1000)  # the last moment of an interval
+    moments_s = sorted(one.until_next_tick_s() for one in peers)
+    assert moments_s[0] > 0
+    assert INTERVAL_S / 16 < moments_s[-1] < INTERVAL_S / 8 + 0.01
+    assert len(set(moments_s)) == 50
+
+
 async def test_a_replica_that_asks_for_the_time_reads_no_list_of_replicas(
     store: RedisStore, crawl_name: str, time: ManualTime
 ) -> None:

@@ -22,9 +22,6 @@ from tests.simulation.history import Breach
 INTERVALS = 2.0
 """Within so many intervals, views agree."""
 
-CLAIMING = 0.5
-"""In this part of each interval the replicas claim, and adopt the view of the interval."""
-
 
 @dataclass(frozen=True, slots=True)
 class Agreement:

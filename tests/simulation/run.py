@@ -14,7 +14,7 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.peer_loop import View
+from frontier.peer_loop import CLAIMING, View
 from frontier.queue import Frontier
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import SAVE_SETTINGS
@@ -23,7 +23,7 @@ from frontier.urls import canonicalize
 from tests.shared_views import shared_views
 from tests.simulation.audit import audit
 from tests.simulation.control_load import ControlLoad
-from tests.simulation.crowd import CLAIMING, INTERVALS, Agreement, Crowd, judge
+from tests.simulation.crowd import INTERVALS, Agreement, Crowd, judge
 from tests.simulation.end_judge import EndJudge
 from tests.simulation.faults import SOON_S, Faults, timekeepers
 from tests.simulation.history import Breach, History
