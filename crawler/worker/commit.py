@@ -52,13 +52,13 @@ T = TypeVar("T")
 EVENTS_PER_SLICE = 64
 """Page events that are emitted before yielding to the event loop: about 3 ms."""
 
-WINDOW_S = 0.03
+WINDOW_S = 0.06
 """How long results are collected, in seconds. A longer window costs less per page but settles later."""
 
-GROUP = 64
+GROUP = 256
 """If this many results already wait, they are committed without waiting for the window."""
 
-BACKLOG = 256
+BACKLOG = 512
 BACKLOG_BYTES = 64 << 20
 """The number of waiting results, and the size of their bodies and links, at which workers have to wait."""
 
