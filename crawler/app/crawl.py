@@ -49,7 +49,7 @@ from crawler.settings.policies import check, url_rules
 from crawler.settings.replica_table import ReplicaTable
 from crawler.settings.sources import option_of
 from crawler.settings.table import keys_of
-from crawler.sinks.items import read_items
+from crawler.sinks.items import line_files, read_items, without_items
 from crawler.sinks.output_folder import check_output_folder
 from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater
 from frontier.control import Control
@@ -123,9 +123,13 @@ class Crawl:
 
     def items(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield the items of the data set `name` in the output folder, from all runs. Those of a run are there when it has
-        ended."""
-        for item in read_items([self._settings.replica.out], name):
+        ended. If there is none, a warning names the data sets that there are."""
+        folders, is_empty = [self._settings.replica.out], True
+        for item in read_items(folders, name):
+            is_empty = False
             yield msgspec.json.decode(item.json, type=dict[str, Any])
+        if is_empty:
+            log(logging.WARNING, "no_items", problem=without_items(folders, line_files(folders), name))
 
     async def __aenter__(self) -> Crawl:
         """Start crawling. Raises UserError for seeds and settings that cannot be used."""

@@ -93,6 +93,8 @@ _REASONS = {
     "priority": "the priority is not a number; write it as priority=5",
     "option": "only priority=NUMBER can follow a URL, after a space; give each URL {place}",
     "comma": "no host has a comma; give each URL {place}, and nothing else",
+    "port": "the port is not a number from 1 to 65535; write it as https://HOST:PORT/PATH",
+    "email": "this is an e-mail address, not a URL; write {url}",
     "colon": "the colon is missing; write {url}",
 }
 """Reason of a `BadSeedLine` -> what is wrong, and what to do."""

@@ -21,6 +21,13 @@ _LACKS_COLON = re.compile(r"https?;?//?[^/]", re.IGNORECASE)
 """Matches `http//example.com`, which would be the path of a host `http`."""
 
 
+_EMAIL_ADDRESS = re.compile(r"[^/?#:@]+@[^/?#:@]+")
+"""Matches what would be the URL of a host with a user name."""
+
+_PORT = re.compile(r"(?:[a-z]+://)?(?:[^/?#:\[\]]+|\[[^\]]*\]):([^/?#]+)", re.IGNORECASE)
+"""Matches the beginning of a location with a port, to see why its host and port are not valid."""
+
+
 class Seed(msgspec.Struct, frozen=True):
     """A seed URL. `priority`: None if the list gives none; `line`: line number from 1; `text`: the line without its
     comment. `has_scheme`: whether the list gives it; otherwise see `with_scheme`."""
@@ -34,7 +41,7 @@ class Seed(msgspec.Struct, frozen=True):
 
 class BadSeedLine(msgspec.Struct, frozen=True):
     """A line that is not a valid seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority`,
-    `option`, `colon` if that of a scheme is missing, or `comma` if the host has one."""
+    `option`, `colon` if that of a scheme is missing, `comma` if the host has one, `port`, or `email` for an address."""
 
     line: int
     text: str
@@ -70,13 +77,23 @@ def _seed(text: str, line: int, rules: UrlRules) -> Seed:
 
 def url_named(location: str, rules: UrlRules = DEFAULT_RULES) -> Url:
     """The URL that a user means by `location`, a URL with or without a scheme, wherever it is given: as a seed, or as an
-    argument of a command. Raises BadUrl, also with the reasons `colon` and `comma` of `BadSeedLine`."""
+    argument of a command. Raises BadUrl, also with the reasons `colon`, `comma`, `port` and `email` of `BadSeedLine`."""
     if _LACKS_COLON.match(location):
         raise BadUrl(location, "colon")
-    url = canonicalize(location if has_scheme(location) else with_scheme(location), rules=rules)
+    if _EMAIL_ADDRESS.fullmatch(location):
+        raise BadUrl(location, "email")
+    try:
+        url = canonicalize(location if has_scheme(location) else with_scheme(location), rules=rules)
+    except BadUrl as error:
+        raise BadUrl(location, "port" if error.reason == "host" and _has_bad_port(location) else error.reason) from None
     if "," in url.origin:  # valid in a host by the URL standard, but not in the DNS; a line of a table
         raise BadUrl(location, "comma")
     return url
+
+
+def _has_bad_port(location: str) -> bool:
+    found = _PORT.match(location)
+    return found is not None and not (found[1].isascii() and found[1].isdigit() and int(found[1][:6]) < 1 << 16)
 
 
 def has_scheme(location: str) -> bool:

@@ -46,6 +46,9 @@ def require_obstore() -> None:
 def check_upload(url: str) -> None:
     """Raises UserError for a `url` that no depot has, and for a folder that can neither be written nor created."""
     require_obstore()
+    scheme, _, rest = url.partition(":")
+    if scheme in SCHEMES and not rest.startswith("//"):
+        raise UserError(f"two slashes are missing after the colon: write {scheme}://{rest.lstrip('/')}")
     folder = _folder(url)
     if folder is None and url.partition("://")[0] not in SCHEMES:
         raise UserError("use s3://, gs://, az:// or a folder")

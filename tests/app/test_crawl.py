@@ -93,7 +93,9 @@ def below(root: int) -> set[int]:
     return {root}.union(*(below(one) for one in (2 * root + 1, 2 * root + 2) if one < PAGES))
 
 
-async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(settings: dict[str, Any]) -> None:
+async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(
+    settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
     """In a running event loop, as in a notebook. One page's handler fails, and another one chooses its links."""
     async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
         pages = {page.url: page async for page in crawl}
@@ -106,6 +108,10 @@ async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(settings:
     assert failed.handler_error.startswith("ValueError: the thirteenth (test_crawl.py:")
     assert pages["http://a.test/2"].items[0].fields == {"text": "page 2"}
     assert headings(crawl) == sorted(f"page {number}" for number in numbers - {13})
+    assert list(crawl.items("heading")) == []
+    problem = caplog.records[-1].fields["problem"]  # type: ignore[attr-defined]
+    assert "no item of a data set 'heading'" in problem
+    assert "data sets there: headings" in problem
 
 
 async def test_after_a_break_and_an_error_another_run_goes_on(settings: dict[str, Any]) -> None:

@@ -64,6 +64,8 @@ BROKEN = {
     "htp://a.test/x": "only http and https can be crawled; write it as http://a.test/x",
     "mailto:a@a.test": "only http and https can be crawled; write it as https://HOST/PATH",
     "/foo": "the host is missing or not valid; write it as https://HOST/PATH",
+    "http://localhost:99999/": "the port is not a number from 1 to 65535; write it as https://HOST:PORT/PATH",
+    "someone@example.com": "this is an e-mail address, not a URL; write it as https://HOST/PATH",
     "a..b": "the host is missing or not valid; write it as https://HOST/PATH",
     "https://": "the host is missing or not valid; write it as https://HOST/PATH",
     f"https://a.test/{'x' * 3000}": "a URL can have 2,048 characters; shorten it or leave it out",
