@@ -6,7 +6,8 @@ next block to the one that leases from them. Each of these packs or unpacks. `lu
 has changed since it was read, so it does not matter who calls them, how often, or whether the caller dies.
 
 A block is given back in parts while few URLs are packed, and the last blocks of a domain grow in parts. So what is not
-packed is always about 64 URLs or a thirtieth of the queue, whichever is more.
+packed is 64 URLs or a thirty-second of the packed ones, whichever is more, at most 1,000, and up to twice that
+between steps.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ the first part of the interval (`CLAIMING`), so that not all claim at once.
 
 Any program can use it to divide tasks by number, or to assign `shards` by the ring (`PeerSettings`)::
 
-    peers = PeerLoop(store, "mailer", clock=SystemClock(), settings=PeerSettings(interval_s=5))
+    peers = PeerLoop(store, "{mailer}:peers", clock=SystemClock(), settings=PeerSettings(interval_s=5))
     async for view in peers.views():
         mine = [task for task in tasks if view.owns(task)]
 """
@@ -40,7 +40,8 @@ RUNS_EPOCHS, RUNS_AT_LEAST_S = 3, 60
 """Replicas count as running (`running_ms`) between two claims that are at most so many intervals and seconds apart."""
 
 CLAIMING = 1 / 8
-"""The part of an interval in which all replicas claim. So long after two intervals, all views are without a dead one."""
+"""The part of an interval in which all replicas claim. Two intervals and this part of a third after a death, no view
+contains the dead replica."""
 
 LOOKS = 8
 """How often in an interval a replica that does not know the time looks for an answer to its question."""
@@ -88,8 +89,8 @@ class View(msgspec.Struct, frozen=True):
 
 
 class PeerSettings(msgspec.Struct, frozen=True):
-    """`interval_s`: seconds between two claims; a dead replica leaves the view after one to two intervals. `shards`: number
-    of shards that views assign, the same for all replicas; 0 for none."""
+    """`interval_s`: seconds between two claims; a dead replica leaves all views after one to two intervals and an eighth.
+    `shards`: number of shards that views assign, the same for all replicas; 0 for none."""
 
     interval_s: float = 5.0
     capacity: float = 1.0

@@ -33,8 +33,9 @@ from frontier.shard_contents import LEFT_BEHIND
 from frontier.shard_identity import check_identity, identify_shards, lost_shards
 from frontier.store import Call, Reply, Store, command, script_call
 
-LEASES_END_S = 6.0
-"""How long replicas have for their requests in flight, in seconds. They notice the reshard within one second."""
+LEASES_END_S = 7.0
+"""How long replicas have for their requests in flight, in seconds. They notice the reshard within one second, or
+two if there are a thousand."""
 
 QUIET_S = 3.0
 """How long after the restart of a server nothing is frozen, in seconds: replicas repeat their last writes meanwhile."""

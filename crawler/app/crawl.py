@@ -4,8 +4,8 @@ the caller.
 This is the same replica that `crawler run` starts, on the same stores and with the same settings. It installs no signal
 handlers, and does not change the garbage collection. It logs warnings to standard error unless the program logs itself.
 
-A loop over the crawl yields pages once they are settled. At most `WAITING` of them wait for the body of the loop. Beyond
-that, the sink waits, and so does the crawl.
+A loop over the crawl yields pages once they are settled. While `WAITING` of them wait for the body of the loop, no further
+group of pages is written, so the crawl waits. Up to a group more may wait.
 """
 
 from __future__ import annotations

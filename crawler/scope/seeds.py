@@ -41,7 +41,7 @@ class Seed(msgspec.Struct, frozen=True):
 
 class BadSeedLine(msgspec.Struct, frozen=True):
     """A line that is not a valid seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority`,
-    `option`, `colon` if that of a scheme is missing, `comma` if the host has one, `port`, or `email` for an address."""
+    `option`, `colon` if that of a scheme is missing, `comma` if the host has one, `port`, or `email`."""
 
     line: int
     text: str
@@ -101,8 +101,8 @@ def has_scheme(location: str) -> bool:
 
 
 def with_scheme(location: str) -> str:
-    """Return `location`, which has no scheme, with one: https, or http for an IP address, localhost, and a port other than
-    443. Servers of one's own, which are addressed like this, seldom have a certificate. Raises BadUrl."""
+    """Return `location`, which has no scheme, with one: https, or http for an IP address, localhost, and a port, unless
+    it is 443. Servers of one's own, which are addressed like this, seldom have a certificate. Raises BadUrl."""
     rest = location.removeprefix("//")
     if rest.startswith("/"):  # a path; by the URL standard, its first part would be the host
         raise BadUrl(location, "host")

@@ -1,7 +1,7 @@
-"""Copies finished files to an object store or another folder. A file counts as stored if the copy, read back, has the same
-size and SHA-256. Only then may the local file be removed.
+"""Copies finished files to an object store or another folder. A copy is read back, and must have the same size
+and SHA-256 before the local file may be removed. If local files are kept, one that is there with the same size is not read.
 
-Object stores store a file completely or not at all, and finished files never change, so an upload can be repeated. Needs
+Object stores store a file completely or not at all, so an upload that was interrupted can be repeated. Needs
 `obstore` (the extra `peercrawl[upload]`), which reads credentials and endpoints from the usual environment variables:
 `AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `GOOGLE_SERVICE_ACCOUNT`, `AZURE_STORAGE_ACCOUNT_NAME` and so on.
 """
@@ -48,7 +48,7 @@ def check_upload(url: str) -> None:
     require_obstore()
     scheme, _, rest = url.partition(":")
     if scheme in SCHEMES and not rest.startswith("//"):
-        raise UserError(f"two slashes are missing after the colon: write {scheme}://{rest.lstrip('/')}")
+        raise UserError(f"two slashes must follow the colon: write {scheme}://{rest.lstrip('/')}")
     folder = _folder(url)
     if folder is None and url.partition("://")[0] not in SCHEMES:
         raise UserError("use s3://, gs://, az:// or a folder")
@@ -88,7 +88,7 @@ class Depot:
             raise UserError(f"archive.upload: {url!r}: {error}") from error
 
     def check(self) -> None:
-        """Raises UploadFailed if the store cannot be reached, or not be read."""
+        """Raises UploadFailed if the store cannot be reached, or cannot be read."""
         with self._translated("files"):
             self._size("peercrawl")
 

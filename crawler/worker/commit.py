@@ -15,7 +15,8 @@ the crawl.
 If the server was restarted, it may have lost its last writes. So they are repeated before the next group, and the links of
 a group also before its URLs are settled (`crawler.worker.redis_restarts`).
 
-Each step is repeated until it succeeds, and only then does the next one begin. A step that has succeeded is not repeated.
+Each step is repeated until it succeeds, and only then does the next one begin. A step that has succeeded is not repeated,
+unless a server was restarted.
 The backlog is bounded: while it is full, workers wait with their results. A slow disk or a Redis outage therefore stops
 the fetching.
 
@@ -156,7 +157,7 @@ class Committer:
         self._next.add(result, self._runtime.now())
         if len(self._next.results) >= BACKLOG or self._next.memory_bytes >= BACKLOG_BYTES:
             self._room.clear()
-        if len(self._next.results) == 1:  # whoever added the first one has waked
+        if len(self._next.results) == 1:  # whoever added the first one has woken it
             self._wake()
 
     def give_back(self, leased: LeasedDomain) -> None:

@@ -118,7 +118,7 @@ def _count(counted: dict[str, int], word: str, number: int, *, otherwise: str) -
 
 _FREED_AT_ONCE = 4 << 20
 """Bytes of memory that are freed before yielding to the event loop. Freeing 10 MB takes the kernel 0.7 ms or more, and a
-group may have 64 such bodies."""
+group may have more than 64 MiB of bodies."""
 
 
 async def release_memory(results: list[Result]) -> None:

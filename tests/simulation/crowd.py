@@ -20,7 +20,7 @@ from frontier.ring import fair_shares
 from tests.simulation.history import Breach
 
 INTERVALS = 2.0
-"""Within so many intervals, views agree."""
+"""Within so many intervals, the first replica has the right view."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -303,7 +303,7 @@ class Ledger:
             return
         urls = {parse_entry(raw, domain.name, 0.0).url: (outcome, again) for outcome, again, raw in each_end(ends)}
         late_ms = sent_ms - held.until_ms
-        is_repeated = bool(urls) and held.urls.isdisjoint(urls)  # after a restart: the server had kept it
+        is_repeated = self.unsure_until_ms > 0 and bool(urls) and held.urls.isdisjoint(urls)  # after a restart
         is_late = late_ms > 0 and sent_ms > self.unsure_until_ms and not is_repeated
         self._check(not is_late, "I2", f"{replica} settles {domain.name} {late_ms} ms after its lease", domain.name)
         for url, (outcome, again) in urls.items():
