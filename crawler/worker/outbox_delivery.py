@@ -98,7 +98,8 @@ class OutboxDelivery:
         return found
 
     async def _push(self, links: Sequence[KeptLink]) -> list[KeptLink]:
-        """Push `links`. Returns those whose nodes have answered."""
+        """Push `links`. Returns those that may be removed. Links whose server was replaced stay: it may have lost them,
+        and this replica may die before it pushes its last writes again."""
         retry, frontier = self._runtime.retry, self._frontier
         parts = retry.split(links, lambda link: link.target)
         answers = await retry.each(parts, lambda part: frontier.push(link.entry for link in part))
@@ -107,7 +108,9 @@ class OutboxDelivery:
         if pushed != PushReply():
             counts = (pushed.accepted, pushed.seen, pushed.capped, pushed.outside)
             self._runtime.events.emit(LinksPushed(*counts, skipped=0))
-        return [link for node, part in parts.items() if isinstance(answers[node], PushReply) for link in part]
+        replaced = frontier.replaced_runs()
+        taken = [link for node, part in parts.items() if isinstance(answers[node], PushReply) for link in part]
+        return [link for link in taken if link.target not in replaced]
 
     async def _remove(self, links: Sequence[KeptLink]) -> None:
         retry, outboxes = self._runtime.retry, self._frontier.outboxes

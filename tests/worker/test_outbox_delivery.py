@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 
 from msgspec.structs import replace
 
@@ -13,8 +14,9 @@ from crawler.worker.outbox_delivery import IDLE_POLL_S, WATCHED_S, OutboxDeliver
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
+from frontier.scripts import PUSH
 from frontier.shard_nodes import Nodes
-from frontier.store import RedisStore
+from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
 from tests.worker.test_commit import on_a_clock
 
@@ -25,6 +27,24 @@ CALM_S = 4 * IDLE_POLL_S
 class TwoNodes(CountingStore):
     def node_of(self, key: str) -> str:
         return "b" if ":1}" in key else "a"
+
+
+class RestartedAfterPush(TwoNodes):
+    """Another process serves all shards after the first push."""
+
+    run = "first"
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        replies = await super().send(calls)
+        if any(call.script is PUSH for call in calls):
+            self.run = "second"
+        return replies
+
+    def run_of(self, key: str) -> str:
+        return self.run
+
+    def runs(self) -> str:
+        return self.run
 
 
 class Over(Exception):
@@ -78,3 +98,22 @@ async def test_outboxes_are_looked_at_seldom_unless_there_may_be_links(store: Re
     await looks(delivery, counting, time, 2.0)
     counts = await Counters(counting, frontier.keys).counts()
     assert (counts.outbox, counts.accepted) == (0, 1)
+
+
+async def test_a_link_stays_until_its_server_keeps_it(store: RedisStore, crawl_name: str) -> None:
+    """A server that restarts after the push may have lost the link, and the replica may die before it pushes it again."""
+    time, restarted = LimitedTime(), RestartedAfterPush(store)
+    frontier = await make_frontier(restarted, crawl_name, time, shards=SHARDS)
+    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(restarted, frontier.keys))
+    runtime = replace(await on_a_clock(time), retry=retry)
+    held = HeldLeases(runtime)
+    held.add_shards(range(SHARDS))
+    delivery, link = OutboxDelivery(runtime, frontier, held), Entry("https://b.test/1", "b.test")
+    await frontier.keep_links({0: [(frontier.shard_of("b.test"), link)]})
+    await looks(delivery, restarted, time, 3.0)
+    assert (await Counters(restarted, frontier.keys).counts()).outbox == 1
+    runs = frontier.replaced_runs()
+    await frontier.repeat_pushes(runs)
+    await frontier.repeat_settlements(runs)
+    await looks(delivery, restarted, time, 3.0)
+    assert (await Counters(restarted, frontier.keys).counts()).outbox == 0
