@@ -44,8 +44,7 @@ class Ledger:
         self._world = world
         self._history = history
         self._delay_ms = scenario.delay_ms
-        limit = 0 if scenario.limited_at_s else scenario.max_pages
-        self.permits = PermitBook(history, limit, lambda: self.pages, self._check)
+        self.permits = PermitBook(history, 0 if scenario.limited_at_s else scenario.max_pages, self._check)
         self.outboxes = OutboxBook(history, self._is_pushed, self._check)
         self._slack_ms = scenario.slack_s * 1000
         self._recorded = recorded
@@ -56,10 +55,9 @@ class Ledger:
         self._forget()
         self.owners: Callable[[int, int], str | None] = lambda epoch, shard: None
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
-        self._observers |= {"revoke": self._revoke}
         self._observers |= {"reserve_budget": self.permits.reserve, "recount": self.permits.recount}
         packing = PackingReferee(history, self._domain, self._check)
-        self._observers |= {"pack": packing.pack, "unpack": packing.unpack}
+        self._observers |= {"pack": packing.pack, "unpack": packing.unpack, "revoke": self._revoke}
         self._observers |= {"add_to_outbox": self.outboxes.keep, "remove_from_outbox": self.outboxes.deliver}
 
     def _forget(self) -> None:
@@ -373,7 +371,9 @@ class Ledger:
     def _close(self, url: str, outcome: str) -> None:
         self._check(url not in self.settled, "I1", f"{url} is settled twice", url)
         self.settled[url] = outcome
-        self.pages += outcome == "done"
+        if outcome == "done":
+            self.pages += 1
+            self.permits.done.add(url)
         self._check(self.pages <= self.permits.most, "limit", f"page {self.pages} of {self.permits.most}", url)
 
     def _revoke(self, replica: str, call: Call, reply: Reply) -> None:

@@ -20,17 +20,16 @@ class Permits:
 
 
 class PermitBook:
-    """`limit`: of the crawl, 0 for none; `pages`: returns how many are settled. `check(holds, invariant, message, about)`
-    raises Breach unless `holds`.
+    """`limit`: of the crawl, 0 for none. `check(holds, invariant, message, about)` raises Breach unless `holds`.
+
+    `done`: URLs that were ever settled as done. If the server has lost that, it will be repeated.
 
     `most`: how many pages there may be, more than the limit if as many were requested before all replicas knew it.
     """
 
-    def __init__(
-        self, history: History, limit: int, pages: Callable[[], int], check: Callable[[bool, str, str, str], None]
-    ) -> None:
+    def __init__(self, history: History, limit: int, check: Callable[[bool, str, str, str], None]) -> None:
         self._history = history
-        self._pages = pages
+        self.done: set[str] = set()
         self._check = check
         self.limit = limit
         self.most = limit or math.inf
@@ -66,4 +65,4 @@ class PermitBook:
             held = {name: one.permits for name, one in self._permits.items() if one.until_ms >= self._lapsed_ms}
             free = [name for name, permits in held.items() if permits < 0]
             self._check(not free, "limit", f"pages are counted while {free} need no permits", replica)
-            self.most = max(self.limit, self._pages() + sum(held.values()))
+            self.most = max(self.limit, len(self.done) + sum(held.values()))
