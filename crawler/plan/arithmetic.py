@@ -14,8 +14,8 @@ COMPACT_LENGTH = 128
 """URLs in a queue that Redis stores compactly, with `zset-max-listpack-value 512`."""
 
 PUSHED_TOGETHER = 200
-"""Pages whose new URLs a busy replica pushes together, as measured by `tests.bench.plan_constants`: `GROUP` to `BACKLOG` of
-`crawler.worker.commit`."""
+"""Pages whose new URLs a busy replica pushes together, as measured by `tests.bench.plan_constants`, before groups became
+larger (`crawler.worker.commit`)."""
 
 PACKED_LENGTH = 1_000
 """Above so many URLs, a queue is packed (the default of `frontier.pack_above`)."""
