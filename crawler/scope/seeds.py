@@ -24,6 +24,9 @@ _LACKS_COLON = re.compile(r"https?;?//?[^/]", re.IGNORECASE)
 _EMAIL_ADDRESS = re.compile(r"[^/?#:@]+@[^/?#:@]+")
 """Matches what would be the URL of a host with a user name."""
 
+_HOST = re.compile(r"[a-z0-9._:-]*[a-z0-9][a-z0-9._:-]*")
+"""Matches hosts that can exist, and IPv6 addresses."""
+
 _PORT = re.compile(r"(?:[a-z]+://)?(?:[^/?#:\[\]]+|\[[^\]]*\]):([^/?#]+)", re.IGNORECASE)
 """Matches the beginning of a location with a port, to see why its host and port are not valid."""
 
@@ -86,14 +89,21 @@ def url_named(location: str, rules: UrlRules = DEFAULT_RULES) -> Url:
         url = canonicalize(location if has_scheme(location) else with_scheme(location), rules=rules)
     except BadUrl as error:
         raise BadUrl(location, "port" if error.reason == "host" and _has_bad_port(location) else error.reason) from None
+    parts = urlsplit(url.origin)
     if "," in url.origin:  # valid in a host by the URL standard, but not in the DNS; a line of a table
         raise BadUrl(location, "comma")
+    if parts.port == 0:
+        raise BadUrl(location, "port")
+    # Quoted, with two schemes, or with a character that does not show: https://https://example.com
+    if not _HOST.fullmatch(parts.hostname or "") or parts.hostname in ("http", "https"):
+        raise BadUrl(location, "host")
     return url
 
 
 def _has_bad_port(location: str) -> bool:
     found = _PORT.match(location)
-    return found is not None and not (found[1].isascii() and found[1].isdigit() and int(found[1][:6]) < 1 << 16)
+    port = found[1].lstrip("0") if found else "1"
+    return not (port.isdecimal() and len(port) <= len("65535") and int(port) < 1 << 16)
 
 
 def has_scheme(location: str) -> bool:

@@ -46,9 +46,10 @@ def require_obstore() -> None:
 def check_upload(url: str) -> None:
     """Raises UserError for a `url` that no depot has, and for a folder that can neither be written nor created."""
     require_obstore()
-    scheme, _, rest = url.partition(":")
-    if scheme in SCHEMES and not rest.startswith("//"):
-        raise UserError(f"two slashes must follow the colon: write {scheme}://{rest.lstrip('/')}")
+    scheme, colon, rest = url.partition(":")
+    if colon and scheme in SCHEMES and not rest.startswith("//"):
+        place = rest if scheme == "file" else rest.lstrip("/")
+        raise UserError(f"two slashes must follow the colon: write {scheme}://{place}")
     folder = _folder(url)
     if folder is None and url.partition("://")[0] not in SCHEMES:
         raise UserError("use s3://, gs://, az:// or a folder")

@@ -277,7 +277,7 @@ def test_a_copy_that_differs_is_not_trusted(tmp_path: Path) -> None:
         Depot.at(str(tmp_path / "depot")).store(file)
 
 
-@pytest.mark.parametrize("url", ["ftp://a/b", "s3://", "gs:/bucket", "s3:bucket/prefix"])
+@pytest.mark.parametrize("url", ["ftp://a/b", "s3://", "gs:/bucket", "s3:bucket/prefix", "file:/tmp/out"])
 def test_urls_that_make_no_sense_are_the_operators_to_mend(url: str) -> None:
     with pytest.raises(UserError, match=r"archive\.upload"):
         Depot.at(url)
