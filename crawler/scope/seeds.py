@@ -20,7 +20,6 @@ _HAS_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?![0-9]+(?:[/?#]|$))", re.IGNORECA
 _LACKS_COLON = re.compile(r"https?;?//?[^/]", re.IGNORECASE)
 """Matches `http//example.com`, which would be the path of a host `http`."""
 
-
 _EMAIL_ADDRESS = re.compile(r"[^/?#:@]+@[^/?#:@]+")
 """Matches what would be the URL of a host with a user name."""
 

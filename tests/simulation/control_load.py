@@ -2,8 +2,8 @@
 
 `ControlLoad` records each call to a key that is not one of a shard, and when it was made. `replay` sends the same calls to
 another Valkey, in the same order, each replica over a TCP connection of its own, and each call after the reply to the one
-before. So the server reads and writes a socket for each, as with replicas on machines of their own. Its CPU time at full
-speed (`tests.bench.speed`), divided by the simulated seconds, is the share of a core that the control keys take.
+before. So the server reads and writes a socket for each, as with replicas on machines of their own. Its CPU time, divided
+by the simulated seconds, is the share of a core that the control keys take.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import resource
 import socket
 import tempfile
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -22,7 +21,6 @@ from frontier import scripts
 from frontier.calls import packed
 from frontier.redis_connection import fields
 from frontier.store import Call, Reply
-from tests.bench.speed import speedometer
 from tests.ports import free_port
 from tests.simulation.loop import Universe
 from tests.simulation.network import is_of_shard
@@ -56,7 +54,7 @@ class Phase:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a phase cost a real server: its CPU at full speed in shares of a core, and in microseconds a call."""
+    """What a phase cost a real server: its CPU in shares of a core, and in microseconds a call."""
 
     phase: Phase
     core: float
@@ -105,7 +103,6 @@ def replay(phases: Sequence[Phase]) -> list[Cost]:
     """Send the calls of `phases` to a real server, and return what those cost that have a name."""
     replicas = {replica for phase in phases for replica, _, _ in phase.calls}
     _allow_files(len(replicas) + 100)
-    speedometer()
     port = free_port()
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), port) as valkey:
         meter = _Connection(port)
@@ -130,12 +127,12 @@ def _allow_files(wanted: int) -> None:
 
 
 def _cost(phase: Phase, connections: dict[str, _Connection], meter: _Connection) -> Cost:
-    before, since = _cpu_s(meter), time.monotonic()
+    before = _cpu_s(meter)
     for replica, sent, size in phase.calls:
         found = size_of(connections[replica].ask(sent))
         if phase.name and found != size and b"$4\r\nTIME" not in sent:
             raise AssertionError(f"{sent!r} is answered with {found} bytes, not with {size}")
-    used_s = (_cpu_s(meter) - before) * speedometer().mean(since, time.monotonic())
+    used_s = _cpu_s(meter) - before
     return Cost(phase, used_s / (phase.seconds or 1.0), 1e6 * used_s / (len(phase.calls) or 1))
 
 

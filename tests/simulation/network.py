@@ -101,7 +101,7 @@ class Network:
         self.stepped_ms = 0.0  # by how much the server's clock is ahead of what it would be without its steps
         self.is_step_noticed = True  # that of the last step, by a replica that corrected crawl time
         self.timekeepers: set[str] = set()  # replicas that have used the last correction of crawl time
-        self._lookers: set[str] = set()  # replicas that have read it
+        self._readers: set[str] = set()  # replicas that have read it
         self.observers: list[Observer] = []
         self.senders: list[Callable[[str, Call], None]] = []  # are told (replica, call) of each call when it is sent
 
@@ -249,10 +249,10 @@ class Network:
             replies = self._wire.execute(calls)
         if calls[0].script is CORRECT_TIME and replies[0][0] == b"corrected":
             self.is_step_noticed = True
-            self.timekeepers, self._lookers = {replica}, set()
+            self.timekeepers, self._readers = {replica}, set()
         if calls[0].arguments[:2] == ("HMGET", CLOCK_KEY):
-            self._lookers.add(replica)
-        if calls[0].script is CLAIM and int(calls[0].arguments[CLAIMED_MS]) > 0 and replica in self._lookers:
+            self._readers.add(replica)
+        if calls[0].script is CLAIM and int(calls[0].arguments[CLAIMED_MS]) > 0 and replica in self._readers:
             self.timekeepers.add(replica)
         for call, reply in zip(calls, replies, strict=True):
             if self._scenario.restarts and call.script is not None and is_of_shard(call):

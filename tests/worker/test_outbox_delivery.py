@@ -14,9 +14,10 @@ from crawler.worker.outbox_delivery import IDLE_POLL_S, WATCHED_S, OutboxDeliver
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
+from frontier.queue import Frontier
 from frontier.scripts import PUSH
 from frontier.shard_nodes import Nodes
-from frontier.store import Call, RedisStore, Reply
+from frontier.store import Call, RedisStore, Reply, Store
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
 from tests.worker.test_commit import on_a_clock
 
@@ -73,13 +74,19 @@ async def looks(delivery: OutboxDelivery, store: CountingStore, time: LimitedTim
     raise AssertionError
 
 
+async def a_delivery(
+    frontier: Frontier, store: Store, time: LimitedTime
+) -> tuple[OutboxDelivery, RedisRetry, HeldLeases]:
+    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(store, frontier.keys))
+    runtime = replace(await on_a_clock(time), retry=retry)
+    held = HeldLeases(runtime)
+    return OutboxDelivery(runtime, frontier, held), retry, held
+
+
 async def test_outboxes_are_looked_at_seldom_unless_there_may_be_links(store: RedisStore, crawl_name: str) -> None:
     time, counting = LimitedTime(), TwoNodes(store)
     frontier = await make_frontier(counting, crawl_name, time, shards=SHARDS)
-    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(counting, frontier.keys))
-    runtime = replace(await on_a_clock(time), retry=retry)
-    held = HeldLeases(runtime)
-    delivery = OutboxDelivery(runtime, frontier, held)
+    delivery, retry, held = await a_delivery(frontier, counting, time)
     # Once a second for a while after shards were taken over, and then seldom,
     held.add_shards(range(SHARDS))
     watched = WATCHED_S + CALM_S / IDLE_POLL_S
@@ -104,11 +111,9 @@ async def test_a_link_stays_until_its_server_keeps_it(store: RedisStore, crawl_n
     """A server that restarts after the push may have lost the link, and the replica may die before it pushes it again."""
     time, restarted = LimitedTime(), RestartedAfterPush(store)
     frontier = await make_frontier(restarted, crawl_name, time, shards=SHARDS)
-    retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(restarted, frontier.keys))
-    runtime = replace(await on_a_clock(time), retry=retry)
-    held = HeldLeases(runtime)
+    delivery, _, held = await a_delivery(frontier, restarted, time)
     held.add_shards(range(SHARDS))
-    delivery, link = OutboxDelivery(runtime, frontier, held), Entry("https://b.test/1", "b.test")
+    link = Entry("https://b.test/1", "b.test")
     await frontier.keep_links({0: [(frontier.shard_of("b.test"), link)]})
     await looks(delivery, restarted, time, 3.0)
     assert (await Counters(restarted, frontier.keys).counts()).outbox == 1
