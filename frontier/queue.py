@@ -328,6 +328,12 @@ class Frontier:
         """Whether servers may have lost the last writes to them, and this replica could not send them again yet."""
         return self._recent.is_in_doubt
 
+    @property
+    def are_writes_safe(self) -> bool:
+        """Whether the last write is so old that its server has synced it, and no server was replaced since, as far as is
+        known."""
+        return self._recent.are_safe
+
     async def look_for_new_runs(self, if_lately: bool = False) -> None:
         """Ask each node that was written to for a sign of life, so that a new run is noticed. `if_lately`: only if a server
         may not keep the latest writes. Raises RedisAway."""

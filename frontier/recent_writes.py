@@ -23,6 +23,9 @@ from frontier.settlements import Lease, LeasedUrl, Settlement
 KEPT_MS = 10_000
 """How long writes are kept. `everysec` loses up to two seconds, replication normally less."""
 
+SYNCED_MS = 2_000
+"""After that, a server with `everysec` has normally synced a write."""
+
 KEPT_ENTRIES = 100_000
 """The most pushed URLs that are kept, at about 300 bytes each. If there are more, they are kept for a shorter time."""
 
@@ -133,6 +136,13 @@ class RecentWrites:
         """Whether a settlement under the lease of `url` is kept, so it may turn out that `url` is not settled. May be
         called in any thread."""
         return (url.shard, url.token) in self._leases
+
+    @property
+    def are_safe(self) -> bool:
+        """Whether the servers that took the writes have had `SYNCED_MS` to sync the last one, and none was replaced since
+        as far as is known."""
+        is_old = not self._writes or self._writes[-1].at_ms < self._now_ms() - SYNCED_MS
+        return is_old and not self.replaced_runs()
 
     @property
     def is_in_doubt(self) -> bool:

@@ -60,6 +60,7 @@ SAID = [
     (FAULTS, f"requests of more than {WORDS[int(reshard_wait.GRACE_S)]} seconds"),
     (FAULTS, f"A full outbox ({outboxes.OUTBOX_LINKS:,} links)"),
     (FAULTS, f"what it pushed and settled in the last {WORDS[recent_writes.KEPT_MS // 1000]} seconds"),
+    (FAULTS, f"until its last write is {WORDS[recent_writes.SYNCED_MS // 1000]} seconds old"),
     (FAULTS, f"it keeps the last {recent_writes.KEPT_ENTRIES:,}"),
     (FAULTS, f"finds the end of the crawl within {WORDS[int(REPEATED_S)]} seconds of a restart"),
     (KEYS, f"at most {field_types.MOST_FIELDS:,}; only if there are items"),

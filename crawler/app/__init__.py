@@ -13,7 +13,7 @@ How a replica lives, in the order in which data flows:
    (`identity_setup`), and the rules in `[[requests]]` with secrets from the environment. `seams` is everything outside the
    process that the engine needs.
 4. `engine` creates the other parts and connects all of them. It starts the `background_tasks`, finds the end of the crawl,
-   and stops everything in a fixed order.
+   and stops everything in a fixed order. Before it closes the files, it waits until servers keep the `last_writes`.
 5. `replica` adds metrics, the log, the health record and the status server.
 6. While the crawl is given another number of shards, the replica waits and continues as a new one (`reshard_wait`).
 7. Meanwhile, `settings_reload` applies changed settings, which `kept_settings` writes down beside the output.

@@ -49,8 +49,10 @@ from crawler.settings.policies import check, url_rules
 from crawler.settings.replica_table import ReplicaTable
 from crawler.settings.sources import option_of
 from crawler.settings.table import keys_of
-from crawler.sinks.items import line_files, read_items, without_items
+from crawler.sinks.crawl_files import files_of
+from crawler.sinks.items import read_items, without_items
 from crawler.sinks.output_folder import check_output_folder
+from crawler.sinks.segment import LINES
 from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater
 from frontier.control import Control
 from frontier.counters import Counters
@@ -122,14 +124,15 @@ class Crawl:
         asyncio.run(whole())
 
     def items(self, name: str) -> Iterator[dict[str, Any]]:
-        """Yield the items of the data set `name` in the output folder, from all runs. Those of a run are there when it has
-        ended. If there is none, a warning names the data sets that there are."""
-        folders, is_empty = [self._settings.replica.out], True
-        for item in read_items(folders, name):
+        """Yield the items of the data set `name` in the output folder, from all runs of this crawl. Those of a run are
+        there when it has ended. If there is none, a warning names the data sets that there are."""
+        folder, is_empty = self._settings.replica.out, True
+        files = files_of(folder, (LINES,), self._name) if folder.is_dir() else [folder]
+        for item in read_items(files, name):
             is_empty = False
             yield msgspec.json.decode(item.json, type=dict[str, Any])
         if is_empty:
-            log(logging.WARNING, "no_items", problem=without_items(folders, line_files(folders), name))
+            log(logging.WARNING, "no_items", problem=without_items([folder], files, name))
 
     async def __aenter__(self) -> Crawl:
         """Start crawling. Raises UserError for seeds and settings that cannot be used."""

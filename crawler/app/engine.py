@@ -7,13 +7,13 @@ A simulation passes different ones and runs the same engine as production.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
 from crawler.app.background_tasks import Tasks
 from crawler.app.build import PageRules, frontier_settings, page_handling, page_items, page_rules
+from crawler.app.last_writes import REDIS_STEP_S, look_for_new_runs, wait_until_safe
 from crawler.app.scheduled_duties import PeriodicDuties, PeriodicDuty
 from crawler.app.seams import Seams
 from crawler.app.settings_reload import Follower
@@ -69,10 +69,6 @@ HOSTS_A_DOMAIN = 2
 
 REPEATED_S = 3.0
 """Within this time after a restart of a server, all replicas have normally repeated their last writes."""
-
-REDIS_STEP_S = 2.0
-"""How long one step of leaving the cluster, or a look for restarts of servers, may take, in seconds. If Redis is
-unavailable, the other replicas notice the missing claims instead."""
 
 
 class Engine:
@@ -239,8 +235,9 @@ class Engine:
 
     async def stop(self, grace_s: float) -> None:
         """Take no more leases, leave the roster, let running turns end within `grace_s` seconds, commit, return all leases,
-        and close the files. The replica leaves the roster before it waits, so that others can take over its shards while
-        the last turns end. Leases that cannot be returned because Redis is unavailable expire."""
+        wait until Redis has synced its writes, and close the files. The replica leaves the roster before it waits, so that
+        others can take over its shards while the last turns end. Leases that cannot be returned because Redis is
+        unavailable expire."""
         clock, deadline = self._seams.clock, self._seams.clock.monotonic() + grace_s
         self.drain()
         await self.tasks.cancel(self.following)  # otherwise its next claim would put it into the roster again
@@ -252,32 +249,24 @@ class Engine:
             self.committer.give_back(leased)
         if not await self._wait_for(lambda: self.committer.is_idle, max(deadline, clock.monotonic() + 1.0)):
             log(logging.WARNING, "stopped_unsettled", replica=self._seams.replica, leases=len(self.held))
+        # The embedded server loses nothing unless this machine crashes, and a small crawl should end at once.
+        are_safe = not self._local.redis or await wait_until_safe(self.frontier, clock)
         await self.tasks.cancel(self._running)
         has_left = await self.leave(self._budget.leave)
         await self._seams.http.stop(0.0)
         await self._offload.stop()
         # A server may have been restarted, may not answer, or may refuse writes and lose the last ones, as on a full disk.
-        if is_in_doubt := not (has_left and await self._look_for_new_runs()) or self.frontier.is_in_doubt:
+        has_answered = has_left and await look_for_new_runs(self.frontier, clock)
+        if is_in_doubt := not (are_safe and has_answered) or self.frontier.is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
         await self._seams.sink.stop(is_in_doubt)
 
     async def _repeat_lost_writes(self, deadline: float) -> None:
         """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases
         are returned: afterwards, Redis cannot tell that their pages were settled."""
-        await self._look_for_new_runs()
+        await look_for_new_runs(self.frontier, self._seams.clock)
         until = max(deadline, self._seams.clock.monotonic() + 1.0)
         await self._wait_for(lambda: not self.frontier.replaced_runs(), until)
-
-    async def _look_for_new_runs(self) -> bool:
-        """Return whether all servers that were written to have answered within `REDIS_STEP_S` seconds."""
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(REDIS_STEP_S):
-                while True:
-                    with contextlib.suppress(RedisAway, RedisMisused):  # it may be starting
-                        await self.frontier.look_for_new_runs()
-                        return True
-                    await self._seams.clock.sleep(0.1)
-        return False
 
     def skip_grace(self) -> None:
         """Stop waiting for running turns. Their URLs are fetched again later."""

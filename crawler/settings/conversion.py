@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import operator
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +19,12 @@ from crawler.settings.table import Key, Table, keys_of
 from frontier.errors import BadInput
 
 Tables = TypeVar("Tables", bound=Table)
+
+
+def _of_text(kind: type[Path], text: str) -> Path:
+    """A path; `~` is the user's home folder, as in a shell."""
+    return kind(os.path.expanduser(text))  # noqa: PTH111 - `Path.expanduser` raises for an unknown user
+
 
 _EXPECTED = {
     bool: "must be true or false",
@@ -110,7 +117,7 @@ class Conversion:
             return None
         meant = _meant(value, key.type) if self._is_text and isinstance(value, str) else value
         try:
-            converted = msgspec.convert(meant, key.type, strict=not self._is_text, dec_hook=lambda kind, one: kind(one))
+            converted = msgspec.convert(meant, key.type, strict=not self._is_text, dec_hook=_of_text)
         except msgspec.ValidationError:
             return self._refuse(name, _expected(key, value), value)
         if (

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import os
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -59,7 +60,7 @@ def check_upload(url: str) -> None:
 
 def _folder(url: str) -> Path | None:
     scheme, mark, rest = url.partition("://")
-    return Path(rest or scheme) if not mark or scheme == "file" else None
+    return Path(os.path.expanduser(rest or scheme)) if not mark or scheme == "file" else None  # noqa: PTH111
 
 
 class Depot:

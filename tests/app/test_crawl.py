@@ -108,6 +108,7 @@ async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(
     assert failed.handler_error.startswith("ValueError: the thirteenth (test_crawl.py:")
     assert pages["http://a.test/2"].items[0].fields == {"text": "page 2"}
     assert headings(crawl) == sorted(f"page {number}" for number in numbers - {13})
+    assert headings(Crawl(settings=settings, name="other")) == []  # in the same folder
     assert list(crawl.items("heading")) == []
     problem = caplog.records[-1].fields["problem"]  # type: ignore[attr-defined]
     assert "no item of a data set 'heading'" in problem

@@ -1,14 +1,15 @@
 """What the frontier costs: URLs a second, microseconds of the server a URL, and bytes of its memory a URL, as it grows.
 
-    python -m tests.bench.frontier [--urls 100000 1000000 3000000 10000000] [--drain 200000] [--server FILE]
+    python -m tests.bench.frontier [--urls 100000 1000000 3000000 10000000] [--urls-a-domain 100] [--drain 200000]
+        [--server FILE]
 
-For each size a new server gets so many URLs, of one domain a hundred, pushed as pages do (a page links to 20 new
-URLs of its domain), in four calls at a time as several replicas would; then `--drain` of them are leased, 32 of a domain at
-most, and settled one by one, as the crawler does. URLs are 76 bytes long on average (34 to 150), as on the Web, of which
-31 are scheme and host. "push again" offers URLs that are known. Server time is CPU of the server's process; memory is its
-`used_memory` without clients, told apart by deleting the keys of each kind in turn. All is measured twice: with the
-server's default limits, and with the one that our deployments set. `--server` names another server's binary; `--set`
-gives the server a further setting.
+For each size a new server gets so many URLs, `--urls-a-domain` of each domain on average, pushed as pages do (a page links
+to 20 new URLs of its domain), in four calls at a time as several replicas would; then `--drain` of them are leased, 32 of a
+domain, and settled one by one, as the crawler does. URLs are 76 bytes long on average (34 to 150), as on the Web, of
+which 31 are scheme and host. "push again" offers URLs that are known. Server time is CPU of the server's process; memory is
+its `used_memory` without clients, told apart by deleting the keys of each kind in turn. The longest script of each step is
+from the server's slow log, which has the time that it took. All is measured twice: with the server's default limits, and
+with the one that our deployments set. `--server` names another server's binary; `--set` gives the server a further setting.
 
 Last results, two cores of a virtual Intel Xeon (Cascade Lake, 2.5 GHz) at six tenths of their speed, Valkey 9.1,
 `--urls 100000 1000000` (docs/explanation/speed.md tells more); bytes a queued URL in brackets as its length and what
@@ -33,7 +34,7 @@ import random
 import string
 import tempfile
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -59,6 +60,8 @@ AS_DEPLOYED = ("--zset-max-listpack-value", "512")
 """What the embedded server, compose and Kubernetes set, and docs/how-to/configure-redis.md advises."""
 
 SETTLED_AT_ONCE = 64
+SLOW_US = 500
+"""Calls that take longer are in the server's slow log."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,7 @@ class Costs:
     url_length: float = 0.0
     steps: dict[str, Step] = field(default_factory=dict)
     memory: dict[str, float] = field(default_factory=dict)
+    longest_ms: dict[str, float] = field(default_factory=dict)  # of each step, the longest call
 
     @property
     def over(self) -> float:
@@ -101,13 +105,16 @@ class Step:
         return self.server_s / self.urls * 1e6
 
 
-def entries(count: int) -> Iterator[Entry]:
-    """`count` new URLs: pages of random domains link to LINKS_A_PAGE pages of their own each."""
+def entries(count: int, of_domain: int = URLS_A_DOMAIN) -> Iterator[Entry]:
+    """`count` new URLs: pages of random domains link to LINKS_A_PAGE pages of their own each. With one URL `of_domain`,
+    each is of a domain of its own."""
     rng = random.Random(1)
-    domains = max(1, count // URLS_A_DOMAIN)
+    domains = max(1, count // of_domain)
     text = "".join(rng.choices(string.ascii_lowercase + "-/", k=10_000))
     for number in range(count):
-        if number % LINKS_A_PAGE == 0:
+        if of_domain == 1:
+            domain = f"site-{number:07}.example"
+        elif number % LINKS_A_PAGE == 0:
             domain = f"site-{rng.randrange(domains):07}.example"
         tail = min(110, int(rng.expovariate(1 / 42)))  # lengths of URLs have a long end
         at = rng.randrange(9_900)
@@ -130,32 +137,45 @@ async def empty_frontier(folder: Path, server: Server) -> AsyncIterator[tuple[Fr
             await store.close()
 
 
-async def measure(count: int, drain: int, server: Server = Server()) -> Costs:
+async def measure(count: int, drain: int, server: Server = Server(), of_domain: int = URLS_A_DOMAIN) -> Costs:
     """Fill, drain and weigh a frontier of `count` URLs."""
     costs = Costs(count)
     with tempfile.TemporaryDirectory(prefix="bench-") as folder:
         async with empty_frontier(Path(folder), server) as (frontier, store, pid):
             costs.url_length = sum(len(entry.url) for entry in entries(10_000)) / 10_000
-            at_rest = await used_memory(store)
-            costs.steps["push"] = await step(pid, _push_all(frontier, entries(count)))
-            costs.memory["all"] = (await used_memory(store) - at_rest) / count
-            costs.steps["push again"] = await step(pid, _push_all(frontier, islice(entries(count), drain)))
+            await store.send([command("CONFIG", "SET", "slowlog-log-slower-than", SLOW_US, "slowlog-max-len", 100_000)])
             leases: list[Lease] = []
-            costs.steps["lease"] = await step(pid, _lease(frontier, min(drain, count // 2), leases))
-            costs.steps["settle"] = await step(pid, _settle(frontier, leases))
+            works: dict[str, Callable[[], AsyncIterator[int]]] = {
+                "push": lambda: _push_all(frontier, entries(count, of_domain)),
+                "push again": lambda: _push_all(frontier, islice(entries(count, of_domain), drain)),
+                "lease": lambda: _lease(frontier, min(drain, count // 2), leases),
+                "settle": lambda: _settle(frontier, leases),
+            }
+            at_rest = await used_memory(store)
+            for name, work in works.items():
+                costs.steps[name] = await step(pid, work())
+                costs.longest_ms[name] = await _longest_ms(store)
+                if name == "push":
+                    costs.memory["all"] = (await used_memory(store) - at_rest) / count
             queued = count - sum(len(lease.entries) for lease in leases)
-            domains = await _weigh_queue(store, frontier.keys, costs, queued)
+            domains = await _weigh_queue(store, frontier.keys, costs, queued, of_domain)
             costs.memory["domain"] = await freed(store, frontier.keys, "d:*") / domains
             costs.memory["seen"] = await freed(store, frontier.keys, "seen:*") / count
     return costs
 
 
-async def _weigh_queue(store: RedisStore, keys: CrawlKeys, costs: Costs, queued: int) -> int:
+async def _longest_ms(store: RedisStore) -> float:
+    """The longest call since this was asked last, in milliseconds; 0 if none took more than `SLOW_US`."""
+    entries, _ = await store.send([command("SLOWLOG", "GET", -1), command("SLOWLOG", "RESET")])
+    return max((took_us / 1000 for _, _, took_us, (name, *_), *_ in entries if name == b"EVALSHA"), default=0.0)
+
+
+async def _weigh_queue(store: RedisStore, keys: CrawlKeys, costs: Costs, queued: int, of_domain: int) -> int:
     queues = await freed(store, keys, "q:*")
     domains = sum(await store.send([command("ZCARD", shard.due) for shard in keys.shards]))
     queues += await freed(store, keys, "due")
     costs.memory["queued"] = queues / queued
-    return max(1, costs.urls // URLS_A_DOMAIN, domains)
+    return max(1, costs.urls // of_domain, domains)
 
 
 async def step(pid: int, work: AsyncIterator[int]) -> Step:
@@ -232,15 +252,17 @@ async def freed(store: RedisStore, keys: CrawlKeys, kind: str) -> int:
 def show(costs: Costs, heading: bool) -> None:
     steps = ("push", "push again", "lease", "settle")
     if heading:
-        print(f"{'':>10}  {'URLs a second':^35}  {'server us a URL':^29}  {'bytes':^37}")
+        print(f"{'':>10}  {'URLs a second':^35}  {'server us a URL':^29}  {'bytes':^37}  longest script, ms")
         print(f"{'URLs':>10}  " + " ".join(f"{name:>8.8}" for name in steps), end="  ")
         print(" ".join(f"{name:>6.6}" for name in steps), end="  ")
-        print(f"{'a seen':>8} {'a queued':>9} {'a domain':>9} {'all/URL':>8}")
+        print(f"{'a seen':>8} {'a queued':>9} {'a domain':>9} {'all/URL':>8}", end="  ")
+        print(" ".join(f"{name:>6.6}" for name in steps))
     print(f"{costs.urls:10,}  " + " ".join(f"{costs.steps[name].per_s:8,.0f}" for name in steps), end="  ")
     print(" ".join(f"{costs.steps[name].server_us:6.1f}" for name in steps), end="  ")
     size = costs.memory
     queued = f"{size['queued']:5.0f} ({costs.url_length:.0f}{costs.over:+.0f})"
-    print(f"{size['seen']:8.2f} {queued:>9} {size['domain']:9.0f} {size['all']:8.0f}", flush=True)
+    print(f"{size['seen']:8.2f} {queued:>9} {size['domain']:9.0f} {size['all']:8.0f}", end="  ")
+    print(" ".join(f"{costs.longest_ms[name]:6.1f}" for name in steps), flush=True)
 
 
 def short() -> list[Figure]:
@@ -260,6 +282,7 @@ def short() -> list[Figure]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--urls", type=int, nargs="+", default=[100_000, 1_000_000, 3_000_000, 10_000_000])
+    parser.add_argument("--urls-a-domain", type=int, default=URLS_A_DOMAIN)
     parser.add_argument("--drain", type=int, default=200_000)
     parser.add_argument("--server", type=Path)
     parser.add_argument("--set", nargs=2, action="append", default=[], metavar=("NAME", "VALUE"))
@@ -269,7 +292,8 @@ def main() -> None:
         print(f"limits: {limits} {' '.join(settings)}")
         for number, count in enumerate(options.urls):
             server = Server(options.server, (*settings, *more))
-            show(asyncio.run(measure(count, options.drain, server)), heading=number == 0)
+            costs = asyncio.run(measure(count, options.drain, server, options.urls_a_domain))
+            show(costs, heading=number == 0)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,9 @@
 A domain gets so many URLs, `PUSH_CHUNK` in a call, as from a long seed file. Then `--drain` of them are leased, 32 at a
 time, and settled in groups of 32. URLs are 76 bytes long on average, of which 31 are scheme and host; they are of one
 priority, which is the hardest case for packing, because each push may change any part of the queue. Memory is the server's
-`used_memory`, told apart by deleting the keys of each kind. Server time is CPU of the server's process, and client time
+`used_memory`, told apart by deleting the keys of each kind. *Move*: all keys of the shard are copied to another server with
+MIGRATE, ten in a call as redis-cli does it when a hash slot moves: how long all take, and the longest call, in which the
+server does nothing else. Server time is CPU of the server's process, and client time
 that of this process, which packs and unpacks. The milliseconds of scripts are CPU time of the server's main thread, too.
 
 Last results, two shared cores of a virtual Xeon, Valkey 9.1, `--urls 1000000`, with other work on the machine:
@@ -42,17 +44,23 @@ from frontier.store import Call, RedisStore, Reply, Store, command
 from tests.bench.frontier import AS_DEPLOYED, Server, Step, empty_frontier, freed, step
 from tests.bench.measure import Figure
 from tests.frontier.helpers import CountingStore
+from tests.ports import free_port
+from tests.valkey import ValkeyProcess
 
 DOMAIN = "site-0000000.example"
 PUSHED_AT_ONCE = PUSH_CHUNK
 PACK_ABOVE = FrontierSettings().pack_above
 LIMIT_BYTES, LIMIT_MS = 25, 10
+MOVED_AT_ONCE = 10
+"""Keys in a call of MIGRATE: the default of `redis-cli --cluster reshard` (`--cluster-pipeline`)."""
+MOVE_LIMIT_MS = 50_000
 
 
 @dataclass(slots=True)
 class Costs:
     """Of a queue of `urls`. `memory`: bytes per URL of queue and blocks; `largest_key`: bytes.
-    `client_us`: CPU of this process per URL, by step; `ms`: script -> median and longest."""
+    `client_us`: CPU of this process per URL, by step; `ms`: script -> median and longest. `moved_s`: seconds in which the
+    shard's keys move to another server; `longest_move_ms`: of one call."""
 
     urls: int
     memory: float = 0.0
@@ -60,6 +68,8 @@ class Costs:
     steps: dict[str, Step] = field(default_factory=dict)
     client_us: dict[str, float] = field(default_factory=dict)
     ms: dict[str, tuple[float, float]] = field(default_factory=dict)
+    moved_s: float = 0.0
+    longest_move_ms: float = 0.0
 
 
 def entries(count: int) -> Iterator[Entry]:
@@ -86,6 +96,8 @@ async def measure(count: int, drain: int, pack_above: int, server: Server) -> Co
                 costs.steps[name] = await step(pid, work)
                 costs.client_us[name] = (time.process_time() - before) / costs.steps[name].urls * 1e6
             costs.largest_key = await _largest_key(store, frontier)
+            calls_s = await _move(store, frontier, tempfile.TemporaryDirectory(prefix="bench-"))
+            costs.moved_s, costs.longest_move_ms = sum(calls_s), 1000 * max(calls_s)
             left = count - costs.steps["lease, settle"].urls
             weights = [await freed(store, frontier.keys, kind) for kind in ("q:*", "block:*", "blocks:*")]
             costs.memory = sum(weights) / left
@@ -130,6 +142,21 @@ async def _drain(frontier: Frontier, wanted: int) -> AsyncIterator[int]:
             yield len(ends)
 
 
+async def _move(store: RedisStore, frontier: Frontier, folder: tempfile.TemporaryDirectory[str]) -> list[float]:
+    """Copy the keys of the domain's shard to another server, and return the seconds of each call."""
+    port, of, cursor, took = free_port(), frontier.keys.shards[frontier.shard_of(DOMAIN)], b"0", []
+    with folder as path, ValkeyProcess(Path(path), persistent=False, options=("--port", str(port))):
+        while True:
+            ((cursor, found),) = await store.send([command("SCAN", cursor, "MATCH", f"{of.base}*", "COUNT", 1_000)])
+            for at in range(0, len(found), MOVED_AT_ONCE):
+                keys, before = found[at : at + MOVED_AT_ONCE], time.monotonic()
+                where = ("127.0.0.1", port, "", 0, MOVE_LIMIT_MS, "COPY", "REPLACE", "KEYS")
+                await store.send([command("MIGRATE", *where, *keys)])
+                took.append(time.monotonic() - before)
+            if cursor == b"0":
+                return took
+
+
 async def _largest_key(store: RedisStore, frontier: Frontier) -> int:
     """Bytes of the queue, or of the index of its blocks."""
     of = frontier.keys.shards[frontier.shard_of(DOMAIN)]
@@ -148,7 +175,8 @@ def show(costs: Costs, name: str, heading: bool) -> None:
     print(f"{costs.urls:10,} {name:>9} {costs.memory:6.1f} {costs.largest_key / 1000:8,.0f}  ", end="")
     print(" ".join(f"{costs.steps[one].server_us:9.1f}" for one in steps), end=" ")
     print(" ".join(f"{costs.client_us[one]:9.1f}" for one in steps), end="   ")
-    print(", ".join(f"{one} {usual:.1f} {longest:.1f}" for one, (usual, longest) in costs.ms.items()), flush=True)
+    print(", ".join(f"{one} {usual:.1f} {longest:.1f}" for one, (usual, longest) in costs.ms.items()), end=", ")
+    print(f"move: {costs.moved_s:.1f} s, longest call {costs.longest_move_ms:,.0f} ms", flush=True)
 
 
 def short() -> list[Figure]:

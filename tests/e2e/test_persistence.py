@@ -111,6 +111,33 @@ def test_a_lost_second_costs_second_requests_but_no_url(web: Web, tmp_path: Path
         assert result.denied == [], str(result)
 
 
+def test_a_server_that_loses_its_last_second_after_all_replicas_have_left_has_their_pages(
+    web: Web, tmp_path: Path
+) -> None:
+    """Nobody is there to repeat their writes. So a replica ends when the server has had the time to sync them."""
+    with (
+        ValkeyProcess(tmp_path / "valkey", persistent=False, options=EVERYSEC) as valkey,
+        bench(tmp_path, web, valkey.url, PACE) as crawler,
+    ):
+        (replica,) = start(crawler, web, 1)
+        (logged,) = (tmp_path / "valkey" / "appendonlydir").glob("*.incr.aof")
+        replica.send(signal.SIGTERM)
+        sizes = []
+        while replica.is_running:
+            sizes.append((time.monotonic(), logged.stat().st_size))
+            time.sleep(0.01)
+        assert replica.wait().code == 0
+        assert not list(crawler.out.glob("*.open"))
+        synced_at = time.monotonic() - 1.0
+        valkey.kill()
+        with logged.open("r+b") as file:
+            file.truncate(max(size for at, size in sizes if at < synced_at or at == sizes[0][0]))
+        valkey.start()
+        assert crawler.run("run", "--until-empty").code == 0
+        assert repeated([line["url"] for line in crawler.lines()]) == []
+        assert web.repeats() == []
+
+
 def test_a_stop_while_the_server_refuses_writes_leaves_files_to_the_next_start(web: Web, tmp_path: Path) -> None:
     """As with a full disk, it answers, and may lose what it took last. Then a page may only be kept if it is settled."""
     with (

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.errors import SettingsInvalid
+from crawler.errors import SettingsInvalid, UserError
 from crawler.settings.loading import CrawlSettings, load
 
 
@@ -112,6 +112,20 @@ def test_stored_settings_that_cannot_be_used_are_reported(text: str, problem: st
     with pytest.raises(SettingsInvalid) as raised:
         CrawlSettings.from_json(text.encode())
     assert str(raised.value).startswith(f"the crawl's stored settings: {problem}")
+
+
+def test_a_tilde_is_the_home_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    file = tmp_path / "settings.toml"
+    file.write_text('[replica]\nout = "~/pages"\ndata_dir = "~nobody-here/x"\n')
+    replica = load(file).replica
+    assert (replica.out, replica.data_dir) == (tmp_path / "pages", Path("~nobody-here/x"))
+
+
+@pytest.mark.parametrize("url", ["s3//bucket/news", "gs//bucket", "file//mnt/news", "ftp://host/x", "s3://"])
+def test_a_mistyped_upload_address_is_not_a_folder(url: str) -> None:
+    with pytest.raises(UserError, match="write it as s3://BUCKET/PREFIX"):
+        load(None, {"archive": {"upload": url}})
 
 
 def test_a_folder_may_have_a_name_that_is_no_utf_8(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,9 +1,10 @@
 """What the replicas of a simulation ask the node of the control keys, and what this costs a real server.
 
 `ControlLoad` records each call to a key that is not one of a shard, and when it was made. `replay` sends the same calls to
-another Valkey, in the same order, each replica over a TCP connection of its own, and each call after the reply to the one
-before. So the server reads and writes a socket for each, as with replicas on machines of their own. Its CPU time, divided
-by the simulated seconds, is the share of a core that the control keys take.
+another Valkey, in the same order, each replica over a TCP connection of its own. Calls that the store sends in one write
+are sent in one write, and everything else after the reply to what was before. So the server reads and writes a socket for
+each exchange, as with replicas on machines of their own. Its CPU time, divided by the simulated seconds, is the share of a
+core that the control keys take.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import resource
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -31,49 +32,67 @@ BUSY = 0.1
 
 
 @dataclass(slots=True)
+class Sent:
+    """What `replica` has sent in one write: `calls` calls, as sent, and the bytes of the replies."""
+
+    replica: str
+    words: bytes
+    size: int
+    calls: int = 1
+
+
+@dataclass(slots=True)
 class Phase:
-    """A part of a run, and the calls (replica, as sent, bytes of the reply) in it."""
+    """A part of a run, and what was sent in it."""
 
     name: str
     began_s: float
     ended_s: float = 0.0
-    calls: list[tuple[str, bytes, int]] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
 
     @property
     def seconds(self) -> float:
         return self.ended_s - self.began_s
 
     @property
+    def calls(self) -> int:
+        return sum(one.calls for one in self.sent)
+
+    @property
     def bytes_in(self) -> int:
-        return sum(len(sent) for _, sent, _ in self.calls)
+        return sum(len(one.words) for one in self.sent)
 
     @property
     def bytes_out(self) -> int:
-        return sum(size for _, _, size in self.calls)
+        return sum(one.size for one in self.sent)
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a phase cost a real server: its CPU in shares of a core, and in microseconds a call."""
+    """What a phase cost a real server: its CPU in shares of a core, and in microseconds a write."""
 
     phase: Phase
     core: float
-    call_us: float
+    write_us: float
 
     def __str__(self) -> str:
         phase = self.phase
         return (
-            f"{phase.name}, {phase.seconds:.0f} s: {len(phase.calls) / phase.seconds:,.0f} calls a second, "
-            f"{phase.bytes_in / phase.seconds / 1e3:,.0f} kB in, {phase.bytes_out / phase.seconds / 1e3:,.0f} kB out; "
-            f"{self.call_us:.1f} us of a real Valkey each: {self.core:.1%} of a core"
+            f"{phase.name}, {phase.seconds:.0f} s: {phase.calls / phase.seconds:,.0f} calls a second in "
+            f"{len(phase.sent) / phase.seconds:,.0f} writes, {phase.bytes_in / phase.seconds / 1e3:,.0f} kB in, "
+            f"{phase.bytes_out / phase.seconds / 1e3:,.0f} kB out; {self.write_us:.1f} us of a real Valkey for a write: "
+            f"{self.core:.1%} of a core"
         )
 
 
 class ControlLoad:
-    """Records the calls in `phases`. Those of a phase that has no name are needed, and not counted."""
+    """Records the calls in `phases`. Those of a phase that has no name are needed, and not counted. `exchange_of`: returns
+    the exchange of the call that is observed."""
 
-    def __init__(self, universe: Universe) -> None:
+    def __init__(self, universe: Universe, exchange_of: Callable[[], object]) -> None:
         self._universe = universe
+        self._exchange_of = exchange_of
+        self._exchange: object = None  # of the last call
         self.phases = [Phase("", universe.now)]
 
     def begin(self, name: str) -> None:
@@ -82,8 +101,15 @@ class ControlLoad:
         self.phases.append(Phase(name, self._universe.now))
 
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
-        if not is_of_shard(call):
-            self.phases[-1].calls.append((replica, packed([call]), size_of(reply)))
+        if is_of_shard(call):
+            return
+        exchange, sent = self._exchange_of(), self.phases[-1].sent
+        if exchange is self._exchange and sent:
+            last = sent[-1]
+            last.words, last.size, last.calls = last.words + packed([call]), last.size + size_of(reply), last.calls + 1
+        else:
+            sent.append(Sent(replica, packed([call]), size_of(reply)))
+        self._exchange = exchange
 
 
 def size_of(reply: Reply) -> int:
@@ -101,7 +127,7 @@ def size_of(reply: Reply) -> int:
 
 def replay(phases: Sequence[Phase]) -> list[Cost]:
     """Send the calls of `phases` to a real server, and return what those cost that have a name."""
-    replicas = {replica for phase in phases for replica, _, _ in phase.calls}
+    replicas = {one.replica for phase in phases for one in phase.sent}
     _allow_files(len(replicas) + 100)
     port = free_port()
     with tempfile.TemporaryDirectory() as folder, _server(Path(folder), port) as valkey:
@@ -128,16 +154,16 @@ def _allow_files(wanted: int) -> None:
 
 def _cost(phase: Phase, connections: dict[str, _Connection], meter: _Connection) -> Cost:
     before = _cpu_s(meter)
-    for replica, sent, size in phase.calls:
-        found = size_of(connections[replica].ask(sent))
-        if phase.name and found != size and b"$4\r\nTIME" not in sent:
-            raise AssertionError(f"{sent!r} is answered with {found} bytes, not with {size}")
+    for one in phase.sent:
+        found = sum(map(size_of, connections[one.replica].ask(one.words, one.calls)))
+        if phase.name and found != one.size and b"$4\r\nTIME" not in one.words:
+            raise AssertionError(f"{one.words!r} is answered with {found} bytes, not with {one.size}")
     used_s = _cpu_s(meter) - before
-    return Cost(phase, used_s / (phase.seconds or 1.0), 1e6 * used_s / (len(phase.calls) or 1))
+    return Cost(phase, used_s / (phase.seconds or 1.0), 1e6 * used_s / (len(phase.sent) or 1))
 
 
 def _cpu_s(meter: _Connection) -> float:
-    used = fields(meter.ask(hiredis.pack_command(("INFO", "cpu"))))  # type: ignore[arg-type]
+    used = fields(meter.ask(hiredis.pack_command(("INFO", "cpu")))[0])  # type: ignore[arg-type]
     return float(used["used_cpu_user"]) + float(used["used_cpu_sys"])
 
 
@@ -149,14 +175,19 @@ class _Connection:
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._reader = hiredis.Reader()
 
-    def ask(self, sent: bytes) -> Reply:
-        """The reply to one call."""
+    def ask(self, sent: bytes, count: int = 1) -> list[Reply]:
+        """The replies to `count` calls."""
         self._socket.sendall(sent)
-        while (reply := self._reader.gets()) is False:
-            self._reader.feed(self._socket.recv(1 << 16))
-        if isinstance(reply, hiredis.ReplyError):
-            raise reply
-        return reply
+        replies: list[Reply] = []
+        while len(replies) < count:
+            reply = self._reader.gets()
+            if reply is False:
+                self._reader.feed(self._socket.recv(1 << 16))
+            elif isinstance(reply, hiredis.ReplyError):
+                raise reply
+            else:
+                replies.append(reply)
+        return replies
 
     def close(self) -> None:
         self._socket.close()

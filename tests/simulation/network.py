@@ -102,6 +102,7 @@ class Network:
         self.is_step_noticed = True  # that of the last step, by a replica that corrected crawl time
         self.timekeepers: set[str] = set()  # replicas that have used the last correction of crawl time
         self._readers: set[str] = set()  # replicas that have read it
+        self.exchange: object = None  # whose calls are being carried out
         self.observers: list[Observer] = []
         self.senders: list[Callable[[str, Call], None]] = []  # are told (replica, call) of each call when it is sent
 
@@ -220,6 +221,7 @@ class Network:
         exchange.run_id = self.run_id
         done = len(exchange.replies)
         calls = exchange.calls[done : done + count]
+        self.exchange = exchange
         exchange.replies += self._execute(exchange.loop.name, calls)
         if not exchange.is_answered:
             self.stray_settles |= {shard_tag(call.keys[0]) for call in calls if call.script is SETTLE}
@@ -237,6 +239,7 @@ class Network:
 
     def carry_out(self, sender: str, calls: Sequence[Call]) -> list[Reply]:
         """The replies to `calls`, which are carried out at once."""
+        self.exchange = calls
         return self._execute(sender, calls)
 
     def _execute(self, replica: str, calls: Sequence[Call]) -> list[Reply]:

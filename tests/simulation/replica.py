@@ -40,7 +40,6 @@ from tests.simulation.sites import SimFetcher, Sites
 
 RESTART_S = 1.0
 GRACE_S = 5.0
-UNREPEATED_S = 3.0
 ADDRESS = "10.0.0.1:8080"
 JOURNAL_S = 30.0
 """As `crawler.sinks.journal` has it."""
@@ -148,12 +147,9 @@ class SimSink:
             group[:] = [(number, one) for number, one in group if one not in urls]
 
     async def stop(self, is_in_doubt: bool = False) -> None:
-        """The files are finished, so nobody looks at their journal, unless they are in doubt. What was settled in the last
-        seconds before is not repeated if the server loses it: the known limit of a clean stop."""
-        if is_in_doubt:
-            return
-        latest = self._clock.monotonic() - UNREPEATED_S
-        self._settled = [(at, one) for at, one in self._settled if at > latest]
+        """The files are finished, so nobody looks at their journal, unless they are in doubt."""
+        if not is_in_doubt:
+            self._settled = []
 
 
 class SimReplica:
@@ -174,6 +170,7 @@ class SimReplica:
         # that end (tests/worker/test_leased_fetch.py), but not by a process that is stopped at that moment.
         longest_s = min(1.0, here.scenario.lease_ms / 20_000)
         local = ReplicaTable(
+            redis="redis://simulated",
             concurrency=here.scenario.workers,
             interval=here.scenario.interval_s,
             capacity=rng.choice((1.0, 1.0, 0.5, 2.0)),

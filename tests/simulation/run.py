@@ -126,7 +126,7 @@ class Run:
         self._network.observers.append(self._views.observe)
         self._settings = crawl_settings(scenario, self._world.named, 0 if scenario.limited_at_s else scenario.max_pages)
         self._crowd = Crowd(scenario.interval_s)
-        self.load = ControlLoad(self.universe)
+        self.load = ControlLoad(self.universe, lambda: self._network.exchange)
         if scenario.deaths:
             self._network.observers.append(self.load.observe)
 
