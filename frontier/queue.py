@@ -298,8 +298,6 @@ class Frontier:
         self._recent.withdraw(unsettled)
         return answers
 
-    # restarts of the server
-
     def _run_of(self, shard: int) -> str:
         return self._store.run_of(self.keys.shards[shard].base)
 
@@ -319,8 +317,8 @@ class Frontier:
         return self._recent.replaced_runs()
 
     def may_repeat(self, url: LeasedUrl) -> bool:
-        """Whether this replica still keeps a settlement under the lease of `url`, to send it again after a restart. Then it
-        may turn out that `url` is not settled. May be called in any thread."""
+        """Whether a settlement under the lease of `url` may still be sent again, and turn out to have no effect. May be
+        called in any thread."""
         return self._recent.may_repeat(url)
 
     @property
@@ -330,8 +328,7 @@ class Frontier:
 
     @property
     def are_writes_safe(self) -> bool:
-        """Whether the last write is so old that its server has synced it, and no server was replaced since, as far as is
-        known."""
+        """Whether all servers have normally synced the last writes to them, and were not replaced since."""
         return self._recent.are_safe
 
     async def look_for_new_runs(self, if_lately: bool = False) -> None:
