@@ -8,6 +8,9 @@ from pathlib import Path
 
 from crawler.wording import count_of
 
+UPLOADS_LEFT = 3
+"""The exit code of a crawl or a repeated upload after which files are not in the store yet."""
+
 TRY_LATER = 75
 """Exit code when Redis cannot be reached, or the crawl is being resharded (EX_TEMPFAIL in sysexits.h): retry later."""
 

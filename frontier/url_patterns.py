@@ -15,6 +15,9 @@ STEPS = 100_000
 """A search ends after so many steps, which take less than a millisecond. Each character before a match takes one. PCRE2 has
 a limit of its own, a hundred times as high."""
 
+_VERBOSE = re.compile(r"\(\?[a-z]*x")
+"""In such a pattern, spaces do not count, and # begins a comment."""
+
 _REPEATS = re.compile(r"[*+{]")
 """Only what repeats a part can take long. Without it, the `re` module is used, which is six times as fast for a URL."""
 
@@ -25,7 +28,8 @@ def limited(pattern: str, steps: int) -> Any:
     whole, not again for each place where a match could begin. A search that takes more raises pcre2.LibraryError. Raises
     pcre2.PatternError or ValueError for what is not an expression."""
     pcre2.compile(pattern, jit=False)  # so that a bracket cannot close the group below
-    return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.*?)\K(?:{pattern})")
+    end = "\n" if _VERBOSE.match(pattern) else ""  # of a comment
+    return pcre2.compile(rf"(*LIMIT_MATCH={steps})\G(?s:.*?)\K(?:{pattern}{end})")
 
 
 @lru_cache(maxsize=1_000)

@@ -353,5 +353,5 @@ class _WaitingSink:
     async def set_aside(self) -> SettleLater:
         return await self._sink.set_aside()
 
-    async def stop(self, is_in_doubt: bool = False) -> None:
-        await self._sink.stop(is_in_doubt)
+    async def stop(self, is_in_doubt: bool = False) -> int:
+        return await self._sink.stop(is_in_doubt)

@@ -83,6 +83,7 @@ class Engine:
         self.tasks = Tasks()
         self.ended = asyncio.Event()
         self.has_other_shards = False  # or is being given another number of them
+        self.uploads_left = 0  # files that could not be uploaded, after `stop`
         self._skips_grace = False
         self.following: list[asyncio.Task[None]] = []
         self._running: list[asyncio.Task[None]] = []
@@ -259,7 +260,7 @@ class Engine:
         has_answered = has_left and await look_for_new_runs(self.frontier, clock)
         if is_in_doubt := not (are_safe and has_answered) or self.frontier.is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
-        await self._seams.sink.stop(is_in_doubt)
+        self.uploads_left = await self._seams.sink.stop(is_in_doubt)
 
     async def _repeat_lost_writes(self, deadline: float) -> None:
         """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases

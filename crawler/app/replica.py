@@ -35,7 +35,7 @@ from crawler.settings.replica_table import ReplicaTable
 from frontier.clock import Clock
 from frontier.crawls import Crawl
 from frontier.health import Health
-from frontier.polling_period import period_s
+from frontier.polling_period import REPORTS_A_SECOND, period_s
 from frontier.store import RedisStore
 
 RATE_SAMPLES = 10
@@ -186,7 +186,7 @@ class Replica:
             (pages_before, at_before), (pages, at) = samples[0], samples[-1]
             self._pages_per_s = (pages - pages_before) / max(at - at_before, 0.001)
             usual_s = min(1.0, self.local.interval)
-            gap_s = period_s(usual_s, self.engine.replicas())
+            gap_s = period_s(usual_s, self.engine.replicas(), REPORTS_A_SECOND)
             if at >= reported_at + gap_s - usual_s / 2:
                 reported_at = at
                 await retry.call_crawl_node(partial(self._send_record, HEALTH_INTERVALS * gap_s))

@@ -23,7 +23,7 @@ from crawler.app.reshard_wait import successor, was_resharded
 from crawler.app.signals import on_end_of_supervisor, on_stop_signal
 from crawler.app.start_settings import OnDifference, choose_and_adopt
 from crawler.app.supervisor import supervise
-from crawler.errors import UserError
+from crawler.errors import UPLOADS_LEFT, UserError
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings, Settings
@@ -133,7 +133,9 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool,
     if failure is not None:
         logs.logger.error("replica_failed", exc_info=failure, extra={"fields": {"replica": replica.id}})
         return 1
-    return INTERRUPTED if signals > 1 else 0
+    if signals > 1:
+        return INTERRUPTED
+    return UPLOADS_LEFT if replica.engine.uploads_left else 0
 
 
 async def _run_several(crawl: str, settings: Settings, replicas: int, options: RunOptions) -> int:

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 import msgspec
 
 from crawler.app.listen_addresses import check_free, count_up, port_of
-from crawler.errors import TRY_LATER
+from crawler.errors import TRY_LATER, UPLOADS_LEFT
 from crawler.logs import log
 from crawler.settings.guarded import accepted
 from crawler.settings.loading import Settings
@@ -98,13 +98,14 @@ class Supervisor:
 
     async def _keep_one(self, environment: Mapping[str, str], process: asyncio.subprocess.Process | None) -> int:
         """Run one replica, in `process` if it is prepared, and a replacement after each crash. Usage errors (exit code 2)
-        and repeated crashes right after the start are not retried, because a new replica would fail in the same way."""
+        and repeated crashes right after the start are not retried, because a new replica would fail in the same way.
+        Neither are uploads that have failed (UPLOADS_LEFT)."""
         crashes = Crashes()
         while True:
             started = time.monotonic()
             code = await self._run_one(process or await self._start(environment))
             process = None
-            if code in (0, 2) or self._stopping:
+            if code in (0, 2, UPLOADS_LEFT) or self._stopping:
                 return max(code, 0)
             pause_s = crashes.pause_s(time.monotonic() - started, code)
             if code < 0:  # a replica that fails says why itself

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import NoReturn
 
-from crawler.errors import TRY_LATER, UserError
+from crawler.errors import TRY_LATER, UPLOADS_LEFT, UserError
 from frontier.errors import FrontierError, RedisAway, Resharding
 
 EXIT_CODES = {
@@ -17,6 +17,7 @@ EXIT_CODES = {
     1: "something failed: replicas crashed again and again, `crawler crawl` ended without a page, an audit found a breach, "
     "or the doctor found a problem",
     2: "the command cannot be run as given; the message says what to change",
+    UPLOADS_LEFT: "done, but finished files could not be uploaded; the next start uploads them, or `crawler finish`",
     TRY_LATER: "Redis is unavailable, or the crawl is being resharded; the same command may succeed later",
     130: "interrupted. Commands that crawl stop cleanly at the first Ctrl-C, with 0 if a replica runs; the second one does "
     "not wait for requests in flight",

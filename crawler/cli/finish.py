@@ -18,7 +18,7 @@ from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
 from crawler.cli.output_folders import check_exists
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
-from crawler.errors import SinkFull, UserError
+from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.loading import CrawlSettings
 from crawler.sinks.postprocess import PostProcessor
@@ -42,13 +42,15 @@ SHOWN = 3
 
 class Result(msgspec.Struct, frozen=True):
     """`files`: the finished files. `removed_pages`: pages that were not settled, and are fetched again. `being_written`:
-    volumes of running replicas. `of_other_crawls`: open volumes of crawls that were not named. Both were left alone."""
+    volumes of running replicas. `of_other_crawls`: open volumes of crawls that were not named. Both were left alone.
+    `uploads_left`: how many files could not be uploaded."""
 
     folder: str
     files: list[str]
     removed_pages: int
     being_written: list[str]
     of_other_crawls: list[str]
+    uploads_left: int
 
 
 @on_a_crawl
@@ -87,6 +89,8 @@ def finish(
     except SinkFull as error:
         raise UserError(f"{error}; free some space and repeat the command") from error
     emit(result, json, _render(result), wraps=False)
+    if result.uploads_left:
+        raise typer.Exit(UPLOADS_LEFT)
 
 
 def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: contextlib.ExitStack) -> Result:
@@ -106,8 +110,9 @@ def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: cont
             + ", ".join(sorted(written)[:SHOWN])
         )
     ours = [orphan for orphan in orphans if orphan.name not in others]
-    kept, removed = _finish(folder, ours, access, offline) if left or offline or _is_here(access) else ([], 0)
-    return Result(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others))
+    is_to_do = left or offline or _is_here(access)
+    kept, removed, not_uploaded = _finish(folder, ours, access, offline) if is_to_do else ([], 0, 0)
+    return Result(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others), not_uploaded)
 
 
 def _is_here(access: CrawlAccess) -> bool:
@@ -121,11 +126,11 @@ def _is_here(access: CrawlAccess) -> bool:
 
 def _finish(
     folder: Path, orphans: Sequence[OrphanedVolume], access: CrawlAccess, offline: bool
-) -> tuple[list[Path], int]:
-    """Finish `orphans`, and open files without a journal. Returns the files that were kept, and the number of pages that
-    were removed."""
+) -> tuple[list[Path], int, int]:
+    """Finish `orphans`, and open files without a journal. Returns the files that were kept, the number of pages that were
+    removed, and the number of files that could not be uploaded."""
 
-    async def ask_and_finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int]:
+    async def ask_and_finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int, int]:
         replica = msgspec.structs.replace(access.settings.replica, out=folder)
         archive = archive_settings(access.crawl, "", settings, replica)
         post_processor = PostProcessor(archive)
@@ -134,10 +139,10 @@ def _finish(
             kept = finish_orphans(folder, judged, archive.index)
             post_processor.catch_up()
         finally:
-            await post_processor.stop(hastily=False)
-        return kept, sum(len(unsettled) for _, unsettled in judged)
+            not_uploaded = await post_processor.stop(hastily=False)
+        return kept, sum(len(unsettled) for _, unsettled in judged), not_uploaded
 
-    async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int]:
+    async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int, int]:
         settings = CrawlSettings.from_json(crawl.settings)
         check_guarded(settings, accepted(access.settings), {"archive.upload"})
         clock = await crawl_clock(store, crawl)

@@ -126,7 +126,7 @@ class Archive:
 
         return settled
 
-    async def stop(self, is_in_doubt: bool = False) -> None:
+    async def stop(self, is_in_doubt: bool = False) -> int:
         """See `DurableSink.stop`. If the last group may be unsettled, its files stay open, too."""
         self._in_doubt |= is_in_doubt
         self._cancel_noting()
@@ -135,7 +135,8 @@ class Archive:
         finally:
             self._thread.shutdown()
             self._encoder.stop()
-            await self._post_processor.stop()
+            left = await self._post_processor.stop()
+        return left
 
     async def _in_thread(self, work: Callable[[], T]) -> T:
         def translated_work() -> T:

@@ -59,8 +59,8 @@ class PostProcessor:
         elif self._settings.parquet:
             self.take(missing(folder))
 
-    async def stop(self, hastily: bool = True) -> None:
-        """Return when all files are processed, apart from those that cannot be uploaded now. `hastily`: with few retries,
+    async def stop(self, hastily: bool = True) -> int:
+        """Return how many files cannot be uploaded now, when all others are processed. `hastily`: with few retries,
         and with none after an upload that fails."""
         if self._depot is not None and hastily:
             self._is_hasty, self._depot = True, Depot.at(self._settings.upload, FEW_RETRIES)
@@ -73,6 +73,7 @@ class PostProcessor:
             finish = shlex.join(["crawler", "finish", str(folder), "--crawl", self._settings.crawl])
             later = f"the next start with this output folder uploads them, or `{finish}`"
             log(logging.ERROR, "uploads_left", files=len(self._left), folder=folder, result=later)
+        return len(self._left)
 
     def _check(self) -> None:
         """Report a wrong address at the start, and not when the first file is finished."""

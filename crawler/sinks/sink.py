@@ -74,9 +74,10 @@ class DurableSink(Protocol):
         """Set the last group aside, which is not settled yet, so that other groups can be written meanwhile. The call that
         is returned takes the place of `settled`."""
 
-    async def stop(self, is_in_doubt: bool = False) -> None:
-        """Finish the files. Nothing is written afterwards. `is_in_doubt`: what was settled in the last seconds may be lost.
-        Then the last files stay open, and the next start asks which of their pages are settled."""
+    async def stop(self, is_in_doubt: bool = False) -> int:
+        """Finish the files, and return how many could not be uploaded. Nothing is written afterwards. `is_in_doubt`: what
+        was settled in the last seconds may be lost. Then the last files stay open, and the next start asks which of their
+        pages are settled."""
 
 
 class SinkContext(msgspec.Struct, frozen=True):

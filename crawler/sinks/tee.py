@@ -88,7 +88,8 @@ class Tee:
         """See `DurableSink.set_aside`."""
         return await self._archive.set_aside()
 
-    async def stop(self, is_in_doubt: bool = False) -> None:
-        await self._archive.stop(is_in_doubt)
+    async def stop(self, is_in_doubt: bool = False) -> int:
+        left = await self._archive.stop(is_in_doubt)
         for sink in self._sinks:
             await sink.stop()
+        return left

@@ -45,7 +45,7 @@ from frontier.control import Control
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.health import Health
 from frontier.peer_loop import PeerLoop, PeerSettings, View
-from frontier.polling_period import period_s
+from frontier.polling_period import REPORTS_A_SECOND, period_s
 from frontier.redis_connection import fields
 from frontier.store import RedisStore, command, connect
 from politeness.policy import CurrentPolicy
@@ -138,7 +138,7 @@ class HostedMember:
         while True:
             place = (self._view.epoch, self._view.index) if self._view else (0, 0)
             record = HealthRecord(self.name, ADDRESS, *place, 1, 0, 0, 0, 0.0, 99.9, False)
-            gap_s = period_s(1.0, self._replicas())
+            gap_s = period_s(1.0, self._replicas(), REPORTS_A_SECOND)
             await self._health.report(self.name, msgspec.json.encode(record), HEALTH_INTERVALS * gap_s)
             await asyncio.sleep(gap_s)
 

@@ -17,17 +17,18 @@ product runs right before each or, in every other round, right after it. *We: x*
 followed by the lowest and the highest. CPU is of the process and its children, without nginx and without Redis, which has a
 column of its own, and *at full speed*: `tests.bench.speed` tells how fast the machine was.
 
-Last results, two cores of a virtual AMD EPYC (Zen 4), nothing else running, Debian's CPython 3.11.2 for all;
-`--copies 8 --runs 5 --against crawlee scrapy scrapy-redis` (docs/explanation/speed.md tells more):
+Last results, two cores of a virtual AMD EPYC, nothing else running, Debian's CPython 3.11.2 for all;
+`--copies 8 --runs 5 --against crawlee scrapy scrapy-redis wget2` (docs/explanation/speed.md tells more):
 
-                       pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
-peercrawl             19,088      0        1,966   1.00    14.5      179           16.0   0.76
-bare aiohttp          19,088      0        9,451   0.21     2.6       78            0.0   0.78
-crawlee 1.11.0         2,386      0          140  14.08    21.0      354            0.0   0.77
-scrapy 2.19.0          2,386      0          112  17.24    29.1      243            0.0   0.76
-scrapy-redis 0.9.1     2,386      0           68  29.40    57.8      246         1585.1   0.71
+                       pages  again  pages/CPU s  we: x  from to         wall s  peak MB  Redis us/page  speed
+peercrawl             19,088      0        1,607   1.00  1.00 to 1.00      22.5      144           22.6   0.57
+bare aiohttp          19,088      0        6,723   0.24  0.23 to 0.25       5.7       80            0.0   0.53
+crawlee 1.11.0         2,386      0          103  16.19  14.27 to 16.76    39.7      326            0.0   0.55
+scrapy 2.19.0          2,386      0           72  22.11  20.46 to 22.27    56.5      236            0.0   0.57
+scrapy-redis 0.9.1     2,386      0           49  32.97  30.63 to 35.98   106.1      247         2164.0   0.54
+wget2 1.99.1          19,088      0        2,257   0.71  0.56 to 0.85      10.3      107            0.0   0.54
 
-`--extract --copies 4 --runs 2`, on the same machine:
+`--extract --copies 4 --runs 2`, earlier, on a Zen 4:
 
                        pages  again  pages/CPU s  we: x  wall s  peak MB  Redis us/page  speed
 five fields            9,544      0          790   1.00    13.1      115           28.4   0.91

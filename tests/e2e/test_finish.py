@@ -13,10 +13,12 @@ from pathlib import Path
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
+from crawler.errors import UPLOADS_LEFT
 from tests.e2e.harness import EVEN, Bench, Finished, Web, bench, wait_until
 from tests.e2e.test_killing import TABLES, start, start_held
 from tests.e2e.victims import kill, replicas_under
 from tests.killing import find
+from tests.ports import free_port
 from tests.sinks import readers
 from tests.sinks.test_recovery import durable_before_death
 from tests.sinks.test_upload import archived
@@ -144,3 +146,28 @@ def test_what_the_store_lacks_is_uploaded_though_no_file_is_open(tmp_path: Path,
     assert [path.name for path in readers.files(tmp_path / "depot")] == [
         path.name for path in readers.files(tmp_path / "out")
     ]
+
+
+def test_a_file_that_cannot_be_uploaded_decides_the_exit_code(tmp_path: Path, typed: Typed) -> None:
+    asyncio.run(archived(tmp_path / "out"))
+    (tmp_path / "crawler.toml").write_text('[archive]\nupload = "depot"\n')
+    (tmp_path / "depot" / readers.files(tmp_path / "out")[0].name).mkdir(parents=True)  # in the way of the copy
+    done = typed("finish", "out", "--offline", "--settings", "crawler.toml")
+    assert done.code == UPLOADS_LEFT, done.err
+    assert "uploads_left" in done.err
+    (tmp_path / "depot" / readers.files(tmp_path / "out")[0].name).rmdir()
+    assert typed("finish", "out", "--offline", "--settings", "crawler.toml").code == 0
+
+
+@pytest.mark.parametrize("replicas", ["1", "2"])
+def test_a_crawl_whose_files_cannot_be_uploaded_says_so_by_its_exit_code(
+    tmp_path: Path, web: Web, replicas: str
+) -> None:
+    """It is not started again by the supervisor."""
+    with bench(tmp_path, web, "", {"archive": {"upload": "s3://crawls/news"}}) as crawler:
+        environment = {"AWS_ENDPOINT_URL": f"http://127.0.0.1:{free_port()}", "AWS_ALLOW_HTTP": "true"}
+        environment |= {"AWS_ACCESS_KEY_ID": "key", "AWS_SECRET_ACCESS_KEY": "secret", "AWS_REGION": "us-east-1"}
+        words = ("crawl", "-f", str(crawler.seeds), "--quiet", "--replicas", replicas)
+        done = crawler.run(*words, environment=environment)
+        assert done.code == UPLOADS_LEFT, done.err
+        assert done.err.count("uploads_left") == int(replicas)

@@ -21,6 +21,7 @@ PATTERNS = (
     "/shop/",
     r"^https://example\.com/",
     r"(?i)\.pdf$",
+    r"(?x) /shop/ \d+ $  # a product",
     r"/shop/(\w+-?)+/$",
     r"\d+$",
     "a|b",

@@ -36,9 +36,9 @@ class Sent:
     """What `replica` has sent in one write: `calls` calls, as sent, and the bytes of the replies."""
 
     replica: str
-    words: bytes
-    size: int
-    calls: int = 1
+    words: bytes = b""
+    size: int = 0
+    calls: int = 0
 
 
 @dataclass(slots=True)
@@ -92,7 +92,7 @@ class ControlLoad:
     def __init__(self, universe: Universe, exchange_of: Callable[[], object]) -> None:
         self._universe = universe
         self._exchange_of = exchange_of
-        self._exchange: object = None  # of the last call
+        self._latest: dict[str, tuple[object, Sent]] = {}  # by replica: its last exchange, and what was sent in it
         self.phases = [Phase("", universe.now)]
 
     def begin(self, name: str) -> None:
@@ -103,13 +103,12 @@ class ControlLoad:
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         if is_of_shard(call):
             return
-        exchange, sent = self._exchange_of(), self.phases[-1].sent
-        if exchange is self._exchange and sent:
-            last = sent[-1]
-            last.words, last.size, last.calls = last.words + packed([call]), last.size + size_of(reply), last.calls + 1
-        else:
-            sent.append(Sent(replica, packed([call]), size_of(reply)))
-        self._exchange = exchange
+        exchange, (before, sent) = self._exchange_of(), self._latest.get(replica, (None, None))
+        if sent is None or exchange is not before:
+            sent = Sent(replica)
+            self.phases[-1].sent.append(sent)
+            self._latest[replica] = exchange, sent
+        sent.words, sent.size, sent.calls = sent.words + packed([call]), sent.size + size_of(reply), sent.calls + 1
 
 
 def size_of(reply: Reply) -> int:
@@ -156,7 +155,8 @@ def _cost(phase: Phase, connections: dict[str, _Connection], meter: _Connection)
     before = _cpu_s(meter)
     for one in phase.sent:
         found = sum(map(size_of, connections[one.replica].ask(one.words, one.calls)))
-        if phase.name and found != one.size and b"$4\r\nTIME" not in one.words:
+        # In the simulation, calls of others may come between those of one write.
+        if phase.name and found != one.size and one.calls == 1 and b"$4\r\nTIME" not in one.words:
             raise AssertionError(f"{one.words!r} is answered with {found} bytes, not with {one.size}")
     used_s = _cpu_s(meter) - before
     return Cost(phase, used_s / (phase.seconds or 1.0), 1e6 * used_s / (len(phase.sent) or 1))

@@ -27,7 +27,7 @@ from frontier.crawls import Crawl
 from frontier.errors import RedisAway
 from frontier.health import Health
 from frontier.peer_loop import View
-from frontier.polling_period import period_s
+from frontier.polling_period import REPORTS_A_SECOND, period_s
 from frontier.queue import LeasedUrl
 from frontier.redis_keys import shard_keys
 from frontier.scripts import REVOKE
@@ -146,10 +146,11 @@ class SimSink:
         for group in self._aside:
             group[:] = [(number, one) for number, one in group if one not in urls]
 
-    async def stop(self, is_in_doubt: bool = False) -> None:
+    async def stop(self, is_in_doubt: bool = False) -> int:
         """The files are finished, so nobody looks at their journal, unless they are in doubt."""
         if not is_in_doubt:
             self._settled = []
+        return 0
 
 
 class SimReplica:
@@ -224,7 +225,7 @@ class SimReplica:
         engine = self.engine
         health = Health(self._store, self._here.crawl.keys.peers, HEALTH_INTERVALS * self._here.scenario.interval_s)
         while not self.is_leaving:
-            view, gap_s = engine.leases.view, period_s(1.0, engine.replicas())
+            view, gap_s = engine.leases.view, period_s(1.0, engine.replicas(), REPORTS_A_SECOND)
             place = (view.epoch, view.index) if view else (0, 0)
             record = HealthRecord(self.name, ADDRESS, *place, len(engine.held.shards), 0, 0, 0, 0.0, 99.9, False)
             report = partial(health.report, self.name, msgspec.json.encode(record), HEALTH_INTERVALS * gap_s)
