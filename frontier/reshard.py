@@ -9,8 +9,8 @@ The shards of each layout have keys of their own, so the old ones stay as they a
 4. `open`: replicas may open the crawl again. They do so by themselves.
 5. `clean`: the old keys are removed. Replicas do not use them.
 
-A command that was killed is run again. Up to the switch, it copies again from the start, which changes nothing that was
-copied. After it, it continues. Until the switch, the reshard can be cancelled. Fingerprints do not tell their domain: see
+A command that was killed is run again. Up to the switch, nothing is resumed: the old shards are frozen, and writing a copy
+twice changes nothing. After it, the command continues. Until the switch, the reshard can be cancelled. Fingerprints do not tell their domain: see
 the decision 0015.
 """
 
@@ -34,8 +34,8 @@ from frontier.shard_identity import check_identity, identify_shards, lost_shards
 from frontier.store import Call, Reply, Store, command, script_call
 
 LEASES_END_S = 7.0
-"""How long replicas have for their requests in flight, in seconds. They notice the reshard within one second, or
-two if there are a thousand."""
+"""How long the command waits for leases to end, in seconds: up to two until replicas notice the reshard, and five for their
+requests in flight (`crawler.app.reshard_wait`)."""
 
 QUIET_S = 3.0
 """How long after the restart of a server nothing is frozen, in seconds: replicas repeat their last writes meanwhile."""

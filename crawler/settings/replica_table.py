@@ -63,7 +63,7 @@ class ReplicaTable(Table, frozen=True, kw_only=True):
     ] = 64
     interval: Annotated[
         PositiveFloat,
-        "Seconds between two claims in the peer loop. A dead replica is removed after one to two "
+        "Seconds between two claims in the peer loop. A dead replica is removed after one to two and an eighth "
         "intervals. Lower: dead replicas are replaced sooner; higher: fewer calls to Redis. With the embedded "
         "server, the default is 0.5.",
     ] = 5.0

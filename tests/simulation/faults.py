@@ -1,5 +1,5 @@
-"""What happens to replicas: pauses, crashes, orderly leaves, joins, and a server that stalls, is out of reach,
-or whose clock steps."""
+"""What happens to replicas: pauses, crashes, orderly leaves, joins, and a server that stalls, is out of reach, restarts
+without its last writes, or whose clock steps."""
 
 from __future__ import annotations
 
