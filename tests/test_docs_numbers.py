@@ -56,7 +56,7 @@ SAID = [
     (HOSTILE, f"in Redis, {robots_cache.DOMAIN_BYTES // KIB} KiB per domain"),
     (FAULTS, f"with growing pauses (at most {1.5 * LONGEST_WAIT_S} s)"),
     (FAULTS, f"stop all after {WORDS[GIVEN_UP_AFTER]} such ends in a row within {HEALTHY_S:.0f} s each"),
-    (FAULTS, f"second signal it waits for one second at most (exit code {run.INTERRUPTED})"),
+    (FAULTS, f"waits for Redis to sync it (exit code {run.INTERRUPTED})"),
     (FAULTS, f"requests of more than {WORDS[int(reshard_wait.GRACE_S)]} seconds"),
     (FAULTS, f"A full outbox ({outboxes.OUTBOX_LINKS:,} links)"),
     (FAULTS, f"what it pushed and settled in the last {WORDS[recent_writes.KEPT_MS // 1000]} seconds"),
