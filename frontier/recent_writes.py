@@ -139,10 +139,10 @@ class RecentWrites:
 
     @property
     def are_safe(self) -> bool:
-        """Whether the servers that took the writes have had `SYNCED_MS` to sync the last one, and none was replaced since
-        as far as is known."""
+        """Whether the servers that took the writes have had `SYNCED_MS` to sync the last one, and none is away or was
+        replaced since, as far as is known."""
         is_old = not self._writes or self._writes[-1].at_ms < self._now_ms() - SYNCED_MS
-        return is_old and not self.replaced_runs()
+        return is_old and not self.is_in_doubt
 
     @property
     def is_in_doubt(self) -> bool:

@@ -10,8 +10,8 @@ The shards of each layout have keys of their own, so the old ones stay as they a
 5. `clean`: the old keys are removed. Replicas do not use them.
 
 A command that was killed is run again. Up to the switch, nothing is resumed: the old shards are frozen, and writing a copy
-twice changes nothing. After it, the command continues. Until the switch, the reshard can be cancelled. Fingerprints do not tell their domain: see
-the decision 0015.
+twice changes nothing. After it, the command continues. Until the switch, the reshard can be cancelled; shards then refuse
+commands that had begun before. Fingerprints do not tell their domain: see the decision 0015.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ REPORT_S = 1.0
 `lua/begin_reshard.lua`)."""
 
 DURABLE_S = 1.5
-"""How long before the switch all copies were written, in seconds: servers write to disk once a second by default."""
+"""How long before the switch all copies were written, and how long after it replicas may open the crawl, in seconds:
+servers write to disk once a second by default."""
 
 KEPT_MS = 3 * 86_400_000 + 3_600_000
 """How long it stays known what was settled under old leases, as in `lua/lost_writes.lua`, and an hour."""
@@ -93,6 +94,7 @@ class Reshard:
         self._after = crawl.shards if is_switched else wanted.shards
         self._frozen = with_identity(self._old, f"{self._old.identity}:moved")
         self._command = secrets.token_hex(8)
+        self._claimed = 0  # number of the claim
         self._progress = (0, 0)
         self._runs: list[tuple[str, str]] = []  # before the shards were frozen
         self._began_ms = self._clock.now_ms()
@@ -121,6 +123,8 @@ class Reshard:
             part = left[:AT_ONCE]
             replies = await self._store.send([self._freeze(self._old.shards[shard]) for shard in part])
             check_identity(self._crawl.name, part, replies)
+            if any(reply[0] == b"cancelled" for reply in replies):
+                raise CrawlResharded(f"the reshard of crawl {self._crawl.name!r} was undone meanwhile")
             left = [shard for shard, reply in zip(part, replies, strict=True) if reply[1]] + left[AT_ONCE:]
 
     async def _claim(self) -> None:
@@ -130,6 +134,7 @@ class Reshard:
             (reply,) = await self._store.send([script_call(BEGIN_RESHARD, [self._old.meta], *words)])
             if reply[0] != b"busy":
                 self._check_meta(reply)
+                self._claimed = int(reply[1])
                 return
             if first is not None and int(reply[1]) != first:
                 raise CrawlResharded(f"another command is resharding crawl {self._crawl.name!r} at the moment")
@@ -151,7 +156,7 @@ class Reshard:
             await self._local_clock.sleep(LOOK_S)
 
     def _freeze(self, of: ShardKeys) -> Call:
-        what = (self._old.identity, self._frozen.identity, self._clock.now_ms(), self._delay_ms)
+        what = (self._old.identity, self._frozen.identity, self._clock.now_ms(), self._delay_ms, self._claimed)
         return script_call(FREEZE_SHARD, (of.stats, of.base), *what)
 
     async def _servers(self) -> list[tuple[str, str]]:
@@ -209,8 +214,13 @@ class Reshard:
         self._check_meta((await self._store.send([call]))[0])
 
     async def open(self, last_token: int) -> None:
-        """Let replicas open the crawl again. Raises ShardLost for shards that were lost since they were filled, which
-        `crawler repair` can restore from then on."""
+        """Let replicas open the crawl again, once the servers keep the switch: what is leased from the new shards must not
+        outlive it. Raises ShardLost for shards that were lost since they were filled, which `crawler repair` can restore
+        from then on."""
+        await self._local_clock.sleep(DURABLE_S)
+        (known,) = await self._store.send([command("HGET", self._old.meta, "last_tokens")])
+        if (known or b"").decode() != _field((*self._tokens, last_token)):
+            raise RedisAway("a Redis server was restarted, and has lost the last step; run the command again")
         new = self._new(last_token)
         filling = f"{new.identity}:filling"
         lost = await lost_shards(self._store, new)
@@ -258,8 +268,9 @@ class Reshard:
         await self._remove(filled, {"stats"}, tell)  # without it, the others cannot be removed
         await asked(self._store, [_remove_call(of, filled.identity, ["stats"]) for of in filled.shards])
         lost = await lost_shards(self._store, self._old)
-        frozen = [shard for shard, found in lost.items() if found == self._frozen.identity]
-        await identify_shards(self._store, self._old, frozen, former=self._frozen.identity)
+        gone = {shard for shard, found in lost.items() if found != self._frozen.identity}
+        whole = [shard for shard in range(len(self._old.shards)) if shard not in gone]
+        await identify_shards(self._store, self._old, whole, self._frozen.identity, cancelled=reply[2].decode())
         await self._end_step(self._tokens, *RESHARD_STEP)
 
     async def _remove(self, keys: CrawlKeys, kept: frozenset[str] | set[str], tell: Tell) -> None:

@@ -16,14 +16,17 @@ from frontier.scripts import IDENTIFY_SHARD
 from frontier.store import Reply, Store, command, script_call
 
 
-async def identify_shards(store: Store, keys: CrawlKeys, shards: Sequence[int], former: str = "") -> None:
-    """Give `shards` the identity of the crawl. `former`: an identity that it replaces. Repeating the call is harmless.
+async def identify_shards(
+    store: Store, keys: CrawlKeys, shards: Sequence[int], former: str = "", cancelled: str = ""
+) -> None:
+    """Give `shards` the identity of the crawl. `former`: an identity that it replaces; `cancelled`: the last claim of a
+    reshard that is cancelled. Repeating the call is harmless.
 
     Raises CrawlLost if a shard belongs to another crawl of that name, and RedisAway.
     """
     calls = (
         [
-            script_call(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base))
+            script_call(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base), cancelled)
             for of in (keys.shards[shard] for shard in shards[at : at + SHARDS_A_PART])
         ]
         for at in range(0, len(shards), SHARDS_A_PART)

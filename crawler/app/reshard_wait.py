@@ -55,6 +55,17 @@ async def was_resharded(replica: Replica, stopping: asyncio.Event) -> bool:
     return isinstance(failure, (CrawlResharded, Resharding))
 
 
+async def was_frozen(replica: Replica) -> bool:
+    """Whether the engine of `replica`, which was told to stop, has failed because of a reshard."""
+    failure = replica.engine.tasks.failure
+    if isinstance(failure, ShardLost):
+        try:
+            await verify_crawl(replica.store, replica.crawl)
+        except (CrawlLost, RedisAway, RedisMisused) as error:
+            failure = error
+    return isinstance(failure, (CrawlResharded, Resharding))
+
+
 async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -> Replica | None:
     """Stop the engine of `replica`, wait until the reshard has ended, and return the replica that continues, which has not
     started yet. None if `stopping` was set before that, or if the engine has failed. Then `replica` has stopped."""

@@ -19,7 +19,7 @@ from crawler.app.installation_check import check_installed
 from crawler.app.progress_log import progress_logged
 from crawler.app.replica import Replica
 from crawler.app.request_setup import RequestSetup, local_tables, request_setup
-from crawler.app.reshard_wait import successor, was_resharded
+from crawler.app.reshard_wait import successor, was_frozen, was_resharded
 from crawler.app.signals import on_end_of_supervisor, on_stop_signal
 from crawler.app.start_settings import OnDifference, choose_and_adopt
 from crawler.app.supervisor import supervise
@@ -128,6 +128,8 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool,
     else:
         await replica.stop(grace_s)
     failure = replica.engine.tasks.failure
+    if signals and await was_frozen(replica):
+        failure = None
     if isinstance(failure, (UserError, FrontierError)):
         raise failure
     if failure is not None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import heapq
 import math
 from collections import Counter
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 
 from crawler.events import HandedOver
 from crawler.worker.leased_domain import LeasedDomain
@@ -40,6 +41,11 @@ class HeldLeases:
     # shards
 
     @property
+    def shard_count(self) -> int:
+        """How many shards this replica owns."""
+        return len(self._poll_at)
+
+    @property
     def shards(self) -> frozenset[int]:
         """The shards that this replica owns according to the latest view."""
         return frozenset(self._poll_at)
@@ -68,10 +74,20 @@ class HeldLeases:
 
     # when to ask shards
 
-    def due(self, at_most: int | None = None) -> list[int]:
-        """Return up to `at_most` shards that should be asked now, all of them if it is None."""
+    def due(self) -> list[int]:
+        """Return the shards that should be asked now."""
         now = self._runtime.now()
-        return [shard for shard, at in self._poll_at.items() if at <= now][:at_most]
+        return [shard for shard, at in self._poll_at.items() if at <= now]
+
+    def longest_due(self, due: Sequence[int], calls: int, checks: int) -> list[int]:
+        """Return those of `due` that have been due longest, so that none waits for ever: up to `calls` that may have work,
+        and up to `checks` that were empty when last asked."""
+        if len(due) <= calls:
+            return list(due)
+        empty = [shard for shard in due if shard in self._empty]
+        others = [shard for shard in due if shard not in self._empty]
+        at = self._poll_at.__getitem__
+        return heapq.nsmallest(calls, others, key=at) + heapq.nsmallest(checks, empty, key=at)
 
     def next_due(self) -> float:
         """Return when the next shard should be asked, in monotonic seconds; infinite if no shard is owned."""

@@ -29,13 +29,20 @@ from frontier.ring import plan_handoff
 CALLS_A_ROUND = 64
 """Lease calls in one round trip. They block the Redis server for about 1 ms."""
 
+CHECKS_A_ROUND = 512
+"""Empty shards that are looked at in one round trip, which takes the server about as long."""
+
+CHECKS_A_SECOND = 8_192
+"""The most looks at empty shards in a second, a tenth of a core. With more shards, each is looked at less often. For URLs
+of its own pages, a replica does not wait for that."""
+
 Prefetch = Callable[[Sequence[LeasedDomain]], Awaitable[None]]
 """Called with new leased domains, and awaited, before they enter the queue."""
 
 
 class LeaseManagerSettings(msgspec.Struct, frozen=True):
     """`ahead`: domains requested in one round, over all shards. `domains`: the most leases held at a time, with those that
-    wait; each takes about 4 KB. `poll_s`: the longest time in seconds between two polls of an idle shard."""
+    wait; each takes about 4 KB. `poll_s`: seconds between two polls of an idle shard, if there are not very many shards."""
 
     ahead: int = 128
     domains: int = 20_000
@@ -132,7 +139,7 @@ class LeaseManager:
         """Lease from the shards that are due. On a cluster, start a round for each node that has none."""
         now = self._runtime.now()
         if not self._runtime.retry.has_many_nodes:
-            await self._lease_round("", self.held.due(CALLS_A_ROUND), now, self._settings.ahead)
+            await self._lease_round("", self._first(self.held.due()), now, self._settings.ahead)
             return
         for node, task in list(self._rounds.items()):
             if task.done():
@@ -142,11 +149,18 @@ class LeaseManager:
         each = self._settings.ahead // max(1, len(parts))
         for node, shards in parts.items():
             if node not in self._rounds:
-                task = asyncio.create_task(self._lease_round(node, shards[:CALLS_A_ROUND], now, each))
+                task = asyncio.create_task(self._lease_round(node, self._first(shards), now, each))
                 task.add_done_callback(lambda _: self.held.wake.set())
                 self._rounds[node] = task
             elif self._runtime.retry.is_node_away(node):
                 self._ask_later(shards, now)  # its round goes on until it is back
+
+    def _first(self, due: list[int]) -> list[int]:
+        return self.held.longest_due(due, CALLS_A_ROUND, CHECKS_A_ROUND)
+
+    @property
+    def _poll_s(self) -> float:
+        return max(self._settings.poll_s, self.held.shard_count / CHECKS_A_SECOND)
 
     @property
     def _has_room(self) -> bool:
@@ -167,7 +181,7 @@ class LeaseManager:
         await self._runtime.clock.sleep(0.01)
         if self.view is not None and not self._has_room:
             return
-        wait_s = min(self.held.next_due() - self._runtime.now(), self._settings.poll_s)
+        wait_s = min(self.held.next_due() - self._runtime.now(), self._poll_s)
         if wait_s > 0 and not self.held.wake.is_set():
             timer = asyncio.get_running_loop().call_later(wait_s, self.held.wake.set)
             await self.held.wake.wait()
@@ -215,15 +229,16 @@ class LeaseManager:
         empty = self.held.empty_among(empty)
         self._ask_later(empty, now)
         owned = self.held.shards
-        return [shard for shard in shards if shard in owned and shard not in empty]
+        # The others stay due.
+        return [shard for shard in shards if shard in owned and shard not in empty][:CALLS_A_ROUND]
 
     def _ask_later(self, shards: Collection[int], now: float) -> None:
-        self.held.ask_later(shards, now, now + self._settings.poll_s)
+        self.held.ask_later(shards, now, now + self._poll_s)
 
     def _accept(self, answer: LeaseReply, asked_at: float) -> list[LeasedDomain]:
         """Take the leases of `answer`. Returns the leased domains to put into the queue."""
         lease_end = self.held.lease_end(asked_at, self._frontier.settings.lease_ms)
-        domains, is_ours = self.held.take(answer, lease_end, asked_at, self._settings.poll_s)
+        domains, is_ours = self.held.take(answer, lease_end, asked_at, self._poll_s)
         if is_ours and not self._is_draining:
             return domains
         for leased in domains:

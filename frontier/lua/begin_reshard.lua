@@ -4,11 +4,11 @@
 -- A command that works on it reports its progress every second. Another one may continue if there was no report for BUSY_MS.
 --
 -- KEYS[1] meta  hash  shards, last_tokens, resharding, former, reshard_progress: "done total ms command" of the last report;
---   reshard_open: there until the reshard is cancelled
+--   reshard_open: there until the reshard is cancelled; reshard_claims: how often a command has begun or continued one
 -- ARGV[1] last_tokens that the caller read   ARGV[2] the new number of shards   ARGV[3] command: a name of the caller
 -- ARGV[4] now_ms
 --
--- Returns {"begun"} | {"busy", ms}: another command has reported then
+-- Returns {"begun", number of the claim} | {"busy", ms}: another command has reported then
 --       | {"other"}: another command has changed the number, or is changing it to another one, or it is being cancelled
 
 local BUSY_MS = 3000
@@ -19,4 +19,4 @@ if known[3] and (known[3] ~= ARGV[2] or not known[6]) then return {'other'} end
 local ms, command = string.match(known[5] or '', '^%d+ %d+ (%d+) (%S+)$')
 if ms and command ~= ARGV[3] and math.abs(ARGV[4] - ms) < BUSY_MS then return {'busy', ms} end
 redis.call('HSET', KEYS[1], 'resharding', ARGV[2], 'reshard_open', 1, 'reshard_progress', '0 0 ' .. ARGV[4] .. ' ' .. ARGV[3])
-return {'begun'}
+return {'begun', redis.call('HINCRBY', KEYS[1], 'reshard_claims', 1)}

@@ -2,19 +2,23 @@
 -- harmless.
 --
 -- The identity of the shard changes, so replicas that do not know of the reshard are refused. The leases end as if they had
--- expired: a holder that is still alive has sent its last request before a new lease can begin.
+-- expired: a holder that is still alive has sent its last request before a new lease can begin. A command that was suspended
+-- until its reshard was cancelled is refused.
 --
 -- KEYS[1] stats   hash  crawl, expired, dead, dead:lost_with_holder
 -- KEYS[2] the prefix of due zset, leases zset, dead hash, lost zset, q:<domain> zset, inflight:<domain> zset,
---         d:<domain> hash (token, delay, next)
+--         d:<domain> hash (token, delay, next), owner hash (cancelled: the last claim of a cancelled reshard)
 -- ARGV[1] crawl   ARGV[2] the identity of frozen shards   ARGV[3] now_ms   ARGV[4] default_delay_ms
+-- ARGV[5] number of the command's claim (begin_reshard.lua)
 --
--- Returns {"frozen", number of leases left} | {"lost"}
+-- Returns {"frozen", number of leases left} | {"lost"} | {"cancelled"}
 
 local EACH = 64
 local leases_key = KEYS[2] .. 'leases'
 local crawl = redis.call('HGET', KEYS[1], 'crawl')
 if crawl ~= ARGV[1] and crawl ~= ARGV[2] then return {'lost'} end
+local cancelled = redis.call('HGET', KEYS[2] .. 'owner', 'cancelled')
+if cancelled and tonumber(cancelled) >= tonumber(ARGV[5]) then return {'cancelled'} end
 redis.call('HSET', KEYS[1], 'crawl', ARGV[2])
 local leases = redis.call('ZRANGE', leases_key, 0, EACH - 1, 'WITHSCORES')
 for i = 1, #leases, 2 do

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import random
 import statistics
 import string
@@ -37,6 +38,7 @@ from pathlib import Path
 
 from frontier.clock import ServerClock, SystemClock
 from frontier.entries import Entry
+from frontier.errors import RedisMisused
 from frontier.frontier_settings import FrontierSettings
 from frontier.push_batches import PUSH_CHUNK
 from frontier.queue import Frontier, SettledUrl, Settlement
@@ -143,7 +145,8 @@ async def _drain(frontier: Frontier, wanted: int) -> AsyncIterator[int]:
 
 
 async def _move(store: RedisStore, frontier: Frontier, folder: tempfile.TemporaryDirectory[str]) -> list[float]:
-    """Copy the keys of the domain's shard to another server, and return the seconds of each call."""
+    """Copy the keys of the domain's shard to another server, and return the seconds of each call; infinite if a key takes
+    longer than `MOVE_LIMIT_MS`."""
     port, of, cursor, took = free_port(), frontier.keys.shards[frontier.shard_of(DOMAIN)], b"0", []
     with folder as path, ValkeyProcess(Path(path), persistent=False, options=("--port", str(port))):
         while True:
@@ -151,7 +154,10 @@ async def _move(store: RedisStore, frontier: Frontier, folder: tempfile.Temporar
             for at in range(0, len(found), MOVED_AT_ONCE):
                 keys, before = found[at : at + MOVED_AT_ONCE], time.monotonic()
                 where = ("127.0.0.1", port, "", 0, MOVE_LIMIT_MS, "COPY", "REPLACE", "KEYS")
-                await store.send([command("MIGRATE", *where, *keys)])
+                try:
+                    await store.send([command("MIGRATE", *where, *keys)])
+                except RedisMisused:  # the other server took too long
+                    return [math.inf]
                 took.append(time.monotonic() - before)
             if cursor == b"0":
                 return took

@@ -157,6 +157,20 @@ def test_a_replica_that_waits_can_be_stopped(crawler: Bench, web: Web) -> None:
     assert stopped.code == 0, stopped.err
 
 
+def test_a_replica_is_stopped_cleanly_while_its_shards_are_frozen(crawler: Bench, web: Web) -> None:
+    (replica,) = crawler.gather(1)
+    web.wait_for(EARLY)
+    command = crawler.start("reshard", "--shards", "32")
+    until_said(command, "leases are left")
+    replica.send(signal.SIGTERM)
+    stopped, done = replica.wait(), command.wait()
+    assert (stopped.code, done.code) == (0, 0), stopped.err + done.err
+    assert crawler.run("run", "--until-empty", "--keep-settings").code == 0
+    result = web.verdict(delay_s=DELAY_S)
+    assert result.ok, str(result)
+    check(crawler, web, 32)
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

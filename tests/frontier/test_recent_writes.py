@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from frontier.counters import Counters
-from frontier.recent_writes import KEPT_MS, RecentWrites
+from frontier.recent_writes import KEPT_MS, SYNCED_MS, RecentWrites
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
 
@@ -145,6 +145,21 @@ async def test_a_settlement_is_kept_while_its_server_is_away(store: RedisStore, 
     await frontier.push([entry("https://a.test/3")])
     assert not frontier.may_repeat(url)
     assert not frontier.is_in_doubt
+
+
+def test_the_last_writes_are_safe_when_their_server_runs_long_enough() -> None:
+    time, away, runs = ManualTime(), set[int](), ["a"]
+    recent = RecentWrites(lambda _: runs[0], lambda: runs[0], away.__contains__, time.now_ms)
+    assert recent.are_safe
+    recent.pushed(0, [entry()])
+    assert not recent.are_safe
+    time.ms += SYNCED_MS + 1
+    assert recent.are_safe
+    away.add(0)  # for how long it ran is unknown
+    assert not recent.are_safe
+    away.clear()
+    runs[0] = "b"
+    assert not recent.are_safe
 
 
 def test_writes_that_are_safe_are_dropped_behind_one_that_is_not() -> None:
