@@ -77,7 +77,7 @@ class Control:
         self.state = state.decode() if state else "run"
         self.seedings = int(seedings or 0)
         self.settings_revision = int(revision or 1)
-        self.resharding = reshard_progress(*fields)
+        self.resharding = reshard_progress(self._keys.crawl, *fields)
         self.has_other_shards = bool(self.resharding) or tokens_of(tokens) != self._keys.last_tokens
         if version != self._version:
             (reply,) = await self._store.send([command("HGETALL", self._keys.domains)])

@@ -35,20 +35,21 @@ class ReshardProgress(msgspec.Struct, frozen=True):
     done: int
     total: int
     cancelled: bool = False
+    crawl: str = ""
 
     @property
     def percent(self) -> int:
         return 100 * self.done // max(1, self.total)
 
     def __str__(self) -> str:
+        command = f"crawler reshard --crawl {self.crawl}"
         if self.cancelled:
             return (
-                f"being given back its {self.before:,} shards; if that was interrupted, run `crawler reshard --cancel` "
-                "again"
+                f"being given back its {self.before:,} shards; if that was interrupted, run `{command} --cancel` again"
             )
         return (
             f"being resharded from {self.before:,} to {self.after:,} shards: {self.percent} % copied; if that was "
-            f"interrupted, run `crawler reshard --shards {self.after}` again"
+            f"interrupted, run `{command} --shards {self.after}` again, or undo it with `--cancel`"
         )
 
 
@@ -56,13 +57,13 @@ RESHARD_FIELDS = ("shards", "former", "resharding", "reshard_open", "reshard_pro
 
 
 def reshard_progress(
-    shards: bytes, former: bytes | None, after: bytes | None, is_open: bytes | None, report: bytes | None
+    crawl: str, shards: bytes, former: bytes | None, after: bytes | None, is_open: bytes | None, report: bytes | None
 ) -> ReshardProgress | None:
     """The progress of a reshard, from the fields `RESHARD_FIELDS` of a crawl's `meta` key; None if there is none."""
     if not after:
         return None
     done, total, *_ = map(int, (report or b"0 0").split()[:2])
-    return ReshardProgress(int(former or shards), int(after), done, total, cancelled=not is_open)
+    return ReshardProgress(int(former or shards), int(after), done, total, not is_open, crawl)
 
 
 class Crawl(msgspec.Struct, frozen=True):
@@ -215,7 +216,7 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         revision=int(meta.get("revision", b"1")),
         created=created,
         last_tokens=tokens_of(meta.get("last_tokens")),
-        resharding=reshard_progress(meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
+        resharding=reshard_progress(name, meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
         former=int(meta.get("former", b"0")),
         local=frozenset(field.removeprefix(_LOCAL) for field in meta if field.startswith(_LOCAL)),
     )

@@ -20,7 +20,7 @@ from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError, closest
 from crawler.observe.resource_usage import read_crawl, read_files
-from crawler.plan.arithmetic import Workload
+from crawler.plan.arithmetic import MOST_PARALLEL, Workload
 from crawler.plan.calibration import Calibration, CrawlFigures, calibrate
 from crawler.plan.constants import FACTS, Constants
 from crawler.plan.numbers import LEAST, MOST, number, short
@@ -41,6 +41,9 @@ class Option:
     field: str = ""
 
 
+SHARES = ("used_share", "new_link_share")
+"""Constants that are at most 1."""
+
 NUMBERS = {
     "pages": Option("Pages to fetch, such as 1e9, 5M or 10k.", 1),
     "days": Option("Days to fetch them in.", LEAST),
@@ -52,7 +55,7 @@ NUMBERS = {
     "url_bytes": Option("Mean bytes of a URL after its host. Default 45."),
     "delay": Option("Seconds from a response to the domain's next request. Default 1.", field="delay_s"),
     "response": Option("Seconds that a response takes. Default 0.2.", LEAST, field="response_s"),
-    "parallel": Option("Requests in flight to a domain, if there is no delay. Default 1.", 1),
+    "parallel": Option("Requests in flight to a domain, if there is no delay. Default 1.", 1, MOST_PARALLEL),
     "connections": Option("New connections per page. Default: 1 with a delay, otherwise one per domain.", most=1),
     "tls": Option("Share of the connections with TLS. Default 1.", most=1),
     "transfer": Option("Bytes received per byte of a page, because most sites compress. Default 0.3."),
@@ -62,7 +65,7 @@ NUMBERS = {
     "machine_cores": Option("Cores of a machine. Default 16.", LEAST, field="cores"),
     "machine_memory": Option("Bytes of memory of a machine. Default 128G.", 1, field="memory_bytes"),
     "machine_price": Option("Price of a machine per hour.", field="price"),
-    "redis_memory": Option("Most bytes of memory of one Redis process. Default 64G.", 1, field="redis_bytes"),
+    "redis_memory": Option("Most bytes of memory of one Redis process. Default 64G.", 1e6, field="redis_bytes"),
 }
 """Name of the parameter -> the option."""
 
@@ -155,7 +158,8 @@ def _assignment(text: str) -> tuple[str, float]:
         near = [] if name in FACTS else closest(name, FACTS)
         hint = f"; did you mean {near[0]}?" if near else ""
         raise UserError(f"--constant {text}: give NAME=NUMBER with a name that `crawler plan --constants` lists{hint}")
-    return name, number(f"--constant {name}", value, LEAST if name in ("used_share", "headroom") else 0.0)
+    least = LEAST if name in ("used_share", "headroom") else 0.0
+    return name, number(f"--constant {name}", value, least, 1 if name in SHARES else MOST)
 
 
 def _calibration(access: CrawlAccess, out: Path | None) -> Calibration:
@@ -177,6 +181,8 @@ def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload
     names = {one.name for one in fields(Workload)}
     known: dict[str, Any] = {name: value for name, value in measured.items() if name in names}
     work: Workload = _filled(Workload(numbers["pages"], numbers["days"], numbers["domains"], **known), numbers)
+    if work.parallel > 1 and work.delay_s:
+        raise UserError("--parallel: requests to a domain are parallel only without a delay: add --delay 0")
     if work.domains > work.pages:
         raise UserError(f"--domains: {short(work.domains)} are more than the --pages; each domain needs at least one")
     if "urls" in numbers and numbers["urls"] < work.pages:
@@ -188,7 +194,8 @@ def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload
         largest = short(numbers["largest_domain"])
         raise UserError(f"--largest-domain: {largest} are more than the --pages; give at most {short(work.pages)}")
     if work.urls is None and "urls_per_page" in measured and "links_per_page" not in numbers:
-        return replace(work, urls=work.pages * measured["urls_per_page"])
+        queued = work.pages * measured["queued_per_page"]
+        return replace(work, urls=work.pages * measured["urls_per_page"], queued=queued)
     return work
 
 

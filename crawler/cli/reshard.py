@@ -79,9 +79,9 @@ class Progress:
         if step == CONTINUING:
             text = "all is done; waiting for a replica to continue"
         elif step == "waiting":
-            text = f"replicas end their requests in flight: {done:,} leases are left"
+            text = f"replicas end their requests in flight, leases left: {done:,}"
         else:
-            what = "copied" if step == "copied" else "removed of what is not needed any more"
+            what = "copied" if step == "copied" else "of the old keys removed"
             text = f"{100 * done // max(1, total)} % {what}: {done:,} of {total:,} keys"
         if self._status is not None:
             self._status.update(text)

@@ -49,7 +49,7 @@ async def read_crawl(store: RedisStore, crawl: Crawl) -> CrawlFigures:
     records = [record for record in await health_records(store, crawl.keys) if record.cpu_s]
     return CrawlFigures(
         pages=found.done,
-        urls=found.seen,
+        urls=found.accepted - found.later_visits,
         queued=found.open + found.dead,
         domains=found.domains,
         shards=found.shards,

@@ -10,12 +10,18 @@ from crawler.plan.constants import Constants
 DAY_S = 86_400
 LEAST_SHARDS, SHARDS_PER_REPLICA = 1_024, 32
 
+MOST_SHARDS = 65_536
+"""The most that a crawl may have (`frontier.redis_keys`)."""
+
 COMPACT_LENGTH = 128
 """URLs in a queue that Redis stores compactly, with `zset-max-listpack-value 512`."""
 
 PUSHED_TOGETHER = 200
 """Pages whose new URLs a busy replica pushes together, as measured by `tests.bench.plan_constants`, before groups became
 larger (`crawler.worker.commit`)."""
+
+MOST_PARALLEL = 64
+"""The most requests in flight to a domain (`politeness.parallel`)."""
 
 PACKED_LENGTH = 1_000
 """Above so many URLs, a queue is packed (the default of `frontier.pack_above`)."""
@@ -177,7 +183,12 @@ def cores(work: Workload, constants: Constants) -> float:
 
 def shards(work: Workload, constants: Constants) -> float:
     """The shards that the crawl has, or should have."""
-    return work.shards or max(LEAST_SHARDS, SHARDS_PER_REPLICA * math.ceil(cores(work, constants)))
+    return work.shards or shards_for(math.ceil(cores(work, constants)))
+
+
+def shards_for(replicas: int) -> int:
+    """The shards that so many replicas need, as far as a crawl may have them."""
+    return min(MOST_SHARDS, max(LEAST_SHARDS, SHARDS_PER_REPLICA * replicas))
 
 
 def polite_pages_per_s(work: Workload) -> float:

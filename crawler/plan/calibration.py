@@ -14,6 +14,10 @@ from crawler.wording import count_of
 LEAST_PAGES, LEAST_CPU_S, LEAST_BYTES = 100, 5.0, 4_000_000
 """Of less, startup and rounding are too large a part."""
 
+FARTHEST = 5.0
+"""By which factor a crawl may differ from the constants. What is farther away is not of the crawl: a reshard, other users
+of the server, or long waiting."""
+
 
 @dataclass(frozen=True, slots=True)
 class CrawlFigures:
@@ -79,7 +83,12 @@ def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | No
         pages = count_of(int(found.pages), "page")
         note = f"the crawl has {pages}, too few to measure: all constants are the built-in ones"
         return Calibration(constants, {}, (note,))
-    given, notes = {"delay_s": delay_s, "urls_per_page": found.urls / found.pages}, []
+    given = {
+        "delay_s": delay_s,
+        "urls_per_page": found.urls / found.pages,
+        "queued_per_page": found.queued / found.pages,
+    }
+    notes = []
     if files is None:
         notes.append(
             "no lines in the output folder: size, links, duration and TLS of pages, and files per page are built-in"
@@ -96,6 +105,12 @@ def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | No
             notes.append(f"{name}: {missing}; the constants are the built-in ones")
             continue
         ratio = used / would_use
+        if not 1 / FARTHEST <= ratio <= FARTHEST:
+            notes.append(
+                f"{name}: {ratio:.2g} times what the built-in constants say, which is not of the crawl alone (a reshard, "
+                "other users, long waiting); the constants are the built-in ones"
+            )
+            continue
         constants = scaled(constants, prefix, ratio)
         if prefix == "disk_":
             given["compression"] = work.compression * ratio

@@ -81,11 +81,16 @@ def _totals(work: Workload, one: Constants) -> list[Line]:
             f"{short(work.pages)} pages x {short(work.links_per_page)} links x {one.new_link_share:g} new, at least 1"
         )
     else:
-        derived = "as given, at least the pages"
+        derived = "as given or measured, at least the pages"
+    queued = arithmetic.queued_urls(work, one)
+    of = "seen URLs - pages" if work.queued is None else "as many per page as in the crawl"
+    are = "most are" if arithmetic.are_packed(work, one) else f"not above {arithmetic.PACKED_LENGTH:,}, so not"
     return [
         Line("pages", work.pages_per_s, "pages/s", f"{short(work.pages)} pages / ({short(work.days)} d x 86,400 s)"),
         Line("seen URLs", urls, "URLs", derived),
-        Line("queued URLs", arithmetic.queued_urls(work, one), "URLs", "seen URLs - pages, at the end"),
+        Line(
+            "queued URLs", queued, "URLs", f"{of}, at the end: {short(queued / work.domains)} per domain, {are} packed"
+        ),
     ]
 
 
@@ -93,12 +98,14 @@ def _replicas(work: Workload, one: Constants, machines: Machines) -> list[Line]:
     per_page = arithmetic.cpu_page_us(work, one)
     cores = arithmetic.cores(work, one)
     replicas, each, least = _count_of_replicas(cores, machines), arithmetic.SHARDS_PER_REPLICA, arithmetic.LEAST_SHARDS
+    is_too_many = replicas * each > arithmetic.MOST_SHARDS
+    most = f", at most {arithmetic.MOST_SHARDS:,}: too few for so many replicas" if is_too_many else ""
     return [
         Line("CPU per page", per_page, "us", _page_formula(work, one)),
         Line("cores", cores, "", f"{short(work.pages_per_s)} pages/s x {short(per_page)} us / {one.used_share:g} busy"),
         Line("replicas", replicas, "", f"cores x {machines.replicas_per_core:g} per core, rounded up"),
         Line("memory of replicas", replicas * one.replica_bytes, "B", f"replicas x {quantity(one.replica_bytes, 'B')}"),
-        Line("shards", work.shards, "", f"{each} per replica, at least {least:,}"),
+        Line("shards", work.shards, "", f"{each} per replica, at least {least:,}{most}"),
     ]
 
 
@@ -109,7 +116,7 @@ def _count_of_replicas(cores: float, machines: Machines) -> int:
 def _shards(work: Workload, one: Constants, machines: Machines) -> float:
     """Return the shards that the crawl has, or should have with so many replicas per core."""
     replicas = _count_of_replicas(arithmetic.cores(work, one), machines)
-    return work.shards or max(arithmetic.LEAST_SHARDS, arithmetic.SHARDS_PER_REPLICA * replicas)
+    return work.shards or arithmetic.shards_for(replicas)
 
 
 def _page_formula(work: Workload, one: Constants) -> str:
@@ -214,9 +221,11 @@ def _counted(number: float, noun: str) -> str:
 def _limit(work: Workload, value: dict[str, float], for_cpu: float, for_memory: float) -> tuple[str, bool]:
     """Return the limiting factor, and whether politeness allows the plan."""
     if value["shortest time"] > work.days:
-        return f"politeness: these domains take {quantity(value['shortest time'], 'd')} at least", False
+        least = quantity(value["shortest time"], "d")
+        return f"politeness: not possible in {quantity(work.days, 'd')}, these domains take {least} at least", False
     if value.get("time of the largest domain", 0) > work.days:
-        return f"politeness: the largest domain takes {quantity(value['time of the largest domain'], 'd')}", False
+        least = quantity(value["time of the largest domain"], "d")
+        return f"politeness: not possible in {quantity(work.days, 'd')}, the largest domain takes {least}", False
     needed = max(value["shortest time"], value.get("time of the largest domain", 0))
     if max(for_cpu, for_memory, 0.5) < needed / work.days:
         return f"politeness: these domains take {quantity(needed, 'd')} of {quantity(work.days, 'd')}", True

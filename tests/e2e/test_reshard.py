@@ -161,7 +161,7 @@ def test_a_replica_is_stopped_cleanly_while_its_shards_are_frozen(crawler: Bench
     (replica,) = crawler.gather(1)
     web.wait_for(EARLY)
     command = crawler.start("reshard", "--shards", "32")
-    until_said(command, "leases are left")
+    until_said(command, "leases left")
     replica.send(signal.SIGTERM)
     stopped, done = replica.wait(), command.wait()
     assert (stopped.code, done.code) == (0, 0), stopped.err + done.err

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.plan.arithmetic import (
+    MOST_SHARDS,
     PUSHED_TOGETHER,
     Workload,
     are_packed,
@@ -20,9 +21,11 @@ from crawler.plan.arithmetic import (
     pushed_domains,
     queued_bytes,
     shards,
+    shards_for,
     usage_of,
 )
 from crawler.plan.constants import FACTS, Constants
+from frontier import redis_keys
 
 EASY = Constants(
     cpu_page=100,
@@ -70,6 +73,11 @@ WORK = Workload(
 )
 """Ten pages per second: per page 10 kB, 5 of which are received, 10 links to 1.5 domains, 2 URLs, a connection and 0.01
 domains."""
+
+
+def test_no_crawl_gets_more_shards_than_it_may_have() -> None:
+    assert MOST_SHARDS == redis_keys.MOST_SHARDS
+    assert [shards_for(replicas) for replicas in (1, 100, 10_000)] == [1_024, 3_200, MOST_SHARDS]
 
 
 def test_the_cpu_of_a_page() -> None:

@@ -45,6 +45,7 @@ def test_the_crawl_itself_would_use_what_it_has_used() -> None:
     assert made.given | {"compression": 0} == {
         "delay_s": 2,
         "urls_per_page": 3,
+        "queued_per_page": 1.9,
         "page_bytes": 20_000,
         "links_per_page": 30,
         "linked_domains": 2,
@@ -74,7 +75,7 @@ def test_the_plan_of_a_crawl_over_tls_is_what_the_crawl_has_used(tls: float) -> 
     used = usage_of(work, Constants()).cpu_s
     made = calibrate(Constants(), replace(FOUND, replica_pages=FOUND.pages, replica_cpu_s=used), files, delay_s=2)
     assert "CPU of replicas: 1.00 times what the built-in constants say; they are scaled" in made.notes
-    known = {name: value for name, value in made.given.items() if name != "urls_per_page"}
+    known = {name: value for name, value in made.given.items() if name not in ("urls_per_page", "queued_per_page")}
     planned = Workload(FOUND.pages, days=1, domains=FOUND.domains, urls=FOUND.urls, **known)
     assert usage_of(planned, made.constants).cpu_s == pytest.approx(used)
 
@@ -84,12 +85,21 @@ def test_what_cannot_be_read_keeps_its_constant_and_is_named() -> None:
     assert made.constants.cpu_page == Constants().cpu_page
     assert made.constants.memory_seen == Constants().memory_seen
     assert made.constants.redis_us_page != Constants().redis_us_page
-    assert made.given == {"delay_s": 1, "urls_per_page": 3}
+    assert made.given == {"delay_s": 1, "urls_per_page": 3, "queued_per_page": 1.9}
     notes = "\n".join(made.notes)
     assert "no lines in the output folder" in notes
     assert "CPU of replicas: no replica runs" in notes
     assert "memory of Redis: too little to measure" in notes
     assert "CPU of Redis: " in notes
+
+
+@pytest.mark.parametrize("used_s", [0.7, 700])
+def test_what_no_crawl_uses_is_left_out(used_s: float) -> None:
+    """A reshard, other users, or a server that mostly waits."""
+    made = calibrate(Constants(), replace(FOUND, redis_cpu_s=used_s), FILES, delay_s=1)
+    assert made.constants.redis_us_page == Constants().redis_us_page
+    (note,) = [note for note in made.notes if note.startswith("CPU of Redis: ")]
+    assert "not of the crawl alone" in note
 
 
 def test_a_crawl_of_few_pages_measures_nothing() -> None:

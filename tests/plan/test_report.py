@@ -46,8 +46,8 @@ def test_ten_billion_urls_are_limited_by_the_memory_of_redis() -> None:
 @pytest.mark.parametrize(
     ("work", "largest", "limit", "is_possible"),
     [
-        (replace(BILLION, domains=100), 0, "politeness: these domains take", False),
-        (BILLION, 1e6, "politeness: the largest domain takes 13.9 d", False),
+        (replace(BILLION, domains=100), 0, "politeness: not possible in 10 d, these domains take", False),
+        (BILLION, 1e6, "politeness: not possible in 10 d, the largest domain takes 13.9 d", False),
         (replace(BILLION, urls=1e9, page_bytes=240_000), 0, "CPU of the replicas", True),
         (replace(BILLION, urls=3e10, queued=0, delay_s=0, page_bytes=1, links_per_page=0, tls=0), 0, "memory of", True),
     ],
