@@ -53,6 +53,9 @@ CUT = {
 """Why part of a page is missing, by the words of `crawler.page.Cut`. `text` is added by the sinks."""
 
 
+FEW = 64
+"""So many URLs of a domain are fetched soon: two leases by default."""
+
 OPEN = ("queued", "leased", "waiting")  # where a URL is that is to be fetched
 
 
@@ -235,7 +238,9 @@ def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, ro
         case "queued" if refusal := usage_said(None, facts.robots, facts.url.href).refusal(settings.politeness.purpose):
             return f"queued, and will be denied: its owner refuses {refusal.category} ({refusal.by})"
         case "queued":
-            return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due")
+            others = facts.domain.queued - 1
+            ahead = f"; it may wait for {others:,} other URLs of its domain" if others > FEW else ""
+            return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due") + ahead
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({line.get('reason')})"
         case where:

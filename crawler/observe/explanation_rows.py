@@ -41,7 +41,7 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         *(("", text) for text in found.usage_statements),
         (
             "domain",
-            f"{found.domain}: {count_of(found.domain_accepted, 'URL')} so far, {found.domain_queued} queued{delay}",
+            f"{found.domain}: {count_of(found.domain_accepted, 'URL')} so far, {found.domain_queued:,} queued{delay}",
         ),
         ("", f"blocked; `crawler unblock {found.domain}` lets it be fetched" if found.is_blocked else ""),
         ("", found.domain_leased_until and f"{found.domain_in_flight} leased until {found.domain_leased_until}"),

@@ -105,6 +105,10 @@ NEVER = "never queued: no page that was crawled links to it, or a limit dropped 
         (explained(UrlStatus("unseen"), "https://a.test/" + "y" * 2_000), "never queued: looks like a trap (length)"),
         (explained(UrlStatus("dead", ENTRY, reason="timeout")), "given up: timeout"),
         (explained(QUEUED), "queued, and its domain is due"),
+        (
+            explained(QUEUED, domain=domain(queued=1_485)),
+            "queued, and its domain is due; it may wait for 1,484 other URLs of its domain",
+        ),
         (explained(QUEUED, domain=domain(next_ms=NOW + 500)), "queued: its domain waits for its delay"),
         (
             explained(QUEUED, domain=domain(state=f"2 {NOW + 9_000} 0 http_429")),
