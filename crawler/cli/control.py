@@ -279,12 +279,14 @@ def list_dead(
     from crawler.app.requeue import list_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
 
     async def look(store: RedisStore, opened: Crawl) -> tuple[list[Letter], list[str]]:
-        letters, unread = await list_letters(store, opened, domain, with_reason, limit)
+        letters, unread = await list_letters(store, opened, domain, with_reason, limit + 1)
         if unread:
             doubts = [f"{count_of(unread, 'shard')} cannot be read, because Redis nodes are away"]
         else:
             doubts = [] if letters else await _why_none(store, opened, domain, with_reason)
-        return [Letter(letter.url, letter.domain, letter.reason) for letter in letters], doubts
+        if len(letters) > limit:
+            doubts.append(f"these are the first {count_of(limit, 'URL')}; --limit shows more")
+        return [Letter(letter.url, letter.domain, letter.reason) for letter in letters[:limit]], doubts
 
     letters, doubts = access.do(look)
     for doubt in doubts:

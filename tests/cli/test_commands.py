@@ -101,10 +101,13 @@ def test_a_changed_delay_is_shown_at_once(hand: Hand) -> None:
     assert hand.json("why", "https://unknown.test/")["delay_s"] is None
 
 
-def test_dead_letters_are_listed_and_queued_again(hand: Hand) -> None:
+def test_dead_letters_are_listed_and_queued_again(hand: Hand, typed: Typed) -> None:
     assert "no dead letters" in hand.type("dead", "list")
     hand.with_store(bury_all)
     assert len(hand.json("dead", "list")) == 4
+    for limit, is_said in (("3", True), ("4", False)):
+        done = typed("dead", "list", "--limit", limit, "--crawl", hand.crawl, "--redis", hand.url)
+        assert (done.out.count("timeout"), "--limit shows more" in done.err) == (int(limit), is_said)
     assert {one["url"] for one in hand.json("dead", "list", "--domain", "a.test")} == {
         "https://a.test/1",
         "https://a.test/2",
