@@ -10,13 +10,16 @@ MIGRATE, ten in a call as redis-cli does it when a hash slot moves: how long all
 server does nothing else. Server time is CPU of the server's process, and client time
 that of this process, which packs and unpacks. The milliseconds of scripts are CPU time of the server's main thread, too.
 
-Last results, two shared cores of a virtual Xeon, Valkey 9.1, `--urls 1000000`, with other work on the machine:
+Last results, two shared cores of a virtual Xeon, Valkey 9.1, `--urls 1000000`, with other work on the machine (ten million: an EPYC):
 
                       bytes  largest       server us            client us        ms: median and longest
       URLs            a URL  key, kB       push lease, se      push lease, se
  1,000,000    packed   12.9       96       13.6      19.0      16.4      28.8   push 2.7 7.3, pack 1.8 6.8, lease 0.3 1.2,
                                                                                   settle 0.2 1.9, unpack 2.3 3.4
  1,000,000  unpacked  119.0  116,625       18.3      23.5      12.3      34.7   push 4.2 13.0, lease 0.4 1.9, settle 0.3 2.1
+10,000,000    packed   12.9      937       15.5      19.5      12.0      24.4   push 3.1 18.5, pack 1.8 8.0, lease 0.2 2.1,
+                                                                                  settle 0.2 1.6, unpack 2.6 6.6,
+                                                                                  move: 4.2 s, longest call 10 ms
 
 """
 
