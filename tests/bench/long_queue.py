@@ -10,7 +10,7 @@ MIGRATE, ten in a call as redis-cli does it when a hash slot moves: how long all
 server does nothing else. Server time is CPU of the server's process, and client time
 that of this process, which packs and unpacks. The milliseconds of scripts are CPU time of the server's main thread, too.
 
-Last results, two shared cores of a virtual Xeon, Valkey 9.1, `--urls 1000000`, with other work on the machine (ten million: an EPYC):
+Last results, two shared cores of a virtual Xeon (ten million: of an EPYC), Valkey 9.1, with other work on the machine:
 
                       bytes  largest       server us            client us        ms: median and longest
       URLs            a URL  key, kB       push lease, se      push lease, se

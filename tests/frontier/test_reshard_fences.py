@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 
 from frontier.crawls import open_crawl
-from frontier.errors import CrawlResharded, RedisAway
-from frontier.reshard import Reshard, Wanted
+from frontier.errors import CrawlResharded, RedisAway, RedisMisused
+from frontier.reshard import DURABLE_S, Reshard, Wanted
 from frontier.scripts import FREEZE_SHARD
 from frontier.shard_identity import lost_shards
-from frontier.store import Call, RedisStore, Reply
+from frontier.store import Call, RedisStore, Reply, connect
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.frontier.test_reshard import Crawled, meta, silent
+from tests.valkey import ValkeyProcess
 
 
 @pytest.fixture
@@ -63,3 +65,35 @@ async def test_nothing_is_leased_from_new_shards_before_the_servers_keep_the_swi
     await crawled.reshard(16)
     fetched = await crawled.finish()
     assert len(fetched) == len(set(fetched))
+
+
+@pytest.mark.parametrize("log", ["always", "everysec", "none"])
+async def test_a_server_with_a_log_says_when_it_has_synced_the_copy(tmp_path: Path, log: str) -> None:
+    """One without a log keeps nothing, however long one waits."""
+    options = ("--appendonly", "yes", "--appendfsync", "everysec") if log == "everysec" else ()
+    time = ManualTime()
+    with ValkeyProcess(tmp_path, persistent=log == "always", options=options) as valkey:
+        store = await connect(valkey.url)
+        crawled = Crawled(store, "crawl", time)
+        await crawled.begin(4)
+        work = await crawled.freeze(8)
+        began_ms = time.ms
+        last_token = await work.copy(silent)
+        await work.switch(last_token)
+        await work.open(last_token)
+        assert time.ms == began_ms  # nobody has slept
+        found = await store.info("persistence")
+        assert log == "none" or int(found["aof_pending_bio_fsync"]) == 0
+        await store.close()
+
+
+async def test_a_server_that_cannot_say_it_is_given_the_time(crawled: Crawled, store: RedisStore) -> None:
+    class Older(CountingStore):
+        async def send(self, calls: Sequence[Call]) -> list[Reply]:
+            if any(call.arguments[0] == "WAITAOF" for call in calls):
+                raise RedisMisused("ERR unknown command 'WAITAOF'")
+            return await super().send(calls)
+
+    began_ms = crawled.time.ms
+    await crawled.reshard(16, Older(store))
+    assert crawled.time.ms >= began_ms + 2 * 1000 * DURABLE_S
