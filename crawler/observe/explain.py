@@ -239,7 +239,7 @@ def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, ro
             return f"queued, and will be denied: its owner refuses {refusal.category} ({refusal.by})"
         case "queued":
             others = facts.domain.queued - 1
-            ahead = f"; it may wait for {others:,} other URLs of its domain" if others > FEW else ""
+            ahead = f"; it may wait for {count_of(others, 'other URL')} of its domain" if others > FEW else ""
             return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due") + ahead
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({line.get('reason')})"
