@@ -240,7 +240,9 @@ def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, ro
         case "queued":
             others = facts.domain.queued - 1
             ahead = f"; it may wait for {count_of(others, 'other URL')} of its domain" if others > FEW else ""
-            return "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due") + ahead
+            return (
+                "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due") + ahead
+            )
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({line.get('reason')})"
         case where:
