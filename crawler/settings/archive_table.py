@@ -13,7 +13,8 @@ UPLOAD_SCHEMES = ("s3", "gs", "az", "abfs", "file")
 
 def _check_destination(url: str) -> None:
     scheme, mark, rest = url.partition("://")
-    lacks_colon = url.partition("//")[0] in UPLOAD_SCHEMES
+    before, slashes, _ = url.partition("//")
+    lacks_colon = slashes and before in UPLOAD_SCHEMES
     if lacks_colon or (mark and (scheme not in UPLOAD_SCHEMES or not rest)):
         raise UserError("write it as s3://BUCKET/PREFIX, gs://, az:// or the path of a folder")
 

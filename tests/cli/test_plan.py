@@ -97,7 +97,7 @@ def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
         (("--constant", "cpu_page"), "--constant cpu_page: give NAME=NUMBER"),
         (("--constant", "cpu_page=x"), "--constant cpu_page: 'x' is not a number"),
         (("--constant", "used_share=7"), "--constant used_share: '7' must be from"),
-        (("--parallel", "400"), "--parallel: '400' must be at least 1, and at most 64"),
+        (("--parallel", "400"), "--parallel: '400' must be from 1 to 64"),
         (("--redis-memory", "1k"), "--redis-memory: '1k' must be at least"),
         ((*BILLION[1:], "--parallel", "4"), "--parallel: requests to a domain are parallel only without a delay"),
         (("--constant", "used_share=0"), "--constant used_share: '0' must be"),

@@ -72,7 +72,7 @@ def test_running_replicas_continue_with_more_shards_and_nothing_is_fetched_twice
     for replica in replicas:
         ended = replica.wait()
         assert ended.code == 0, ended.err
-        assert "being resharded from 8 to 32 shards" in ended.err
+        assert "resharded" in ended.err
     assert crawler.status()["leases_expired"] == 0
     result = web.verdict(delay_s=DELAY_S)
     assert result.ok, str(result)
