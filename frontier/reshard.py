@@ -59,7 +59,7 @@ RECENT_MS, AGAIN_S = 60_000, 30.0
 """Replicas work if they have settled a URL within so many milliseconds before the reshard. Their next one is awaited for so
 many seconds after it."""
 
-RESHARD_STEP = ("resharding", "reshard_open", "reshard_progress", "reshard_synced")
+RESHARD_STEP = ("resharding", "reshard_open", "reshard_progress")
 """The fields of the key `meta` that are there during a reshard."""
 
 
@@ -187,11 +187,12 @@ class Reshard:
         return last_token
 
     async def _until_synced(self) -> None:
-        """Wait until the servers have written to disk what they took: a single one tells (Redis 7.2), if it has a log."""
+        """Wait until the servers have written to disk what they took. A single server says when (WAITAOF, Redis 7.2), and
+        one without a log has nothing to write. Others get `DURABLE_S`."""
         shards = [*self._old.shards, *self._new(0).shards]
         if len({self._store.node_of(key) for key in (self._old.meta, *(of.base for of in shards))}) == 1:
-            # It tells about the writes of the same connection, so there has to be one.
-            mark = command("HSET", self._old.meta, "reshard_synced", self._command)
+            # It speaks of the writes of the same connection, so there has to be one.
+            mark = command("SET", self._old.shards[0].acked, "", "PX", int(1000 * DURABLE_S))
             try:
                 await self._store.send([mark, command("WAITAOF", 1, 0, int(1000 * DURABLE_S))])
             except RedisMisused as error:

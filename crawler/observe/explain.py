@@ -53,8 +53,8 @@ CUT = {
 """Why part of a page is missing, by the words of `crawler.page.Cut`. `text` is added by the sinks."""
 
 
-FEW = 64
-"""So many URLs of a domain are fetched soon: two leases by default."""
+TWO_LEASES = 64
+"""URLs of a domain, by default. A URL does not wait long for so many."""
 
 OPEN = ("queued", "leased", "waiting")  # where a URL is that is to be fetched
 
@@ -239,7 +239,7 @@ def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, ro
             return f"queued, and will be denied: its owner refuses {refusal.category} ({refusal.by})"
         case "queued":
             others = facts.domain.queued - 1
-            ahead = f"; it may wait for {count_of(others, 'other URL')} of its domain" if others > FEW else ""
+            ahead = f"; it may wait for {count_of(others, 'other URL')} of its domain" if others > TWO_LEASES else ""
             return (
                 "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due") + ahead
             )

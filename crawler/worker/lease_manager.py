@@ -33,8 +33,8 @@ CHECKS_A_ROUND = 512
 """Empty shards that are looked at in one round trip, which takes the server about as long."""
 
 CHECKS_A_SECOND = 8_192
-"""The most looks at empty shards in a second, a tenth of a core. With more shards, each is looked at less often. For URLs
-of its own pages, a replica does not wait for that."""
+"""The most looks at empty shards in a second. With more shards, each is looked at less often. For URLs of its own pages, a
+replica does not wait for that."""
 
 Prefetch = Callable[[Sequence[LeasedDomain]], Awaitable[None]]
 """Called with new leased domains, and awaited, before they enter the queue."""
