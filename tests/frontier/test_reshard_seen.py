@@ -60,15 +60,18 @@ async def test_buckets_that_have_become_emptier_stay_where_scripts_look_for_them
     assert sorted(await seen(filled)) == sorted(4 * left)
 
 
-async def test_a_user_that_may_not_copy_reshards_as_on_a_cluster(tmp_path: Path, time: ManualTime) -> None:
+@pytest.mark.parametrize(("forbidden", "shards"), [("-copy", 8), ("-sunion", 1)])
+async def test_a_user_that_may_not_call_a_command_reshards_as_on_a_cluster(
+    forbidden: str, shards: int, tmp_path: Path, time: ManualTime
+) -> None:
     with ValkeyProcess(tmp_path, persistent=False) as server:
         store = await connect(server.url)
         crawled = await fill(store, "crawl", time)
         before, counting = await seen(crawled), CountingStore(store)
-        await ask(store, "ACL", "SETUSER", "default", "-copy")
-        await crawled.reshard(8, counting)
+        await ask(store, "ACL", "SETUSER", "default", forbidden)
+        await crawled.reshard(shards, counting)
         assert counting.calls["SMEMBERS"] > 0
-        assert sorted(await seen(crawled)) == sorted(4 * before)
+        assert sorted(await seen(crawled)) == sorted(max(1, shards // 2) * before)
         await store.close()
 
 
@@ -108,9 +111,10 @@ async def test_fingerprints_that_old_shards_have_in_common_are_written_once(
             return await super().send(calls)
 
     await crawled.reshard(16)
-    before = await seen(crawled)
-    await crawled.reshard(4, Records(store))
+    before, records = await seen(crawled), Records(store)
+    await crawled.reshard(4, records)
     after = await seen(crawled)
+    assert records.calls["SMEMBERS"] == 0
     assert set(after) == set(before)
     assert len(before) == 4 * len(set(before))
     assert len(written) == len(after) == len(set(after))
