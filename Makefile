@@ -40,6 +40,7 @@ bench: setup  ## most benchmarks, short forms
 
 soak: setup  ## thousands of simulated clusters, a proof that each guard is needed, and 30 days of pages that are visited again
 	$(BIN)/python -m tests.simulation --runs 5000
+	$(BIN)/python -m tests.simulation --runs 300 --reshards 3
 	$(BIN)/python -m tests.simulation --seed 7 --crowd 100
 	$(BIN)/python -m tests.simulation.mutant_gate
 	$(BIN)/python -m tests.simulation.recrawl

@@ -79,6 +79,8 @@ class Crawl(msgspec.Struct, frozen=True):
     last_tokens: tuple[int, ...] = ()  # of each former layout
     resharding: ReshardProgress | None = None
     former: int = 0  # the number of shards of the former layout while its keys are still there
+    reshard_claims: int = 0  # how often a command has begun or continued a reshard
+    reshard_cancelled: int = 0  # the last claim of the reshard that was cancelled last
     local: frozenset[str] = frozenset()  # tables of settings that replicas had on their machines: see `mark_local`
 
     @property
@@ -218,5 +220,7 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         last_tokens=tokens_of(meta.get("last_tokens")),
         resharding=reshard_progress(name, meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
         former=int(meta.get("former", b"0")),
+        reshard_claims=int(meta.get("reshard_claims", b"0")),
+        reshard_cancelled=int(meta.get("reshard_cancelled", b"0")),
         local=frozenset(field.removeprefix(_LOCAL) for field in meta if field.startswith(_LOCAL)),
     )

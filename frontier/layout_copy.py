@@ -240,7 +240,6 @@ class LayoutCopy:
             ("ZCARD", "due"),
             ("ZCARD", "waiting"),
             ("HLEN", "dead"),
-            ("ZCARD", "outbox"),
             ("ZCARD", "revisits"),
         ):
             before = sum(await asked(self._store, [command(verb, of.base + name) for of in old]))
@@ -260,10 +259,23 @@ class LayoutCopy:
             sources = [seen[shard] for shard in self._division.sources_of(target)]
             if not max(sources) <= size <= sum(sources):
                 raise self._unequal("seen")
+        outboxes = await self._compared_outboxes()
         return [
-            {"open": waiting + here, "seen": size, "buckets": buckets[target]}
-            for target, (waiting, here, size) in enumerate(zip(opened, arrived, copied, strict=True))
+            {"open": waiting + here, "seen": size, "buckets": buckets[target], "outbox": links}
+            for target, (waiting, here, size, links) in enumerate(zip(opened, arrived, copied, outboxes, strict=True))
         ]
+
+    async def _compared_outboxes(self) -> list[int]:
+        """The number of links in the outbox of each new shard. Old shards may have kept the same links."""
+        kept, arrived = [
+            await asked(self._store, [command("ZCARD", of.outbox) for of in shards])
+            for shards in (self._old, self._filled.shards)
+        ]
+        for target, size in enumerate(arrived):
+            sources = kept[target :: self._division.after]
+            if not max(sources, default=0) <= size <= sum(sources):
+                raise self._unequal("outbox")
+        return arrived
 
     def _unequal(self, name: str) -> CrawlLost:
         return CrawlLost(

@@ -10,8 +10,11 @@ The shards of each layout have keys of their own, so the old ones stay as they a
 5. `clean`: the old keys are removed. Replicas do not use them.
 
 A command that was killed is run again. Up to the switch, nothing is resumed: the old shards are frozen, and writing a copy
-twice changes nothing. After it, the command continues. Until the switch, the reshard can be cancelled; shards then refuse
-commands that had begun before. Fingerprints do not tell their domain: see the decision 0015.
+twice changes nothing. After it, the command continues. Until the switch, the reshard can be cancelled.
+
+Any call may arrive late, when its command has given it up, and in the middle of a later reshard. So each command claims
+its reshard and gets a number, the keys of the reshard say which claims they belong to, and calls of earlier ones are
+refused. Fingerprints do not tell their domain: see the decision 0015.
 """
 
 from __future__ import annotations
@@ -20,14 +23,14 @@ import asyncio
 import contextlib
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import NamedTuple
 
 from frontier.clock import Clock, ServerClock
 from frontier.crawls import Crawl
-from frontier.errors import BadInput, CrawlResharded, RedisAway, RedisMisused, ShardLost
+from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, ShardLost
 from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, nodes_of, pages
-from frontier.redis_keys import MOST_SHARDS, CrawlKeys, ShardKeys, with_identity
+from frontier.redis_keys import MOST_SHARDS, CrawlKeys, ShardKeys, tokens_of, with_identity
 from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
 from frontier.shard_identity import check_identity, identify_shards, lost_shards
@@ -58,6 +61,9 @@ KEPT_MS = 3 * 86_400_000 + 3_600_000
 RECENT_MS, AGAIN_S = 60_000, 30.0
 """Replicas work if they have settled a URL within so many milliseconds before the reshard. Their next one is awaited for so
 many seconds after it."""
+
+FILLING = ":filling:"
+"""Part of the identity of new shards, before the number of the last claim that was cancelled."""
 
 RESHARD_STEP = ("resharding", "reshard_open", "reshard_progress")
 """The fields of the key `meta` that are there during a reshard."""
@@ -94,7 +100,7 @@ class Reshard:
         self._after = crawl.shards if is_switched else wanted.shards
         self._frozen = with_identity(self._old, f"{self._old.identity}:moved")
         self._command = secrets.token_hex(8)
-        self._claimed = 0  # number of the claim
+        self._claimed, self._cancelled = crawl.reshard_claims, crawl.reshard_cancelled
         self._progress = (0, 0)
         self._runs: list[tuple[str, str]] = []  # before the shards were frozen
         self._began_ms = self._clock.now_ms()
@@ -104,7 +110,11 @@ class Reshard:
 
     def _filled(self) -> CrawlKeys:
         new = self._new(0)
-        return with_identity(new, f"{new.identity}:filling")
+        return with_identity(new, self._filling(new))
+
+    def _filling(self, new: CrawlKeys) -> str:
+        """The identity of `new` shards that are being filled. It is another one after a reshard was cancelled."""
+        return f"{new.identity}{FILLING}{self._cancelled}"
 
     # until the shards are frozen
 
@@ -130,11 +140,11 @@ class Reshard:
     async def _claim(self) -> None:
         first: int | None = None
         while True:
-            words = (_field(self._tokens), self._after, self._command, self._clock.now_ms())
+            words = (_field(self._tokens), self._after, self._command, self._clock.now_ms(), self._claimed)
             (reply,) = await self._store.send([script_call(BEGIN_RESHARD, [self._old.meta], *words)])
             if reply[0] != b"busy":
                 self._check_meta(reply)
-                self._claimed = int(reply[1])
+                self._claimed, self._cancelled = map(int, reply[1:])
                 return
             if first is not None and int(reply[1]) != first:
                 raise CrawlResharded(f"another command is resharding crawl {self._crawl.name!r} at the moment")
@@ -176,15 +186,42 @@ class Reshard:
             tell(step, done, total)
 
         filled = self._filled()
+        for late, shards in (await self._filled_late(filled)).items():
+            await self._remove(with_identity(filled, late), {"stats"}, _tell_nobody)
+            await identify_shards(self._store, filled, shards, former=late)
         await identify_shards(self._store, filled, range(self._after))
         copied = LayoutCopy(self._store, self._crawl, self._old, filled)
-        last_token = await copied.run(self._clock.now_ms(), note)
-        await self._until_synced()
+        try:
+            last_token = await copied.run(self._clock.now_ms(), note)
+            await self._until_synced()
+        except CrawlLost:
+            await self._check_undisturbed()  # otherwise the copy would be equal
+            raise
+        await self._check_servers()
+        return last_token
+
+    async def _filled_late(self, filled: CrawlKeys) -> Mapping[str, Sequence[int]]:
+        """Those of the new shards to which late calls of a cancelled reshard gave an identity, by that identity."""
+        found: dict[str, list[int]] = defaultdict(list)
+        for shard, identity in (await lost_shards(self._store, filled)).items():
+            if identity.startswith(f"{self._new(0).identity}{FILLING}"):
+                found[identity].append(shard)
+        return found
+
+    async def _check_servers(self) -> None:
         if await self._servers() != self._runs:
             raise RedisAway(
                 "a Redis server was restarted or replaced while the crawl was copied; run the command again"
             )
-        return last_token
+
+    async def _check_undisturbed(self) -> None:
+        """Raises RedisAway if a server was replaced since the shards were frozen, and CrawlResharded if the reshard was
+        undone or completed by another command."""
+        await self._check_servers()
+        fields = command("HMGET", self._old.meta, "last_tokens", "resharding", "reshard_open")
+        ((tokens, after, is_open),) = await self._store.send([fields])
+        if (tokens_of(tokens), int(after or 0), bool(is_open)) != (self._tokens, self._after, True):
+            raise CrawlResharded(f"the reshard of crawl {self._crawl.name!r} was undone or completed meanwhile")
 
     async def _until_synced(self) -> None:
         """Wait until the servers have written to disk what they took. A single server says when (WAITAOF, Redis 7.2), and
@@ -226,7 +263,8 @@ class Reshard:
 
     async def switch(self, last_token: int) -> None:
         """Let the crawl use the new shards, which `copy` has filled."""
-        call = script_call(SWITCH_LAYOUT, [self._old.meta], _field(self._tokens), self._after, last_token)
+        words = (_field(self._tokens), self._after, last_token, self._claimed)
+        call = script_call(SWITCH_LAYOUT, [self._old.meta], *words)
         self._check_meta((await self._store.send([call]))[0])
 
     async def open(self, last_token: int) -> None:
@@ -238,7 +276,7 @@ class Reshard:
         if (known or b"").decode() != _field((*self._tokens, last_token)):
             raise RedisAway("a Redis server was restarted, and has lost the last step; run the command again")
         new = self._new(last_token)
-        filling = f"{new.identity}:filling"
+        filling = self._filling(new)
         lost = await lost_shards(self._store, new)
         filled = [shard for shard, found in lost.items() if found == filling]
         await identify_shards(self._store, new, filled, former=filling)
@@ -276,7 +314,7 @@ class Reshard:
     async def cancel(self, tell: Tell) -> None:
         """Undo a reshard that has not switched: the crawl goes on with its old shards. Raises CrawlResharded if there is
         none, or it has switched."""
-        call = script_call(CANCEL_RESHARD, [self._old.meta], _field(self._tokens))
+        call = script_call(CANCEL_RESHARD, [self._old.meta], _field(self._tokens), self._claimed)
         (reply,) = await self._store.send([call])
         self._check_meta(reply)
         self._after = int(reply[1])
@@ -287,7 +325,7 @@ class Reshard:
         gone = {shard for shard, found in lost.items() if found != self._frozen.identity}
         whole = [shard for shard in range(len(self._old.shards)) if shard not in gone]
         await identify_shards(self._store, self._old, whole, self._frozen.identity, cancelled=reply[2].decode())
-        await self._end_step(self._tokens, *RESHARD_STEP)
+        await self._end_step(self._tokens, *RESHARD_STEP, step="cancelled")
 
     async def _remove(self, keys: CrawlKeys, kept: frozenset[str] | set[str], tell: Tell) -> None:
         done, total = 0, await key_count(self._store, keys.shards)
@@ -302,8 +340,8 @@ class Reshard:
             tell("removed", min(done, total), total)
         tell("removed", total, total)
 
-    async def _end_step(self, tokens: Sequence[int], *fields: str) -> None:
-        call = script_call(END_RESHARD, [self._old.meta], _field(tokens), *fields)
+    async def _end_step(self, tokens: Sequence[int], *fields: str, step: str = "") -> None:
+        call = script_call(END_RESHARD, [self._old.meta], _field(tokens), self._claimed, step, *fields)
         self._check_meta((await self._store.send([call]))[0])
 
     def _check_meta(self, reply: Reply) -> None:
@@ -311,6 +349,9 @@ class Reshard:
             raise CrawlResharded(
                 f"another command is changing or has changed the number of shards of crawl {self._crawl.name!r}"
             )
+
+
+def _tell_nobody(step: str, done: int, total: int) -> None: ...
 
 
 def _remove_call(of: ShardKeys, identity: str, names: Sequence[str]) -> Call:

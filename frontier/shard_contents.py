@@ -172,8 +172,9 @@ class Division(NamedTuple):
 
 
 def stats_of(sources: Sequence[Mapping[bytes, bytes]], counted: Mapping[str, int]) -> dict[str, int | str]:
-    """The counters of a new shard that continues those of `sources`. `counted`: its `open` URLs, and `seen` and `buckets`
-    of its seen-set. Accepted minus settled is the number of open URLs, as in each shard (`frontier.counters`)."""
+    """The counters of a new shard that continues those of `sources`. `counted`: its `open` URLs, the links in its `outbox`,
+    and `seen` and `buckets` of its seen-set. Accepted minus settled is the number of open URLs, and outboxed minus
+    delivered that of links, as in each shard (`frontier.counters`)."""
     stats: dict[str, int] = defaultdict(int)
     for source in sources:
         for name, value in ((name.decode(), value) for name, value in source.items()):
@@ -186,7 +187,10 @@ def stats_of(sources: Sequence[Mapping[bytes, bytes]], counted: Mapping[str, int
             else:
                 stats[name] += int(value)
     settled = sum(stats.get(name, 0) for name in ("done", "denied", "dead"))
+    outboxed = stats.get("delivered", 0) + counted["outbox"]
     made: dict[str, int | str] = {**stats, "accepted": settled + counted["open"]}
+    if outboxed:
+        made["outboxed"] = outboxed  # two sources may have kept the same link
     # A mark does not tell the shard of its domain, so each new shard gets those of all its sources.
     if marks := {mark.decode() for source in sources for mark in source.get(b"forgotten", b"").split()}:
         made["forgotten"] = " ".join(sorted(marks))

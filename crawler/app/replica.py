@@ -14,6 +14,7 @@ from functools import partial
 
 import msgspec
 
+from crawler.app.build import RECENT_URLS, new_id, seams
 from crawler.app.engine import Engine
 from crawler.app.kept_settings import keep_settings
 from crawler.app.request_setup import RequestSetup
@@ -108,6 +109,19 @@ class Replica:
         log(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
         for doubt in self._doubts:
             log(logging.WARNING, "settings_doubtful", doubt=doubt)
+
+    def next_id(self) -> str:
+        """An id for the replica that continues in this process."""
+        return new_id()
+
+    def successor(self, name: str, crawl: Crawl) -> Replica:
+        """The replica `name` that continues in this process with `crawl`, which has other shards, and with the settings
+        that this one has applied. It has not started."""
+        engine, settings = self.engine, self.engine.follower.settings
+        local = msgspec.structs.replace(self.local, listen=self.status.listen)
+        reaching = seams(crawl, self.store, settings, local, name, self.setup)
+        made = msgspec.structs.replace(reaching, time=engine.peers.time)
+        return Replica(self.store, made, settings, local, RecentUrls(RECENT_URLS))
 
     def _keep_settings(self, _: Event | None = None) -> None:
         keep_settings(self.local.out, self.crawl.name, self.engine.follower.settings.with_shards(self.crawl.shards))

@@ -18,10 +18,8 @@ from collections.abc import Awaitable
 
 import msgspec
 
-from crawler.app.build import RECENT_URLS, new_id, seams
 from crawler.app.replica import Replica
 from crawler.logs import log
-from crawler.scope.recent_urls import RecentUrls
 from frontier.crawls import Crawl, open_crawl, verify_crawl
 from frontier.errors import CrawlLost, CrawlResharded, NoSuchCrawl, RedisAway, RedisMisused, Resharding, ShardLost
 from frontier.peer_loop import PeerLoop, PeerSettings
@@ -35,6 +33,20 @@ LOOK_S = 0.5
 
 TELL_S = 10.0
 """Seconds between two lines of the log."""
+
+
+async def start(replica: Replica, until_empty: bool, stopping: asyncio.Event) -> Replica | None:
+    """Start `replica`, and return it. If the crawl has got, or is being given, other shards since `replica` opened it, this
+    is the replica that continues, once it can; None if `stopping` was set before that. Raises what `Replica.start` does."""
+    while True:
+        try:
+            await replica.start(until_empty)
+        except CrawlResharded:
+            if (crawl := await _resharded(replica, stopping)) is None:
+                return None
+            replica = _continued(replica, replica.next_id(), crawl)
+        else:
+            return replica
 
 
 async def was_resharded(replica: Replica, stopping: asyncio.Event) -> bool:
@@ -69,10 +81,9 @@ async def was_frozen(replica: Replica) -> bool:
 async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -> Replica | None:
     """Stop the engine of `replica`, wait until the reshard has ended, and return the replica that continues, which has not
     started yet. None if `stopping` was set before that, or if the engine has failed. Then `replica` has stopped."""
-    name, local = new_id(), replica.local
+    name, local, engine = replica.next_id(), replica.local, replica.engine
     settings = PeerSettings(local.interval, local.capacity, replica.status.address)
-    place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name)
-    engine = replica.engine
+    place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name, engine.runtime.rng)
     await engine.tasks.cancel(engine.following)
     place.continue_time(engine.peers.time)
     claiming = asyncio.create_task(_claim(place))
@@ -87,15 +98,12 @@ async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -
         if crawl is None:
             await engine.leave(place.leave)
         await replica.status.stop()
-    if crawl is None:
-        return None
-    follower = engine.follower
+    return None if crawl is None else _continued(replica, name, crawl)
+
+
+def _continued(replica: Replica, name: str, crawl: Crawl) -> Replica:
     # With the revision that it has applied: a change that it has missed, or that waits for a restart, is seen again.
-    opened = msgspec.structs.replace(crawl, revision=follower.revision)
-    local = msgspec.structs.replace(local, listen=replica.status.listen)
-    reaching = seams(opened, replica.store, follower.settings, local, name, replica.setup)
-    made = msgspec.structs.replace(reaching, time=engine.peers.time)
-    return Replica(replica.store, made, follower.settings, local, RecentUrls(RECENT_URLS))
+    return replica.successor(name, msgspec.structs.replace(crawl, revision=replica.engine.follower.revision))
 
 
 async def _claim(place: PeerLoop) -> None:

@@ -19,7 +19,7 @@ from crawler.app.installation_check import check_installed
 from crawler.app.progress_log import progress_logged
 from crawler.app.replica import Replica
 from crawler.app.request_setup import RequestSetup, local_tables, request_setup
-from crawler.app.reshard_wait import successor, was_frozen, was_resharded
+from crawler.app.reshard_wait import start, successor, was_frozen, was_resharded
 from crawler.app.signals import on_end_of_supervisor, on_stop_signal
 from crawler.app.start_settings import OnDifference, choose_and_adopt
 from crawler.app.supervisor import supervise
@@ -112,21 +112,20 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool,
     on_stop_signal(on_signal)
     if supervised:
         on_end_of_supervisor(on_signal)
-    await replica.start(until_empty)
-    await replica.engine.ended.wait()
-    while not signals and await was_resharded(replica, stopping):
-        following = await successor(replica, grace_s, stopping)
-        if following is None:
-            if signals:  # while it waited; what its engine has failed with is the reshard
-                return INTERRUPTED if signals > 1 else 0
-            break
+    following = await start(replica, until_empty, stopping)
+    while following is not None:
         replica = following
-        await replica.start(until_empty)
         if signals:
             replica.engine.ended.set()
         await replica.engine.ended.wait()
-    else:
-        await replica.stop(grace_s)
+        if signals or not await was_resharded(replica, stopping):
+            await replica.stop(grace_s)
+            break
+        following = await successor(replica, grace_s, stopping)
+        if following is not None:
+            following = await start(following, until_empty, stopping)
+    if following is None and signals:  # while it waited; what its engine has failed with is the reshard
+        return INTERRUPTED if signals > 1 else 0
     failure = replica.engine.tasks.failure
     if signals and await was_frozen(replica):
         failure = None

@@ -7,7 +7,8 @@
 --
 -- KEYS[1] stats   hash  crawl, expired, dead, dead:lost_with_holder
 -- KEYS[2] the prefix of due zset, leases zset, dead hash, lost zset, q:<domain> zset, inflight:<domain> zset,
---         d:<domain> hash (token, delay, next), owner hash (cancelled: the last claim of a cancelled reshard)
+--         d:<domain> hash (token, delay, next), owner hash (cancelled: the last claim of a cancelled reshard; frozen: the
+--         last claim whose command has frozen the shard)
 -- ARGV[1] crawl   ARGV[2] the identity of frozen shards   ARGV[3] now_ms   ARGV[4] default_delay_ms
 -- ARGV[5] number of the command's claim (begin_reshard.lua)
 --
@@ -20,6 +21,8 @@ if crawl ~= ARGV[1] and crawl ~= ARGV[2] then return {'lost'} end
 local cancelled = redis.call('HGET', KEYS[2] .. 'owner', 'cancelled')
 if cancelled and tonumber(cancelled) >= tonumber(ARGV[5]) then return {'cancelled'} end
 redis.call('HSET', KEYS[1], 'crawl', ARGV[2])
+local frozen = redis.call('HGET', KEYS[2] .. 'owner', 'frozen')
+redis.call('HSET', KEYS[2] .. 'owner', 'frozen', math.max(tonumber(frozen or '0'), tonumber(ARGV[5])))
 local leases = redis.call('ZRANGE', leases_key, 0, EACH - 1, 'WITHSCORES')
 for i = 1, #leases, 2 do
   take_back(KEYS[2], leases[i], tonumber(leases[i + 1]), tonumber(ARGV[3]), tonumber(ARGV[4]))

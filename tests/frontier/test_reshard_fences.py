@@ -7,14 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from frontier.counters import Counters
 from frontier.crawls import open_crawl
+from frontier.entries import Entry
 from frontier.errors import CrawlResharded, RedisAway, RedisMisused
 from frontier.reshard import DURABLE_S, Reshard, Wanted
 from frontier.scripts import FREEZE_SHARD
 from frontier.shard_identity import lost_shards
-from frontier.store import Call, RedisStore, Reply, connect
+from frontier.store import Call, RedisStore, Reply, command, connect
 from tests.frontier.helpers import CountingStore, ManualTime, ask
-from tests.frontier.test_reshard import Crawled, meta, silent
+from tests.frontier.test_reshard import DOMAINS, PAGES, Crawled, meta, silent
 from tests.valkey import ValkeyProcess
 
 
@@ -97,3 +99,103 @@ async def test_a_server_that_cannot_say_it_is_given_the_time(crawled: Crawled, s
     began_ms = crawled.time.ms
     await crawled.reshard(16, Older(store))
     assert crawled.time.ms >= began_ms + 2 * 1000 * DURABLE_S
+
+
+async def test_a_command_whose_reshard_is_undone_while_it_compares_says_so(crawled: Crawled, store: RedisStore) -> None:
+    """The copy is not equal then, but nothing is lost, and there is nothing more to undo."""
+    opened = await open_crawl(store, crawled.name)
+    filled = opened.keys_of((1,), 16).shards
+
+    class UndoneMeanwhile(CountingStore):
+        async def send(self, calls: Sequence[Call]) -> list[Reply]:
+            if calls[0].arguments[:2] == ("ZCARD", filled[0].waiting):
+                await Reshard(store, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
+            return await super().send(calls)
+
+    work = Reshard(UndoneMeanwhile(store), opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    await work.begin(silent)
+    with pytest.raises(CrawlResharded, match="was undone or completed meanwhile"):
+        await work.copy(silent)
+    assert len(set(await crawled.finish())) > 0
+
+
+async def test_a_link_that_two_shards_keep_is_kept_once_by_the_shard_that_follows_both(
+    crawled: Crawled, store: RedisStore
+) -> None:
+    frontier, link = await crawled.open(), Entry("https://far.test/twice", "far.test")
+    home = frontier.shard_of(link.domain)
+    await frontier.keep_links({0: [(home, link)], 2: [(home, link)]})
+    before = await Counters(store, frontier.keys).counts()
+    await crawled.reshard(2)
+    after = await Counters(store, (await crawled.open()).keys).counts()
+    assert (before.outbox, after.outbox) == (3, 2)
+    fetched = await crawled.finish()
+    assert link.url in fetched
+    assert len(fetched) == len(set(fetched))
+
+
+class Recording(CountingStore):
+    """Keeps the calls of scripts, so that they can arrive again."""
+
+    def __init__(self, store: RedisStore) -> None:
+        super().__init__(store)
+        self.kept: list[Call] = []
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        self.kept += (call for call in calls if call.script is not None)
+        return await super().send(calls)
+
+
+@pytest.mark.parametrize("ended", ["cancelled", "completed"])
+@pytest.mark.parametrize("step", ["frozen", "copied", "switched", "opened"])
+async def test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing(
+    crawled: Crawled, store: RedisStore, ended: str, step: str
+) -> None:
+    earlier = Recording(store)
+    work = Reshard(earlier, await open_crawl(store, crawled.name), (crawled.time, crawled.clock), Wanted(16, 1))
+    await work.begin(silent)
+    last_token = await work.copy(silent)
+    if ended == "completed":
+        await work.switch(last_token)
+        await work.open(last_token)
+        await work.clean(last_token, silent)
+    else:
+        undoing = Reshard(earlier, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1))
+        await undoing.cancel(silent)
+    assert {"freeze_shard", "add_copied", "copy_seen", "identify_shard", "end_reshard"} <= earlier.calls.keys()
+
+    later = Reshard(
+        store,
+        await open_crawl(store, crawled.name),
+        (crawled.time, crawled.clock),
+        Wanted(4 if ended == "completed" else 16, 1),
+    )
+    await later.begin(silent)
+    if step != "frozen":
+        last_token = await later.copy(silent)
+    if step in ("switched", "opened"):
+        await later.switch(last_token)
+    if step == "opened":
+        await later.open(last_token)
+    before = await contents(crawled)
+    for call in earlier.kept:
+        await store.send([call])
+        now = await contents(crawled)
+        if step == "frozen":  # new shards that are not being filled yet take anything, and are emptied first
+            now = {key: now[key] for key in before}
+        assert now == before, (call.script, call.keys, call.arguments)
+    if step == "frozen":
+        last_token = await later.copy(silent)
+    if step in ("frozen", "copied"):
+        await later.switch(last_token)
+    if step != "opened":
+        await later.open(last_token)
+    fetched = await crawled.finish()
+    assert len(fetched) == len(set(fetched)) == len(DOMAINS) * PAGES - 30 - 20 + 1
+
+
+async def contents(crawled: Crawled) -> dict[str, object]:
+    """All keys of a crawl, as Redis would store them."""
+    store = crawled.store
+    keys = [key.decode() for key in await ask(store, "KEYS", f"{{{crawled.name}[:}}]*")]
+    return dict(zip(keys, await store.send([command("DUMP", key) for key in keys]), strict=True))

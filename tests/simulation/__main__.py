@@ -9,6 +9,7 @@ import os
 import sys
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 
 from tests.simulation.control_load import BUSY, replay
@@ -24,7 +25,7 @@ TOLD = 80
 SELDOM = (200_000, 20, 100)
 """Thresholds of the garbage collection that save a fifth of the CPU."""
 
-OVERRIDES = ("faulty", "replicas", "interval", "nodes", "restarts", "crowd")
+OVERRIDES = ("faulty", "replicas", "interval", "nodes", "restarts", "reshards", "crowd")
 """Options with a number that replaces what the seed would draw."""
 
 
@@ -44,6 +45,7 @@ def main() -> int:
             scenario = Scenario.draw(seed, *drawn, arguments.nodes, arguments.restarts)
             if arguments.crowd:
                 scenario = Scenario.crowd(arguments.crowd, seed)
+            scenario = replace(scenario, reshards=arguments.reshards)
             run = Run(scenario, wire)
             try:
                 result = run.go()
@@ -77,6 +79,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--restarts", type=int, help="how often the server is restarted, without its last writes")
     parser.add_argument("--interval", type=float, metavar="SECONDS", help="the interval of the replicas")
     parser.add_argument("--chain", action="store_true", help="each page links to the next one only")
+    parser.add_argument("--reshards", type=int, default=0, help="how often operators change the number of shards")
     parser.add_argument("--crowd", type=int, metavar="REPLICAS", help="so many replicas, of which a tenth dies at once")
     parser.add_argument("--breaches", type=int, default=5, help="stop after so many")
     parser.add_argument(

@@ -12,6 +12,11 @@ def shard_tag(key: str) -> str:
     return key[: key.index("}") + 1]
 
 
+def shard_number(tag: str) -> int:
+    """The number of the shard with this hash tag."""
+    return int(tag[1:-1].rpartition(":")[2].partition("@")[0])
+
+
 def bytes_of(word: object) -> bytes:
     """An argument as Redis has got it."""
     return word if isinstance(word, bytes) else str(word).encode()

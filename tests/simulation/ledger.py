@@ -7,9 +7,11 @@ over; a shard serves the newest view that it has seen, and one replica in that v
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 
+from frontier.domains import shard_of
 from frontier.entries import Entry, parse_entry
 from frontier.store import Call, Reply
 from tests.simulation.arguments import each_end, shard_tag
@@ -20,14 +22,8 @@ from tests.simulation.packing_referee import PackingReferee
 from tests.simulation.permit_book import PermitBook
 from tests.simulation.scenario import Scenario
 from tests.simulation.shard_books import GRACE_MS, ShardBook
+from tests.simulation.time_referee import TimeReferee
 from tests.simulation.world import World
-
-TIME_AT = {"push": 1, "lease": 5, "settle": 2}
-"""Script -> which of its arguments is crawl time, as its caller knows it."""
-
-BEHIND_S = 40.0
-"""By how much a replica's crawl time may be behind at most: each correction after a step of the server's clock may put it
-back by the errors of two readings, of up to two timeouts each. Steps are longer."""
 
 
 class Ledger:
@@ -46,10 +42,8 @@ class Ledger:
         self._delay_ms = scenario.delay_ms
         self.permits = PermitBook(history, 0 if scenario.limited_at_s else scenario.max_pages, self._check)
         self.outboxes = OutboxBook(history, self._is_pushed, self._check)
-        self._slack_ms = scenario.slack_s * 1000
+        self.time = TimeReferee(server_ms, scenario.slack_s * 1000, self._check)
         self._recorded = recorded
-        self._server_ms = server_ms
-        self._follows_step = False
         self._is_rebuilding = False
         self.unsure_until_ms = 0.0  # until then, the server may have lost that a lease was renewed
         self._forget()
@@ -72,13 +66,18 @@ class Ledger:
         self.outboxes.forget()
         self.shards: dict[str, ShardBook] = defaultdict(ShardBook)
 
-    def rebuild(self, kept: Sequence[tuple[str, Call, Reply]]) -> None:
-        """Forget what the server has lost: only the calls (replica, call, reply) in `kept` count, which were checked."""
+    def rebuild(self, kept: Sequence[tuple[str, Call, Reply]], observe: Callable[[str, Call, Reply], None]) -> None:
+        """Forget all but the calls (replica, call, reply) in `kept`, which were checked, and `observe` them again."""
         self._forget()
         self._is_rebuilding = True
-        for replica, call, reply in kept:
-            self.observe(replica, call, reply)
+        for one in kept:
+            observe(*one)
         self._is_rebuilding = False
+
+    @property
+    def scripts(self) -> Set[str]:
+        """The scripts of which it keeps account, and the one that gives a shard its identity."""
+        return self._observers.keys() | {"identify_shard"}
 
     @property
     def open(self) -> int:
@@ -90,30 +89,25 @@ class Ledger:
         """What was ever open."""
         return len(self.accepted) + self.outboxes.ever
 
-    def follow_step(self) -> None:
-        """Record that all who knew crawl time have ended before they noticed a step of the server's clock. Those who are
-        left trust the server's clock in the end, as `frontier.crawl_time` says."""
-        self._follows_step = True
-
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Check and record one call that the server ran."""
-        name = call.script.name if call.script else ""
-        if name == "identify_shard":
-            self.shards[shard_tag(call.keys[0])].run = str(call.arguments[2])
-        if name in TIME_AT and not self._follows_step:
-            ahead_ms = int(call.arguments[TIME_AT[name]]) - self._server_ms()
-            message = f"{replica} believes that crawl time is {ahead_ms:.0f} ms ahead of where it is"
-            self._check(ahead_ms <= self._slack_ms, "I2", message, replica)
-        if name in self._observers:
-            self._observers[name](replica, call, reply)
+        self.time.observe(replica, call)
+        if call.script and call.script.name in self._observers:
+            self._observers[call.script.name](replica, call, reply)
 
-    def observe_sending(self, replica: str, call: Call) -> None:
-        """Check the crawl time in a call when it is sent."""
-        name = call.script.name if call.script else ""
-        if name in TIME_AT and not self._follows_step:
-            behind_ms = self._server_ms() - int(call.arguments[TIME_AT[name]])
-            message = f"{replica} believes that crawl time is {behind_ms:.0f} ms behind where it is"
-            self._check(behind_ms <= BEHIND_S * 1000, "I8", message, replica)
+    def end_leases(self, shard: str) -> None:
+        """All leases of the shard with this hash tag have ended."""
+        self._take_back(self._domains_of[shard], math.inf)
+
+    def move(self, shards: Sequence[str], last_token: int) -> None:
+        """The crawl uses the shards with these hash tags from now on. `last_token`: of the shards that it used before."""
+        self._domains_of.clear()
+        for domain in self.domains.values():
+            domain.shard = shards[shard_of(domain.name, len(shards))]
+            self._domains_of[domain.shard].append(domain)
+        for shard in shards:
+            self.shards[shard].token = last_token
+        self.outboxes.move(shards)
 
     def domains_of(self, shard: str) -> Sequence[Domain]:
         """The domains of the shard with this hash tag."""
@@ -230,7 +224,7 @@ class Ledger:
             book.own(epoch, replica)
         return is_so
 
-    def _take_back(self, here: Sequence[Domain], now_ms: int) -> None:
+    def _take_back(self, here: Sequence[Domain], now_ms: float) -> None:
         for domain in here:
             held = domain.holding
             if held is None or held.until_ms > now_ms:

@@ -80,6 +80,16 @@ _TESTS = {
     "frontier/test_repair.py": {
         "repair-forgets-later-visits": "test_a_later_visit_counts",
     },
+    "frontier/test_reshard_fences.py": {
+        "late-freeze": "test_a_command_that_was_suspended_until_it_was_undone_freezes_nothing",
+        "late-thaw": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
+        "late-begin": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
+        "late-cancel": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
+        "late-switch": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
+        "late-end": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
+        "late-copies": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
+        "kept-links-count-twice": "test_a_link_that_two_shards_keep_is_kept_once_by_the_shard_that_follows_both",
+    },
     "frontier/test_revoke.py": {
         "lost-urls-forgotten": "test_also_after_others_have_settled_the_rest",
         "revoked-lease-keeps-token": "test_a_settle_that_comes_after_it_changes_nothing",
@@ -143,6 +153,8 @@ _SEEDS = {
     "strangers-are-new": "--first 0 --runs 5",
     "idle-is-over": "--first 0 --runs 5",
     "epoch-is-opened-again": "--seed 0",
+    "frozen-keeps-leases": "--seed 3 --reshards 3",
+    "unsynced-copy": "--seed 4 --faulty 60 --restarts 20 --reshards 3",
 }
 """Mutant -> the options of the simulation."""
 

@@ -1,6 +1,6 @@
 """Prove that the simulation can fail: take one guard after another out of a copy of the program, and see who notices.
 
-python -m tests.simulation.mutants            all of them, but those of visits, which `mutant_gate` tries
+python -m tests.simulation.mutants            all of them, but those of visits and reshards, which `mutant_gate` tries
 python -m tests.simulation.mutants fence      those whose name contains "fence"
 """
 
@@ -206,7 +206,31 @@ OF_VISITS = (
     _without("moved-is-visited-early", LUA + "push_moved.lua", " and not locate_page(base, domain, page)", ""),
 )
 
-MUTANTS = OF_CRAWLS + OF_VISITS
+RESHARD = "frontier/reshard.py"
+OF_RESHARDS = (
+    _without("frozen-keeps-leases", LUA + "freeze_shard.lua", "for i = 1, #leases, 2 do", "for i = 1, 0, 2 do"),
+    _without("late-freeze", LUA + "freeze_shard.lua", "if cancelled and tonumber(cancelled) >=", "if false and 1 >="),
+    _without("late-thaw", LUA + "identify_shard.lua", "if ARGV[4] ~= '' and tonumber(", "if false and tonumber("),
+    _without("late-begin", LUA + "begin_reshard.lua", "if (known[7] or '0') ~= ARGV[5] then", "if false then"),
+    _without("late-cancel", LUA + "cancel_reshard.lua", " or (known[4] or '0') ~= ARGV[2] then", " then"),
+    _without("late-switch", LUA + "switch_layout.lua", " or known[5] ~= ARGV[4] then", " then"),
+    _without("late-end", LUA + "end_reshard.lua", " or (known[2] or '0') ~= ARGV[2] then", " then"),
+    _without("late-copies", RESHARD, "{FILLING}{self._cancelled}", "{FILLING}"),
+    _without(
+        "unsynced-copy",
+        RESHARD,
+        "            await self._until_synced()\n        except",
+        "            pass\n        except",
+    ),
+    _without(
+        "kept-links-count-twice",
+        "frontier/shard_contents.py",
+        'outboxed = stats.get("delivered", 0) + counted["outbox"]',
+        'outboxed = stats.get("outboxed", 0)',
+    ),
+)
+
+MUTANTS = OF_CRAWLS + OF_VISITS + OF_RESHARDS
 
 
 LONGEST_S = 900

@@ -22,8 +22,8 @@ import zlib
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from frontier.errors import RedisAway
-from frontier.scripts import CLAIM, CORRECT_TIME, SETTLE
+from frontier.errors import RedisAway, RedisMisused
+from frontier.scripts import CLAIM, COPY_SEEN, CORRECT_TIME, SETTLE, SWITCH_LAYOUT
 from frontier.store import Call, Reply
 from tests.divided_calls import in_order, places_by_node
 from tests.simulation.arguments import shard_tag
@@ -51,6 +51,9 @@ CONTROL_KEY = "{sim}:meta"
 CLAIMED_MS = 6
 """Which argument of `claim` is the time, 0 if the replica does not know it."""
 
+SCANNED = 50
+"""Keys in one page of a scan."""
+
 REPEATED = 500
 """Calls that are repeated in one round trip when the shards are rebuilt."""
 
@@ -66,6 +69,7 @@ Observer = Callable[[str, Call, Reply], None]
 @dataclass(slots=True)
 class _Exchange:
     loop: SimLoop
+    sender: str
     calls: Sequence[Call]
     future: asyncio.Future[list[Reply]]
     replies: list[Reply]
@@ -102,6 +106,7 @@ class Network:
         self.is_step_noticed = True  # that of the last step, by a replica that corrected crawl time
         self.timekeepers: set[str] = set()  # replicas that have used the last correction of crawl time
         self._readers: set[str] = set()  # replicas that have read it
+        self._scans: dict[str, list[bytes]] = {}  # process -> the keys that it goes through
         self.exchange: object = None  # whose calls are being carried out
         self.observers: list[Observer] = []
         self.senders: list[Callable[[str, Call], None]] = []  # are told (replica, call) of each call when it is sent
@@ -123,14 +128,17 @@ class Network:
         """Break all connections, as a fast restart of the server does. What has not arrived yet is not carried out.
 
         The shards lose what was written in the last `lost_s` seconds, but not the crawl and its seeds, which nothing could
-        restore; the other keys are on another node. Returns the calls (replica, call, reply) that they keep.
+        restore; the other keys are on another node. Returns the calls (replica, call, reply) that both keep.
         """
         self._restarts += 1
         kept_until = self._universe.now - lost_s
-        self._log = [item for item in self._log if item[0] <= kept_until or item[1] == SEEDER]
+        self._log = [
+            item for item in self._log if item[0] <= kept_until or item[1] == SEEDER or item[2].script is SWITCH_LAYOUT
+        ]
         self._wire.commands([("DEL", key) for key in self._wire.command("KEYS", "{*:[0-9]*}:*")])
-        for at in range(0, len(self._log), REPEATED):
-            items = self._log[at : at + REPEATED]
+        repeated = [item for item in self._log if item[2].script is not SWITCH_LAYOUT]
+        for at in range(0, len(repeated), REPEATED):
+            items = repeated[at : at + REPEATED]
             again = self._wire.execute([call for _, _, call, _ in items])
             for (_, _, call, reply), found in zip(items, again, strict=True):
                 if found != reply:
@@ -142,14 +150,14 @@ class Network:
         tag = key[key.index("{") + 1 : key.index("}")]
         return f"node{zlib.crc32(tag.encode()) % self._scenario.nodes}"
 
-    def submit(self, loop: SimLoop, calls: Sequence[Call], node: str) -> asyncio.Future[list[Reply]]:
-        """Send `calls` on their way to `node`."""
+    def submit(self, loop: SimLoop, sender: str, calls: Sequence[Call], node: str) -> asyncio.Future[list[Reply]]:
+        """Send `calls` of `sender`, which runs on `loop`, on their way to `node`."""
         rng, now = self._rng, self._universe.now
         with self._universe.judging():
             for call in calls:
                 for sent in self.senders:
-                    sent(loop.name, call)
-        exchange = _Exchange(loop, calls, loop.create_future(), [], now, self.run_seen_by(loop.name), node)
+                    sent(sender, call)
+        exchange = _Exchange(loop, sender, calls, loop.create_future(), [], now, self.run_seen_by(loop.name), node)
         if max(self.cut.get(name, 0.0) for name in (loop.name, node, "")) > now:
             failed_at = now + rng.choice((0.001, TIMEOUT_S))
             if node == self.node_of(CONTROL_KEY):
@@ -171,7 +179,9 @@ class Network:
             exchange.calls = calls[: rng.randint(0, len(calls) - 1)]
         self._carry_out(exchange, arrival)
         if fault == "double":
-            echo = _Exchange(loop, calls, loop.create_future(), [], now, exchange.run_id, node, is_answered=False)
+            echo = _Exchange(
+                loop, sender, calls, loop.create_future(), [], now, exchange.run_id, node, is_answered=False
+            )
             self._carry_out(echo, arrival + rng.uniform(0.0, 2.0))
         return exchange.future
 
@@ -222,7 +232,7 @@ class Network:
         done = len(exchange.replies)
         calls = exchange.calls[done : done + count]
         self.exchange = exchange
-        exchange.replies += self._execute(exchange.loop.name, calls)
+        exchange.replies += self._execute(exchange.sender, calls, exchange.loop.name)
         if not exchange.is_answered:
             self.stray_settles |= {shard_tag(call.keys[0]) for call in calls if call.script is SETTLE}
         if exchange.is_answered and len(exchange.replies) == len(exchange.calls):
@@ -240,50 +250,58 @@ class Network:
     def carry_out(self, sender: str, calls: Sequence[Call]) -> list[Reply]:
         """The replies to `calls`, which are carried out at once."""
         self.exchange = calls
-        return self._execute(sender, calls)
+        return self._execute(sender, calls, sender)
 
-    def _execute(self, replica: str, calls: Sequence[Call]) -> list[Reply]:
+    def _execute(self, sender: str, calls: Sequence[Call], process: str) -> list[Reply]:
         if not calls:
             return []
         if calls[0].arguments[0] == "TIME":
             server_ms = self.now_ms() + self.stepped_ms
             replies: list[Reply] = [[int(server_ms // 1000), int(server_ms * 1000 % 1_000_000)]]
+        elif calls[0].arguments[0] == "SCAN" and calls[0].script is None:
+            replies = [self._scan(process, call) for call in calls]
         else:
             replies = self._wire.execute(calls)
         if calls[0].script is CORRECT_TIME and replies[0][0] == b"corrected":
             self.is_step_noticed = True
-            self.timekeepers, self._readers = {replica}, set()
+            self.timekeepers, self._readers = {process}, set()
         if calls[0].arguments[:2] == ("HMGET", CLOCK_KEY):
-            self._readers.add(replica)
-        if calls[0].script is CLAIM and int(calls[0].arguments[CLAIMED_MS]) > 0 and replica in self._readers:
-            self.timekeepers.add(replica)
+            self._readers.add(process)
+        if calls[0].script is CLAIM and int(calls[0].arguments[CLAIMED_MS]) > 0 and process in self._readers:
+            self.timekeepers.add(process)
         for call, reply in zip(calls, replies, strict=True):
-            if self._scenario.restarts and call.script is not None and is_of_shard(call):
-                self._log.append((self._universe.now, replica, call, reply))
+            is_logged = call.script is not None and (is_of_shard(call) or call.script is SWITCH_LAYOUT)
+            if self._scenario.restarts and is_logged:
+                self._log.append((self._universe.now, sender, call, reply))
             for observer in self.observers:
-                observer(replica, call, reply)
+                observer(sender, call, reply)
         return replies
 
+    def _scan(self, process: str, call: Call) -> Reply:
+        """A page of the keys of a node, in an order that is the same in each run."""
+        cursor, node = int(call.arguments[1]), self.node_of(call.at)
+        if not cursor:
+            keys = sorted(self._wire.command("KEYS", call.arguments[3]))
+            self._scans[process] = [key for key in keys if self.node_of(key.decode()) == node]
+        found = self._scans[process]
+        return [b"%d" % (cursor + SCANNED if cursor + SCANNED < len(found) else 0), found[cursor : cursor + SCANNED]]
 
-_SHARD_KEY = re.compile(r"\{[^}]*:[0-9]+\}:")
+
+_SHARD_KEY = re.compile(r"\{[^}]*:[0-9]+(@[0-9]+)?\}:")
 
 
 def is_of_shard(call: Call) -> bool:
     """Whether `call` is about a shard, and not about keys that all replicas share."""
-    return _SHARD_KEY.match(key_of(call)) is not None
-
-
-def key_of(call: Call) -> str:
-    """The key that tells which node carries out `call`, or "" if it has none."""
-    return call.keys[0] if call.keys else "".join(map(str, call.arguments[1:2]))
+    return _SHARD_KEY.match(call.key) is not None
 
 
 class SimStore:
-    """The `Store` of one replica."""
+    """The `Store` of one process. `sender`: the name of the replica that runs there now."""
 
     def __init__(self, network: Network, loop: SimLoop) -> None:
         self._network = network
         self._loop = loop
+        self.sender = loop.name
         self._away: set[str] = set()
         self._time_key = CONTROL_KEY  # as for a store that opens the crawl
 
@@ -295,9 +313,11 @@ class SimStore:
         return replies
 
     async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
+        for call in calls:
+            self._check(call)
         places = places_by_node(calls, self._node_of_call)
         asked = [
-            self._network.submit(self._loop, [calls[place] for place in of_node], node)
+            self._network.submit(self._loop, self.sender, [calls[place] for place in of_node], node)
             for node, of_node in places.items()
         ]
         try:
@@ -316,8 +336,18 @@ class SimStore:
         self._away.discard(node)
         return replies
 
+    def _check(self, call: Call) -> None:
+        """Raises RedisMisused for what a node of a cluster, or a server that loses writes, does not carry out."""
+        words = [str(word) for word in call.arguments[:1]] if call.script is None else []
+        if words == ["WAITAOF"]:
+            raise RedisMisused("ERR unknown command 'WAITAOF'")
+        keys = [str(key) for key in call.arguments[1:]] if words == ["SUNION"] else ()
+        keys = call.keys if call.script is COPY_SEEN else keys
+        if len({self._network.node_of(key) for key in keys}) > 1:
+            raise RedisMisused("CROSSSLOT Keys in request don't hash to the same slot")
+
     def _node_of_call(self, call: Call) -> str:
-        return self._network.node_of(key_of(call) or self._time_key)
+        return self._network.node_of(call.key or self._time_key)
 
     def node_of(self, key: str) -> str:
         return self._network.node_of(key)

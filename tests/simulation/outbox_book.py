@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from frontier.store import Call, Reply
-from tests.simulation.arguments import linked_url, shard_tag
+from tests.simulation.arguments import linked_url, shard_number, shard_tag
 from tests.simulation.history import History
 
 
@@ -55,3 +55,10 @@ class OutboxBook:
         self._check(int(reply[1]) == len(gone & kept), "I1", f"deliver says {reply}", call.keys[0])
         self.open -= len(gone & kept)
         kept -= gone
+
+    def move(self, shards: Sequence[str]) -> None:
+        """The crawl uses the shards with these hash tags from now on."""
+        before, self._members = self._members, defaultdict(set)
+        for shard, members in before.items():
+            self._members[shards[shard_number(shard) % len(shards)]] |= members
+        self.open = sum(map(len, self._members.values()))

@@ -132,6 +132,7 @@ class RecrawlRun:
         self._here = Surroundings(
             self.scenario,
             crawl,
+            lambda: crawl.keys,
             settings,
             self._network,
             self.sites,
@@ -188,7 +189,7 @@ class RecrawlRun:
     def _join(self) -> None:
         replica = SimReplica(self._here, self._loop(f"r{len(self.replicas) + 1}"), until_empty=False)
         self.replicas.append(replica)
-        self.universe.at(self.universe.now + self._rng.uniform(0.0, 2.0), replica.start, replica.loop)
+        self.universe.at(self.universe.now + self._rng.uniform(0.0, 2.0), replica.begin, replica.loop)
 
     def _kill(self) -> None:
         """A replica dies. Another is started, and looks after what it has left."""

@@ -5,14 +5,18 @@ As in `crawler.app.run`, the engine is started, runs until the crawl has ended o
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import cast
 
 import msgspec
 
 from crawler.app.engine import Engine
+from crawler.app.replica import Replica
+from crawler.app.reshard_wait import start, successor, was_frozen, was_resharded
 from crawler.app.seams import Seams
 from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
@@ -23,13 +27,14 @@ from crawler.settings.crawl_tables import FetchTable, FrontierTable, LimitsTable
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
-from frontier.crawls import Crawl
-from frontier.errors import RedisAway
+from frontier.crawl_time import CrawlTime
+from frontier.crawls import Crawl, open_crawl
+from frontier.errors import CrawlResharded, RedisAway, Resharding, ShardLost
 from frontier.health import Health
 from frontier.peer_loop import View
 from frontier.polling_period import REPORTS_A_SECOND, period_s
 from frontier.queue import LeasedUrl
-from frontier.redis_keys import shard_keys
+from frontier.redis_keys import CrawlKeys, layout_of, shard_keys
 from frontier.scripts import REVOKE
 from frontier.store import script_call
 from tests.simulation.history import Breach, History
@@ -47,11 +52,13 @@ JOURNAL_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What all replicas of a run share. `recorded`: url -> how often its record was made durable. `on_end` is told why a
-    replica says that the crawl is over, and its name."""
+    """What all replicas of a run share. `crawl`: as it was created, with the revision of `settings`; `keys`: those of the
+    layout in use. `recorded`: url -> how often its record was made durable. `on_end` is told why a replica says that the
+    crawl is over, and its name."""
 
     scenario: Scenario
     crawl: Crawl
+    keys: Callable[[], CrawlKeys]
     settings: CrawlSettings
     network: Network
     sites: Sites
@@ -87,8 +94,13 @@ class SimSink:
         self._aside: list[list[tuple[int, LeasedUrl]]] = []  # of groups that were set aside
 
     async def start(self, revoke: Revoke | None = None, may_repeat: MayRepeat | None = None) -> None:
-        """Nothing is left from a run before. What dead replicas leave, `SimReplica.recover` sees to."""
+        """Recover what the replica before left in doubt, when it stopped for a reshard. What dead replicas leave,
+        `SimReplica.recover` sees to."""
         self._may_repeat = may_repeat or self._may_repeat
+        if revoke is not None and (doubt := self.journaled):
+            answers = await revoke(doubt)
+            self.remove([one for one, was_not_settled in zip(doubt, answers, strict=True) if was_not_settled])
+            self._settled, self._doubt, self._kept, self._aside = [], [], [], []
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
@@ -153,60 +165,80 @@ class SimSink:
         return 0
 
 
+class _NoStatus:
+    """In place of the status pages."""
+
+    address = listen = ""
+
+    async def stop(self) -> None: ...
+
+
 class SimReplica:
-    """One process. `ended`: why it says that the crawl is over, "" while it does not; `has_left`: it was stopped."""
+    """One process, in which one replica follows another when the crawl has got other shards. `id`: of the replica that runs
+    there now. `ended`: why it says that the crawl is over, "" while it does not; `has_left`: it was stopped."""
 
     def __init__(self, here: Surroundings, loop: SimLoop, until_empty: bool = True) -> None:
         self.loop = loop
         self._until_empty = until_empty
-        self.name = loop.name
+        self.name = self.id = loop.name
         self.ended = ""
         self.has_left = False
+        self.status = _NoStatus()
         self._here = here
         self._grace_s = GRACE_S
-        self._is_leaving = False
-        rng = random.Random(f"{here.scenario.seed} {loop.name}")
-        self._clock = SimClock(loop)
+        self._stopping = asyncio.Event()
+        self._rng = rng = random.Random(f"{here.scenario.seed} {loop.name}")
+        self.clock = SimClock(loop)
+        self._ids = 1
         # As long as the margin between the end of a lease for its holder and its expiry. A longer one is broken off at
         # that end (tests/worker/test_leased_fetch.py), but not by a process that is stopped at that moment.
         longest_s = min(1.0, here.scenario.lease_ms / 20_000)
-        local = ReplicaTable(
+        self.local = ReplicaTable(
             redis="redis://simulated",
             concurrency=here.scenario.workers,
             interval=here.scenario.interval_s,
             capacity=rng.choice((1.0, 1.0, 0.5, 2.0)),
         )
-        self._sink = SimSink(here, self._clock, rng)
-        self._store = SimStore(here.network, loop)
-        seams = Seams(
-            replica=self.name,
-            crawl=here.crawl,
-            store=self._store,
-            clock=self._clock,
-            rng=rng,
-            http=SimFetcher(here.sites, loop, self._clock, longest_s),
-            sink=self._sink,
-            events=Events(),
-        )
-        seams.events.subscribe(self._observe, ViewAdopted, CrawlEnded, DefectFound)
-        self.engine = Engine(seams, here.settings, local, RecentUrls(1_000))
+        self._sink = SimSink(here, self.clock, rng)
+        self.store = SimStore(here.network, loop)
+        self._http = SimFetcher(here.sites, loop, self.clock, longest_s)
+        self.crawl = here.crawl
+        self.engine = self._built(here.settings, None)
 
     def __repr__(self) -> str:
-        return f"<SimReplica {self.name} {self.engine!r}>"
+        return f"<SimReplica {self.id} {self.engine!r}>"
+
+    def _built(self, settings: CrawlSettings, time: CrawlTime | None) -> Engine:
+        seams = Seams(
+            replica=self.id,
+            crawl=self.crawl,
+            store=self.store,
+            clock=self.clock,
+            rng=self._rng,
+            http=self._http,
+            sink=self._sink,
+            events=Events(),
+            time=time,
+        )
+        seams.events.subscribe(self._observe, ViewAdopted, CrawlEnded, DefectFound)
+        return Engine(seams, settings, self.local, RecentUrls(1_000))
 
     @property
     def failure(self) -> object:
-        """The exception that ended one of its tasks, or None."""
-        return self.engine.tasks.failure or next(iter(self.loop.failures), None)
+        """The exception that ended one of its tasks, or None. During a reshard, all shards refuse it."""
+        failure = self.engine.tasks.failure
+        if self._here.scenario.reshards and isinstance(failure, (CrawlResharded, Resharding, ShardLost)):
+            failure = None
+        return failure or next(iter(self.loop.failures), None)
 
     @property
     def keeps_time(self) -> bool:
         """Whether it knows crawl time, and stays to correct it when the server's clock steps."""
-        return self.engine.peers.time.is_known and not (self._is_leaving or self.engine.ended.is_set())
+        return self.engine.peers.time.is_known and not self.is_leaving
 
     @property
     def is_leaving(self) -> bool:
-        return self._is_leaving or self.engine.ended.is_set()
+        return self._stopping.is_set() or self.engine.ended.is_set()
 
     @property
     def epoch(self) -> int:
@@ -214,8 +246,8 @@ class SimReplica:
         view = self.engine.leases.view
         return 0 if view is None else view.epoch
 
-    def start(self) -> None:
-        """Start crawling, in a process of its own."""
+    def begin(self) -> None:
+        """Start the process."""
         self.loop.spawn(self._live())
         if self._here.scenario.deaths:
             self.loop.spawn(self._report())
@@ -223,27 +255,63 @@ class SimReplica:
     async def _report(self) -> None:
         """Write the health record, as `crawler.app.replica` does."""
         engine = self.engine
-        health = Health(self._store, self._here.crawl.keys.peers, HEALTH_INTERVALS * self._here.scenario.interval_s)
+        health = Health(self.store, self._here.crawl.keys.peers, HEALTH_INTERVALS * self._here.scenario.interval_s)
         while not self.is_leaving:
             view, gap_s = engine.leases.view, period_s(1.0, engine.replicas(), REPORTS_A_SECOND)
             place = (view.epoch, view.index) if view else (0, 0)
             record = HealthRecord(self.name, ADDRESS, *place, len(engine.held.shards), 0, 0, 0, 0.0, 99.9, False)
             report = partial(health.report, self.name, msgspec.json.encode(record), HEALTH_INTERVALS * gap_s)
             await engine.runtime.retry.call_crawl_node(report)
-            await self._clock.sleep(gap_s)
+            await self.clock.sleep(gap_s)
 
     async def _live(self) -> None:
-        while not self._is_leaving:
+        as_program = cast(Replica, self)  # as far as a reshard is concerned
+        while not self._stopping.is_set():
             try:
-                await self.engine.start(self._until_empty)
-            except RedisAway:
-                await self._clock.sleep(RESTART_S)  # its supervisor starts it again
-            else:
-                await self.engine.ended.wait()
+                await self._open()
+                if await start(as_program, self._until_empty, self._stopping) is None:
+                    break
+            except (RedisAway, Resharding):
+                await self.clock.sleep(RESTART_S)  # its supervisor starts it again
+                continue
+            await self.engine.ended.wait()
+            if self._stopping.is_set() or not await was_resharded(as_program, self._stopping):
                 await self.engine.stop(self._grace_s)
+                if self.engine.tasks.failure is not None and not await was_frozen(as_program):
+                    raise self.engine.tasks.failure
+                break
+            if await successor(as_program, self._grace_s, self._stopping) is None:
                 break
         self._here.history.note(self.name, "has left")
         self.has_left = True
+
+    async def _open(self) -> None:
+        """Open the crawl, if it may have other shards by now than those that it was created with."""
+        if self._here.scenario.reshards and self.id == self.name:
+            crawl = await open_crawl(self.store, self.crawl.name)
+            if crawl.last_tokens != self.crawl.last_tokens:
+                self.crawl = msgspec.structs.replace(crawl, revision=self._here.crawl.revision)
+                self.engine = self._built(self._here.settings, None)
+
+    # what a reshard asks of `crawler.app.replica.Replica`
+
+    def next_id(self) -> str:
+        self._ids += 1
+        return f"{self.name}.{self._ids}"
+
+    async def start(self, until_empty: bool) -> None:
+        await self.engine.start(until_empty)
+
+    async def stop_crawling(self, grace_s: float) -> None:
+        await self.engine.stop(grace_s)
+
+    def successor(self, name: str, crawl: Crawl) -> SimReplica:
+        """The same process, in which another replica runs from now on."""
+        self._here.history.note(self.name, "continues", (name, crawl.shards))
+        self.id = self.store.sender = name
+        self.crawl = crawl
+        self.engine = self._built(self.engine.follower.settings, self.engine.peers.time)
+        return self
 
     def _observe(self, event: Event) -> None:
         with self.loop.universe.judging():
@@ -263,17 +331,20 @@ class SimReplica:
         doubt, network = self._sink.journaled, self._here.network
         calls = []
         for one in doubt:
-            keys = shard_keys(self._here.crawl.name, one.shard)
+            layout = layout_of(one.token, self._here.keys().last_tokens)  # as `Frontier.revoke`
+            keys = shard_keys(self._here.crawl.name, one.shard, layout)
             of = (keys.lost, keys.inflight(one.domain), keys.domain(one.domain), keys.owner, keys.stats)
-            what = (self._here.crawl.keys.identity, network.run_id, one.token, int(network.now_ms()), one.entry.raw)
+            identity = self._here.keys().identity if layout == self._here.keys().layout else ""
+            what = (identity, network.run_id, one.token, int(network.now_ms()), one.entry.raw)
             calls.append(script_call(REVOKE, of, *what))
         replies = network.carry_out(f"heir of {self.name}", calls)
         self._sink.remove([one for one, reply in zip(doubt, replies, strict=True) if reply[1] == 1])
 
     def leave(self, grace_s: float) -> None:
         """Stop cleanly within about `grace_s` seconds, as after a signal."""
-        if not self._is_leaving:
-            self._is_leaving, self._grace_s = True, grace_s
+        if not self._stopping.is_set():
+            self._stopping.set()
+            self._grace_s = grace_s
             self._here.history.note(self.name, "leaves")
             self.loop.call_soon(self.engine.ended.set)
 

@@ -13,10 +13,9 @@ from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl
 from frontier.entries import Entry
-from frontier.errors import RedisAway
+from frontier.errors import RedisAway, ShardLost
 from frontier.peer_loop import CLAIMING, View
 from frontier.queue import Frontier
-from frontier.redis_keys import CrawlKeys
 from frontier.scripts import SAVE_SETTINGS
 from frontier.store import script_call
 from frontier.urls import canonicalize
@@ -27,10 +26,12 @@ from tests.simulation.crowd import INTERVALS, Agreement, Crowd, judge
 from tests.simulation.end_judge import EndJudge
 from tests.simulation.faults import SOON_S, Faults, timekeepers
 from tests.simulation.history import Breach, History
+from tests.simulation.layouts import Layouts
 from tests.simulation.ledger import Ledger
 from tests.simulation.loop import SimClock, SimLoop, Universe
 from tests.simulation.network import SEEDER, Network, SimStore
 from tests.simulation.replica import SimReplica, Surroundings, crawl_settings
+from tests.simulation.reshards import Operators
 from tests.simulation.scenario import Scenario
 from tests.simulation.sites import Sites
 from tests.simulation.views import Views
@@ -114,18 +115,20 @@ class Run:
         self._is_over = False  # a replica has said so
         self._world = World(scenario)
         self._identity = self._rng.randbytes(16).hex()
-        self._keys = CrawlKeys(NAME, scenario.shards, self._identity)
         self._recorded: dict[str, int] = {}
         self._network = Network(self.universe, wire, scenario, self.history)
         self.ledger = Ledger(self._world, self.history, scenario, self._recorded, self._network.now_ms)
         self._end = EndJudge(self.ledger, self._network.now_ms)
-        self._network.observers += (self._end.observe, self.ledger.observe)
-        self._network.senders.append(self.ledger.observe_sending)
-        self._sites = Sites(self.universe, self._world, self.history, self.ledger.delay_of, scenario)
         self._views = Views(scenario.shards)
+        created = Crawl(NAME, scenario.shards, bytes.fromhex(self._identity), b"", 0, created=False)
+        self._layouts = Layouts(self.history, self.ledger, created, self._views.switch)
+        self._network.observers += (self._end.observe, self._layouts.observe)
+        self._network.senders.append(self.ledger.time.observe_sending)
+        self._sites = Sites(self.universe, self._world, self.history, self.ledger.delay_of, scenario)
         self._network.observers.append(self._views.observe)
         self._settings = crawl_settings(scenario, self._world.named, 0 if scenario.limited_at_s else scenario.max_pages)
         self._crowd = Crowd(scenario.interval_s)
+        self._operators = Operators(self.universe, self._network, scenario, self.history, self._loop, NAME)
         self.load = ControlLoad(self.universe, lambda: self._network.exchange)
         if scenario.deaths:
             self._network.observers.append(self.load.observe)
@@ -142,6 +145,7 @@ class Run:
             self._here = Surroundings(
                 self.scenario,
                 self._seed(),
+                lambda: self._layouts.keys,
                 self._settings,
                 self._network,
                 self._sites,
@@ -155,6 +159,7 @@ class Run:
                 self._join(self.scenario.joined_s)
             if self.scenario.max_pages and self.scenario.limited_at_s:
                 self.universe.at(self.scenario.limited_at_s, self._limit)
+            self._operators.plan()
             self._suffer(self.scenario.faulty_s)
             agreements = self._lose_many() if self.scenario.deaths else ()
             self._drain()
@@ -164,6 +169,7 @@ class Run:
         finally:
             for replica in self.replicas:
                 replica.loop.close()
+            self._operators.close()
         requests = self._sites.requests
         refetched = sum(count - 1 for count in self._recorded.values())
         return Result(
@@ -183,7 +189,7 @@ class Run:
     def _seed(self) -> Crawl:
         """The crawl, made and seeded before anything goes wrong."""
         # The key is drawn by chance, and the same seed shall give the same run.
-        self._wire.command("SET", self._keys.draft, self._identity)
+        self._wire.command("SET", self._layouts.keys.draft, self._identity)
         return seeded_crawl(self.universe, self._network, self._loop(SEEDER), self._settings, self._world.seeds)
 
     def _loop(self, name: str) -> SimLoop:
@@ -197,7 +203,7 @@ class Run:
         self.replicas.append(replica)
         start = self.universe.now + self._rng.uniform(0.0, within_s)
         self._last_start = max(self._last_start, start)
-        self.universe.at(start, replica.start, replica.loop)
+        self.universe.at(start, replica.begin, replica.loop)
         if self._joined * self.scenario.shards <= WATCHED_SHARDS:
             replica.loop.spawn(self._watch_end(replica))
 
@@ -212,7 +218,7 @@ class Run:
         pages = self.ledger.pages + self.scenario.max_pages
         settings = crawl_settings(self.scenario, self._world.named, pages).to_json()
         self.ledger.permits.set_limit(pages)
-        self._network.carry_out("operator", [script_call(SAVE_SETTINGS, [self._keys.meta], settings, 1)])
+        self._network.carry_out("operator", [script_call(SAVE_SETTINGS, [self._layouts.keys.meta], settings, 1)])
 
     def _judge_end(self, replica: str, reason: str) -> None:
         """`replica` says that the crawl is over (I7)."""
@@ -220,7 +226,7 @@ class Run:
         ledger = self.ledger
         others = [one for one in self._alive() if one.name != replica]
         if not (self._network.is_step_noticed or timekeepers(self._network, self.universe.now, others)):
-            ledger.follow_step()
+            ledger.time.follow_step()
         if reason == "max_pages":
             limit, most = ledger.permits.limit, ledger.permits.most
             if not 0 < limit <= ledger.pages <= most:
@@ -235,10 +241,10 @@ class Run:
         while not (replica.ended or replica.has_left):
             # A wrong answer is likeliest when little is left.
             await clock.sleep(self._rng.uniform(0.1, 0.5) if self.ledger.open < 6 else self._rng.uniform(0.5, 20.0))
-            question, run = self._end.ask(), self._network.run_id
-            with contextlib.suppress(RedisAway), self.universe.judging():
+            question, run, keys = self._end.ask(), self._network.run_id, self._layouts.keys
+            with contextlib.suppress(RedisAway, ShardLost), self.universe.judging():
                 # Counters that have asked before begin with the shard that was open then, and are less often wrong.
-                has_ended = await Counters(store, self._keys).has_ended()
+                has_ended = await Counters(store, keys).has_ended()
                 if run == self._network.run_id:  # a restart may open what was settled
                     self._end.check_answer(question, has_ended, replica.name)
 
@@ -291,7 +297,7 @@ class Run:
             self._step()
 
     def _restart(self, lost_s: float) -> None:
-        self.ledger.rebuild(self._network.restart(lost_s))
+        self._layouts.rebuild(self._network.restart(lost_s))
         self._end.forget()
         lease_s, delay_s = self.scenario.lease_ms / 1000, self.scenario.delay_ms / 1000
         self._sites.doubt(lease_s + delay_s + 1.0)
@@ -299,6 +305,7 @@ class Run:
 
     def _drain(self) -> None:
         """Without faults: the crawl ends, and each replica notices it and stops."""
+        self._operators.finish()
         until = self.universe.now + DRAIN_S
         while not self._is_over:
             if not any(self._each_alive()):
@@ -331,7 +338,7 @@ class Run:
         if self.universe.events % self.scenario.audit_every == 0 or (strays and not self.scenario.deaths):
             self._audit()
         elif strays:
-            audit(self._wire, self._keys, self.ledger, strays)
+            audit(self._wire, self._layouts.keys, self.ledger, strays)
         strays.clear()
         if self.universe.events % PACE_EVERY == 0:
             replicas = max(PACED, self.scenario.replicas)  # those of a crowd may all act within one moment
@@ -340,7 +347,7 @@ class Run:
             self._paced_at = self.universe.now
 
     def _audit(self) -> None:
-        audit(self._wire, self._keys, self.ledger)
+        audit(self._wire, self._layouts.keys, self.ledger)
         for replica in self.replicas:
             if replica.failure is not None:
                 raise Breach("I8", f"{replica.name} is broken: {replica.failure!r}", replica.name)

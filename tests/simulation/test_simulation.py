@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -17,6 +18,9 @@ from tests.simulation.wire import Wire
 
 SEEDS = 20
 
+RESHARDED = (0, 4, 6, 7, 13, 19)
+"""Seeds with three nodes, with twenty restarts, and with reshards that are undone while others copy."""
+
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_no_invariant_is_breached(wire: Wire, seed: int) -> None:
@@ -29,6 +33,12 @@ def test_no_invariant_is_breached(wire: Wire, seed: int) -> None:
         breach.add_note(f"again: python -m tests.simulation --seed {seed} -v")
         raise
     assert result.requests > 0
+
+
+@pytest.mark.parametrize("seed", RESHARDED)
+def test_no_invariant_is_breached_by_reshards(wire: Wire, seed: int) -> None:
+    """The same while operators change the number of shards, and are killed."""
+    Run(replace(Scenario.draw(seed), reshards=3), wire).go()
 
 
 def test_these_seeds_include_the_rare_worlds() -> None:

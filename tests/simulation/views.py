@@ -23,9 +23,9 @@ class Views:
     """Sees each view that was emitted."""
 
     def __init__(self, shards: int) -> None:
-        self._shards = shards
-        self._seen: dict[int, tuple[tuple[Member, ...], tuple[str, ...]]] = {}
-        self._tables: deque[tuple[str, ...]] = deque(maxlen=KEPT)
+        self._shards = {shards}  # of all layouts
+        self._seen: dict[tuple[int, int], tuple[tuple[Member, ...], tuple[str, ...]]] = {}  # by epoch and shards
+        self._tables: deque[tuple[str, ...]] = deque(maxlen=KEPT)  # all for the same shards
 
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Sees each call that was carried out. What Redis keeps is what the next table starts from, though its maker may
@@ -34,15 +34,25 @@ class Views:
             table = call.arguments[-1]
             assert isinstance(table, bytes)
             replicas, places = json.loads(table)
-            self._tables.append(tuple(replicas[place] for place in places))
+            self._keep(tuple(replicas[place] for place in places))
+
+    def switch(self, shards: int) -> None:
+        """The crawl has so many shards from now on. A replica that has not noticed it makes views with those of before."""
+        self._shards.add(shards)
+
+    def _keep(self, owners: tuple[str, ...]) -> None:
+        if self._tables and len(self._tables[0]) != len(owners):
+            self._tables.clear()  # a table for other shards is of no use
+        self._tables.append(owners)
 
     def see(self, view: View) -> None:
         """Raises Breach if `view` is not that of others, not dense, shares the shards badly, or moves too many."""
-        if view.epoch in self._seen:
-            if self._seen[view.epoch] != (view.roster, view.owners):
-                raise Breach("I4", f"{view} in epoch {view.epoch}, others saw {self._seen[view.epoch]}", view.me)
+        key = view.epoch, len(view.owners)
+        if key in self._seen:
+            if self._seen[key] != (view.roster, view.owners):
+                raise Breach("I4", f"{view} in epoch {view.epoch}, others saw {self._seen[key]}", view.me)
             return
-        self._seen[view.epoch] = (view.roster, view.owners)
+        self._seen[key] = (view.roster, view.owners)
         known = view.roster
         if [member.index for member in known] != list(range(1, len(known) + 1)):
             raise Breach("I4", f"indices of epoch {view.epoch} have holes: {known}", view.me)
@@ -51,28 +61,29 @@ class Views:
         if known:
             roster = {member.replica: member.capacity for member in known}
             self._judge_shares(roster, view.owners)
-            if view.epoch == max(self._seen):  # a view that comes late started from tables that are forgotten by now
+            if key[0] == max(self._seen)[0]:  # a view that comes late started from tables that are forgotten by now
                 self._judge_moves(roster, view.owners)
 
     def _judge_shares(self, roster: dict[str, float], owners: tuple[str, ...]) -> None:
-        if len(owners) != self._shards or not set(owners) <= roster.keys():
+        if len(owners) not in self._shards or not set(owners) <= roster.keys():
             raise Breach("I4", f"shards without an owner: {owners}")
         loads = Counter(owners)
-        for replica, fair in fair_shares(roster, self._shards).items():
+        for replica, fair in fair_shares(roster, len(owners)).items():
             limit = math.ceil(LOAD_LIMIT * fair - 1e-9)
             if loads[replica] > limit:
                 raise Breach("I5", f"{replica} owns {loads[replica]} shards, at most {limit}", replica)
 
     def _judge_moves(self, roster: dict[str, float], owners: tuple[str, ...]) -> None:
         """Only what the gone leave behind, and what somebody holds beyond its fair share, may move."""
-        excess = [moved(before, owners) - self._may_move(roster, before) for before in self._tables]
+        tables = [before for before in self._tables if len(before) == len(owners)]
+        excess = [moved(before, owners) - self._may_move(roster, before) for before in tables]
         if excess and min(excess) > 0:
             raise Breach("I5", f"{min(excess)} shards moved without need to {sorted(roster)}")
         if owners not in self._tables:
-            self._tables.append(owners)
+            self._keep(owners)
 
     def _may_move(self, roster: dict[str, float], before: tuple[str, ...]) -> int:
         loads = Counter(before)
         gone = sum(load for replica, load in loads.items() if replica not in roster)
-        shares = fair_shares(roster, self._shards).items()
+        shares = fair_shares(roster, len(before)).items()
         return gone + sum(max(0, loads[replica] - math.floor(fair)) for replica, fair in shares)

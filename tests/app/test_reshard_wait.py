@@ -1,0 +1,65 @@
+"""A replica whose crawl gets other shards before it has started."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+from crawler.app.replica import Replica
+from crawler.app.reshard_wait import start
+from frontier.clock import ServerClock
+from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
+from frontier.reshard import Reshard, Wanted
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, reshard_crawl
+
+
+class Starting:
+    """As much of a replica as `start` needs: it verifies its crawl when it starts, as the engine does."""
+
+    def __init__(self, store: RedisStore, crawl: Crawl, name: str) -> None:
+        self.store, self.crawl, self.id, self.clock = store, crawl, name, ManualTime()
+        self.engine = cast(Any, SimpleNamespace(follower=SimpleNamespace(revision=7)))
+        self.has_started = False
+
+    async def start(self, until_empty: bool) -> None:
+        await verify_crawl(self.store, self.crawl)
+        self.has_started = True
+
+    def next_id(self) -> str:
+        return "second"
+
+    def successor(self, name: str, crawl: Crawl) -> Starting:
+        return Starting(self.store, crawl, name)
+
+
+async def _opened_before_a_reshard(store: RedisStore, name: str) -> tuple[Starting, Reshard]:
+    """A replica that has opened a crawl with two shards, and a reshard to four, which has begun."""
+    time = ManualTime()
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    replica = Starting(store, await create_crawl(store, name, 2, b"{}"), "first")
+    work = Reshard(store, await open_crawl(store, name), (time, clock), Wanted(4, 1))
+    await work.begin(lambda step, done, total: None)
+    return replica, work
+
+
+async def test_it_waits_and_continues_with_the_new_shards(store: RedisStore, crawl_name: str) -> None:
+    replica, work = await _opened_before_a_reshard(store, crawl_name)
+    starting = asyncio.create_task(start(cast(Replica, replica), True, asyncio.Event()))
+    await asyncio.sleep(0.05)
+    assert not starting.done()
+    await reshard_crawl(work, await open_crawl(store, crawl_name, for_reshard=True), lambda step, done, total: None)
+    following = cast(Starting, await starting)
+    assert following.has_started
+    assert (following.id, following.crawl.shards, following.crawl.revision) == ("second", 4, 7)
+
+
+async def test_it_ends_when_it_is_told_to_stop_meanwhile(store: RedisStore, crawl_name: str) -> None:
+    replica, _ = await _opened_before_a_reshard(store, crawl_name)
+    stopping = asyncio.Event()
+    starting = asyncio.create_task(start(cast(Replica, replica), True, stopping))
+    await asyncio.sleep(0.05)
+    stopping.set()
+    assert await starting is None
