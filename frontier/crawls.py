@@ -88,9 +88,10 @@ class Crawl(msgspec.Struct, frozen=True):
         return self.keys_of(self.last_tokens, self.shards)
 
     def keys_of(self, last_tokens: tuple[int, ...], shards: int) -> CrawlKeys:
-        """The keys of the layout after those with `last_tokens`, which has `shards` shards."""
+        """The keys of the layout after those with `last_tokens`, which has `shards` shards. Its identity is that of one
+        attempt to make it: a later one has another token."""
         key = self.fingerprint_key.hex()
-        identity = f"{key}:{1 + len(last_tokens)}" if last_tokens else key
+        identity = f"{key}:{last_tokens[-1]}" if last_tokens else key
         return _keys(self.name, shards, identity, last_tokens)
 
 

@@ -61,9 +61,9 @@ class LayoutCopy:
         self._filled = filled
         self._division = Division(len(old.shards), len(filled.shards), {})
 
-    async def run(self, now_ms: int, tell: Tell) -> int:
-        """Copy everything, compare, and return the last token of the old layout. Raises CrawlLost if the copy is not
-        equal, and CrawlResharded if another command was faster."""
+    async def run(self, now_ms: int, claim: int, tell: Tell) -> int:
+        """Copy everything, compare, and return the last token of the old layout, which is another one for each `claim` of
+        a reshard. Raises CrawlLost if the copy is not equal, and CrawlResharded if another command was faster."""
         buckets = await self._buckets(self._old)
         seen = await self._sizes([_seen_keys(one) for one in buckets])
         self._division = self._division._replace(buckets=self._buckets_of(buckets, seen))
@@ -78,7 +78,7 @@ class LayoutCopy:
         await self._side_by_side(copies(dict(buckets)), note)
         await self._side_by_side(self._page_copies(), note)
         tell("copied", total, total)
-        return await self._write_stats(await self._compared(seen), now_ms)
+        return await self._write_stats(await self._compared(seen), now_ms, claim)
 
     async def _side_by_side(
         self, copies: AsyncIterator[Coroutine[None, None, int]], note: Callable[[int], None]
@@ -325,9 +325,9 @@ class LayoutCopy:
             reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies
         ]
 
-    async def _write_stats(self, counted: Sequence[dict[str, int]], now_ms: int) -> int:
+    async def _write_stats(self, counted: Sequence[dict[str, int]], now_ms: int, claim: int) -> int:
         tokens = await asked(self._store, [command("HGET", of.owner, "token") for of in self._old])
-        last_token = max(now_ms, *(int(token or 0) for token in tokens)) + TOKENS_AHEAD
+        last_token = max(now_ms, *(int(token or 0) for token in tokens)) + TOKENS_AHEAD + claim
         sources: dict[int, list[dict[bytes, bytes]]] = defaultdict(list)
         for shard, stats in enumerate(await self._stats()):
             sources[shard % self._division.after].append(stats)

@@ -4,7 +4,8 @@ The shards of each layout have keys of their own, so the old ones stay as they a
 
 1. `begin`: nobody opens the crawl from now on. Replicas return their leases, which takes some seconds, and wait. Then all
    old shards are frozen: leases that are left end, and every script refuses the shards.
-2. `copy`: the contents are copied to the new shards, and compared (`frontier.layout_copy`).
+2. `copy`: the contents are copied to the new shards, and compared (`frontier.layout_copy`). Then the new shards get the
+   identity with which replicas use them, and the servers sync all this.
 3. `switch`: one script lets the crawl use the new shards.
 4. `open`: replicas may open the crawl again. They do so by themselves.
 5. `clean`: the old keys are removed. Replicas do not use them.
@@ -109,12 +110,9 @@ class Reshard:
         return self._crawl.keys_of((*self._tokens, last_token), self._after)
 
     def _filled(self) -> CrawlKeys:
+        """The keys of shards that are being filled. Their identity is another one after a reshard was cancelled."""
         new = self._new(0)
-        return with_identity(new, self._filling(new))
-
-    def _filling(self, new: CrawlKeys) -> str:
-        """The identity of `new` shards that are being filled. It is another one after a reshard was cancelled."""
-        return f"{new.identity}{FILLING}{self._cancelled}"
+        return with_identity(new, f"{new.identity}{FILLING}{self._cancelled}")
 
     # until the shards are frozen
 
@@ -186,13 +184,12 @@ class Reshard:
             tell(step, done, total)
 
         filled = self._filled()
-        for late, shards in (await self._filled_late(filled)).items():
-            await self._remove(with_identity(filled, late), {"stats"}, _tell_nobody)
-            await identify_shards(self._store, filled, shards, former=late)
+        await self._empty_others(filled)
         await identify_shards(self._store, filled, range(self._after))
         copied = LayoutCopy(self._store, self._crawl, self._old, filled)
         try:
-            last_token = await copied.run(self._clock.now_ms(), note)
+            last_token = await copied.run(self._clock.now_ms(), self._claimed, note)
+            await identify_shards(self._store, self._new(last_token), range(self._after), former=filled.identity)
             await self._until_synced()
         except CrawlLost:
             await self._check_undisturbed()  # otherwise the copy would be equal
@@ -200,19 +197,24 @@ class Reshard:
         await self._check_servers()
         return last_token
 
-    async def _filled_late(self, filled: CrawlKeys) -> Mapping[str, Sequence[int]]:
-        """Those of the new shards to which late calls of a cancelled reshard gave an identity, by that identity."""
+    async def _empty_others(self, filled: CrawlKeys) -> None:
+        """Empty new shards that a killed command has completed, or that late calls of a cancelled reshard have begun to
+        fill, so that they can be filled."""
+        for identity, shards in (await self._others(filled)).items():
+            await self._remove(with_identity(filled, identity), {"stats"}, _tell_nobody)
+            await identify_shards(self._store, filled, shards, former=identity)
+
+    async def _others(self, filled: CrawlKeys) -> Mapping[str, Sequence[int]]:
+        """The new shards of this crawl that have another identity than `filled`, by that identity."""
         found: dict[str, list[int]] = defaultdict(list)
         for shard, identity in (await lost_shards(self._store, filled)).items():
-            if identity.startswith(f"{self._new(0).identity}{FILLING}"):
+            if identity.startswith(f"{self._crawl.fingerprint_key.hex()}:"):
                 found[identity].append(shard)
         return found
 
     async def _check_servers(self) -> None:
         if await self._servers() != self._runs:
-            raise RedisAway(
-                "a Redis server was restarted or replaced while the crawl was copied; run the command again"
-            )
+            raise RedisAway("a Redis server was restarted or replaced meanwhile; run the command again")
 
     async def _check_undisturbed(self) -> None:
         """Raises RedisAway if a server was replaced since the shards were frozen, and CrawlResharded if the reshard was
@@ -275,14 +277,10 @@ class Reshard:
         (known,) = await self._store.send([command("HGET", self._old.meta, "last_tokens")])
         if (known or b"").decode() != _field((*self._tokens, last_token)):
             raise RedisAway("a Redis server was restarted, and has lost the last step; run the command again")
-        new = self._new(last_token)
-        filling = self._filling(new)
-        lost = await lost_shards(self._store, new)
-        filled = [shard for shard, found in lost.items() if found == filling]
-        await identify_shards(self._store, new, filled, former=filling)
+        lost = await lost_shards(self._store, self._new(last_token))
         await self._end_step((*self._tokens, last_token), *RESHARD_STEP)
-        if gone := lost.keys() - set(filled):
-            raise ShardLost(self._crawl.name, gone)
+        if lost:
+            raise ShardLost(self._crawl.name, lost.keys())
 
     async def clean(self, last_token: int, tell: Tell) -> None:
         """Remove the old keys, except those that tell what was settled under old leases; they expire."""
@@ -318,13 +316,17 @@ class Reshard:
         (reply,) = await self._store.send([call])
         self._check_meta(reply)
         self._after = int(reply[1])
+        self._runs = await self._servers()
         filled = self._filled()
-        await self._remove(filled, {"stats"}, tell)  # without it, the others cannot be removed
-        await asked(self._store, [_remove_call(of, filled.identity, ["stats"]) for of in filled.shards])
+        for identity in (filled.identity, *await self._others(filled)):
+            await self._remove(with_identity(filled, identity), {"stats"}, tell)  # without it, nothing can be removed
+            await asked(self._store, [_remove_call(of, identity, ["stats"]) for of in filled.shards])
         lost = await lost_shards(self._store, self._old)
         gone = {shard for shard, found in lost.items() if found != self._frozen.identity}
         whole = [shard for shard in range(len(self._old.shards)) if shard not in gone]
         await identify_shards(self._store, self._old, whole, self._frozen.identity, cancelled=reply[2].decode())
+        await self._until_synced()
+        await self._check_servers()
         await self._end_step(self._tokens, *RESHARD_STEP, step="cancelled")
 
     async def _remove(self, keys: CrawlKeys, kept: frozenset[str] | set[str], tell: Tell) -> None:

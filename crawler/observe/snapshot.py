@@ -13,6 +13,7 @@ from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.summary import Summary
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import extract_rules
+from crawler.wording import count_of
 from frontier.clock import Clock
 from frontier.control import Control, DomainRules
 from frontier.crawl_time import crawl_ms
@@ -109,10 +110,10 @@ class CrawlReader:
             await self._control.refresh()
 
     async def complete(self, exact: bool = False) -> Snapshot:
-        """Read a snapshot with a summary. If it must be `exact`, or no replica has written one, the shards are surveyed.
-        Raises RedisAway."""
+        """Read a snapshot with a summary. If it must be `exact`, if no replica has written one, or if none is
+        left to write the next one, the shards are surveyed. Raises RedisAway."""
         found = await self.read()
-        if found.summary is not None and not exact:
+        if found.summary is not None and found.replicas and not exact:
             return found
         live = {record.replica for record in found.replicas}
         now_ms = int(await crawl_ms(self._store, self._keys.peers)())
@@ -172,6 +173,17 @@ def aged(last: LastRead[Snapshot], crawl: str, served_by: str = "") -> Snapshot:
     )
 
 
+def _with_former(condition: Condition, crawl: Crawl) -> Condition:
+    """`condition`, and that the keys of the former shards are still there after a reshard."""
+    if not crawl.former or crawl.resharding:
+        return condition
+    left = (
+        f"the keys of the former {count_of(crawl.former, 'shard')} are being removed; if that was interrupted, run "
+        f"`crawler reshard --crawl {crawl.name} --shards {crawl.shards}` again"
+    )
+    return msgspec.structs.replace(condition, obstacles=[*condition.obstacles, left])
+
+
 async def never_found(store: RedisStore, crawl: Crawl, counted: Mapping[str, int]) -> list[str]:
     """Return what `Status.never_found` is. `counted`: the number of items by data set. Raises RedisAway."""
     rules = [rule for rule in extract_rules(CrawlSettings.from_json(crawl.settings)) if counted.get(rule.name)]
@@ -187,7 +199,7 @@ async def status(store: RedisStore, crawl: Crawl, exact: bool = True) -> Status:
     return Status(
         **msgspec.structs.asdict(found.summary),
         state=found.state,
-        condition=found.condition,
+        condition=_with_former(found.condition, crawl),
         replicas=found.replicas,
         rules=found.rules,
         settings_revision=crawl.revision,

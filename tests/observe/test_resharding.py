@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from crawler.observe import summary
 from crawler.observe.snapshot import CrawlReader, status
 from crawler.settings.loading import CrawlSettings
 from frontier.clock import ServerClock
@@ -39,8 +40,26 @@ async def test_a_reader_says_how_far_it_is_and_then_reads_the_new_shards(store: 
     last_token = await work.copy(ignore)
     await work.switch(last_token)
     await work.open(last_token)
+    killed = await status(store, await open_crawl(store, crawl_name))
+    assert killed.condition.word == "no replica"
+    assert killed.condition.obstacles[-1].startswith("the keys of the former 4 shards are being removed")
     await work.clean(last_token, ignore)
+    assert not (await status(store, await open_crawl(store, crawl_name))).condition.obstacles
     after = await reader.complete()
     assert after.condition.word == "no replica"
     assert after.summary is not None
     assert (after.summary.shards, after.summary.accepted, after.summary.shards_lost) == (8, 20, 0)
+
+
+async def test_what_the_last_replica_wrote_is_not_shown_once_none_is_alive(store: RedisStore, crawl_name: str) -> None:
+    """It would be the state of some seconds before the end."""
+    time = ManualTime()
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    crawl = await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
+    await summary.save(store, crawl.keys, await summary.take(store, crawl.keys, int(time.ms), "r1", ()), 60)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    await frontier.push([Entry("https://d.test/", "d.test")])
+    found = (await CrawlReader(store, crawl.keys).complete()).summary
+    assert found is not None
+    assert found.accepted == 1
