@@ -4,11 +4,12 @@ In data-flow order:
 
 - URLs: `urls` and `domains` give each URL its canonical form, its domain and its shard, by the `url_rules` of the crawl.
   `url_patterns` searches URLs for expressions that people write, in a limited time.
-- Who owns which shard: `peer_loop` gives each replica the roster of an epoch, and `ring` assigns the shards to the
-  replicas in it. `owners` stores the assignment from one epoch to the next. `health` stores what each replica reports.
-  `crawl_time` keeps a clock that all replicas share (`clock`).
+- Who owns which shard: `peer_loop` gives each replica the roster of an epoch, and says how soon a dead one is missed;
+  `ring` assigns the shards to the replicas in it. `owners` stores the assignment from one epoch to the next. `health`
+  stores what each replica reports. `crawl_time` keeps a clock that all replicas share (`clock`).
 - The queues of a shard: `queue` pushes, leases, settles and releases URLs with the scripts in `lua/` of these names,
-  within the limits of `frontier_settings`. A script has parts in files of their own (`scripts`): `lua/lease.lua` leases
+  within the limits of `frontier_settings`. URLs of a domain are leased by priority, which the caller has computed
+  (`crawler.scope.link_filter`). A script has parts in files of their own (`scripts`): `lua/lease.lua` leases
   due domains, after `lua/take_back.lua` has ended expired leases, and `lua/fence.lua` refuses an older view. `entries`
   defines how Redis stores a queued URL. `settlements` has leases, and how their URLs ended. `packing` compresses the
   tails of long queues into `blocks`. `push_batches` splits long pushes, and `pipelining` sends many calls in parts.

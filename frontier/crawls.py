@@ -53,7 +53,7 @@ class ReshardProgress(msgspec.Struct, frozen=True):
         )
 
 
-RESHARD_FIELDS = ("shards", "former", "resharding", "reshard_open", "reshard_progress")
+RESHARD_FIELDS = ("shards", "former", "resharding", "reshard_may_switch", "reshard_progress")
 
 
 def reshard_progress(

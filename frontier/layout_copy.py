@@ -1,4 +1,5 @@
-"""Copies the contents of frozen shards to the shards of a new layout, and compares them: the long step of a reshard.
+"""Copies the contents of frozen shards to the shards of a new layout, and compares how many there are: the long step of a
+reshard.
 
 The seen-sets are copied by the names of their buckets. A single server copies whole buckets by itself if a crawl gets more
 shards, and sends their union if it gets fewer. All other keys are found page by page with SCAN. Some pages are at work at

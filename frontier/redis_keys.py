@@ -15,7 +15,7 @@ import msgspec
 
 from frontier.errors import BadInput
 
-SCHEMA = 8
+SCHEMA = 9
 """Version of the key schema. It increases when the name, type or encoding of a key changes."""
 
 MOST_SHARDS = 65_536

@@ -3,9 +3,9 @@
 The shards of each layout have keys of their own, so the old ones stay as they are until the new ones are complete:
 
 1. `begin`: nobody opens the crawl from now on. Replicas return their leases, which takes some seconds, and wait. Then all
-   old shards are frozen: leases that are left end, and every script refuses the shards.
-2. `copy`: the contents are copied to the new shards, and compared (`frontier.layout_copy`). Then the new shards get the
-   identity with which replicas use them, and the servers sync all this.
+   old shards are frozen: leases that are left end, and nothing is queued, leased or settled in them any more.
+2. `copy`: the contents are copied to the new shards, and their numbers compared (`frontier.layout_copy`). Then the new
+   shards get the identity with which replicas use them, and the servers sync all this.
 3. `switch`: one script lets the crawl use the new shards.
 4. `open`: replicas may open the crawl again. They do so by themselves.
 5. `clean`: the old keys are removed. Replicas do not use them.
@@ -66,7 +66,7 @@ many seconds after it."""
 FILLING = ":filling:"
 """Part of the identity of new shards, before the number of the last claim that was cancelled."""
 
-RESHARD_STEP = ("resharding", "reshard_open", "reshard_progress")
+RESHARD_STEP = ("resharding", "reshard_may_switch", "reshard_progress")
 """The fields of the key `meta` that are there during a reshard."""
 
 
@@ -88,7 +88,8 @@ def check_numbers(before: int, after: int) -> None:
 
 
 class Reshard:
-    """Gives `crawl` the `wanted` shards. All methods raise RedisAway, and may then be repeated."""
+    """Gives `crawl` the `wanted` shards. All methods raise RedisAway. Then open the crawl again, and make another object
+    from it, as `crawler reshard` does when it is run again: a step may have been carried out."""
 
     def __init__(self, store: Store, crawl: Crawl, clocks: tuple[Clock, ServerClock], wanted: Wanted) -> None:
         self._store = store
@@ -220,7 +221,7 @@ class Reshard:
         """Raises RedisAway if a server was replaced since the shards were frozen, and CrawlResharded if the reshard was
         undone or completed by another command."""
         await self._check_servers()
-        fields = command("HMGET", self._old.meta, "last_tokens", "resharding", "reshard_open")
+        fields = command("HMGET", self._old.meta, "last_tokens", "resharding", "reshard_may_switch")
         ((tokens, after, is_open),) = await self._store.send([fields])
         if (tokens_of(tokens), int(after or 0), bool(is_open)) != (self._tokens, self._after, True):
             raise CrawlResharded(f"the reshard of crawl {self._crawl.name!r} was undone or completed meanwhile")

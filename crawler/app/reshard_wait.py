@@ -25,8 +25,8 @@ from frontier.errors import CrawlLost, CrawlResharded, NoSuchCrawl, RedisAway, R
 from frontier.peer_loop import PeerLoop, PeerSettings
 
 GRACE_S = 5.0
-"""How long requests in flight may take, in seconds: less than `frontier.reshard.LEASES_END_S`, by the second in which a
-replica notices the reshard."""
+"""How long requests in flight may take, in seconds: less than `frontier.reshard.LEASES_END_S`, by the two seconds in which
+a replica notices the reshard at the latest."""
 
 LOOK_S = 0.5
 """Seconds between two looks whether the reshard has ended."""

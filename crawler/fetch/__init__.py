@@ -12,7 +12,8 @@ In the order in which data flows:
    address, because a page must not lead the crawler into the operator's own network.
 4. `connection` judges the address once more at the moment of connecting, and limits the duration of the exchange.
    `tunnel` opens connections through a `proxy`.
-5. `response` reads the response from bytes and limits each part of it.
+5. `response` reads the response from bytes and limits each part of it. A body that is too long is cut and kept
+   (`connection`, `Exchange.truncated`); a head that is too long is a failure.
 6. `client` returns the exchange. `fd_limit` calculates how many connections may stay open. `library_patches` changes
    internals of asyncio, and `aiohttp_late` imports aiohttp quickly.
 

@@ -9,7 +9,8 @@ In the order in which data flows:
 4. `lifecycle` calls functions when a replica starts and ends.
 
 The worker applies the result (`crawler.worker.page_handling`): the items become part of the page, and are written in the
-line of the page, in one group commit. So they are durable before the page is settled, and appear once if the page does.
+line of the page, in one group commit. So they are durable before the page is settled, and appear once if the page does. It
+also decides what becomes of a page whose handler has failed: its links are kept, and its URL is dead.
 
 Other rooms import: `handle`, `lifecycle`, `parsed_page`, `router`, `runner`.
 """

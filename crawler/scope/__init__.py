@@ -9,10 +9,10 @@ In the order in which data flows:
 4. `link_filter` applies `recent_urls`, `scope` and `traps` to the links of a page, gives each link a priority,
    and returns entries for the frontier. With `scope.kind = "seeds"`, it leaves links to other domains to the frontier
    (`frontier/lua/push.lua`), which knows the domains of the seeds.
-5. With `[recrawl]`, `next_visit` judges what a visit has found (a change, a 304, a 404), and decides when the page is
-   visited again. `visit_state_text` writes what it remembers of the visits. `freshness` says after how long a visit
-   gains enough, and `copy_age` for how long the copy of a page was up to date. `next_visit_in_words` explains to
-   people how that time was chosen.
+5. With `[recrawl]`, `next_visit` judges what a visit has found (a change, a 304, a 404), and applies the limits of the
+   rule to the interval until the next one, which `freshness` computes from what is known of the page's changes.
+   `visit_state_text` writes what is remembered of the visits, and `copy_age` says for how long the copy of a page was up
+   to date. `next_visit_in_words` explains to people how that time was chosen.
 6. `extract_rules` says what data is extracted from which pages, and `item_schema` which types the fields of items have.
 
 Other rooms import: `copy_age`, `extract_rules`, `item_schema`, `link_filter`, `next_visit`, `next_visit_in_words`,

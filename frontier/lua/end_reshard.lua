@@ -1,6 +1,6 @@
 -- end_reshard: end a step of a reshard. Repeating the call is harmless.
 --
--- KEYS[1] meta  hash  last_tokens, resharding, reshard_open, reshard_progress, former, reshard_claims, reshard_cancelled
+-- KEYS[1] meta  hash  last_tokens, resharding, reshard_may_switch, reshard_progress, former, reshard_claims, reshard_cancelled
 -- ARGV[1] last_tokens of the layout in use   ARGV[2] reshard_claims that the caller read: a call that arrives late ends no
 --   step of a later reshard
 -- ARGV[3] "cancelled" if that was the step, or ""   ARGV[4...] the fields of the step, which are removed

@@ -1,6 +1,8 @@
--- freeze_shard: end all leases of a shard, and let nobody change it any more, so that it can be copied. Repeating the call is
--- harmless.
+-- freeze_shard: end all leases of a shard, and let nobody queue, lease or settle in it any more, so that it can be copied.
+-- Repeating the call is harmless.
 --
+-- Three scripts that do not look at the identity still change it: save_robots, end_reservation and retry_now. What they change
+-- is only when a domain may be requested, no sooner than allowed, and a robots.txt, which expires.
 -- The identity of the shard changes, so replicas that do not know of the reshard are refused. The leases end as if they had
 -- expired: a holder that is still alive has sent its last request before a new lease can begin. A command that was suspended
 -- until its reshard was cancelled is refused.

@@ -1,4 +1,4 @@
--- identify_shard: give a shard the identity of its crawl, without which all other scripts refuse it.
+-- identify_shard: give a shard the identity of its crawl, without which nothing can be queued, leased or settled in it.
 --
 -- KEYS[1] stats  hash  crawl
 -- KEYS[2] owner  hash  run, cancelled, frozen
@@ -7,7 +7,7 @@
 -- ARGV[4] cancelled: the last claim of a reshard that is cancelled, "" for none; its commands must not freeze the shard again
 --
 -- Returns {"identified"} | {"foreign", identity}: the shard belongs to another crawl, and nothing was changed
---       | {"late"}: a later reshard than the one that is cancelled has frozen the shard
+--       | {"late"}: a later reshard than the one that is cancelled has frozen the shard; its caller fails at `end_reshard`
 
 local known = redis.call('HGET', KEYS[1], 'crawl')
 if known and known ~= ARGV[1] and known ~= ARGV[2] then

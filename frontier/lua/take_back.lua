@@ -1,4 +1,4 @@
--- take_back: part of `lease`. End expired leases, and return their entries to the queue.
+-- take_back: part of `lease` and `freeze_shard`. End expired leases, and return their entries to the queue.
 --
 -- The sixth character of an entry counts how often it was taken back. An entry that was taken back fifteen times
 -- becomes a dead letter, because it may be what crashes the holders. Entries are recorded for LOST_KEPT_MS under the

@@ -1,7 +1,7 @@
 """The referee of reshards: knows which shards the crawl uses, and whether they are open, frozen or being filled.
 
-It sees each call before the ledger does, and keeps those from it that a shard refused. A shard that is open may refuse
-nothing, and one that is not may carry out nothing but what asks for its past (`revoke`).
+It sees each call before the ledger does, and keeps those from it that a shard refused. Of the calls that the ledger keeps
+account of, a shard in use may refuse none, and one that is not may carry out none but `revoke`, which asks for its past.
 """
 
 from __future__ import annotations

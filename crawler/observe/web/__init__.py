@@ -6,7 +6,8 @@ header, so that no page of a site can read them in the browser of an operator. `
 
 `/` is the live page, which gets its data as server-sent events from `/events`. `/domain/NAME`, `/replica/NAME` and
 `/why?url=` are pages about a domain, a replica and a URL. `/metrics` is for Prometheus, which discovers all replicas
-through `/sd` of any one. `/healthz` and `/readyz` are for process supervisors.
+through `/sd` of any one. `/healthz` and `/readyz` are for process supervisors; what `/readyz` says is decided in
+`crawler.app.engine` (`Engine.readiness`).
 
 Data for the live page: each replica writes a health record to Redis, and one replica writes the crawl's summary
 (`crawler.observe.summary_writer`). While at least one page is open, `live_feed` reads these records once a second and sends
