@@ -290,7 +290,8 @@ class Reshard:
         calls = [command("PEXPIRE", key, KEPT_MS) for of in old for key in (of.owner, of.lost, of.stats)]
         calls += [command("HDEL", of.owner, "granted") for of in old]  # it names domains, and nobody leases here again
         await asked(self._store, calls)
-        await self._end_step((*self._tokens, last_token), "former")
+        # Also those of the step before: a server may have lost that it had ended.
+        await self._end_step((*self._tokens, last_token), *RESHARD_STEP, "former")
 
     async def standstill_ms(self, last_token: int) -> int | None:
         """How long no replica settled a URL, in milliseconds: from the last one with the old shards to the first one with
