@@ -1,5 +1,6 @@
 """Ends the work of a command at a signal, and registers what is called when a process of a crawl is asked to stop: by a
-signal, or by the end of the process that started it. `crawler.app.engine` stops a replica."""
+signal, or by the end of the process that started it. What a replica does at its first and second signal is in
+`crawler.app.run` (`run_until_stopped`)."""
 
 from __future__ import annotations
 

@@ -13,9 +13,9 @@ In the order in which data flows:
    `field_values` converts them. `text_fingerprint` makes a fingerprint of the main text, by which two
    visits of a page are compared.
 6. `page_usage` collects what the owner says about the use of a page, for AI training for example.
-7. Such a document is read in a separate process (`offload`), in the order of `fair_queue`: `subprocess_client` starts
-   that process and talks to it, and `subprocess_main` is the program that it runs. `confinement` limits what a child
-   process inherits.
+7. A document that may take too long is read in a separate process (`offload`), in the order of `fair_queue`:
+   `subprocess_client` starts that process and talks to it, and `subprocess_main` is the program that it runs.
+   `confinement` limits what a child process inherits.
 
 Other rooms import: `confinement`, `content_coding`, `document`, `encoding`, `extraction`, `html`, `json_ld`, `offload`,
 `page_usage`, `sitemaps`, `tags`, `text_fingerprint`, `tree`.

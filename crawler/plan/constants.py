@@ -21,7 +21,7 @@ def _constant(value: float, unit: str, meaning: str, source: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """The constants. Their names begin with "cpu_" for a replica's CPU, with "redis_us_" for that of Redis, with "memory_"
+    """The constants. Most names begin with "cpu_" for a replica's CPU, with "redis_us_" for that of Redis, with "memory_"
     for its memory, and with "disk_" for files."""
 
     cpu_page: float = _constant(220, "us", "CPU per page, whatever its size", MEASURED)

@@ -9,7 +9,7 @@ In the order in which data flows:
 2. `sources` reads the settings file, the environment and the options, and remembers where each value is from.
 3. `loading` puts the tables together, and loads all of them from the sources. `conversion` checks and converts each value.
    `problems` describes everything that is unknown or malformed, in one error.
-4. `policies` turns settings into the values that other rooms work with, such as the scope and the delays. `check`
+4. `policies` turns settings into the values that other rooms work with, such as the scope and the delays. Its `check`
    raises an error for settings that no replica could use.
 5. `guarded` decides which settings a replica takes from Redis only if its own machine allows them.
 6. `contact` checks whether webmasters can reach the operator of a crawl.

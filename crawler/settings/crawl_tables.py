@@ -62,7 +62,7 @@ class PolitenessTable(Table, frozen=True, kw_only=True):
     response_share_cap: Annotated[NotNegative, "Maximum delay, in seconds, that `response_share` can cause."] = 30.0
     backoff_base: Annotated[
         PositiveFloat,
-        "Backoff of a domain, in seconds, after its first 429, 503, timeout or refused connection. It "
+        "Backoff of a domain, in seconds, after its first 429, 503, timeout, or connection that is refused or breaks. It "
         "doubles with each further failure. After 16 failures in a row, the URLs of the domain become dead letters with "
         "the reason `given_up_` and that of the last failure.",
     ] = 60.0

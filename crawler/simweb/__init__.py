@@ -2,7 +2,7 @@
 
 In data-flow order:
 
-1. `features` defines the contents of the web, and `hazards` the kinds of attack.
+1. `features` defines the contents of the web and its faulty answers (`Kind`), and `hazards` the kinds of attack.
 2. `world` computes the response of each URL, a `resource`. It has all domains (`sites`), each a `site` with its `robots`.
    `numbered` answers for the numbered pages, which may have `articles`, `services` for what is not a page, and `hostile`
    for the attacks. `chance` draws their numbers.

@@ -140,7 +140,8 @@ class Features:
 
     @classmethod
     def hostile(cls) -> Features:
-        """The `mixed` preset and one domain for each kind of attack."""
+        """The kinds of answers and robots.txt of the `mixed` preset, three more that are malformed, and one domain for each
+        kind of attack."""
         return cls(
             answers=_MIXED_ANSWERS | {Kind.BAD_CHUNKS: 0.01, Kind.GARBAGE: 0.01, Kind.HANG_UP: 0.01},
             robots=_MIXED_ROBOTS,

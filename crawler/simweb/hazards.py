@@ -1,6 +1,7 @@
 """The kinds of attack that a synthetic web can make.
 
-A crawler must survive each attack, and must still fetch the page next to it.
+A crawler must survive each attack, and must still fetch the page next to it. Ordinary faults, such as a connection that
+closes in mid-body, are in `features` (`Kind`).
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What a response or a failed request means for the URL and its domain. Tables and pure functions.
 `url_verdict` judges URLs before any request.
 
-The domain backs off when the server asks for it (429, 503) or appears overloaded (timeouts, refused connections). After
-other errors only the URL is retried later; the other URLs of the domain are not delayed.
+The domain backs off when the server asks for it (429, 503) or appears overloaded (timeouts, refused or broken connections,
+no way to the host). After other errors only the URL is retried later; the other URLs of the domain are not delayed.
+`last_try` makes a retry dead after as many failed tries as `politeness.tries` says (`crawler.settings.crawl_tables`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The workers: each takes the leased domain that has been due the longest from the queue and gives it one turn.
 
 A turn makes at most one HTTP request to the domain: for a page, or for a robots.txt or one of its redirects. URLs that
-need no request (denied, or of an origin whose robots.txt is unreachable) are settled during the turn. After the response
+need no request (denied, or of an origin whose robots.txt is unreachable) are reported during the turn. After the response
 the domain returns to the queue and waits for its delay; it occupies no worker while it waits.
 
 A domain without a delay may have several requests in flight (`Throttle.concurrency`). It returns to the queue as soon
