@@ -28,7 +28,8 @@ from frontier.store import Reply, Store, command, script_call
 
 
 class ReshardProgress(msgspec.Struct, frozen=True):
-    """How far a crawl with `before` shards is on its way to `after`: `done` of about `total` keys are copied."""
+    """How far a crawl with `before` shards is on its way to `after`: `done` of about `total` keys are copied. `switched`:
+    it has the new shards, which nobody may use yet."""
 
     before: int
     after: int
@@ -36,6 +37,7 @@ class ReshardProgress(msgspec.Struct, frozen=True):
     total: int
     cancelled: bool = False
     crawl: str = ""
+    switched: bool = False
 
     @property
     def percent(self) -> int:
@@ -46,6 +48,11 @@ class ReshardProgress(msgspec.Struct, frozen=True):
         if self.cancelled:
             return (
                 f"being given back its {self.before:,} shards; if that was interrupted, run `{command} --cancel` again"
+            )
+        if self.switched:
+            return (
+                f"being resharded from {self.before:,} to {self.after:,} shards: all is copied; if that was interrupted, "
+                f"run `{command} --shards {self.after}` again"
             )
         return (
             f"being resharded from {self.before:,} to {self.after:,} shards: {self.percent} % copied; if that was "
@@ -63,7 +70,7 @@ def reshard_progress(
     if not after:
         return None
     done, total, *_ = map(int, (report or b"0 0").split()[:2])
-    return ReshardProgress(int(former or shards), int(after), done, total, not is_open, crawl)
+    return ReshardProgress(int(former or shards), int(after), done, total, not is_open, crawl, bool(former))
 
 
 class Crawl(msgspec.Struct, frozen=True):
@@ -80,7 +87,6 @@ class Crawl(msgspec.Struct, frozen=True):
     resharding: ReshardProgress | None = None
     former: int = 0  # the number of shards of the former layout while its keys are still there
     reshard_claims: int = 0  # how often a command has begun or continued a reshard
-    reshard_cancelled: int = 0  # the last claim of the reshard that was cancelled last
     local: frozenset[str] = frozenset()  # tables of settings that replicas had on their machines: see `mark_local`
 
     @property
@@ -88,8 +94,7 @@ class Crawl(msgspec.Struct, frozen=True):
         return self.keys_of(self.last_tokens, self.shards)
 
     def keys_of(self, last_tokens: tuple[int, ...], shards: int) -> CrawlKeys:
-        """The keys of the layout after those with `last_tokens`, which has `shards` shards. Its identity is that of one
-        attempt to make it: a later one has another token."""
+        """The keys of the layout after those with `last_tokens`, which has `shards` shards."""
         key = self.fingerprint_key.hex()
         identity = f"{key}:{last_tokens[-1]}" if last_tokens else key
         return _keys(self.name, shards, identity, last_tokens)
@@ -222,6 +227,5 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         resharding=reshard_progress(name, meta["shards"], *map(meta.get, RESHARD_FIELDS[1:])),
         former=int(meta.get("former", b"0")),
         reshard_claims=int(meta.get("reshard_claims", b"0")),
-        reshard_cancelled=int(meta.get("reshard_cancelled", b"0")),
         local=frozenset(field.removeprefix(_LOCAL) for field in meta if field.startswith(_LOCAL)),
     )

@@ -238,13 +238,12 @@ class Forgetting:
         """`lost` has "token LF entry". Most entries do not name their domain; of those, the ones are removed whose URL
         at this domain was seen. After a reshard, the shards of former layouts still have theirs, until they expire."""
         shards = [(self._shard, self._keys.identity)]
-        for layout in range(1, self._keys.layout):
-            former = self._crawl.keys_of(self._crawl.last_tokens[: layout - 1], self._crawl.shards)
+        for number in range(len(self._keys.last_tokens)):
+            former = self._crawl.keys_of(self._crawl.last_tokens[:number], self._crawl.shards)
             identity = f"{former.identity}:moved"
-            async for page in pages(self._store, self._crawl.name, self._keys.shards, layout):
-                shards += [
-                    (shard_keys(self._crawl.name, key.shard, layout), identity) for key in page if key.name == "lost"
-                ]
+            async for page in pages(self._store, self._crawl.name, self._keys.shards, former.layout):
+                lost = [shard_keys(self._crawl.name, key.shard, former.layout) for key in page if key.name == "lost"]
+                shards += [(of, identity) for of in lost]
         for of, its_identity in shards:
             async for members in self._scan("ZSCAN", of.lost, "*"):
                 urls = [self._url(member.partition(b"\n")[2]) for member in members]

@@ -13,7 +13,7 @@ import asyncio
 import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 
 from frontier.blocks import size_of
 from frontier.crawls import Crawl
@@ -43,11 +43,9 @@ AT_ONCE = 128
 FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
 
-TOKENS_AHEAD = 10_000
-"""How far the tokens of old leases may be above those in the shards: see `lua/lost_writes.lua`."""
-
 Tell = Callable[[str, int, int], None]
-"""Is called with the step, and how many of how many keys are done; in the step "waiting", how many leases are left."""
+"""Is called with the step, and how many of how many keys are done; in the step "waiting", how many leases are left. The
+other steps are "copied", "switched", "removed" (old keys) and "undone" (keys of a copy that was given up)."""
 
 
 class LayoutCopy:
@@ -62,11 +60,11 @@ class LayoutCopy:
         self._filled = filled
         self._division = Division(len(old.shards), len(filled.shards), {})
 
-    async def run(self, now_ms: int, claim: int, tell: Tell) -> int:
-        """Copy everything, compare, and return the last token of the old layout, which is another one for each `claim` of
-        a reshard. Raises CrawlLost if the copy is not equal, and CrawlResharded if another command was faster."""
+    async def run(self, last_token: int, tell: Tell) -> None:
+        """Copy everything, and compare. The new shards give out tokens above `last_token`. Raises CrawlLost if the copy is
+        not equal, and CrawlResharded if the reshard was undone, or another command continues it."""
         buckets = await self._buckets(self._old)
-        seen = await self._sizes([_seen_keys(one) for one in buckets])
+        seen = await self._sizes(buckets)
         self._division = self._division._replace(buckets=self._buckets_of(buckets, seen))
         total, done = await key_count(self._store, self._old), 0
 
@@ -78,8 +76,8 @@ class LayoutCopy:
         copies = self._bucket_copies if await self._can_copy_buckets() else self._seen_copies
         await self._side_by_side(copies(dict(buckets)), note)
         await self._side_by_side(self._page_copies(), note)
-        tell("copied", total, total)
-        return await self._write_stats(await self._compared(seen), now_ms, claim)
+        tell("copied", done, done)
+        await self._write_stats(await self._compared(seen), last_token)
 
     async def _side_by_side(
         self, copies: AsyncIterator[Coroutine[None, None, int]], note: Callable[[int], None]
@@ -165,7 +163,7 @@ class LayoutCopy:
 
     async def _page_copies(self) -> AsyncIterator[Coroutine[None, None, int]]:
         async for page in pages(self._store, self._crawl.name, self._old, self._layout):
-            yield self._copy_page([key for key in page if key.first != SEEN])
+            yield self._copy_page([key for key in page if key.first != SEEN and key.shard < len(self._old)])
 
     def _buckets_of(self, buckets: Sequence[tuple[ShardKeys, int]], seen: Sequence[int]) -> Mapping[int, int]:
         """The number of buckets of each new shard. One that has a single old shard gets the same buckets as that."""
@@ -219,8 +217,8 @@ class LayoutCopy:
         """Carry out `calls` of scripts that write to new shards. Raises CrawlResharded if one was refused."""
         if any(reply[0] == b"lost" for reply in await self._store.send(calls)):
             raise CrawlResharded(
-                f"another command has resharded crawl {self._crawl.name!r} meanwhile, or a Redis server has lost its "
-                "data; run the command again"
+                f"the reshard of crawl {self._crawl.name!r} was undone or taken over by another command meanwhile, or a "
+                "Redis server has lost its data"
             )
 
     # comparing
@@ -229,10 +227,15 @@ class LayoutCopy:
         replies = await asked(self._store, [command("HGET", of.stats, "buckets") for of in shards])
         return [(of, int(reply or 1)) for of, reply in zip(shards, replies, strict=True)]
 
-    async def _sizes(self, calls: Sequence[Sequence[Call]]) -> list[int]:
-        """The sum of the replies to each of `calls`."""
-        replies = iter(await asked(self._store, [call for of in calls for call in of]))
-        return [sum(next(replies) for _ in of) for of in calls]
+    async def _sizes(self, buckets: Sequence[tuple[ShardKeys, int]]) -> list[int]:
+        """The number of fingerprints in each shard with so many buckets."""
+        sizes: list[int] = []
+        for at in range(0, len(buckets), AT_ONCE):  # all calls at once could take a gigabyte
+            part = buckets[at : at + AT_ONCE]
+            calls = [command("SCARD", of.seen(bucket)) for of, count in part for bucket in range(count)]
+            replies = iter(await asked(self._store, calls))
+            sizes += (sum(islice(replies, count)) for _, count in part)
+        return sizes
 
     async def _compared(self, seen: Sequence[int]) -> list[dict[str, int]]:
         """The numbers of open and seen URLs of each new shard. Raises CrawlLost if the copy is not complete."""
@@ -255,7 +258,7 @@ class LayoutCopy:
         if sum(int(stats.get(b"accepted", 0)) for stats in totals) != settled + sum(arrived) + sum(opened):
             raise self._unequal("accepted")
         buckets = self._division.buckets
-        copied = await self._sizes([_seen_keys((of, buckets[at])) for at, of in enumerate(new)])
+        copied = await self._sizes([(of, buckets[at]) for at, of in enumerate(new)])
         for target, size in enumerate(copied):
             sources = [seen[shard] for shard in self._division.sources_of(target)]
             if not max(sources) <= size <= sum(sources):
@@ -326,9 +329,7 @@ class LayoutCopy:
             reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies
         ]
 
-    async def _write_stats(self, counted: Sequence[dict[str, int]], now_ms: int, claim: int) -> int:
-        tokens = await asked(self._store, [command("HGET", of.owner, "token") for of in self._old])
-        last_token = max(now_ms, *(int(token or 0) for token in tokens)) + TOKENS_AHEAD + claim
+    async def _write_stats(self, counted: Sequence[dict[str, int]], last_token: int) -> None:
         sources: dict[int, list[dict[bytes, bytes]]] = defaultdict(list)
         for shard, stats in enumerate(await self._stats()):
             sources[shard % self._division.after].append(stats)
@@ -338,12 +339,6 @@ class LayoutCopy:
             words = [word for pair in fields.items() for word in pair]
             parts += [Part(target, "stats", "HSET", 0, words), Part(target, "owner", "HSET", 0, ("token", last_token))]
         await self._write(parts)
-        return last_token
-
-
-def _seen_keys(one: tuple[ShardKeys, int]) -> list[Call]:
-    of, buckets = one
-    return [command("SCARD", of.seen(bucket)) for bucket in range(buckets)]
 
 
 def _power_of_two(number: int) -> int:
@@ -372,8 +367,14 @@ async def key_count(store: Store, shards: Sequence[ShardKeys]) -> int:
 
 async def pages(store: Store, crawl: str, shards: Sequence[ShardKeys], layout: int) -> AsyncIterator[list[Key]]:
     """All keys of `shards`, which are those of `layout`, some of them more than once."""
-    suffix = "" if layout == 1 else f"@{layout}"
-    form = re.compile(rf"\{{{re.escape(crawl)}:(\d+){suffix}\}}:(.*)".encode(), re.DOTALL)
+    async for page in pages_of_all(store, crawl, shards):
+        yield [key for number, key in page if number == layout]
+
+
+async def pages_of_all(store: Store, crawl: str, shards: Sequence[ShardKeys]) -> AsyncIterator[list[tuple[int, Key]]]:
+    """All keys of the shards of `crawl` on the nodes of `shards`, with the number of the layout of each, some of them more
+    than once."""
+    form = re.compile(rf"\{{{re.escape(crawl)}:(\d+)(?:@(\d+))?\}}:(.*)".encode(), re.DOTALL)
     pattern = f"{{{crawl}:*}}:*"
     for base in nodes_of(store, shards):
         cursor: int | None = None
@@ -383,4 +384,8 @@ async def pages(store: Store, crawl: str, shards: Sequence[ShardKeys], layout: i
             )
             cursor = int(following)
             matches = ((form.fullmatch(key), key) for key in found)
-            yield [Key(int(match[1]), match[2].decode(), key.decode()) for match, key in matches if match]
+            yield [
+                (int(match[2] or 0), Key(int(match[1]), match[3].decode(), key.decode()))
+                for match, key in matches
+                if match
+            ]

@@ -109,7 +109,7 @@ class CrawlKeys:
         self.crawl = crawl
         self.identity = identity
         self.last_tokens = last_tokens
-        self.layout = 1 + len(last_tokens)  # the number of this layout, from 1
+        self.layout = layout_number(last_tokens)
         self.shards = tuple(shard_keys(crawl, number, self.layout) for number in range(shards))
         self.peers = f"{{{crawl}}}:peers"
         self.meta = meta_key(crawl)
@@ -135,15 +135,26 @@ def with_identity(keys: CrawlKeys, identity: str) -> CrawlKeys:
     return CrawlKeys(keys.crawl, len(keys.shards), identity, keys.last_tokens)
 
 
-def shard_keys(crawl: str, number: int, layout: int = 1) -> ShardKeys:
+ATTEMPTS = 10_000
+"""The last token of a layout, modulo this, is the number of the claim (`lua/begin_reshard.lua`) whose command made the next
+layout."""
+
+
+def layout_number(last_tokens: Sequence[int]) -> int:
+    """The number of the layout after those with `last_tokens`, 0 for the first one. Each command that makes a layout has a
+    number of its own."""
+    return 1 + last_tokens[-1] % ATTEMPTS if last_tokens else 0
+
+
+def shard_keys(crawl: str, number: int, layout: int = 0) -> ShardKeys:
     """The keys of the shard `number` of `crawl`. The shards of each `layout` have keys of their own, so that no replica
     takes those of one layout for those of another."""
-    return ShardKeys(f"{{{crawl}:{number}}}:" if layout == 1 else f"{{{crawl}:{number}@{layout}}}:")
+    return ShardKeys(f"{{{crawl}:{number}@{layout}}}:" if layout else f"{{{crawl}:{number}}}:")
 
 
 def layout_of(token: int, last_tokens: Sequence[int]) -> int:
-    """The layout in which `token` was given out. Tokens of a layout are above those of all former ones."""
-    return 1 + bisect_left(last_tokens, token)
+    """The number of the layout in which `token` was given out. Tokens of a layout are above those of all former ones."""
+    return layout_number(last_tokens[: bisect_left(last_tokens, token)])
 
 
 def tokens_of(field: bytes | None) -> tuple[int, ...]:

@@ -14,8 +14,9 @@ A command that was killed is run again. Up to the switch, nothing is resumed: th
 twice changes nothing. After it, the command continues. Until the switch, the reshard can be cancelled.
 
 Any call may arrive late, when its command has given it up, and in the middle of a later reshard. So each command claims
-its reshard and gets a number, the keys of the reshard say which claims they belong to, and calls of earlier ones are
-refused. Fingerprints do not tell their domain: see the decision 0015.
+its reshard and gets a number. The shards that it fills have that number in their keys, so no two commands write to the
+same ones. Other calls that could do harm name the claim, too, and are refused if it is not the last one
+(`lua/begin_reshard.lua`). Fingerprints do not tell their domain: see the decision 0015.
 """
 
 from __future__ import annotations
@@ -24,14 +25,14 @@ import asyncio
 import contextlib
 import secrets
 from collections import defaultdict
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
 from frontier.clock import Clock, ServerClock
 from frontier.crawls import Crawl
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, ShardLost
-from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, nodes_of, pages
-from frontier.redis_keys import MOST_SHARDS, CrawlKeys, ShardKeys, tokens_of, with_identity
+from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, pages, pages_of_all
+from frontier.redis_keys import ATTEMPTS, MOST_SHARDS, CrawlKeys, ShardKeys, layout_number, tokens_of, with_identity
 from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
 from frontier.shard_identity import check_identity, identify_shards, lost_shards
@@ -63,8 +64,8 @@ RECENT_MS, AGAIN_S = 60_000, 30.0
 """Replicas work if they have settled a URL within so many milliseconds before the reshard. Their next one is awaited for so
 many seconds after it."""
 
-FILLING = ":filling:"
-"""Part of the identity of new shards, before the number of the last claim that was cancelled."""
+TOKENS_AHEAD = 10_000
+"""How far the tokens of old leases may be above those in the shards: see `lua/lost_writes.lua`."""
 
 RESHARD_STEP = ("resharding", "reshard_may_switch", "reshard_progress")
 """The fields of the key `meta` that are there during a reshard."""
@@ -102,7 +103,7 @@ class Reshard:
         self._after = crawl.shards if is_switched else wanted.shards
         self._frozen = with_identity(self._old, f"{self._old.identity}:moved")
         self._command = secrets.token_hex(8)
-        self._claimed, self._cancelled = crawl.reshard_claims, crawl.reshard_cancelled
+        self._claimed = crawl.reshard_claims
         self._progress = (0, 0)
         self._runs: list[tuple[str, str]] = []  # before the shards were frozen
         self._began_ms = self._clock.now_ms()
@@ -110,10 +111,10 @@ class Reshard:
     def _new(self, last_token: int) -> CrawlKeys:
         return self._crawl.keys_of((*self._tokens, last_token), self._after)
 
-    def _filled(self) -> CrawlKeys:
-        """The keys of shards that are being filled. Their identity is another one after a reshard was cancelled."""
-        new = self._new(0)
-        return with_identity(new, f"{new.identity}{FILLING}{self._cancelled}")
+    @property
+    def _shards(self) -> Sequence[ShardKeys]:
+        """The old shards, and those that this command fills."""
+        return [*self._old.shards, *self._new(self._claimed).shards]
 
     # until the shards are frozen
 
@@ -124,6 +125,7 @@ class Reshard:
         if gone := [shard for shard, found in lost.items() if found != self._frozen.identity]:
             raise ShardLost(self._crawl.name, gone)
         await self._claim()
+        await self._until_synced()  # otherwise shards could be frozen for a claim that is lost
         if not lost:
             await self._until_leases_end(tell)
         self._runs = await self._servers()
@@ -143,7 +145,7 @@ class Reshard:
             (reply,) = await self._store.send([script_call(BEGIN_RESHARD, [self._old.meta], *words)])
             if reply[0] != b"busy":
                 self._check_meta(reply)
-                self._claimed, self._cancelled = map(int, reply[1:])
+                self._claimed = int(reply[1])
                 return
             if first is not None and int(reply[1]) != first:
                 raise CrawlResharded(f"another command is resharding crawl {self._crawl.name!r} at the moment")
@@ -169,10 +171,11 @@ class Reshard:
         return script_call(FREEZE_SHARD, (of.stats, of.base), *what)
 
     async def _servers(self) -> list[tuple[str, str]]:
-        """The node of each shard, and its run."""
-        shards = [*self._old.shards, *self._new(0).shards]
-        await self._store.send([command("EXISTS", base) for base in nodes_of(self._store, shards)])
-        return [(self._store.node_of(of.base), self._store.run_of(of.base)) for of in shards]
+        """The node of each shard and of the key `meta`, and its run."""
+        keys = [self._old.meta, *(of.base for of in self._shards)]
+        nodes = {self._store.node_of(key): key for key in keys}
+        await self._store.send([command("EXISTS", key) for key in nodes.values()])
+        return [(self._store.node_of(key), self._store.run_of(key)) for key in keys]
 
     # the copy
 
@@ -184,13 +187,14 @@ class Reshard:
             self._progress = done, total
             tell(step, done, total)
 
-        filled = self._filled()
-        await self._empty_others(filled)
+        await self._remove_attempts(self._claimed - 1, _tell_nobody)
+        last_token = await self._last_token()
+        new = self._new(last_token)
+        filled = with_identity(new, f"{new.identity}:filling")
         await identify_shards(self._store, filled, range(self._after))
-        copied = LayoutCopy(self._store, self._crawl, self._old, filled)
         try:
-            last_token = await copied.run(self._clock.now_ms(), self._claimed, note)
-            await identify_shards(self._store, self._new(last_token), range(self._after), former=filled.identity)
+            await LayoutCopy(self._store, self._crawl, self._old, filled).run(last_token, note)
+            await identify_shards(self._store, new, range(self._after), former=filled.identity)
             await self._until_synced()
         except CrawlLost:
             await self._check_undisturbed()  # otherwise the copy would be equal
@@ -198,20 +202,28 @@ class Reshard:
         await self._check_servers()
         return last_token
 
-    async def _empty_others(self, filled: CrawlKeys) -> None:
-        """Empty new shards that a killed command has completed, or that late calls of a cancelled reshard have begun to
-        fill, so that they can be filled."""
-        for identity, shards in (await self._others(filled)).items():
-            await self._remove(with_identity(filled, identity), {"stats"}, _tell_nobody)
-            await identify_shards(self._store, filled, shards, former=identity)
+    async def _last_token(self) -> int:
+        """A token above those of all old leases, which tells the claim (`redis_keys.ATTEMPTS`)."""
+        tokens = await asked(self._store, [command("HGET", of.owner, "token") for of in self._old.shards])
+        least = max(self._clock.now_ms(), *(int(token or 0) for token in tokens)) + TOKENS_AHEAD
+        return (least // ATTEMPTS + 1) * ATTEMPTS + self._claimed % ATTEMPTS
 
-    async def _others(self, filled: CrawlKeys) -> Mapping[str, Sequence[int]]:
-        """The new shards of this crawl that have another identity than `filled`, by that identity."""
-        found: dict[str, list[int]] = defaultdict(list)
-        for shard, identity in (await lost_shards(self._store, filled)).items():
-            if identity.startswith(f"{self._crawl.fingerprint_key.hex()}:"):
-                found[identity].append(shard)
-        return found
+    async def _remove_attempts(self, last: int, tell: Tell) -> None:
+        """Remove what the commands with the claims up to `last` have left in new shards. They can switch no more: another
+        command has begun since, or the reshard is cancelled."""
+        tokens = self._crawl.last_tokens
+        used = {layout_number(tokens[:number]) for number in range(1 + len(tokens))}
+        if last < 1 or (tokens and not 0 < (last - tokens[-1]) % ATTEMPTS < ATTEMPTS // 2):
+            return  # no other command has begun since the present layout was made
+        removed = 0
+        # The identities first: without them, nothing more arrives from a command that is still at work.
+        for removes_all in (False, True):
+            async for page in pages_of_all(self._store, self._crawl.name, self._shards):
+                keys = [key for number, key in page if number not in used and _is_until(number, last)]
+                gone = [key.whole for key in keys if removes_all or key.name == "stats"]
+                await asked(self._store, [command("UNLINK", key) for key in gone])
+                removed += len(gone)
+                tell("undone", removed, removed)
 
     async def _check_servers(self) -> None:
         if await self._servers() != self._runs:
@@ -219,18 +231,19 @@ class Reshard:
 
     async def _check_undisturbed(self) -> None:
         """Raises RedisAway if a server was replaced since the shards were frozen, and CrawlResharded if the reshard was
-        undone or completed by another command."""
+        undone, or another command continues it."""
         await self._check_servers()
-        fields = command("HMGET", self._old.meta, "last_tokens", "resharding", "reshard_may_switch")
-        ((tokens, after, is_open),) = await self._store.send([fields])
-        if (tokens_of(tokens), int(after or 0), bool(is_open)) != (self._tokens, self._after, True):
-            raise CrawlResharded(f"the reshard of crawl {self._crawl.name!r} was undone or completed meanwhile")
+        fields = command("HMGET", self._old.meta, "reshard_may_switch", "reshard_claims", "last_tokens")
+        ((may_switch, claims, tokens),) = await self._store.send([fields])
+        if not may_switch or int(claims) != self._claimed or tokens_of(tokens) != self._tokens:
+            raise CrawlResharded(
+                f"the reshard of crawl {self._crawl.name!r} was undone, or another command continues it or has completed it"
+            )
 
     async def _until_synced(self) -> None:
         """Wait until the servers have written to disk what they took. A single server says when (WAITAOF, Redis 7.2), and
         one without a log has nothing to write. Others get `DURABLE_S`."""
-        shards = [*self._old.shards, *self._new(0).shards]
-        if len({self._store.node_of(key) for key in (self._old.meta, *(of.base for of in shards))}) == 1:
+        if len({self._store.node_of(key) for key in (self._old.meta, *(of.base for of in self._shards))}) == 1:
             # It speaks of the writes of the same connection, so there has to be one.
             mark = command("SET", self._old.shards[0].acked, "", "PX", int(1000 * DURABLE_S))
             try:
@@ -319,17 +332,14 @@ class Reshard:
         self._check_meta(reply)
         self._after = int(reply[1])
         self._runs = await self._servers()
-        filled = self._filled()
-        for identity in (filled.identity, *await self._others(filled)):
-            await self._remove(with_identity(filled, identity), {"stats"}, tell)  # without it, nothing can be removed
-            await asked(self._store, [_remove_call(of, identity, ["stats"]) for of in filled.shards])
+        await self._remove_attempts(int(reply[2]), tell)
         lost = await lost_shards(self._store, self._old)
         gone = {shard for shard, found in lost.items() if found != self._frozen.identity}
         whole = [shard for shard in range(len(self._old.shards)) if shard not in gone]
         await identify_shards(self._store, self._old, whole, self._frozen.identity, cancelled=reply[2].decode())
         await self._until_synced()
         await self._check_servers()
-        await self._end_step(self._tokens, *RESHARD_STEP, step="cancelled")
+        await self._end_step(self._tokens, *RESHARD_STEP)
 
     async def _remove(self, keys: CrawlKeys, kept: frozenset[str] | set[str], tell: Tell) -> None:
         done, total = 0, await key_count(self._store, keys.shards)
@@ -344,8 +354,8 @@ class Reshard:
             tell("removed", min(done, total), total)
         tell("removed", total, total)
 
-    async def _end_step(self, tokens: Sequence[int], *fields: str, step: str = "") -> None:
-        call = script_call(END_RESHARD, [self._old.meta], _field(tokens), self._claimed, step, *fields)
+    async def _end_step(self, tokens: Sequence[int], *fields: str) -> None:
+        call = script_call(END_RESHARD, [self._old.meta], _field(tokens), self._claimed, *fields)
         self._check_meta((await self._store.send([call]))[0])
 
     def _check_meta(self, reply: Reply) -> None:
@@ -353,6 +363,11 @@ class Reshard:
             raise CrawlResharded(
                 f"another command is changing or has changed the number of shards of crawl {self._crawl.name!r}"
             )
+
+
+def _is_until(number: int, last: int) -> bool:
+    """Whether the layout `number` was made by the claim `last` or one of the 5,000 before it."""
+    return bool(number) and (last - (number - 1)) % ATTEMPTS < ATTEMPTS // 2
 
 
 def _tell_nobody(step: str, done: int, total: int) -> None: ...
@@ -376,5 +391,6 @@ async def open_with_new_shards(work: Reshard, crawl: Crawl, tell: Tell) -> int:
             await work.begin(tell)
             last_token = await work.copy(tell)
             await work.switch(last_token)
+    tell("switched", 0, 0)
     await work.open(last_token)
     return last_token

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Collection
 
 import msgspec
 
@@ -23,6 +23,7 @@ from crawler.logs import log
 from frontier.crawls import Crawl, open_crawl, verify_crawl
 from frontier.errors import CrawlLost, CrawlResharded, NoSuchCrawl, RedisAway, RedisMisused, Resharding, ShardLost
 from frontier.peer_loop import PeerLoop, PeerSettings
+from frontier.shard_identity import lost_shards
 
 GRACE_S = 5.0
 """How long requests in flight may take, in seconds: less than `frontier.reshard.LEASES_END_S`, by the two seconds in which
@@ -57,13 +58,9 @@ async def was_resharded(replica: Replica, stopping: asyncio.Event) -> bool:
         return replica.engine.has_other_shards
     while isinstance(failure, ShardLost) and not stopping.is_set():
         try:
-            await verify_crawl(replica.store, replica.crawl)
+            return await _were_frozen(replica, failure.shards)
         except (RedisAway, RedisMisused):
             await _pause(stopping)
-        except CrawlLost as error:
-            return isinstance(error, CrawlResharded)
-        else:
-            return False  # the shards are lost
     return isinstance(failure, (CrawlResharded, Resharding))
 
 
@@ -72,10 +69,20 @@ async def was_frozen(replica: Replica) -> bool:
     failure = replica.engine.tasks.failure
     if isinstance(failure, ShardLost):
         try:
-            await verify_crawl(replica.store, replica.crawl)
-        except (CrawlLost, RedisAway, RedisMisused) as error:
-            failure = error
+            return await _were_frozen(replica, failure.shards)
+        except (RedisAway, RedisMisused):
+            return False
     return isinstance(failure, (CrawlResharded, Resharding))
+
+
+async def _were_frozen(replica: Replica, shards: Collection[int]) -> bool:
+    """Whether `shards` refused `replica` because of a reshard, which may be undone by now, and are not lost. Raises
+    RedisAway and RedisMisused."""
+    try:
+        await verify_crawl(replica.store, replica.crawl)
+    except CrawlLost as error:
+        return isinstance(error, CrawlResharded)
+    return not await lost_shards(replica.store, replica.crawl.keys, sorted(shards))
 
 
 async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -> Replica | None:

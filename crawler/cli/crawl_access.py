@@ -19,7 +19,7 @@ from crawler.settings.loading import load
 from crawler.sinks.line_search import has_lines
 from crawler.wording import DEFAULT_NAME
 from frontier.crawls import Crawl, open_crawl
-from frontier.errors import FrontierError, NoSuchCrawl
+from frontier.errors import FrontierError, NoSuchCrawl, ShardLost
 from frontier.redis_keys import meta_key
 from frontier.store import RedisStore, command, display_url
 
@@ -61,7 +61,12 @@ class CrawlAccess:
 
         async def opened() -> T:
             async with open_store(self.settings.replica) as store:
-                return await work(store, await self._open(store, for_reshard))
+                crawl = await self._open(store, for_reshard)
+                try:
+                    return await work(store, crawl)
+                except ShardLost:
+                    await self._open(store, for_reshard)  # raises Resharding if the shards were frozen just now
+                    raise
 
         return run_until_signal(opened())
 

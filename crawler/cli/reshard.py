@@ -72,7 +72,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def tell(self, step: str, done: int, total: int) -> None:
-        """Show that `done` of `total` keys are through `step`; for "waiting", that `done` leases are left."""
+        """Show what `frontier.layout_copy.Tell` says, or that the last step has begun (`CONTINUING`)."""
         self.step = step
         if step == "copied":
             self.keys = max(self.keys, done)
@@ -80,6 +80,10 @@ class Progress:
             text = "all is done; waiting for a replica to continue"
         elif step == "waiting":
             text = f"replicas end their requests in flight, leases left: {done:,}"
+        elif step == "undone":
+            text = f"keys of the copy removed: {done:,}"
+        elif step == "switched":
+            text = "all is copied; waiting until the servers have synced it"
         else:
             what = "copied" if step == "copied" else "of the old keys removed"
             text = f"{100 * done // max(1, total)} % {what}: {done:,} of {total:,} keys"
@@ -206,6 +210,12 @@ def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
     if step == CONTINUING:
         return f"interrupted, but nothing was left to do: the crawl has {count_of(shards, 'shard')}"
     again = f"crawler reshard --shards {shards} {place}"
+    if not step:
+        return f"interrupted, before this command had changed anything; to try again: {again}"
+    if step == "switched":
+        return (
+            f"interrupted: the crawl has {count_of(shards, 'shard')}, and stands still until this is completed: {again}"
+        )
     if step == "removed":
         return f"interrupted: the crawl goes on with {count_of(shards, 'shard')}; to remove the keys that are left: {again}"
     return (

@@ -7,11 +7,12 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from crawler.app.replica import Replica
-from crawler.app.reshard_wait import start
+from crawler.app.reshard_wait import start, was_resharded
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
+from frontier.errors import ShardLost
 from frontier.reshard import Reshard, Wanted
-from frontier.store import RedisStore
+from frontier.store import RedisStore, command
 from tests.frontier.helpers import ManualTime, reshard_crawl
 
 
@@ -22,6 +23,7 @@ class Starting:
         self.store, self.crawl, self.id, self.clock = store, crawl, name, ManualTime()
         self.engine = cast(Any, SimpleNamespace(follower=SimpleNamespace(revision=7)))
         self.has_started = False
+        self.clocks: tuple[ManualTime, ServerClock]
 
     async def start(self, until_empty: bool) -> None:
         await verify_crawl(self.store, self.crawl)
@@ -40,6 +42,7 @@ async def _opened_before_a_reshard(store: RedisStore, name: str) -> tuple[Starti
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
     replica = Starting(store, await create_crawl(store, name, 2, b"{}"), "first")
+    replica.clocks = (time, clock)
     work = Reshard(store, await open_crawl(store, name), (time, clock), Wanted(4, 1))
     await work.begin(lambda step, done, total: None)
     return replica, work
@@ -63,3 +66,18 @@ async def test_it_ends_when_it_is_told_to_stop_meanwhile(store: RedisStore, craw
     await asyncio.sleep(0.05)
     stopping.set()
     assert await starting is None
+
+
+async def test_a_replica_that_was_refused_by_a_reshard_that_is_undone_continues(
+    store: RedisStore, crawl_name: str
+) -> None:
+    """It reads the refusal when its shards are whole again. If they are not, it ends."""
+    replica, _ = await _opened_before_a_reshard(store, crawl_name)
+    refused = SimpleNamespace(tasks=SimpleNamespace(failure=ShardLost(crawl_name, [0, 1])))
+    replica.engine = cast(Any, refused)
+    undoing = Reshard(store, await open_crawl(store, crawl_name, for_reshard=True), replica.clocks, Wanted(4, 1))
+    assert await was_resharded(cast(Replica, replica), asyncio.Event())
+    await undoing.cancel(lambda step, done, total: None)
+    assert await was_resharded(cast(Replica, replica), asyncio.Event())
+    await store.send([command("DEL", replica.crawl.keys.shards[1].stats)])
+    assert not await was_resharded(cast(Replica, replica), asyncio.Event())

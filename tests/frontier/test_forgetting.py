@@ -328,7 +328,7 @@ async def test_former_layouts_keep_nothing_either(store: RedisStore, crawl: Craw
     frontier = await frontier_of(store, crawl)
     await frontier.push(entries(GONE, 3))
     later = crawl.keys_of((10**15,), SHARDS)
-    moved = shard_keys(crawl.name, 3, 1)
+    moved = shard_keys(crawl.name, 3)
     whole = Entry("https://sub.gone.test/x", GONE)
     await store.send(
         [

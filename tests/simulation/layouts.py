@@ -49,6 +49,9 @@ class Layouts:
             if reply[0] == b"switched":
                 self._switch(*map(str, call.arguments[:3]))
             return
+        if call.arguments[0] == "UNLINK" and call.key.endswith("}:stats"):
+            self._identities.pop(shard_tag(call.key), None)
+            self._ledger.shards.pop(shard_tag(call.key), None)
         if call.script is None or call.script.name not in self._ledger.scripts | {
             FREEZE_SHARD.name,
             REMOVE_COPIED.name,

@@ -87,7 +87,7 @@ _TESTS = {
         "late-cancel": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "late-switch": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "late-end": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
-        "late-copies": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
+        "copies-share-keys": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "kept-links-count-twice": "test_a_link_that_two_shards_keep_is_kept_once_by_the_shard_that_follows_both",
     },
     "frontier/test_revoke.py": {

@@ -270,7 +270,8 @@ class Network:
         if calls[0].script is CLAIM and int(calls[0].arguments[CLAIMED_MS]) > 0 and process in self._readers:
             self.timekeepers.add(process)
         for call, reply in zip(calls, replies, strict=True):
-            is_logged = call.script is not None and (is_of_shard(call) or call.script is SWITCH_LAYOUT)
+            is_script = call.script is not None and (is_of_shard(call) or call.script is SWITCH_LAYOUT)
+            is_logged = is_script or call.arguments[0] == "UNLINK"
             if self._scenario.restarts and is_logged:
                 self._log.append((self._universe.now, sender, call, reply))
             for observer in self.observers:
