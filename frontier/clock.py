@@ -42,6 +42,11 @@ DRIFT = 1e-3
 """Assumed drift between two clocks, in seconds per second: ten times that of a bad quartz crystal."""
 
 
+LONGEST_READING_S = 20.0
+"""A reading that took longer is repeated. Calls have shorter time limits, so the process was suspended meanwhile, and the
+reading says little."""
+
+
 class Reading(NamedTuple):
     """One reading of a server's clock: at `at` (monotonic seconds) it was ahead of the monotonic clock by at least
     `offset_ms`, and by at most `round_trip_ms` more, because the server reads its clock at an unknown time within the round
@@ -93,10 +98,12 @@ class ServerClock:
 
     async def read(self) -> Reading:
         """Read the server's clock once, without using the result. Raises what `read_server_ms` raises."""
-        before = self._clock.monotonic()
-        server_ms = await self._read_server_ms()
-        after = self._clock.monotonic()
-        return Reading(server_ms - after * 1000, (after - before) * 1000, after)
+        while True:
+            before = self._clock.monotonic()
+            server_ms = await self._read_server_ms()
+            after = self._clock.monotonic()
+            if after - before <= LONGEST_READING_S:
+                return Reading(server_ms - after * 1000, (after - before) * 1000, after)
 
     def use(self, reading: Reading) -> None:
         """Use `reading` from now on, whatever was read before."""

@@ -90,12 +90,19 @@ class View(msgspec.Struct, frozen=True):
 
 class PeerSettings(msgspec.Struct, frozen=True):
     """`interval_s`: seconds between two claims; a dead replica leaves all views after one to two intervals and an eighth.
-    `shards`: number of shards that views assign, the same for all replicas; 0 for none."""
+    `shards`: number of shards that views assign, the same for all replicas; 0 for none. `table`: names the table of their
+    owners, if replicas may assign other shards under the same key."""
 
     interval_s: float = 5.0
     capacity: float = 1.0
     address: str = ""
     shards: int = 0
+    table: str = ""
+
+
+def owners_fields(table: str) -> tuple[str, str]:
+    """The fields of the key `owners` with this table."""
+    return f"version{table}", f"table{table}"
 
 
 def new_replica_id(name: str) -> str:
@@ -167,7 +174,7 @@ class PeerLoop:
         epoch = epoch_of(now_ms, self.settings.interval_s)
         runs_ms = int(max(RUNS_EPOCHS * self.settings.interval_s, RUNS_AT_LEAST_S) * 1000)
         mine = (self.replica, self.settings.capacity, self.settings.address or "-", self._number)
-        time = (now_ms, int(self._working), runs_ms)
+        time = (now_ms, int(self._working), runs_ms, self.settings.table)
         (reply,) = await self._store.send([script_call(CLAIM, [self._key], epoch, *mine, self._roster_version, *time)])
         _, claimed_epoch, number, table_version, roster_version, roster = reply
         self._claimed_epoch, self._number = int(claimed_epoch), int(number)
@@ -182,7 +189,8 @@ class PeerLoop:
         before = self._table.version
         has_changed = self._table.update(capacities)
         if stored not in (before, self._table.version):
-            version, table = (await self._store.send([command("HMGET", f"{self._key}:owners", "version", "table")]))[0]
+            fields = owners_fields(self.settings.table)
+            version, table = (await self._store.send([command("HMGET", f"{self._key}:owners", *fields)]))[0]
             if (version or b"").decode() != stored:
                 return False
             self._table.read(stored, table or b"")
@@ -190,7 +198,7 @@ class PeerLoop:
         if has_changed and self._table.version != stored:
             # Saved before any replica acts on it, so that the next change starts from it. If the epoch is over, Redis
             # refuses the table, and the next epoch starts from the same table as this one did.
-            kept = (self._claimed_epoch, self._table.version, self._table.encoded())
+            kept = (self._claimed_epoch, self._table.version, self._table.encoded(), self.settings.table)
             await self._store.send([script_call(SAVE_OWNERS, [self._key], *kept)])
         return True
 

@@ -146,6 +146,11 @@ def layout_number(last_tokens: Sequence[int]) -> int:
     return 1 + last_tokens[-1] % ATTEMPTS if last_tokens else 0
 
 
+def owners_table(layout: int) -> str:
+    """The name of the table with the owners of the shards of `layout` (`PeerSettings.table`)."""
+    return f"@{layout}" if layout else ""
+
+
 def shard_keys(crawl: str, number: int, layout: int = 0) -> ShardKeys:
     """The keys of the shard `number` of `crawl`. The shards of each `layout` have keys of their own, so that no replica
     takes those of one layout for those of another."""

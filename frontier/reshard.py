@@ -32,7 +32,17 @@ from frontier.clock import Clock, ServerClock
 from frontier.crawls import Crawl
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, ShardLost
 from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, pages, pages_of_all
-from frontier.redis_keys import ATTEMPTS, MOST_SHARDS, CrawlKeys, ShardKeys, layout_number, tokens_of, with_identity
+from frontier.peer_loop import owners_fields
+from frontier.redis_keys import (
+    ATTEMPTS,
+    MOST_SHARDS,
+    CrawlKeys,
+    ShardKeys,
+    layout_number,
+    owners_table,
+    tokens_of,
+    with_identity,
+)
 from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
 from frontier.shard_identity import check_identity, identify_shards, lost_shards
@@ -302,6 +312,7 @@ class Reshard:
         await self._remove(self._frozen, LEFT_BEHIND - {"acked"}, tell)
         calls = [command("PEXPIRE", key, KEPT_MS) for of in old for key in (of.owner, of.lost, of.stats)]
         calls += [command("HDEL", of.owner, "granted") for of in old]  # it names domains, and nobody leases here again
+        calls.append(command("HDEL", f"{self._old.peers}:owners", *owners_fields(owners_table(self._old.layout))))
         await asked(self._store, calls)
         # Also those of the step before: a server may have lost that it had ended.
         await self._end_step((*self._tokens, last_token), *RESHARD_STEP, "former")

@@ -57,6 +57,7 @@ from frontier.errors import RedisAway, RedisMisused
 from frontier.peer_loop import PeerLoop, PeerSettings
 from frontier.polling_period import period_s
 from frontier.queue import Frontier, PushReply
+from frontier.redis_keys import owners_table
 from frontier.reservations import Reservations
 from frontier.shard_nodes import Nodes
 from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
@@ -99,7 +100,8 @@ class Engine:
 
     def _build_frontier(self, settings: CrawlSettings) -> None:
         seams, crawl, local = self._seams, self._seams.crawl, self._local
-        peer_settings = PeerSettings(local.interval, local.capacity, shards=len(crawl.keys.shards))
+        shards, table = len(crawl.keys.shards), owners_table(crawl.keys.layout)
+        peer_settings = PeerSettings(local.interval, local.capacity, shards=shards, table=table)
         self.peers = PeerLoop(seams.store, crawl.keys.peers, seams.clock, peer_settings, seams.replica, seams.rng)
         if seams.time is not None:
             self.peers.continue_time(seams.time)

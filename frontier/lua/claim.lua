@@ -11,12 +11,12 @@
 -- also   peers:claims   hash  replica -> "number capacity address", the claims in the open epoch
 --        peers:roster   hash  the roster in effect: version, members: JSON, replica, "number capacity address", ...
 --        peers:numbers  string  last number that was given to a replica
---        peers:owners   hash  version, table: who owns which shard (save_owners.lua)
+--        peers:owners   hash  version and table, with the suffix: who owns which shard (save_owners.lua)
 --        peers:running  hash  total_ms: how long replicas have worked; last_ms: of the last claim; working: since then
 -- ARGV[1] epoch, 0 for the open one   ARGV[2] replica   ARGV[3] capacity   ARGV[4] address   ARGV[5] its number, 0 for none
 -- ARGV[6] version of the roster that it knows
 -- ARGV[7] now_ms, 0 if the replica does not know the time   ARGV[8] 1 if the replica works, 0 if it is paused
--- ARGV[9] longest time between two claims of running replicas, ms
+-- ARGV[9] longest time between two claims of running replicas, ms   ARGV[10] suffix of the table, none for ""
 --
 -- Returns {"claimed", epoch, number, version of the table, version of the roster, roster}; the version of the table is empty
 -- if none is stored; the roster is empty if the caller knows it.
@@ -58,7 +58,7 @@ if now_ms > 0 then
   redis.call('HSET', running, 'last_ms', math.max(now_ms, before[1] or 0), 'working', ARGV[8])
 end
 
-local owners = redis.call('HGET', KEYS[1] .. ':owners', 'version') or ''
+local owners = redis.call('HGET', KEYS[1] .. ':owners', 'version' .. (ARGV[10] or '')) or ''
 local version, roster = redis.call('HGET', rosters, 'version') or '', ''
 if version ~= ARGV[6] then roster = redis.call('HGET', rosters, 'members') or '' end
 return {'claimed', string.format('%.0f', epoch), tonumber(number), owners, version, roster}

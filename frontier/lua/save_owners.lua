@@ -5,13 +5,15 @@
 -- (frontier/ring.py), so all replicas get the same result.
 --
 -- KEYS[1] peers  string  the open epoch
--- also   peers:owners  hash  version, table
--- ARGV[1] epoch   ARGV[2] version   ARGV[3] table
+-- also   peers:owners  hash  version and table, with the suffix
+-- ARGV[1] epoch   ARGV[2] version   ARGV[3] table   ARGV[4] suffix, none for "": after a reshard, a replica that has not
+--   noticed it, because it was suspended, does not replace the table of the others
 --
 -- Returns {"kept"} | {"closed"}
 
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return {'closed'}
 end
-redis.call('HSET', KEYS[1] .. ':owners', 'version', ARGV[2], 'table', ARGV[3])
+local suffix = ARGV[4] or ''
+redis.call('HSET', KEYS[1] .. ':owners', 'version' .. suffix, ARGV[2], 'table' .. suffix, ARGV[3])
 return {'kept'}

@@ -51,6 +51,23 @@ async def test_a_slow_reading_does_not_replace_a_surer_one_until_that_has_aged()
     assert clock.uncertainty_ms == 100
 
 
+async def test_a_reading_during_which_the_process_was_suspended_is_repeated() -> None:
+    """It would say only that the server's clock is between now and the beginning of the suspension."""
+    time = ManualTime()
+    server = SlowServer(time, ahead_ms=3_600_000)
+    server.back_s = 80.0
+
+    async def read_ms() -> float:
+        read = await server.read_ms()
+        server.back_s = 0.0
+        return read
+
+    clock = ServerClock(time, read_ms)
+    await clock.refresh()
+    assert clock.now_ms() == server.now_ms
+    assert clock.uncertainty_ms == 0
+
+
 async def test_it_cannot_be_read_before_it_was_set() -> None:
     time = ManualTime()
     with pytest.raises(RuntimeError):

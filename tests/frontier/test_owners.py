@@ -190,6 +190,26 @@ async def test_a_loop_without_shards_keeps_no_table(store: RedisStore, crawl_nam
     assert not await ask(store, "EXISTS", f"{key}:owners")
 
 
+async def test_a_replica_that_has_missed_a_reshard_leaves_the_table_of_the_others_alone(
+    cluster: Cluster, store: RedisStore
+) -> None:
+    """It was suspended, and goes on with the old shards for a moment."""
+    for peer in cluster.peers.values():
+        peer.settings = replace(peer.settings, shards=2 * SHARDS, table="@4")
+        peer._table = OwnerTable(2 * SHARDS)
+    late = PeerLoop(cluster.stores["one"], cluster.key, cluster.time, PeerSettings(5.0, shards=SHARDS), "late")
+    await cluster.epoch()
+    table = await ask(store, "HGET", f"{cluster.key}:owners", "table@4")
+    cluster.peers["late"] = late
+    await cluster.epoch()
+    assert (await cluster.epoch())[-1].owners
+    assert await ask(store, "HGET", f"{cluster.key}:owners", "table@4") != table  # of four replicas
+    assert len(late._table.owners) == SHARDS
+    views = (await cluster.epoch())[:3]
+    assert len({view.owners for view in views}) == 1
+    assert len(views[0].owners) == 2 * SHARDS
+
+
 class TestPlace:
     """`save_owners.lua`: each reply."""
 

@@ -31,7 +31,7 @@ class Views:
         """Sees each call that was carried out. What Redis keeps is what the next table starts from, though its maker may
         have died before it had a view."""
         if call.script is SAVE_OWNERS and reply[0] == b"kept":
-            table = call.arguments[-1]
+            table = call.arguments[2]
             assert isinstance(table, bytes)
             replicas, places = json.loads(table)
             self._keep(tuple(replicas[place] for place in places))
