@@ -90,6 +90,16 @@ class Crawl(msgspec.Struct, frozen=True):
     local: frozenset[str] = frozenset()  # tables of settings that replicas had on their machines: see `mark_local`
 
     @property
+    def left(self) -> str:
+        """What is left of its last reshard, and how it is removed; "" for nothing."""
+        if not self.former or self.resharding:
+            return ""
+        return (
+            f"keys of the former {self.former:,} shards are being removed; if that was interrupted, run `crawler reshard "
+            f"--crawl {self.name} --shards {self.shards}` again"
+        )
+
+    @property
     def keys(self) -> CrawlKeys:
         return self.keys_of(self.last_tokens, self.shards)
 

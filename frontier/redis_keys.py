@@ -146,6 +146,11 @@ def layout_number(last_tokens: Sequence[int]) -> int:
     return 1 + last_tokens[-1] % ATTEMPTS if last_tokens else 0
 
 
+def was_made_until(layout: int, last: int) -> bool:
+    """Whether `layout` was made by the command with the claim `last`, or by one of the 5,000 before it."""
+    return layout > 0 and (last - (layout - 1)) % ATTEMPTS < ATTEMPTS // 2
+
+
 def owners_table(layout: int) -> str:
     """The name of the table with the owners of the shards of `layout` (`PeerSettings.table`)."""
     return f"@{layout}" if layout else ""

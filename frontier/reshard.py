@@ -41,11 +41,13 @@ from frontier.redis_keys import (
     layout_number,
     owners_table,
     tokens_of,
+    was_made_until,
     with_identity,
 )
 from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
 from frontier.shard_identity import check_identity, identify_shards, lost_shards
+from frontier.standstill import standstill_ms
 from frontier.store import Call, Reply, Store, command, script_call
 
 LEASES_END_S = 7.0
@@ -69,10 +71,6 @@ the server says that it has synced them: servers write to disk once a second by 
 KEPT_MS = 3 * 86_400_000 + 3_600_000
 """How long it stays known what was settled under old leases, as in `lua/lost_writes.lua`, and an hour."""
 
-
-RECENT_MS, AGAIN_S = 60_000, 30.0
-"""Replicas work if they have settled a URL within so many milliseconds before the reshard. Their next one is awaited for so
-many seconds after it."""
 
 TOKENS_AHEAD = 10_000
 """How far the tokens of old leases may be above those in the shards: see `lua/lost_writes.lua`."""
@@ -135,7 +133,8 @@ class Reshard:
         if gone := [shard for shard, found in lost.items() if found != self._frozen.identity]:
             raise ShardLost(self._crawl.name, gone)
         await self._claim()
-        await self._until_synced()  # otherwise shards could be frozen for a claim that is lost
+        await self._until_synced()
+        await self._check_claim()  # otherwise shards could be frozen for a claim that is lost
         if not lost:
             await self._until_leases_end(tell)
         self._runs = await self._servers()
@@ -202,6 +201,7 @@ class Reshard:
         new = self._new(last_token)
         filled = with_identity(new, f"{new.identity}:filling")
         await identify_shards(self._store, filled, range(self._after))
+        await self._check_claim()  # from now on, another command that ends this attempt removes that identity
         try:
             await LayoutCopy(self._store, self._crawl, self._old, filled).run(last_token, note)
             await identify_shards(self._store, new, range(self._after), former=filled.identity)
@@ -229,7 +229,7 @@ class Reshard:
         # The identities first: without them, nothing more arrives from a command that is still at work.
         for removes_all in (False, True):
             async for page in pages_of_all(self._store, self._crawl.name, self._shards):
-                keys = [key for number, key in page if number not in used and _is_until(number, last)]
+                keys = [key for number, key in page if number not in used and was_made_until(number, last)]
                 gone = [key.whole for key in keys if removes_all or key.name == "stats"]
                 await asked(self._store, [command("UNLINK", key) for key in gone])
                 removed += len(gone)
@@ -243,9 +243,15 @@ class Reshard:
         """Raises RedisAway if a server was replaced since the shards were frozen, and CrawlResharded if the reshard was
         undone, or another command continues it."""
         await self._check_servers()
+        await self._check_claim()
+
+    async def _check_claim(self) -> None:
+        """Raises CrawlResharded if the reshard was undone, or if another command has claimed it. What this one has copied
+        is removed then."""
         fields = command("HMGET", self._old.meta, "reshard_may_switch", "reshard_claims", "last_tokens")
         ((may_switch, claims, tokens),) = await self._store.send([fields])
         if not may_switch or int(claims) != self._claimed or tokens_of(tokens) != self._tokens:
+            await self._remove_attempts(self._claimed, _tell_nobody)
             raise CrawlResharded(
                 f"the reshard of crawl {self._crawl.name!r} was undone, or another command continues it or has completed it"
             )
@@ -257,7 +263,8 @@ class Reshard:
             # It speaks of the writes of the same connection, so there has to be one.
             mark = command("SET", self._old.shards[0].acked, "", "PX", int(1000 * DURABLE_S))
             try:
-                await self._store.send([mark, command("WAITAOF", 1, 0, int(1000 * DURABLE_S))])
+                wait = Call(("WAITAOF", 1, 0, int(1000 * DURABLE_S)), at=self._old.meta)
+                await self._store.send([mark, wait])
             except RedisMisused as error:
                 if "appendonly is disabled" in str(error):
                     return
@@ -314,26 +321,15 @@ class Reshard:
         calls += [command("HDEL", of.owner, "granted") for of in old]  # it names domains, and nobody leases here again
         calls.append(command("HDEL", f"{self._old.peers}:owners", *owners_fields(owners_table(self._old.layout))))
         await asked(self._store, calls)
+        await self._remove_attempts(self._claimed - 1, _tell_nobody)
+        await self._until_synced()  # otherwise the old keys could come back, and nobody would know of them
         # Also those of the step before: a server may have lost that it had ended.
         await self._end_step((*self._tokens, last_token), *RESHARD_STEP, "former")
 
     async def standstill_ms(self, last_token: int) -> int | None:
-        """How long no replica settled a URL, in milliseconds: from the last one with the old shards to the first one with
-        the new ones, for which this waits. None if no replica worked before, or none does within `AGAIN_S`."""
-        before = max(await self._settled_ms(self._old))
-        if before < self._began_ms - RECENT_MS:
-            return None
-        deadline = self._local_clock.monotonic() + AGAIN_S
-        while self._local_clock.monotonic() < deadline:
-            if later := [ms for ms in await self._settled_ms(self._new(last_token)) if ms > before]:
-                return min(later) - before
-            await self._local_clock.sleep(LOOK_S)
-        return None
-
-    async def _settled_ms(self, keys: CrawlKeys) -> list[int]:
-        """When a URL of each shard was settled last; 0 for never."""
-        found = await asked(self._store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
-        return [int(ms or 0) for ms in found]
+        """How long the crawl stood still: see `frontier.standstill`."""
+        layouts = self._old, self._new(last_token)
+        return await standstill_ms(self._store, self._local_clock, layouts, self._began_ms)
 
     async def cancel(self, tell: Tell) -> None:
         """Undo a reshard that has not switched: the crawl goes on with its old shards. Raises CrawlResharded if there is
@@ -374,11 +370,6 @@ class Reshard:
             raise CrawlResharded(
                 f"another command is changing or has changed the number of shards of crawl {self._crawl.name!r}"
             )
-
-
-def _is_until(number: int, last: int) -> bool:
-    """Whether the layout `number` was made by the claim `last` or one of the 5,000 before it."""
-    return bool(number) and (last - (number - 1)) % ATTEMPTS < ATTEMPTS // 2
 
 
 def _tell_nobody(step: str, done: int, total: int) -> None: ...

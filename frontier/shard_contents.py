@@ -96,7 +96,7 @@ class Key(NamedTuple):
         if self.kind == "set":
             return [(member,) for member in reply], 0
         if self.kind == "string":
-            return [(reply,)], 0
+            return [] if reply is None else [(reply,)], 0  # another command may have completed the reshard
         if self.kind == "hash":
             following, flat = reply
             return _rows(flat[::2], flat[1::2]), int(following)

@@ -13,7 +13,6 @@ from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.summary import Summary
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import extract_rules
-from crawler.wording import count_of
 from frontier.clock import Clock
 from frontier.control import Control, DomainRules
 from frontier.crawl_time import crawl_ms
@@ -173,17 +172,6 @@ def aged(last: LastRead[Snapshot], crawl: str, served_by: str = "") -> Snapshot:
     )
 
 
-def _with_former(condition: Condition, crawl: Crawl) -> Condition:
-    """`condition`, and that the keys of the former shards are still there after a reshard."""
-    if not crawl.former or crawl.resharding:
-        return condition
-    left = (
-        f"the keys of the former {count_of(crawl.former, 'shard')} are being removed; if that was interrupted, run "
-        f"`crawler reshard --crawl {crawl.name} --shards {crawl.shards}` again"
-    )
-    return msgspec.structs.replace(condition, obstacles=[*condition.obstacles, left])
-
-
 async def never_found(store: RedisStore, crawl: Crawl, counted: Mapping[str, int]) -> list[str]:
     """Return what `Status.never_found` is. `counted`: the number of items by data set. Raises RedisAway."""
     rules = [rule for rule in extract_rules(CrawlSettings.from_json(crawl.settings)) if counted.get(rule.name)]
@@ -196,10 +184,13 @@ async def status(store: RedisStore, crawl: Crawl, exact: bool = True) -> Status:
     """Read the status of `crawl`. If not `exact`, its numbers may be some seconds old. Raises RedisAway."""
     found = await CrawlReader(store, crawl.keys).complete(exact)
     assert found.summary is not None
+    condition = found.condition
+    if crawl.left:
+        condition = msgspec.structs.replace(condition, obstacles=[*condition.obstacles, crawl.left])
     return Status(
         **msgspec.structs.asdict(found.summary),
         state=found.state,
-        condition=_with_former(found.condition, crawl),
+        condition=condition,
         replicas=found.replicas,
         rules=found.rules,
         settings_revision=crawl.revision,

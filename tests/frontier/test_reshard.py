@@ -308,7 +308,7 @@ async def test_no_settlement_takes_half_effect_while_a_shard_is_being_frozen(
     frontier = await crawled.open()
     await frontier.push([Entry(f"https://d{number}.test/", f"d{number}.test") for number in range(100)])
     leased, _ = await frontier.lease([0], 1, "r1", 100)
-    for after in (4, 5):  # one or two of the calls that freeze the shard
+    for after in (5, 6):  # one or two of the calls that freeze the shard
         with contextlib.suppress(Stopped):
             await crawled.reshard(2, Kills(store, after))
         for lease in leased[0].leases[::10]:

@@ -42,7 +42,7 @@ async def test_a_reader_says_how_far_it_is_and_then_reads_the_new_shards(store: 
     await work.open(last_token)
     killed = await status(store, await open_crawl(store, crawl_name))
     assert killed.condition.word == "no replica"
-    assert killed.condition.obstacles[-1].startswith("the keys of the former 4 shards are being removed")
+    assert killed.condition.obstacles[-1].startswith("keys of the former 4 shards are being removed")
     await work.clean(last_token, ignore)
     assert not (await status(store, await open_crawl(store, crawl_name))).condition.obstacles
     after = await reader.complete()
