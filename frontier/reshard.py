@@ -247,11 +247,13 @@ class Reshard:
 
     async def _check_claim(self) -> None:
         """Raises CrawlResharded if the reshard was undone, or if another command has claimed it. What this one has copied
-        is removed then."""
+        is removed then, unless the crawl has a new layout: the claim may have been lost, and given to another one."""
         fields = command("HMGET", self._old.meta, "reshard_may_switch", "reshard_claims", "last_tokens")
         ((may_switch, claims, tokens),) = await self._store.send([fields])
-        if not may_switch or int(claims) != self._claimed or tokens_of(tokens) != self._tokens:
-            await self._remove_attempts(self._claimed, _tell_nobody)
+        is_unused = tokens_of(tokens) == self._tokens
+        if not is_unused or not may_switch or int(claims) != self._claimed:
+            if is_unused:
+                await self._remove_attempts(self._claimed, _tell_nobody)
             raise CrawlResharded(
                 f"the reshard of crawl {self._crawl.name!r} was undone, or another command continues it or has completed it"
             )

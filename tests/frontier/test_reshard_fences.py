@@ -10,9 +10,9 @@ import pytest
 from frontier.counters import Counters
 from frontier.crawls import open_crawl
 from frontier.entries import Entry
-from frontier.errors import CrawlResharded, RedisAway, RedisMisused
+from frontier.errors import CrawlLost, CrawlResharded, RedisAway, RedisMisused
 from frontier.reshard import DURABLE_S, Reshard, Wanted
-from frontier.scripts import FREEZE_SHARD
+from frontier.scripts import FREEZE_SHARD, IDENTIFY_SHARD
 from frontier.shard_identity import lost_shards
 from frontier.store import Call, RedisStore, Reply, command, connect
 from tests.frontier.helpers import CountingStore, ManualTime, ask
@@ -199,3 +199,37 @@ async def contents(crawled: Crawled) -> dict[str, object]:
     found = [key.decode() for key in await ask(store, "KEYS", f"{{{crawled.name}[:}}]*")]
     keys = [key for key in found if not key.endswith(":acked")]
     return dict(zip(keys, await store.send([command("DUMP", key) for key in keys]), strict=True))
+
+
+async def test_a_command_whose_claim_was_lost_and_given_to_another_removes_nothing(
+    crawled: Crawled, store: RedisStore
+) -> None:
+    """The server of the key `meta` was replaced by one that lacked the claim. Both have the same number then."""
+    opened = await open_crawl(store, crawled.name)
+    first = Reshard(store, opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    await first.begin(silent)
+    await store.send([command("HDEL", opened.keys.meta, "resharding", "reshard_may_switch", "reshard_claims")])
+    await store.send([command("HDEL", opened.keys.meta, "reshard_progress")])
+    await crawled.reshard(16)
+    before = await contents(crawled)
+    with pytest.raises(CrawlLost):
+        await first.copy(silent)
+    assert await contents(crawled) == before
+    fetched = await crawled.finish()
+    assert len(fetched) == len(set(fetched)) == len(DOMAINS) * PAGES - 30 - 20 + 1
+
+
+async def test_a_command_that_is_undone_before_it_copies_leaves_nothing(crawled: Crawled, store: RedisStore) -> None:
+    opened = await open_crawl(store, crawled.name)
+
+    class UndoneBefore(CountingStore):
+        async def send(self, calls: Sequence[Call]) -> list[Reply]:
+            if calls[0].script is IDENTIFY_SHARD and not self.calls["identify_shard"]:
+                await Reshard(store, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
+            return await super().send(calls)
+
+    work = Reshard(UndoneBefore(store), opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    await work.begin(silent)
+    with pytest.raises(CrawlResharded):
+        await work.copy(silent)
+    assert not await ask(store, "KEYS", f"{{{crawled.name}:*@*}}:*")
