@@ -170,4 +170,5 @@ def test_a_crawl_whose_files_cannot_be_uploaded_says_so_by_its_exit_code(
         words = ("crawl", "-f", str(crawler.seeds), "--quiet", "--replicas", replicas)
         done = crawler.run(*words, environment=environment)
         assert done.code == UPLOADS_LEFT, done.err
-        assert done.err.count("uploads_left") == int(replicas)
+        assert 1 <= done.err.count("uploads_left") <= int(replicas)  # one may have had no page
+        assert "another one is started" not in done.err
