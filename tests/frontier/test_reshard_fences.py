@@ -12,9 +12,9 @@ from frontier.crawls import open_crawl
 from frontier.entries import Entry
 from frontier.errors import CrawlLost, CrawlResharded, RedisAway, RedisMisused
 from frontier.reshard import DURABLE_S, Reshard, Wanted
-from frontier.scripts import FREEZE_SHARD, IDENTIFY_SHARD
+from frontier.scripts import FREEZE_SHARD, IDENTIFY_SHARD, SWITCH_LAYOUT
 from frontier.shard_identity import lost_shards
-from frontier.store import Call, RedisStore, Reply, command, connect
+from frontier.store import Call, RedisStore, Reply, command, connect, script_call
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.frontier.test_reshard import DOMAINS, PAGES, Crawled, meta, silent
 from tests.valkey import ValkeyProcess
@@ -162,6 +162,8 @@ async def test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing(
     else:
         undoing = Reshard(earlier, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1))
         await undoing.cancel(silent)
+        # The one that was undone has given up its switch, which is on its way.
+        earlier.kept.append(script_call(SWITCH_LAYOUT, [work._old.meta], "", 16, last_token, 1))
     assert {"freeze_shard", "add_copied", "copy_seen", "identify_shard", "end_reshard"} <= earlier.calls.keys()
 
     later = Reshard(

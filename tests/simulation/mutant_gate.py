@@ -153,7 +153,7 @@ _SEEDS = {
     "strangers-are-new": "--first 0 --runs 5",
     "idle-is-over": "--first 0 --runs 5",
     "epoch-is-opened-again": "--seed 0",
-    "frozen-keeps-leases": "--seed 3 --reshards 3",
+    "frozen-keeps-leases": "--first 0 --runs 12 --reshards 3",
     "unsynced-copy": "--seed 4 --faulty 60 --restarts 20 --reshards 3",
 }
 """Mutant -> the options of the simulation."""
