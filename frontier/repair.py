@@ -61,13 +61,12 @@ class Repair:
         a mark does not tell the shard of its domain. Raises CrawlLost if one has another crawl's data."""
         self.shards = sorted(await lost_shards(self._store, self._crawl.keys))
         await identify_shards(self._store, self._keys, self.shards)
+        lost, calls = [self._keys.shards[shard] for shard in self.shards], []
         if self._keys.last_tokens:  # tokens must be above those of the layouts before: see `redis_keys.layout_of`
-            least = self._keys.last_tokens[-1] + 1
-            calls = [command("HSETNX", self._keys.shards[shard].owner, "token", least) for shard in self.shards]
-            await self._store.send(calls) if calls else None
-        marks = " ".join(sorted(forgotten))
-        calls = [command("HSET", self._keys.shards[shard].stats, "forgotten", marks) for shard in self.shards]
-        if calls and marks:
+            calls += [command("HSETNX", of.owner, "token", self._keys.last_tokens[-1]) for of in lost]
+        if marks := " ".join(sorted(forgotten)):
+            calls += [command("HSET", of.stats, "forgotten", marks) for of in lost]
+        if calls:
             await self._store.send(calls)
         return self.shards
 

@@ -207,7 +207,8 @@ class Reshard:
             await identify_shards(self._store, new, range(self._after), former=filled.identity)
             await self._until_synced()
         except CrawlLost:
-            await self._check_undisturbed()  # otherwise the copy would be equal
+            await self._check_servers()  # otherwise the copy would be equal
+            await self._check_claim()
             raise
         await self._check_servers()
         return last_token
@@ -236,14 +237,9 @@ class Reshard:
                 tell("undone", removed, removed)
 
     async def _check_servers(self) -> None:
+        """Raises RedisAway if a server was replaced since the shards were frozen, or since a cancel began."""
         if await self._servers() != self._runs:
             raise RedisAway("a Redis server was restarted or replaced meanwhile; run the command again")
-
-    async def _check_undisturbed(self) -> None:
-        """Raises RedisAway if a server was replaced since the shards were frozen, and CrawlResharded if the reshard was
-        undone, or another command continues it."""
-        await self._check_servers()
-        await self._check_claim()
 
     async def _check_claim(self) -> None:
         """Raises CrawlResharded if the reshard was undone, or if another command has claimed it. What this one has copied
@@ -318,7 +314,7 @@ class Reshard:
     async def clean(self, last_token: int, tell: Tell) -> None:
         """Remove the old keys, except those that tell what was settled under old leases; they expire."""
         old = self._old.shards
-        await self._remove(self._frozen, LEFT_BEHIND - {"acked"}, tell)
+        await self._remove_old(tell)
         calls = [command("PEXPIRE", key, KEPT_MS) for of in old for key in (of.owner, of.lost, of.stats)]
         calls += [command("HDEL", of.owner, "granted") for of in old]  # it names domains, and nobody leases here again
         calls.append(command("HDEL", f"{self._old.peers}:owners", *owners_fields(owners_table(self._old.layout))))
@@ -350,14 +346,16 @@ class Reshard:
         await self._check_servers()
         await self._end_step(self._tokens, *RESHARD_STEP)
 
-    async def _remove(self, keys: CrawlKeys, kept: frozenset[str] | set[str], tell: Tell) -> None:
+    async def _remove_old(self, tell: Tell) -> None:
+        keys, kept = self._frozen, LEFT_BEHIND - {"acked"}
         done, total = 0, await key_count(self._store, keys.shards)
         async for page in pages(self._store, keys.crawl, keys.shards, keys.layout):
             names: dict[int, list[str]] = defaultdict(list)
             for key in page:
                 if key.name not in kept and key.shard < len(keys.shards):
                     names[key.shard].append(key.name)
-            calls = [_remove_call(keys.shards[shard], keys.identity, some) for shard, some in names.items()]
+            places = ((keys.shards[shard], some) for shard, some in names.items())
+            calls = [script_call(REMOVE_COPIED, (of.stats, of.base), keys.identity, *some) for of, some in places]
             await asked(self._store, calls)
             done += len(page)
             tell("removed", min(done, total), total)
@@ -375,10 +373,6 @@ class Reshard:
 
 
 def _tell_nobody(step: str, done: int, total: int) -> None: ...
-
-
-def _remove_call(of: ShardKeys, identity: str, names: Sequence[str]) -> Call:
-    return script_call(REMOVE_COPIED, (of.stats, of.base), identity, *names)
 
 
 def _field(last_tokens: Sequence[int]) -> str:

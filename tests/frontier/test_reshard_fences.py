@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 import pytest
@@ -11,6 +11,8 @@ from frontier.counters import Counters
 from frontier.crawls import open_crawl
 from frontier.entries import Entry
 from frontier.errors import CrawlLost, CrawlResharded, RedisAway, RedisMisused
+from frontier.queue import LeasedUrl
+from frontier.repair import Repair
 from frontier.reshard import DURABLE_S, Reshard, Wanted
 from frontier.scripts import FREEZE_SHARD, IDENTIFY_SHARD, SWITCH_LAYOUT
 from frontier.shard_identity import lost_shards
@@ -27,20 +29,41 @@ async def crawled(store: RedisStore, crawl_name: str) -> Crawled:
     return made
 
 
+class Meanwhile(CountingStore):
+    """Something else happens just before the first call for which `is_due` is true."""
+
+    def __init__(
+        self, store: RedisStore, is_due: Callable[[Call], bool], happens: Callable[[], Awaitable[None]]
+    ) -> None:
+        super().__init__(store)
+        self._is_due = is_due
+        self._happens = happens
+        self._has_happened = False
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if self._is_due(calls[0]) and not self._has_happened:
+            self._has_happened = True
+            await self._happens()
+        return await super().send(calls)
+
+
+def undone(crawled: Crawled, is_due: Callable[[Call], bool]) -> Meanwhile:
+    """Another command undoes the reshard."""
+
+    async def cancel() -> None:
+        opened = await meta(crawled)
+        await Reshard(crawled.store, opened, (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
+
+    return Meanwhile(crawled.store, is_due, cancel)
+
+
 async def test_a_command_that_was_suspended_until_it_was_undone_freezes_nothing(
     crawled: Crawled, store: RedisStore
 ) -> None:
     opened = await open_crawl(store, crawled.name)
 
-    class UndoneBefore(CountingStore):
-        """Another command undoes the reshard before the first shards are frozen."""
-
-        async def send(self, calls: Sequence[Call]) -> list[Reply]:
-            if calls[0].script is FREEZE_SHARD and not self.calls["freeze_shard"]:
-                await Reshard(store, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
-            return await super().send(calls)
-
-    first = Reshard(UndoneBefore(store), opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    slow = undone(crawled, lambda call: call.script is FREEZE_SHARD)
+    first = Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1))
     with pytest.raises(CrawlResharded, match="was undone"):
         await first.begin(silent)
     await crawled.open()
@@ -106,13 +129,8 @@ async def test_a_command_whose_reshard_is_undone_while_it_compares_says_so(crawl
     opened = await open_crawl(store, crawled.name)
     filled = opened.keys_of((1,), 16).shards
 
-    class UndoneMeanwhile(CountingStore):
-        async def send(self, calls: Sequence[Call]) -> list[Reply]:
-            if calls[0].arguments[:2] == ("ZCARD", filled[0].waiting):
-                await Reshard(store, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
-            return await super().send(calls)
-
-    work = Reshard(UndoneMeanwhile(store), opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    slow = undone(crawled, lambda call: call.arguments[:2] == ("ZCARD", filled[0].waiting))
+    work = Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1))
     await work.begin(silent)
     with pytest.raises(CrawlResharded, match="was undone, or another command continues it"):
         await work.copy(silent)
@@ -203,19 +221,28 @@ async def contents(crawled: Crawled) -> dict[str, object]:
     return dict(zip(keys, await store.send([command("DUMP", key) for key in keys]), strict=True))
 
 
+@pytest.mark.parametrize("step", ["begins", "copies"])
 async def test_a_command_whose_claim_was_lost_and_given_to_another_removes_nothing(
-    crawled: Crawled, store: RedisStore
+    crawled: Crawled, store: RedisStore, step: str
 ) -> None:
     """The server of the key `meta` was replaced by one that lacked the claim. Both have the same number then."""
-    opened = await open_crawl(store, crawled.name)
-    first = Reshard(store, opened, (crawled.time, crawled.clock), Wanted(16, 1))
-    await first.begin(silent)
-    await store.send([command("HDEL", opened.keys.meta, "resharding", "reshard_may_switch", "reshard_claims")])
-    await store.send([command("HDEL", opened.keys.meta, "reshard_progress")])
-    await crawled.reshard(16)
-    before = await contents(crawled)
+    opened, before = await open_crawl(store, crawled.name), dict[str, object]()
+
+    async def lose_the_claim() -> None:
+        fields = ("resharding", "reshard_may_switch", "reshard_claims", "reshard_progress")
+        await store.send([command("HDEL", opened.keys.meta, *fields)])
+        await crawled.reshard(16)
+        before.update(await contents(crawled))
+
+    def is_due(call: Call) -> bool:
+        return call.arguments[0] == "SET" if step == "begins" else call.script is IDENTIFY_SHARD
+
+    slow = Meanwhile(store, is_due, lose_the_claim)
+    first = Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1))
     with pytest.raises(CrawlLost):
+        await first.begin(silent)
         await first.copy(silent)
+    assert before
     assert await contents(crawled) == before
     fetched = await crawled.finish()
     assert len(fetched) == len(set(fetched)) == len(DOMAINS) * PAGES - 30 - 20 + 1
@@ -224,14 +251,30 @@ async def test_a_command_whose_claim_was_lost_and_given_to_another_removes_nothi
 async def test_a_command_that_is_undone_before_it_copies_leaves_nothing(crawled: Crawled, store: RedisStore) -> None:
     opened = await open_crawl(store, crawled.name)
 
-    class UndoneBefore(CountingStore):
-        async def send(self, calls: Sequence[Call]) -> list[Reply]:
-            if calls[0].script is IDENTIFY_SHARD and not self.calls["identify_shard"]:
-                await Reshard(store, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
-            return await super().send(calls)
-
-    work = Reshard(UndoneBefore(store), opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    slow = undone(crawled, lambda call: call.script is IDENTIFY_SHARD)
+    work = Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1))
     await work.begin(silent)
     with pytest.raises(CrawlResharded):
         await work.copy(silent)
     assert not await ask(store, "KEYS", f"{{{crawled.name}:*@*}}:*")
+
+
+async def test_a_shard_that_was_repaired_after_a_reshard_gives_out_tokens_of_its_layout(
+    crawled: Crawled, store: RedisStore
+) -> None:
+    """Otherwise nobody could tell what was settled under its leases."""
+    await crawled.reshard(16)
+    crawl, frontier = await open_crawl(store, crawled.name), await crawled.open()
+    shard = frontier.shard_of(DOMAINS[0])
+    base = crawl.keys.shards[shard].base
+    await store.send([command("DEL", key) for key in await ask(store, "KEYS", f"{base}*")])
+    repair = Repair(store, crawl, crawled.clock, 0)
+    assert await repair.begin() == [shard]
+    entry = Entry(f"https://{DOMAINS[0]}/", DOMAINS[0])
+    await repair.push([entry])
+    await repair.finish()
+    leased, _ = await frontier.lease([shard], 2, "r2", 100)
+    lease = leased[0].leases[0]
+    assert lease.token > crawl.last_tokens[-1]
+    url = LeasedUrl(lease.shard, lease.domain, lease.token, lease.entries[0])
+    assert await frontier.revoke([url]) == [True]

@@ -12,7 +12,7 @@ import msgspec
 
 from frontier.crawls import Crawl
 from frontier.redis_keys import CrawlKeys
-from frontier.scripts import FREEZE_SHARD, IDENTIFY_SHARD, REMOVE_COPIED, REVOKE, SWITCH_LAYOUT
+from frontier.scripts import FREEZE_SHARD, IDENTIFY_SHARD, REVOKE, SWITCH_LAYOUT
 from frontier.store import Call, Reply
 from tests.simulation.arguments import shard_tag
 from tests.simulation.history import Breach, History
@@ -52,19 +52,12 @@ class Layouts:
         if call.arguments[0] == "UNLINK" and call.key.endswith("}:stats"):
             self._identities.pop(shard_tag(call.key), None)
             self._ledger.shards.pop(shard_tag(call.key), None)
-        if call.script is None or call.script.name not in self._ledger.scripts | {
-            FREEZE_SHARD.name,
-            REMOVE_COPIED.name,
-        }:
+        if call.script is None or call.script.name not in self._ledger.scripts | {FREEZE_SHARD.name}:
             return
         tag = shard_tag(call.keys[0])
         if call.script is IDENTIFY_SHARD:
             if reply[0] == b"identified":
                 self._identify(tag, call)
-        elif call.script is REMOVE_COPIED:
-            if reply != LOST and "stats" in call.arguments[1:]:
-                self._identities.pop(tag, None)
-                self._ledger.shards.pop(tag, None)
         elif call.script is FREEZE_SHARD:
             if reply[0] == b"frozen":
                 self._history.note(replica, "freeze", tag)

@@ -215,6 +215,7 @@ OF_RESHARDS = (
     _without("late-cancel", LUA + "cancel_reshard.lua", " or (known[4] or '0') ~= ARGV[2] then", " then"),
     _without("late-switch", LUA + "switch_layout.lua", " or known[5] ~= ARGV[4] then", " then"),
     _without("late-end", LUA + "end_reshard.lua", " or (known[2] or '0') ~= ARGV[2] then", " then"),
+    _without("removes-a-new-layout", RESHARD, "            if is_unused:", "            if True:"),
     _without("copies-share-keys", "frontier/redis_keys.py", "1 + last_tokens[-1] % ATTEMPTS", "1 + len(last_tokens)"),
     _without(
         "unsynced-copy",
