@@ -36,7 +36,7 @@ from frontier.queue import Frontier
 from frontier.redis_keys import CrawlKeys, ShardKeys, shard_keys
 from frontier.scripts import FORGET_DOMAIN, FORGET_URLS, FORGET_VIA, REMOVE_FROM_OUTBOX
 from frontier.shard_contents import Key
-from frontier.shard_identity import check_identity
+from frontier.shard_identity import check_identity, frozen
 from frontier.store import Argument, Call, Reply, Store, command, script_call
 
 CHUNK = 500
@@ -240,10 +240,9 @@ class Forgetting:
         shards = [(self._shard, self._keys.identity)]
         for number in range(len(self._keys.last_tokens)):
             former = self._crawl.keys_of(self._crawl.last_tokens[:number], self._crawl.shards)
-            identity = f"{former.identity}:moved"
             async for page in pages(self._store, self._crawl.name, self._keys.shards, former.layout):
                 lost = [shard_keys(self._crawl.name, key.shard, former.layout) for key in page if key.name == "lost"]
-                shards += [(of, identity) for of in lost]
+                shards += [(of, frozen(former)) for of in lost]
         for of, its_identity in shards:
             async for members in self._scan("ZSCAN", of.lost, "*"):
                 urls = [self._url(member.partition(b"\n")[2]) for member in members]

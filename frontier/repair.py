@@ -18,7 +18,7 @@ from frontier.known_pages import KnownPage, rest_of_record
 from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_keys import ShardKeys, with_identity
 from frontier.scripts import RESTORE, RESTORE_VISITS, Script
-from frontier.shard_identity import check_identity, identify_shards, lost_shards
+from frontier.shard_identity import check_identity, check_not_frozen, frozen, identify_shards, lost_shards
 from frontier.store import Argument, Store, command, script_call
 
 CHUNK = 500
@@ -58,8 +58,11 @@ class Repair:
 
     async def begin(self, forgotten: Collection[str] = ()) -> Sequence[int]:
         """Find the lost shards. `forgotten`: the marks of domains that were forgotten, of which the shards accept nothing;
-        a mark does not tell the shard of its domain. Raises CrawlLost if one has another crawl's data."""
-        self.shards = sorted(await lost_shards(self._store, self._crawl.keys))
+        a mark does not tell the shard of its domain. Raises CrawlLost if one has another crawl's data, and CrawlResharded
+        if all of them are complete, and were frozen by a reshard."""
+        found = await lost_shards(self._store, self._crawl.keys)
+        check_not_frozen(self._crawl.keys, found)
+        self.shards = sorted(shard for shard, identity in found.items() if identity != frozen(self._crawl.keys))
         await identify_shards(self._store, self._keys, self.shards)
         lost, calls = [self._keys.shards[shard] for shard in self.shards], []
         if self._keys.last_tokens:  # tokens must be above those of the layouts before: see `redis_keys.layout_of`

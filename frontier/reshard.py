@@ -46,7 +46,7 @@ from frontier.redis_keys import (
 )
 from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
-from frontier.shard_identity import check_identity, identify_shards, lost_shards
+from frontier.shard_identity import check_identity, frozen, identify_shards, lost_shards
 from frontier.standstill import standstill_ms
 from frontier.store import Call, Reply, Store, command, script_call
 
@@ -109,7 +109,7 @@ class Reshard:
         self._tokens = crawl.last_tokens[:-1] if is_switched else crawl.last_tokens
         self._old = crawl.keys_of(self._tokens, crawl.former or crawl.shards)
         self._after = crawl.shards if is_switched else wanted.shards
-        self._frozen = with_identity(self._old, f"{self._old.identity}:moved")
+        self._frozen = with_identity(self._old, frozen(self._old))
         self._command = secrets.token_hex(8)
         self._claimed = crawl.reshard_claims
         self._progress = (0, 0)

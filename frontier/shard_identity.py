@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from frontier.counters import SHARDS_A_PART
-from frontier.errors import CrawlLost, ShardLost
+from frontier.errors import CrawlLost, CrawlResharded, ShardLost
 from frontier.pipelining import send_in_parts
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import IDENTIFY_SHARD
@@ -56,6 +56,21 @@ async def lost_shards(store: Store, keys: CrawlKeys, shards: Sequence[int] | Non
     )
     await send_in_parts(store.send, calls, lambda replies: found.extend((one or b"").decode() for one in replies))
     return {shard: identity for shard, identity in zip(asked, found, strict=True) if identity != keys.identity}
+
+
+def frozen(keys: CrawlKeys) -> str:
+    """The identity of the shards of `keys` while, and after, a reshard copies them."""
+    return f"{keys.identity}:moved"
+
+
+def check_not_frozen(keys: CrawlKeys, lost: Mapping[int, str]) -> None:
+    """Raises CrawlResharded if `lost` are shards of an open crawl that a reshard has frozen: the server that knew of it has
+    lost that. No data is missing."""
+    if lost and all(identity == frozen(keys) for identity in lost.values()):
+        raise CrawlResharded(
+            f"a reshard of crawl {keys.crawl!r} has frozen {len(lost):,} of its {len(keys.shards):,} shards, and Redis has "
+            "lost who began it; nothing else is lost: run `crawler reshard --shards N` again, which completes it"
+        )
 
 
 def check_identity(crawl: str, shards: Iterable[int], replies: Iterable[Reply]) -> None:

@@ -21,6 +21,7 @@ from crawler.wording import DEFAULT_NAME
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError, NoSuchCrawl, ShardLost
 from frontier.redis_keys import meta_key
+from frontier.shard_identity import check_not_frozen, lost_shards
 from frontier.store import RedisStore, command, display_url
 
 T = TypeVar("T")
@@ -64,8 +65,9 @@ class CrawlAccess:
                 crawl = await self._open(store, for_reshard)
                 try:
                     return await work(store, crawl)
-                except ShardLost:
+                except ShardLost as error:
                     await self._open(store, for_reshard)  # raises Resharding if the shards were frozen just now
+                    check_not_frozen(crawl.keys, await lost_shards(store, crawl.keys, error.shards))
                     raise
 
         return run_until_signal(opened())

@@ -17,7 +17,9 @@ from crawler.sinks.time_formats import iso_time
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.entries import Entry
+from frontier.errors import CrawlResharded
 from frontier.known_pages import KnownPage, find_page
+from frontier.shard_identity import frozen
 from frontier.store import RedisStore, command
 from tests.cli.conftest import Hand
 from tests.typed import Typed
@@ -97,6 +99,16 @@ def test_what_a_repair_does_not_use_is_noted(hand: Hand, typed: Typed, tmp_path:
     assert "1 shard restored: 0 URLs settled" in told.out
     assert "politeness.delay" in told.err
     assert "seeds" not in told.err
+
+
+@pytest.mark.parametrize("words", ["repair --accept-loss", "shards"])
+def test_shards_of_a_reshard_that_redis_has_forgotten_are_not_called_lost(hand: Hand, words: str) -> None:
+    async def freeze(store: RedisStore, crawl: Crawl) -> None:
+        await store.send([command("HSET", of.stats, "crawl", frozen(crawl.keys)) for of in crawl.keys.shards])
+
+    hand.with_store(freeze)
+    with pytest.raises(CrawlResharded, match="run `crawler reshard --shards N` again"):
+        hand.type(*words.split())
 
 
 @pytest.mark.parametrize(

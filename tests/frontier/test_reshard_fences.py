@@ -248,6 +248,31 @@ async def test_a_command_whose_claim_was_lost_and_given_to_another_removes_nothi
     assert len(fetched) == len(set(fetched)) == len(DOMAINS) * PAGES - 30 - 20 + 1
 
 
+async def test_shards_whose_reshard_was_lost_are_not_taken_for_lost_ones(crawled: Crawled, store: RedisStore) -> None:
+    """Nor for those of another crawl, whose keys the user would remove."""
+    opened = await open_crawl(store, crawled.name)
+    await Reshard(store, opened, (crawled.time, crawled.clock), Wanted(16, 1)).begin(silent)
+    fields = ("resharding", "reshard_may_switch", "reshard_claims", "reshard_progress")
+    await store.send([command("HDEL", opened.keys.meta, *fields)])
+
+    with pytest.raises(CrawlResharded, match=r"has frozen 4 of its 4 shards.*`crawler reshard --shards N` again"):
+        await Repair(store, opened, crawled.clock, 0).begin()
+    await crawled.reshard(16)
+    fetched = await crawled.finish()
+    assert len(fetched) == len(set(fetched)) == len(DOMAINS) * PAGES - 30 - 20 + 1
+
+
+async def test_a_repair_restores_lost_shards_beside_frozen_ones(crawled: Crawled, store: RedisStore) -> None:
+    opened = await open_crawl(store, crawled.name)
+    await Reshard(store, opened, (crawled.time, crawled.clock), Wanted(16, 1)).begin(silent)
+    base = opened.keys.shards[2].base
+    await store.send([command("DEL", key) for key in await ask(store, "KEYS", f"{base}*")])
+    repair = Repair(store, opened, crawled.clock, 0)
+    assert await repair.begin() == [2]
+    await repair.finish()
+    assert set(await lost_shards(store, opened.keys)) == {0, 1, 3}
+
+
 async def test_a_command_that_is_undone_before_it_copies_leaves_nothing(crawled: Crawled, store: RedisStore) -> None:
     opened = await open_crawl(store, crawled.name)
 
