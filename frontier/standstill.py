@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from frontier.clock import Clock
+from frontier.counters import Counters
 from frontier.layout_copy import asked
 from frontier.redis_keys import CrawlKeys
 from frontier.store import Store, command
@@ -18,17 +19,19 @@ LOOK_S = 0.1
 async def standstill_ms(store: Store, clock: Clock, layouts: tuple[CrawlKeys, CrawlKeys], began_ms: int) -> int | None:
     """How long no replica settled a URL, in milliseconds: from the last one with the first of `layouts` to the first one
     with the second, for which this waits. `began_ms`: when the reshard began, in crawl time. None if no replica worked
-    before, or none does within `AGAIN_S`. Raises RedisAway."""
+    before, none does within `AGAIN_S`, or nothing is left to settle. Raises RedisAway and ShardLost."""
     old, new = layouts
     before = max(await _settled_ms(store, old))
     if before < began_ms - RECENT_MS:
         return None
-    deadline = clock.monotonic() + AGAIN_S
-    while clock.monotonic() < deadline:
+    deadline, counters = clock.monotonic() + AGAIN_S, Counters(store, new)
+    while True:
+        is_last = await counters.has_ended() or clock.monotonic() >= deadline
         if later := [ms for ms in await _settled_ms(store, new) if ms > before]:
             return min(later) - before
+        if is_last:
+            return None
         await clock.sleep(LOOK_S)
-    return None
 
 
 async def _settled_ms(store: Store, keys: CrawlKeys) -> list[int]:

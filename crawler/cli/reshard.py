@@ -9,6 +9,7 @@ from typing import Annotated
 
 import msgspec
 import typer
+from rich import filesize
 from rich.status import Status
 
 from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
@@ -16,11 +17,14 @@ from crawler.cli.render import span
 from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import Terminal, emit
 from crawler.errors import UserError
+from crawler.observe.resource_usage import memory_left
+from crawler.plan.constants import Constants
 from crawler.settings.loading import CrawlSettings
 from crawler.wording import count_of
 from frontier.clock import ServerClock, SystemClock
+from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, open_crawl
-from frontier.errors import ShardLost
+from frontier.errors import RedisAway, RedisMisused, ShardLost
 from frontier.reshard import Reshard, Wanted, check_numbers, open_with_new_shards
 from frontier.store import RedisStore
 
@@ -127,20 +131,26 @@ def reshard(
                 return await _cancel(store, opened, progress)
             return await _reshard(store, opened, shards, progress)
 
+        result, code = None, 0
         try:
             result = access.do(work, for_reshard=True)
         except KeyboardInterrupt:
-            interrupted = True
-        else:
-            interrupted = False
-    if interrupted:
-        Terminal(stderr=True).tell(_how_to_go_on(access, shards, progress.step))
-        raise typer.Exit(INTERRUPTED)
+            code = INTERRUPTED
+        except SystemExit as end:  # SIGTERM or SIGHUP
+            code = int(end.code or 0)
+        except (RedisAway, RedisMisused):
+            if progress.step and progress.step != CONTINUING:
+                Terminal(stderr=True).tell(_how_to_go_on(access, shards, progress.step, "not completed"))
+            raise
+    if result is None:
+        Terminal(stderr=True).tell(_how_to_go_on(access, shards, progress.step, "interrupted"))
+        raise typer.Exit(code)
     emit(result, json, _render(result))
 
 
 async def _reshard(store: RedisStore, crawl: Crawl, shards: int, progress: Progress) -> Result:
-    _check(crawl, shards)
+    if _check(crawl, shards):
+        await _check_memory(store, crawl, shards)
     before = crawl.former or crawl.shards
     work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, shards))
     try:
@@ -187,8 +197,9 @@ def _wanted(crawl: Crawl, shards: int) -> Wanted:
     return Wanted(shards, int(1000 * CrawlSettings.from_json(crawl.settings).politeness.delay))
 
 
-def _check(crawl: Crawl, shards: int) -> None:
-    """Raises BadInput or UserError if `crawl` cannot be given `shards` shards now."""
+def _check(crawl: Crawl, shards: int) -> bool:
+    """Whether this begins a reshard, rather than completes one. Raises BadInput or UserError if `crawl` cannot be given
+    `shards` shards now."""
     progress = crawl.resharding
     if progress is not None and progress.cancelled:
         raise UserError(f"crawl {crawl.name!r} is {progress}")
@@ -199,27 +210,44 @@ def _check(crawl: Crawl, shards: int) -> None:
             f"crawl {crawl.name!r} is being given {count_of(begun, 'shard')} by a command that is running or was "
             f"interrupted; complete that first with --shards {begun}{undo}"
         )
-    if progress is None and not crawl.former:
+    begins = progress is None and not crawl.former
+    if begins:
         check_numbers(crawl.shards, shards)
+    return begins
 
 
-def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str) -> str:
+async def _check_memory(store: RedisStore, crawl: Crawl, shards: int) -> None:
+    """Raises UserError if Redis has no memory for the fingerprints in so many shards, each of which gets all of an old one
+    (the decision 0015). The other contents, which stay as large as they are, are not counted."""
+    seen = (await Counters(store, crawl.keys).counts()).seen
+    constants = Constants()
+    in_one = constants.memory_seen * seen / crawl.shards + constants.memory_shard
+    left = await memory_left(store)
+    if shards > crawl.shards and in_one * shards > left:
+        fitting = int(left / in_one) // crawl.shards * crawl.shards
+        fewer = f"choose at most {fitting:,}, or " if fitting > crawl.shards else ""
+        raise UserError(
+            f"{count_of(shards, 'shard')} would take {filesize.decimal(int(in_one * shards))} of memory for "
+            f"{count_of(seen, 'seen URL')}, and Redis has {filesize.decimal(int(left))} left; {fewer}give it more memory"
+        )
+
+
+def _how_to_go_on(access: CrawlAccess, shards: int | None, step: str, ended: str) -> str:
     place = access.place
     if shards is None:
-        return f"interrupted; to continue: crawler reshard --cancel {place}"
+        return f"{ended}; to continue: crawler reshard --cancel {place}"
+    number = count_of(shards, "shard")
     if step == CONTINUING:
-        return f"interrupted, but nothing was left to do: the crawl has {count_of(shards, 'shard')}"
+        return f"{ended}, but nothing was left to do: the crawl has {number}"
     again = f"crawler reshard --shards {shards} {place}"
     if not step:
-        return f"interrupted, before this command had changed anything; to try again: {again}"
+        return f"{ended}, before this command had changed anything; to try again: {again}"
     if step == "switched":
-        return (
-            f"interrupted: the crawl has {count_of(shards, 'shard')}, and stands still until this is completed: {again}"
-        )
+        return f"{ended}: the crawl has {number}, and stands still until this is completed: {again}"
     if step == "removed":
-        return f"interrupted: the crawl goes on with {count_of(shards, 'shard')}; to remove the keys that are left: {again}"
+        return f"{ended}: the crawl goes on with {number}; to remove the keys that are left: {again}"
     return (
-        f"interrupted: the crawl stands still until this is completed; to continue: {again}\n"
+        f"{ended}: the crawl stands still until this is completed; to continue: {again}\n"
         f"to undo it: crawler reshard --cancel {place}"
     )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -45,7 +46,7 @@ async def read_crawl(store: RedisStore, crawl: Crawl) -> CrawlFigures:
     """Read what Redis knows about `crawl`. Raises RedisAway."""
     now_ms = int(await crawl_ms(store, crawl.keys.peers)())
     found = await summary.take(store, crawl.keys, now_ms, "", ())
-    servers = await _servers(store)
+    servers = await masters(store)
     records = [record for record in await health_records(store, crawl.keys) if record.cpu_s]
     return CrawlFigures(
         pages=found.done,
@@ -61,11 +62,22 @@ async def read_crawl(store: RedisStore, crawl: Crawl) -> CrawlFigures:
     )
 
 
-async def _servers(store: RedisStore) -> list[dict[str, str]]:
-    """Return the INFO of the server, or of the masters of a cluster."""
+async def masters(store: RedisStore) -> list[dict[str, str]]:
+    """Return the INFO of the server, or of the masters of a cluster. Raises RedisAway."""
     nodes = (await store.node_facts()).values()
-    masters = [node.info for node in nodes if isinstance(node, NodeFacts) and node.is_master]
-    return masters or [await store.info("memory") | await store.info("cpu")]
+    infos = [node.info for node in nodes if isinstance(node, NodeFacts) and node.is_master]
+    return infos or [await store.info("memory") | await store.info("cpu")]
+
+
+async def memory_left(store: RedisStore) -> float:
+    """Return the bytes that Redis may still use: up to its limits, or all memory of its machines. Infinite if a server does
+    not tell. Raises RedisAway."""
+    return sum(map(_left, await masters(store)))
+
+
+def _left(info: Mapping[str, str]) -> float:
+    most = _number(info, "maxmemory") or _number(info, "total_system_memory") or math.inf
+    return max(0.0, most - _number(info, "used_memory"))
 
 
 def _number(info: Mapping[str, str], name: str) -> float:

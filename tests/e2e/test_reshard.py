@@ -128,14 +128,17 @@ def test_a_suspended_replica_notices_later_and_keeps_no_page_twice(crawler: Benc
     check(crawler, web, 32)
 
 
-def test_an_interrupted_command_says_how_to_go_on_and_can_be_undone(crawler: Bench, web: Web) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_command_says_how_to_go_on_and_can_be_undone(
+    crawler: Bench, web: Web, number: signal.Signals
+) -> None:
     (replica,) = crawler.gather(1)
     web.wait_for(EARLY)
     command = crawler.start("reshard", "--shards", "32")
     until_said(command, "% copied")
-    os.kill(command.pid, signal.SIGINT)
+    os.kill(command.pid, number)
     stopped = command.wait()
-    assert stopped.code == 130
+    assert stopped.code == 128 + number
     assert "to continue: crawler reshard --shards 32 --crawl crawl" in stopped.err
     assert "to undo it: crawler reshard --cancel" in stopped.err
     assert "the reshard was undone; it has 8 shards" in crawler.run("reshard", "--cancel").out

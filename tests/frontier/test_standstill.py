@@ -50,3 +50,12 @@ async def test_a_crawl_without_replicas_does_not_stand_still(crawled: Crawled, i
     assert await work.standstill_ms(last_token) is None
     waited_s = (crawled.time.ms - before) / 1_000
     assert waited_s == (pytest.approx(30, abs=1) if idle_s == 10 else 0)
+
+
+async def test_nobody_waits_for_a_crawl_that_has_ended(crawled: Crawled) -> None:
+    await crawled.finish()
+    work = await prepare(crawled)
+    last_token = await open_with_new_shards(work, await meta(crawled), silent)
+    before = crawled.time.ms
+    assert await work.standstill_ms(last_token) is None
+    assert crawled.time.ms == before
