@@ -16,14 +16,19 @@ from frontier.domains import forgotten_mark, shard_of
 from frontier.redis_keys import CrawlKeys, tokens_of
 from frontier.store import Store, command, pairs
 
+BEGUN = "begun"
+"""The value of a rule to forget a domain until its shard has nothing of it any more."""
+
 
 class DomainRules(msgspec.Struct, frozen=True):
     """Rules for single domains, set by an operator. `delays`: seconds, which replace the crawl's own delay. `forgotten`:
-    the marks of domains that were forgotten and stay blocked."""
+    the marks of domains that were forgotten and stay blocked; `half_forgotten`: those of them of which shards may still
+    have something, because that was not completed."""
 
     blocked: frozenset[str] = frozenset()
     delays: dict[str, float] = msgspec.field(default_factory=dict)
     forgotten: frozenset[str] = frozenset()
+    half_forgotten: frozenset[str] = frozenset()
 
     @classmethod
     def parse(cls, fields: dict[str, str]) -> DomainRules:
@@ -33,6 +38,7 @@ class DomainRules(msgspec.Struct, frozen=True):
             blocked=frozenset(domain for kind, domain in rules if kind == "block"),
             delays={domain: float(value) for (kind, domain), value in rules.items() if kind == "delay"},
             forgotten=frozenset(mark for kind, mark in rules if kind == "forget"),
+            half_forgotten=frozenset(mark for (kind, mark), value in rules.items() if value == BEGUN),
         )
 
     def is_blocked(self, domain: str) -> bool:
@@ -98,8 +104,12 @@ class Control:
 
     async def forget(self, domain: str) -> None:
         """Block `domain` for good, without its name being stored."""
-        await self._write("HSET", f"forget {forgotten_mark(domain)}", "1")
+        await self._write("HSET", f"forget {forgotten_mark(domain)}", BEGUN)
         await self._write("HDEL", f"block {domain}", f"delay {domain}")
+
+    async def forgot(self, domain: str) -> None:
+        """Note that the shards have nothing of `domain` any more, which was forgotten."""
+        await self._write("HSET", f"forget {forgotten_mark(domain)}", "1")
 
     async def restore_forgotten(self, marks: Collection[str]) -> None:
         """Block the domains with these `marks` for good."""

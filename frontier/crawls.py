@@ -64,13 +64,13 @@ RESHARD_FIELDS = ("shards", "former", "resharding", "reshard_may_switch", "resha
 
 
 def reshard_progress(
-    crawl: str, shards: bytes, former: bytes | None, after: bytes | None, is_open: bytes | None, report: bytes | None
+    crawl: str, shards: bytes, former: bytes | None, after: bytes | None, may_switch: bytes | None, report: bytes | None
 ) -> ReshardProgress | None:
     """The progress of a reshard, from the fields `RESHARD_FIELDS` of a crawl's `meta` key; None if there is none."""
     if not after:
         return None
     done, total, *_ = map(int, (report or b"0 0").split()[:2])
-    return ReshardProgress(int(former or shards), int(after), done, total, not is_open, crawl, bool(former))
+    return ReshardProgress(int(former or shards), int(after), done, total, not may_switch, crawl, bool(former))
 
 
 class Crawl(msgspec.Struct, frozen=True):

@@ -27,6 +27,7 @@ from frontier.blocks import block_of, rows_of
 from frontier.control import Control
 from frontier.crawls import Crawl
 from frontier.domains import is_of, shard_of
+from frontier.durability import DURABLE_S
 from frontier.entries import parse_entry
 from frontier.errors import StillAdded
 from frontier.known_pages import pages_in, without_via
@@ -47,9 +48,6 @@ SCAN_COUNT = 2_000
 
 BUCKETS = 20
 """Buckets of known pages that are read in one call."""
-
-DURABLE_S = 1.5
-"""How long before the last look everything was written, in seconds: servers write to disk once a second by default."""
 
 _ROUNDS = 5
 """How often the state is searched again if something of the domain is found."""
@@ -113,7 +111,8 @@ class Forgetting:
         self.removed.add(leases=int(reply[1]), records=int(reply[2]))
 
     async def purge(self, durable_s: float = DURABLE_S) -> None:
-        """Remove what Redis has of the domain, and look again until nothing is left."""
+        """Remove what Redis has of the domain, and look again until nothing is left: `durable_s` later, when what was
+        removed is gone from disk, too."""
         for _ in range(_ROUNDS):
             before = self.removed.total
             await self.mark()
@@ -131,6 +130,7 @@ class Forgetting:
             raise StillAdded(f"something adds URLs of {self._domain} again and again; stop it, and repeat the command")
         if not self._is_dry:
             await self._store.send([command("DEL", self._keys.summary)])  # it names domains; replicas write it again
+            await Control(self._store, self._keys).forgot(self._domain)
 
     async def forget_seen(self, urls: Iterable[str]) -> None:
         """Remove the fingerprints of these `urls` of the domain."""

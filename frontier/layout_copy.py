@@ -19,7 +19,7 @@ from frontier.blocks import size_of
 from frontier.crawls import Crawl
 from frontier.errors import CrawlLost, CrawlResharded, RedisMisused
 from frontier.pipelining import send_in_parts
-from frontier.redis_keys import CrawlKeys, ShardKeys
+from frontier.redis_keys import CrawlKeys, ShardKeys, shard_keys
 from frontier.scripts import ADD_COPIED, COPY_SEEN
 from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, SEEN, Division, Key, Part, stats_of
 from frontier.store import Argument, Call, Reply, Store, command, script_call
@@ -40,12 +40,15 @@ UNITED = 32
 AT_ONCE = 128
 """Calls in one round trip."""
 
+PROBES = 4096
+"""Names of shards by which the nodes of a cluster are found: enough for each of some hundred nodes to serve one of them."""
+
 FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
 
 Tell = Callable[[str, int, int], None]
-"""Is called with the step, and how many of how many keys are done; in the step "waiting", how many leases are left. The
-other steps are "copied", "switched", "removed" (old keys) and "undone" (keys of a copy that was given up)."""
+"""Is called with the step, and how many of how many keys are done. The steps: "begun" (the crawl stands still from now on),
+"waiting" (so many leases are left), "copied", "switched", "removed" (old keys), "undone" (keys of a copy given up)."""
 
 
 class LayoutCopy:
@@ -238,7 +241,9 @@ class LayoutCopy:
         return sizes
 
     async def _compared(self, seen: Sequence[int]) -> list[dict[str, int]]:
-        """The numbers of open and seen URLs of each new shard. Raises CrawlLost if the copy is not complete."""
+        """The numbers of open and seen URLs of each new shard. Raises CrawlLost if the numbers of URLs are not those of the
+        old shards. Where old shards may have the same fingerprint or link, only bounds are known. Files of robots.txt,
+        delays and records of known pages are not compared."""
         old, new = self._old, self._filled.shards
         for verb, name in (
             ("ZCARD", "due"),
@@ -249,13 +254,13 @@ class LayoutCopy:
             before = sum(await asked(self._store, [command(verb, of.base + name) for of in old]))
             if before != sum(await asked(self._store, [command(verb, of.base + name) for of in new])):
                 raise self._unequal(name)
-        opened = await asked(self._store, [command("ZCARD", of.waiting) for of in new])
+        waiting = await asked(self._store, [command("ZCARD", of.waiting) for of in new])
         queued, arrived = await self._queued(old), await self._queued(new)
         if sum(queued) != sum(arrived):
             raise self._unequal("q")
         totals = await self._stats()
         settled = sum(int(stats.get(name, 0)) for stats in totals for name in (b"done", b"denied", b"dead"))
-        if sum(int(stats.get(b"accepted", 0)) for stats in totals) != settled + sum(arrived) + sum(opened):
+        if sum(int(stats.get(b"accepted", 0)) for stats in totals) != settled + sum(arrived) + sum(waiting):
             raise self._unequal("accepted")
         buckets = self._division.buckets
         copied = await self._sizes([(of, buckets[at]) for at, of in enumerate(new)])
@@ -265,8 +270,8 @@ class LayoutCopy:
                 raise self._unequal("seen")
         outboxes = await self._compared_outboxes()
         return [
-            {"open": waiting + here, "seen": size, "buckets": buckets[target], "outbox": links}
-            for target, (waiting, here, size, links) in enumerate(zip(opened, arrived, copied, outboxes, strict=True))
+            {"open": later + here, "seen": size, "buckets": buckets[target], "outbox": links}
+            for target, (later, here, size, links) in enumerate(zip(waiting, arrived, copied, outboxes, strict=True))
         ]
 
     async def _compared_outboxes(self) -> list[int]:
@@ -371,9 +376,13 @@ async def pages(store: Store, crawl: str, shards: Sequence[ShardKeys], layout: i
         yield [key for number, key in page if number == layout]
 
 
-async def pages_of_all(store: Store, crawl: str, shards: Sequence[ShardKeys]) -> AsyncIterator[list[tuple[int, Key]]]:
-    """All keys of the shards of `crawl` on the nodes of `shards`, with the number of the layout of each, some of them more
-    than once."""
+async def pages_of_all(
+    store: Store, crawl: str, shards: Sequence[ShardKeys] | None = None
+) -> AsyncIterator[list[tuple[int, Key]]]:
+    """All keys of the shards of `crawl` on the nodes of `shards`, or on all nodes, with the number of the layout of each,
+    some of them more than once."""
+    if shards is None:
+        shards = [shard_keys(crawl, number) for number in range(PROBES)]
     form = re.compile(rf"\{{{re.escape(crawl)}:(\d+)(?:@(\d+))?\}}:(.*)".encode(), re.DOTALL)
     pattern = f"{{{crawl}:*}}:*"
     for base in nodes_of(store, shards):

@@ -292,7 +292,7 @@ class Frontier:
                 answers[place] = None if answer == UNKNOWN else bool(answer)
         unsettled = {url for url, answer in zip(urls, answers, strict=True) if answer}
         if unsettled and crawl in ("", self.keys.crawl):  # the server may have lost them with their leases
-            with contextlib.suppress(ShardLost):  # frozen by a reshard, which needs a server that has lost nothing
+            with contextlib.suppress(ShardLost):  # frozen by a reshard: the URLs are queued in it again
                 await self._push([url.entry for url in unsettled], 0, self._recent.pushed)
         # At last: if a call fails, all of this is repeated, and has to find them again.
         self._recent.withdraw(unsettled)

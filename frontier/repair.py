@@ -67,6 +67,8 @@ class Repair:
         lost, calls = [self._keys.shards[shard] for shard in self.shards], []
         if self._keys.last_tokens:  # tokens must be above those of the layouts before: see `redis_keys.layout_of`
             calls += [command("HSETNX", of.owner, "token", self._keys.last_tokens[-1]) for of in lost]
+        if claims := self._crawl.reshard_claims:  # suspended commands that were undone must not freeze them
+            calls += [command("HSET", of.owner, "cancelled", claims) for of in lost]
         if marks := " ".join(sorted(forgotten)):
             calls += [command("HSET", of.stats, "forgotten", marks) for of in lost]
         if calls:

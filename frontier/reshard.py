@@ -10,8 +10,8 @@ The shards of each layout have keys of their own, so the old ones stay as they a
 4. `open`: replicas may open the crawl again. They do so by themselves.
 5. `clean`: the old keys are removed. Replicas do not use them.
 
-A command that was killed is run again. Up to the switch, nothing is resumed: the old shards are frozen, and writing a copy
-twice changes nothing. After it, the command continues. Until the switch, the reshard can be cancelled.
+A command that was killed is run again. Before the switch, the next command removes what was copied, and copies anew, since
+the old shards stay frozen. After it, the next command continues. Until the switch, the reshard can be cancelled.
 
 Any call may arrive late, when its command has given it up, and in the middle of a later reshard. So each command claims
 its reshard and gets a number. The shards that it fills have that number in their keys, so no two commands write to the
@@ -28,8 +28,11 @@ from collections import defaultdict
 from collections.abc import AsyncIterator, Sequence
 from typing import NamedTuple
 
+from frontier import scripts
 from frontier.clock import Clock, ServerClock
+from frontier.control import Control
 from frontier.crawls import Crawl
+from frontier.durability import until_synced
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, ShardLost
 from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, pages, pages_of_all
 from frontier.peer_loop import owners_fields
@@ -44,15 +47,14 @@ from frontier.redis_keys import (
     was_made_until,
     with_identity,
 )
-from frontier.scripts import BEGIN_RESHARD, CANCEL_RESHARD, END_RESHARD, FREEZE_SHARD, REMOVE_COPIED, SWITCH_LAYOUT
 from frontier.shard_contents import LEFT_BEHIND
 from frontier.shard_identity import check_identity, frozen, identify_shards, lost_shards
 from frontier.standstill import standstill_ms
 from frontier.store import Call, Reply, Store, command, script_call
 
-LEASES_END_S = 7.0
-"""How long the command waits for leases to end, in seconds: up to two until replicas notice the reshard, and five for their
-requests in flight (`crawler.app.reshard_wait`)."""
+LEASES_END_S = 8.0
+"""How long the command waits for leases to end, in seconds: up to two until replicas notice the reshard, five for their
+requests in flight (`crawler.app.reshard_wait`), and one to settle them."""
 
 QUIET_S = 3.0
 """How long after the restart of a server nothing is frozen, in seconds: replicas repeat their last writes meanwhile."""
@@ -63,10 +65,6 @@ LOOK_S = 0.1
 REPORT_S = 1.0
 """Seconds between two reports of the progress, by which other commands know that this one is alive (BUSY_MS in
 `lua/begin_reshard.lua`)."""
-
-DURABLE_S = 1.5
-"""How long before the switch all copies were written, and how long after it replicas may open the crawl, in seconds, unless
-the server says that it has synced them: servers write to disk once a second by default."""
 
 KEPT_MS = 3 * 86_400_000 + 3_600_000
 """How long it stays known what was settled under old leases, as in `lua/lost_writes.lua`, and an hour."""
@@ -132,11 +130,12 @@ class Reshard:
         lost = await lost_shards(self._store, self._old)
         if gone := [shard for shard, found in lost.items() if found != self._frozen.identity]:
             raise ShardLost(self._crawl.name, gone)
+        await self._check_forgotten()
         await self._claim()
+        tell("begun", 0, 0)
         await self._until_synced()
-        await self._check_claim()  # otherwise shards could be frozen for a claim that is lost
-        if not lost:
-            await self._until_leases_end(tell)
+        await self._check_claim()  # a server may have lost it; then nobody may freeze for it
+        await self._until_leases_end(tell)
         self._runs = await self._servers()
         left = list(range(len(self._old.shards)))
         while left:
@@ -147,11 +146,21 @@ class Reshard:
                 raise CrawlResharded(f"the reshard of crawl {self._crawl.name!r} was undone meanwhile")
             left = [shard for shard, reply in zip(part, replies, strict=True) if reply[1]] + left[AT_ONCE:]
 
+    async def _check_forgotten(self) -> None:
+        """Raises BadInput if a domain is being forgotten: its URLs are in some keys of its shard, and not in others."""
+        control = Control(self._store, self._old)
+        await control.refresh()
+        if control.rules.half_forgotten:
+            raise BadInput(
+                f"a domain of crawl {self._crawl.name!r} is being forgotten, or `crawler forget` was interrupted: repeat "
+                "that command, which completes it, before the crawl gets other shards"
+            )
+
     async def _claim(self) -> None:
         first: int | None = None
         while True:
             words = (_field(self._tokens), self._after, self._command, self._clock.now_ms(), self._claimed)
-            (reply,) = await self._store.send([script_call(BEGIN_RESHARD, [self._old.meta], *words)])
+            (reply,) = await self._store.send([script_call(scripts.BEGIN_RESHARD, [self._old.meta], *words)])
             if reply[0] != b"busy":
                 self._check_meta(reply)
                 self._claimed = int(reply[1])
@@ -177,7 +186,7 @@ class Reshard:
 
     def _freeze(self, of: ShardKeys) -> Call:
         what = (self._old.identity, self._frozen.identity, self._clock.now_ms(), self._delay_ms, self._claimed)
-        return script_call(FREEZE_SHARD, (of.stats, of.base), *what)
+        return script_call(scripts.FREEZE_SHARD, (of.stats, of.base), *what)
 
     async def _servers(self) -> list[tuple[str, str]]:
         """The node of each shard and of the key `meta`, and its run."""
@@ -201,7 +210,7 @@ class Reshard:
         new = self._new(last_token)
         filled = with_identity(new, f"{new.identity}:filling")
         await identify_shards(self._store, filled, range(self._after))
-        await self._check_claim()  # from now on, another command that ends this attempt removes that identity
+        await self._check_claim()  # if this attempt has ended, removes that identity; later, whoever ends it does
         try:
             await LayoutCopy(self._store, self._crawl, self._old, filled).run(last_token, note)
             await identify_shards(self._store, new, range(self._after), former=filled.identity)
@@ -229,7 +238,7 @@ class Reshard:
         removed = 0
         # The identities first: without them, nothing more arrives from a command that is still at work.
         for removes_all in (False, True):
-            async for page in pages_of_all(self._store, self._crawl.name, self._shards):
+            async for page in pages_of_all(self._store, self._crawl.name):
                 keys = [key for number, key in page if number not in used and was_made_until(number, last)]
                 gone = [key.whole for key in keys if removes_all or key.name == "stats"]
                 await asked(self._store, [command("UNLINK", key) for key in gone])
@@ -242,33 +251,21 @@ class Reshard:
             raise RedisAway("a Redis server was restarted or replaced meanwhile; run the command again")
 
     async def _check_claim(self) -> None:
-        """Raises CrawlResharded if the reshard was undone, or if another command has claimed it. What this one has copied
-        is removed then, unless the crawl has a new layout: the claim may have been lost, and given to another one."""
+        """Raises CrawlResharded if the reshard was undone, or if another command has claimed it. If the crawl still has the
+        old layout, what this command has copied is removed. If not, a server may have lost this claim, and another
+        command have got its number, and the crawl uses what that one has copied."""
         fields = command("HMGET", self._old.meta, "reshard_may_switch", "reshard_claims", "last_tokens")
         ((may_switch, claims, tokens),) = await self._store.send([fields])
-        is_unused = tokens_of(tokens) == self._tokens
-        if not is_unused or not may_switch or int(claims) != self._claimed:
-            if is_unused:
+        has_not_switched = tokens_of(tokens) == self._tokens
+        if not has_not_switched or not may_switch or int(claims) != self._claimed:
+            if has_not_switched:
                 await self._remove_attempts(self._claimed, _tell_nobody)
             raise CrawlResharded(
                 f"the reshard of crawl {self._crawl.name!r} was undone, or another command continues it or has completed it"
             )
 
     async def _until_synced(self) -> None:
-        """Wait until the servers have written to disk what they took. A single server says when (WAITAOF, Redis 7.2), and
-        one without a log has nothing to write. Others get `DURABLE_S`."""
-        if len({self._store.node_of(key) for key in (self._old.meta, *(of.base for of in self._shards))}) == 1:
-            # It speaks of the writes of the same connection, so there has to be one.
-            mark = command("SET", self._old.shards[0].acked, "", "PX", int(1000 * DURABLE_S))
-            try:
-                wait = Call(("WAITAOF", 1, 0, int(1000 * DURABLE_S)), at=self._old.meta)
-                await self._store.send([mark, wait])
-            except RedisMisused as error:
-                if "appendonly is disabled" in str(error):
-                    return
-            else:
-                return
-        await self._local_clock.sleep(DURABLE_S)
+        await until_synced(self._store, self._local_clock, self._old, [of.base for of in self._shards])
 
     @contextlib.asynccontextmanager
     async def reported(self) -> AsyncIterator[None]:
@@ -284,18 +281,16 @@ class Reshard:
         while True:
             await asyncio.sleep(REPORT_S)
             done, total = self._progress
+            text = f"{done} {total} {self._clock.now_ms()} {self._command}"
             with contextlib.suppress(RedisAway, RedisMisused):  # the command itself reports it
-                (known,) = await self._store.send([command("HGET", self._old.meta, "reshard_progress")])
-                if known and known.decode().endswith(f" {self._command}"):
-                    text = f"{done} {total} {self._clock.now_ms()} {self._command}"
-                    await self._store.send([command("HSET", self._old.meta, "reshard_progress", text)])
+                await self._store.send([script_call(scripts.REPORT_RESHARD, [self._old.meta], self._claimed, text)])
 
     # the end
 
     async def switch(self, last_token: int) -> None:
         """Let the crawl use the new shards, which `copy` has filled."""
         words = (_field(self._tokens), self._after, last_token, self._claimed)
-        call = script_call(SWITCH_LAYOUT, [self._old.meta], *words)
+        call = script_call(scripts.SWITCH_LAYOUT, [self._old.meta], *words)
         self._check_meta((await self._store.send([call]))[0])
 
     async def open(self, last_token: int) -> None:
@@ -304,7 +299,8 @@ class Reshard:
         from then on."""
         await self._until_synced()
         (known,) = await self._store.send([command("HGET", self._old.meta, "last_tokens")])
-        if (known or b"").decode() != _field((*self._tokens, last_token)):
+        ours, found = (*self._tokens, last_token), tokens_of(known)
+        if found[: len(ours)] != ours:
             raise RedisAway("a Redis server was restarted, and has lost the last step; run the command again")
         lost = await lost_shards(self._store, self._new(last_token))
         await self._end_step((*self._tokens, last_token), *RESHARD_STEP)
@@ -313,7 +309,7 @@ class Reshard:
 
     async def clean(self, last_token: int, tell: Tell) -> None:
         """Remove the old keys, except those that tell what was settled under old leases; they expire."""
-        old = self._old.shards
+        old, self._runs = self._old.shards, await self._servers()
         await self._remove_old(tell)
         calls = [command("PEXPIRE", key, KEPT_MS) for of in old for key in (of.owner, of.lost, of.stats)]
         calls += [command("HDEL", of.owner, "granted") for of in old]  # it names domains, and nobody leases here again
@@ -321,7 +317,10 @@ class Reshard:
         await asked(self._store, calls)
         await self._remove_attempts(self._claimed - 1, _tell_nobody)
         await self._until_synced()  # otherwise the old keys could come back, and nobody would know of them
-        # Also those of the step before: a server may have lost that it had ended.
+        await (
+            self._check_servers()
+        )  # nor does SCAN find all keys of a server that was replaced, or of a slot that moves
+        # Also the fields of the step before: a server may have lost that it had ended.
         await self._end_step((*self._tokens, last_token), *RESHARD_STEP, "former")
 
     async def standstill_ms(self, last_token: int) -> int | None:
@@ -332,7 +331,7 @@ class Reshard:
     async def cancel(self, tell: Tell) -> None:
         """Undo a reshard that has not switched: the crawl goes on with its old shards. Raises CrawlResharded if there is
         none, or it has switched."""
-        call = script_call(CANCEL_RESHARD, [self._old.meta], _field(self._tokens), self._claimed)
+        call = script_call(scripts.CANCEL_RESHARD, [self._old.meta], _field(self._tokens), self._claimed)
         (reply,) = await self._store.send([call])
         self._check_meta(reply)
         self._after = int(reply[1])
@@ -345,6 +344,7 @@ class Reshard:
         await self._until_synced()
         await self._check_servers()
         await self._end_step(self._tokens, *RESHARD_STEP)
+        await self._until_synced()  # otherwise the crawl could stand still again, and nobody would know why
 
     async def _remove_old(self, tell: Tell) -> None:
         keys, kept = self._frozen, LEFT_BEHIND - {"acked"}
@@ -355,14 +355,16 @@ class Reshard:
                 if key.name not in kept and key.shard < len(keys.shards):
                     names[key.shard].append(key.name)
             places = ((keys.shards[shard], some) for shard, some in names.items())
-            calls = [script_call(REMOVE_COPIED, (of.stats, of.base), keys.identity, *some) for of, some in places]
+            calls = [
+                script_call(scripts.REMOVE_COPIED, (of.stats, of.base), keys.identity, *some) for of, some in places
+            ]
             await asked(self._store, calls)
             done += len(page)
             tell("removed", min(done, total), total)
         tell("removed", total, total)
 
     async def _end_step(self, tokens: Sequence[int], *fields: str) -> None:
-        call = script_call(END_RESHARD, [self._old.meta], _field(tokens), self._claimed, *fields)
+        call = script_call(scripts.END_RESHARD, [self._old.meta], _field(tokens), self._claimed, *fields)
         self._check_meta((await self._store.send([call]))[0])
 
     def _check_meta(self, reply: Reply) -> None:

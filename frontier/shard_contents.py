@@ -1,7 +1,8 @@
 """What a shard contains, and how it is divided among the shards of a new layout.
 
-These tables are the only place that lists the keys of a shard for `frontier.reshard`. A key that is in none of them stops
-the reshard, so nothing is left behind unnoticed.
+A new key of a shard belongs into one of these tables. One that is in none of them stops the reshard, so nothing is left
+behind unnoticed. What is compared after the copy is listed in `frontier.layout_copy`, and what of the old keys is kept for
+a while in `Reshard.clean`.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from frontier.errors import RedisMisused
 from frontier.lookup import seen_bucket
 from frontier.store import Argument, Call, Reply, command
 
-Kind = Literal["zset", "hash", "set", "string"]
+Kind = Literal["zset", "hash", "string"]
 
 DOMAIN_KEYS: Mapping[str, Kind] = {
     "q": "zset",
@@ -50,11 +51,12 @@ CHUNK = 500
 BUCKETS = 20
 """Buckets of known pages read in one call. Each has about 5 KB."""
 
-_VERBS: Mapping[Kind, str] = {"zset": "ZADD", "hash": "HSET", "set": "SADD", "string": "SET"}
+_VERBS: Mapping[Kind, str] = {"zset": "ZADD", "hash": "HSET", "string": "SET"}
 
 
 class Key(NamedTuple):
-    """A key of the old layout: its shard, and its name after the prefix of the shard."""
+    """A key of the old layout: its shard, its name after the prefix of the shard, and the whole. Only buckets of seen-sets
+    are copied in another way."""
 
     shard: int
     name: str
@@ -73,8 +75,6 @@ class Key(NamedTuple):
     def kind(self) -> Kind:
         if self.first == OUTBOX:
             return "zset"
-        if self.first == SEEN:
-            return "set"
         if self.first == BLOCK:
             return "string"
         if self.first in DOMAIN_KEYS:
@@ -89,12 +89,10 @@ class Key(NamedTuple):
             return command("ZRANGE", self.whole, cursor, cursor + CHUNK - 1, "WITHSCORES")
         if self.kind == "hash":
             return command("HSCAN", self.whole, cursor, "COUNT", BUCKETS if self.first == "known" else CHUNK)
-        return command("GET" if self.kind == "string" else "SMEMBERS", self.whole)
+        return command("GET", self.whole)
 
     def parsed(self, cursor: int, reply: Reply) -> tuple[list[tuple[bytes, ...]], int]:
         """The words of each member in the reply to `read(cursor)`, as they are written, and the next cursor, or 0."""
-        if self.kind == "set":
-            return [(member,) for member in reply], 0
         if self.kind == "string":
             return [] if reply is None else [(reply,)], 0  # another command may have completed the reshard
         if self.kind == "hash":

@@ -22,7 +22,8 @@ async def identify_shards(
     """Give `shards` the identity of the crawl. `former`: an identity that it replaces; `cancelled`: the last claim of a
     reshard that is cancelled. Repeating the call is harmless.
 
-    Raises CrawlLost if a shard belongs to another crawl of that name, and RedisAway.
+    Raises CrawlLost if a shard belongs to another crawl of that name, CrawlResharded if another command for the same crawl
+    has given it another identity, and RedisAway.
     """
     calls = (
         [
@@ -31,18 +32,27 @@ async def identify_shards(
         ]
         for at in range(0, len(shards), SHARDS_A_PART)
     )
-    foreign = 0
+    foreign: list[str] = []
 
     def look(replies: list[Reply]) -> None:
-        nonlocal foreign
-        foreign += sum(reply[0] == b"foreign" for reply in replies)
+        foreign.extend(reply[1].decode() for reply in replies if reply[0] == b"foreign")
 
     await send_in_parts(store.send, calls, look)
+    if foreign and all(_fingerprint_key(identity) == _fingerprint_key(keys.identity) for identity in foreign):
+        raise CrawlResharded(
+            f"{len(foreign):,} of the shards that this command has to fill belong to another command, of which Redis may "
+            f"have lost its record; run the command for crawl {keys.crawl!r} again"
+        )
     if foreign:
         raise CrawlLost(
-            f"{foreign} shards of crawl {keys.crawl!r} hold data of another crawl of that name, whose {keys.meta} is gone; "
-            "restore that key, choose another name, or remove all keys of the crawl"
+            f"{len(foreign)} shards of crawl {keys.crawl!r} hold data of another crawl of that name, whose {keys.meta} is "
+            "gone; restore that key, choose another name, or remove all keys of the crawl"
         )
+
+
+def _fingerprint_key(identity: str) -> str:
+    """That of the crawl, with which all its identities begin."""
+    return identity.partition(":")[0]
 
 
 async def lost_shards(store: Store, keys: CrawlKeys, shards: Sequence[int] | None = None) -> Mapping[int, str]:

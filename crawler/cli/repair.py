@@ -187,7 +187,7 @@ async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -
     await control.refresh()
     marks = control.rules.forgotten.union(*(marks_in(folder) for folder in folders))
     if marks > control.rules.forgotten:
-        await control.restore_forgotten(marks)
+        await control.restore_forgotten(marks - control.rules.forgotten)
     return marks
 
 

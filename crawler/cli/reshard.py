@@ -82,6 +82,8 @@ class Progress:
             self.keys = max(self.keys, done)
         if step == CONTINUING:
             text = "all is done; waiting for a replica to continue"
+        elif step == "begun":
+            text = "replicas are told to wait"
         elif step == "waiting":
             text = f"replicas end their requests in flight, leases left: {done:,}"
         elif step == "undone":
@@ -218,7 +220,7 @@ def _check(crawl: Crawl, shards: int) -> bool:
 
 async def _check_memory(store: RedisStore, crawl: Crawl, shards: int) -> None:
     """Raises UserError if Redis has no memory for the fingerprints in so many shards, each of which gets all of an old one
-    (the decision 0015). The other contents, which stay as large as they are, are not counted."""
+    (the decision 0015). The second copy of the other contents, which is removed at the end, is not counted."""
     seen = (await Counters(store, crawl.keys).counts()).seen
     constants = Constants()
     in_one = constants.memory_seen * seen / crawl.shards + constants.memory_shard

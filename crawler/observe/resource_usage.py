@@ -1,5 +1,5 @@
 """What a crawl has used so far of CPU, memory, network and disk, as far as Redis and the output folder tell: the input of
-`crawler plan --from-crawl`."""
+`crawler plan --from-crawl`. And how much memory Redis has left, for `crawler reshard`."""
 
 from __future__ import annotations
 

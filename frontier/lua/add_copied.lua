@@ -1,7 +1,7 @@
 -- add_copied: add to the keys of a new shard what was read from frozen ones. Repeating the call is harmless.
 --
--- While it is filled, a new shard has an identity of its own. So a command that was stopped for a while, and continues after
--- another has completed the reshard, changes nothing.
+-- The shard holds the identity only until it is complete, or until the reshard is undone. So a command that comes late adds
+-- nothing to a shard in use, and nothing that was removed comes back.
 --
 -- KEYS[1] stats  hash  crawl
 -- KEYS[2] the prefix of all keys of the shard

@@ -1,9 +1,8 @@
 -- copy_seen: copy buckets of the seen-set of a frozen shard to a new one, which has as many buckets. Repeating the call is
 -- harmless.
 --
--- This works on a single server only: on a cluster the call fails with CROSSSLOT, and SADD is used. A bucket that is there
--- stays as it is, so that a command that was stopped for a while, and continues after its reshard was undone, does not
--- replace what another has copied.
+-- This works on a single server only: on a cluster the call fails with CROSSSLOT, and SADD is used. The shard holds the
+-- identity only until it is complete, or until the reshard is undone, so a command that comes late copies nothing.
 --
 -- KEYS[1] stats  hash  crawl
 -- KEYS[2] the prefix of all keys of the new shard

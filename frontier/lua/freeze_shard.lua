@@ -1,11 +1,12 @@
 -- freeze_shard: end all leases of a shard, and let nobody queue, lease or settle in it any more, so that it can be copied.
 -- Repeating the call is harmless.
 --
--- Three scripts that do not look at the identity still change it: save_robots, end_reservation and retry_now. What they change
--- is only when a domain may be requested, no sooner than allowed, and a robots.txt, which expires.
+-- Some calls do not look at the identity, or ask about the past, and still change it: save_robots, end_reservation,
+-- retry_now, revoke and an operator's delay for a domain. None of them queues, leases or settles a URL. A copy that they
+-- disturb is not equal to its original, and is made again.
 -- The identity of the shard changes, so replicas that do not know of the reshard are refused. The leases end as if they had
 -- expired: a holder that is still alive has sent its last request before a new lease can begin. A command that was suspended
--- until its reshard was cancelled is refused.
+-- until its reshard was cancelled is refused, also by a shard that was repaired since.
 --
 -- KEYS[1] stats   hash  crawl, expired, dead, dead:lost_with_holder
 -- KEYS[2] the prefix of due zset, leases zset, dead hash, lost zset, q:<domain> zset, inflight:<domain> zset,

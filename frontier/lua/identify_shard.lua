@@ -6,8 +6,8 @@
 -- ARGV[3] run: of the server process
 -- ARGV[4] cancelled: the last claim of a reshard that is cancelled, "" for none; its commands must not freeze the shard again
 --
--- Returns {"identified"} | {"foreign", identity}: the shard belongs to another crawl, and nothing was changed
---       | {"late"}: a later reshard than the one that is cancelled has frozen the shard; its caller fails at `end_reshard`
+-- Returns {"identified"} | {"foreign", identity}: the shard belongs to another crawl, or to another command, and nothing was
+--   changed | {"late"}: a later reshard has frozen the shard; `end_reshard` will refuse the caller
 
 local known = redis.call('HGET', KEYS[1], 'crawl')
 if known and known ~= ARGV[1] and known ~= ARGV[2] then

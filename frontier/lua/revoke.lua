@@ -19,6 +19,7 @@
 
 local crawl, token, now_ms = redis.call('HGET', KEYS[5], 'crawl'), ARGV[3], tonumber(ARGV[4])
 -- A frozen shard (freeze_shard.lua) still knows what was settled.
+local is_frozen = crawl and string.sub(crawl, -6) == ':moved'
 local is_known = crawl and (ARGV[1] == '' or crawl == ARGV[1] or crawl == ARGV[1] .. ':moved')
 if not is_known then return {'lost'} end
 
@@ -46,4 +47,7 @@ for i = 5, #ARGV do
   end
   reply[#reply + 1] = answer
 end
+-- After a reshard, the keys that are left of a former shard expire. So must one that is made afterwards.
+local left_ms = is_frozen and redis.call('PTTL', KEYS[4]) or -1
+if left_ms > 0 then redis.call('PEXPIRE', KEYS[1], left_ms) end
 return reply

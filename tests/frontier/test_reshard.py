@@ -20,7 +20,7 @@ from frontier.redis_keys import ShardKeys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, check_numbers
-from frontier.scripts import BEGIN_RESHARD, END_RESHARD, SWITCH_LAYOUT, Script
+from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT, Script
 from frontier.settlements import with_next_visit
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
 from frontier.shard_identity import lost_shards
@@ -33,8 +33,7 @@ PAGES = 6
 KNOWN_MS = 10**8
 
 
-def silent(step: str, done: int, total: int) -> None:
-    pass
+def silent(step: str, done: int, total: int) -> None: ...
 
 
 class Stopped(Exception):
@@ -56,14 +55,16 @@ class Kills(CountingStore):
 
 
 class KillsBefore(CountingStore):
-    """Kills the process before it calls `script`."""
+    """Kills the process before it calls `script` for the time number `after`, counted from 0."""
 
-    def __init__(self, store: RedisStore, script: Script) -> None:
+    def __init__(self, store: RedisStore, script: Script, after: int = 0) -> None:
         super().__init__(store)
         self._script = script
+        self.left = after
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        if calls[0].script is self._script:
+        self.left -= calls[0].script is self._script
+        if self.left < 0:
             raise Stopped
         return await super().send(calls)
 
@@ -308,9 +309,9 @@ async def test_no_settlement_takes_half_effect_while_a_shard_is_being_frozen(
     frontier = await crawled.open()
     await frontier.push([Entry(f"https://d{number}.test/", f"d{number}.test") for number in range(100)])
     leased, _ = await frontier.lease([0], 1, "r1", 100)
-    for after in (5, 6):  # one or two of the calls that freeze the shard
+    for after in (1, 2):  # of the calls that freeze the shard
         with contextlib.suppress(Stopped):
-            await crawled.reshard(2, Kills(store, after))
+            await crawled.reshard(2, KillsBefore(store, FREEZE_SHARD, after))
         for lease in leased[0].leases[::10]:
             with pytest.raises(ShardLost):
                 await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(lease.entries[0], "done", "ok")])])

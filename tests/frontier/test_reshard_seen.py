@@ -76,7 +76,7 @@ async def test_a_user_that_may_not_call_a_command_reshards_as_on_a_cluster(
 
 
 async def test_a_command_that_goes_on_after_another_copies_nothing(filled: Crawled, store: RedisStore) -> None:
-    """It may have been stopped for a while, and the other may have undone what it did, and begun anew."""
+    """It may have been stopped for a while, and the other may have removed what it did."""
     old = (await filled.open()).keys.shards[0]
     new = shard_keys(filled.name, 0, 2)
     await ask(store, "HSET", new.stats, "crawl", "filling")

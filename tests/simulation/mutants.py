@@ -215,7 +215,11 @@ OF_RESHARDS = (
     _without("late-cancel", LUA + "cancel_reshard.lua", " or (known[4] or '0') ~= ARGV[2] then", " then"),
     _without("late-switch", LUA + "switch_layout.lua", " or known[5] ~= ARGV[4] then", " then"),
     _without("late-end", LUA + "end_reshard.lua", " or (known[2] or '0') ~= ARGV[2] then", " then"),
-    _without("removes-a-new-layout", RESHARD, "            if is_unused:", "            if True:"),
+    _without("late-report", LUA + "report_reshard.lua", " or known[2] ~= ARGV[1] then", " then"),
+    _without(
+        "repaired-shard-is-frozen", "frontier/repair.py", "if claims := self._crawl.reshard_claims:", "if claims := 0:"
+    ),
+    _without("removes-a-new-layout", RESHARD, "            if has_not_switched:", "            if True:"),
     _without("copies-share-keys", "frontier/redis_keys.py", "1 + last_tokens[-1] % ATTEMPTS", "1 + len(last_tokens)"),
     _without(
         "unsynced-copy",
