@@ -21,5 +21,5 @@ def with_place(texts: Iterable[str], place: str) -> list[str]:
     names only the default crawl."""
     if place in ("", f"--crawl {DEFAULT_NAME}"):
         return list(texts)
-    named = re.compile("`(crawler [^`]*?)( --crawl [^` ]+)?([^`]*)`")
-    return [named.sub(lambda found: f"`{found[1]}{found[3]} {place}`", text) for text in texts]
+    named, chosen = re.compile("`(crawler [^`]*)`"), re.compile(" --crawl [^ ]+")
+    return [named.sub(lambda found: f"`{chosen.sub('', found[1])} {place}`", text) for text in texts]

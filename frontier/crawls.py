@@ -44,20 +44,18 @@ class ReshardProgress(msgspec.Struct, frozen=True):
         return 100 * self.done // max(1, self.total)
 
     def __str__(self) -> str:
-        command = f"crawler reshard --crawl {self.crawl}"
         if self.cancelled:
-            return (
-                f"being given back its {self.before:,} shards; if that was interrupted, run `{command} --cancel` again"
-            )
-        if self.switched:
-            return (
-                f"being resharded from {self.before:,} to {self.after:,} shards: all is copied; if that was interrupted, "
-                f"run `{command} --shards {self.after}` again"
-            )
-        return (
-            f"being resharded from {self.before:,} to {self.after:,} shards: {self.percent} % copied; if that was "
-            f"interrupted, run `{command} --shards {self.after}` again, or undo it with `--cancel`"
-        )
+            return f"being given back its {self.before:,} shards"
+        copied = "all is copied" if self.switched else f"{self.percent} % copied"
+        return f"being resharded from {self.before:,} to {self.after:,} shards: {copied}"
+
+    @property
+    def advice(self) -> str:
+        """What to do if its command was killed."""
+        command = f"crawler reshard --crawl {self.crawl}"
+        option = "--cancel" if self.cancelled else f"--shards {self.after}"
+        again = f"if that was interrupted, run `{command} {option}` again"
+        return again if self.cancelled or self.switched else f"{again}, or undo it with `{command} --cancel`"
 
 
 RESHARD_FIELDS = ("shards", "former", "resharding", "reshard_may_switch", "reshard_progress")
@@ -166,7 +164,7 @@ async def open_crawl(store: Store, name: str, for_reshard: bool = False) -> Craw
         raise NoSuchCrawl(f"no crawl named {name!r} here; create it with `crawler seed`")
     crawl = _crawl(name, fields, created=False)
     if crawl.resharding and not for_reshard:
-        raise Resharding(name, crawl.resharding)
+        raise Resharding(name, crawl.resharding, crawl.resharding.advice)
     return crawl
 
 
@@ -239,3 +237,19 @@ def _crawl(name: str, fields: Reply, created: bool) -> Crawl:
         reshard_claims=int(meta.get("reshard_claims", b"0")),
         local=frozenset(field.removeprefix(_LOCAL) for field in meta if field.startswith(_LOCAL)),
     )
+
+
+def check_new_shards(before: int, after: int) -> None:
+    """Raises BadInput unless a crawl with `before` shards can get `after`."""
+    if not 1 <= after <= MOST_SHARDS:
+        raise BadInput(f"{after:,} shards: use 1 to {MOST_SHARDS:,}")
+    if after == before:
+        raise BadInput(f"the crawl has {before:,} shards already")
+    if before % after and after % before:
+        fewer = max((number for number in range(1, min(before, after)) if before % number == 0), default=1)
+        more = max(2, min(-(-after // before), MOST_SHARDS // before)) * before
+        such = f", such as {more:,}" if more <= MOST_SHARDS else ""
+        raise BadInput(
+            f"{after:,} shards: use a multiple of {before:,}{such}, or a number that divides it, such as {fewer:,}; for "
+            "others, two commands are needed"
+        )

@@ -55,11 +55,12 @@ class SettingsOutdated(FrontierError):
 
 
 class Resharding(FrontierError):
-    """Raised when a crawl cannot be used because its number of shards is being changed. `progress`: how far it is."""
+    """Raised when a crawl cannot be used because its number of shards is being changed. `progress`: how far it is;
+    `advice`: what to do if it goes no further."""
 
-    def __init__(self, crawl: str, progress: object) -> None:
+    def __init__(self, crawl: str, progress: object, advice: str) -> None:
         self.progress = progress
-        super().__init__(f"crawl {crawl!r} is {progress}")
+        super().__init__(f"crawl {crawl!r} is {progress}; {advice}")
 
 
 class StillAdded(FrontierError):

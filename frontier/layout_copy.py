@@ -41,14 +41,14 @@ AT_ONCE = 128
 """Calls in one round trip."""
 
 PROBES = 4096
-"""Names of shards by which the nodes of a cluster are found: enough for each of some hundred nodes to serve one of them."""
+"""Names of shards by which the nodes of a cluster are found: enough for some hundred nodes."""
 
 FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
 
 Tell = Callable[[str, int, int], None]
 """Is called with the step, and how many of how many keys are done. The steps: "begun" (the crawl stands still from now on),
-"waiting" (so many leases are left), "copied", "switched", "removed" (old keys), "undone" (keys of a copy given up)."""
+"waiting" (so many leases are left), "copied", "comparing", "switched", "removed" (old keys), "undone" (keys of a copy)."""
 
 
 class LayoutCopy:
@@ -80,6 +80,7 @@ class LayoutCopy:
         await self._side_by_side(copies(dict(buckets)), note)
         await self._side_by_side(self._page_copies(), note)
         tell("copied", done, done)
+        tell("comparing", 0, 0)
         await self._write_stats(await self._compared(seen), last_token)
 
     async def _side_by_side(
@@ -245,12 +246,7 @@ class LayoutCopy:
         old shards. Where old shards may have the same fingerprint or link, only bounds are known. Files of robots.txt,
         delays and records of known pages are not compared."""
         old, new = self._old, self._filled.shards
-        for verb, name in (
-            ("ZCARD", "due"),
-            ("ZCARD", "waiting"),
-            ("HLEN", "dead"),
-            ("ZCARD", "revisits"),
-        ):
+        for verb, name in (("ZCARD", "due"), ("ZCARD", "waiting"), ("HLEN", "dead"), ("ZCARD", "revisits")):
             before = sum(await asked(self._store, [command(verb, of.base + name) for of in old]))
             if before != sum(await asked(self._store, [command(verb, of.base + name) for of in new])):
                 raise self._unequal(name)

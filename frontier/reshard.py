@@ -38,7 +38,6 @@ from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, pa
 from frontier.peer_loop import owners_fields
 from frontier.redis_keys import (
     ATTEMPTS,
-    MOST_SHARDS,
     CrawlKeys,
     ShardKeys,
     layout_number,
@@ -82,16 +81,6 @@ class Wanted(NamedTuple):
 
     shards: int
     delay_ms: int
-
-
-def check_numbers(before: int, after: int) -> None:
-    """Raises BadInput unless a crawl with `before` shards can get `after`."""
-    if not 1 <= after <= MOST_SHARDS:
-        raise BadInput(f"{after:,} shards: use 1 to {MOST_SHARDS:,}")
-    if after == before:
-        raise BadInput(f"the crawl has {before:,} shards already")
-    if before % after and after % before:
-        raise BadInput(f"{after:,} shards: use a multiple of {before:,}, or a number that divides it")
 
 
 class Reshard:
@@ -143,7 +132,7 @@ class Reshard:
             replies = await self._store.send([self._freeze(self._old.shards[shard]) for shard in part])
             check_identity(self._crawl.name, part, replies)
             if any(reply[0] == b"cancelled" for reply in replies):
-                raise CrawlResharded(f"the reshard of crawl {self._crawl.name!r} was undone meanwhile")
+                raise self._overtaken()
             left = [shard for shard, reply in zip(part, replies, strict=True) if reply[1]] + left[AT_ONCE:]
 
     async def _check_forgotten(self) -> None:
@@ -166,7 +155,7 @@ class Reshard:
                 self._claimed = int(reply[1])
                 return
             if first is not None and int(reply[1]) != first:
-                raise CrawlResharded(f"another command is resharding crawl {self._crawl.name!r} at the moment")
+                raise CrawlResharded(f"another command is resharding crawl {self._crawl.name!r}; see `crawler status`")
             first = int(reply[1])  # its command may have been killed just now
             await self._local_clock.sleep(REPORT_S)
 
@@ -202,7 +191,8 @@ class Reshard:
         equal."""
 
         def note(step: str, done: int, total: int) -> None:
-            self._progress = done, total
+            if step == "copied":
+                self._progress = done, total
             tell(step, done, total)
 
         await self._remove_attempts(self._claimed - 1, _tell_nobody)
@@ -260,9 +250,7 @@ class Reshard:
         if not has_not_switched or not may_switch or int(claims) != self._claimed:
             if has_not_switched:
                 await self._remove_attempts(self._claimed, _tell_nobody)
-            raise CrawlResharded(
-                f"the reshard of crawl {self._crawl.name!r} was undone, or another command continues it or has completed it"
-            )
+            raise self._overtaken()
 
     async def _until_synced(self) -> None:
         await until_synced(self._store, self._local_clock, self._old, [of.base for of in self._shards])
@@ -369,9 +357,13 @@ class Reshard:
 
     def _check_meta(self, reply: Reply) -> None:
         if reply[0] == b"other":
-            raise CrawlResharded(
-                f"another command is changing or has changed the number of shards of crawl {self._crawl.name!r}"
-            )
+            raise self._overtaken()
+
+    def _overtaken(self) -> CrawlResharded:
+        return CrawlResharded(
+            f"the reshard of crawl {self._crawl.name!r} was undone, or another command continues it or has completed it; "
+            "see `crawler status`"
+        )
 
 
 def _tell_nobody(step: str, done: int, total: int) -> None: ...
@@ -391,6 +383,7 @@ async def open_with_new_shards(work: Reshard, crawl: Crawl, tell: Tell) -> int:
             await work.begin(tell)
             last_token = await work.copy(tell)
             await work.switch(last_token)
-    tell("switched", 0, 0)
+    if not crawl.former or crawl.resharding:
+        tell("switched", 0, 0)
     await work.open(last_token)
     return last_token

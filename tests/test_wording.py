@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.wording import count_of
+from crawler.wording import count_of, with_place
 
 ROOT = Path(__file__).parents[1]
 CRAWLER = ROOT / "crawler"
@@ -55,6 +55,13 @@ LEFT = {
 )
 def test_a_noun_agrees_with_its_number(number: int, words: tuple[str, ...], text: str) -> None:
     assert count_of(number, *words) == text
+
+
+def test_commands_in_messages_get_the_options_that_select_the_crawl_once() -> None:
+    message = "run `crawler reshard --crawl a --shards 8` again, or `crawler repair`"
+    assert with_place([message], "--crawl a --redis r") == [
+        "run `crawler reshard --shards 8 --crawl a --redis r` again, or `crawler repair --crawl a --redis r`"
+    ]
 
 
 def numbers_before_plurals(path: Path) -> list[str]:

@@ -54,7 +54,7 @@ def _tell(found: Status) -> None:
     if NOTHING_LEFT in found.condition.obstacles:
         reasons = [NOTHING_LEFT]
     if found.condition.word == "resharding":
-        reasons = found.condition.obstacles
+        reasons = found.condition.obstacles[:1]  # without what to do if its command was killed
     waits = {"waits_for": "; ".join(with_place(reasons, f"--crawl {found.crawl}"))} if reasons else {}
     log(
         logging.INFO,

@@ -128,7 +128,7 @@ async def _resharded(replica: Replica, stopping: asyncio.Event) -> Crawl | None:
             now = replica.clock.monotonic()
             if now >= told_at + TELL_S:
                 told_at = now
-                log(logging.INFO, "resharding", replica=replica.id, message=error)
+                log(logging.INFO, "resharding", replica=replica.id, message=f"the crawl is {error.progress}")
         except (RedisAway, RedisMisused):
             pass  # as long as it takes, as for every other call
         except NoSuchCrawl as error:

@@ -17,9 +17,9 @@ from crawler.errors import UserError
 from crawler.logs import without_secrets
 from crawler.settings.loading import load
 from crawler.sinks.line_search import has_lines
-from crawler.wording import DEFAULT_NAME
+from crawler.wording import DEFAULT_NAME, with_place
 from frontier.crawls import Crawl, open_crawl
-from frontier.errors import FrontierError, NoSuchCrawl, ShardLost
+from frontier.errors import CrawlLost, FrontierError, NoSuchCrawl, Resharding, ShardLost
 from frontier.redis_keys import meta_key
 from frontier.shard_identity import check_not_frozen, lost_shards
 from frontier.store import RedisStore, command, display_url
@@ -70,7 +70,11 @@ class CrawlAccess:
                     check_not_frozen(crawl.keys, await lost_shards(store, crawl.keys, error.shards))
                     raise
 
-        return run_until_signal(opened())
+        try:
+            return run_until_signal(opened())
+        except (CrawlLost, Resharding) as error:
+            error.args = tuple(with_place([str(error)], self.place))
+            raise
 
     def check_place(self) -> None:
         """Raises UserError if the crawl would be in an embedded store that does not exist."""

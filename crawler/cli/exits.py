@@ -21,6 +21,7 @@ EXIT_CODES = {
     TRY_LATER: "Redis is unavailable, or the crawl is being resharded; the same command may succeed later",
     130: "interrupted. Commands that crawl stop cleanly at the first Ctrl-C, with 0 if a replica runs; the second one does "
     "not wait for requests in flight",
+    143: "ended by SIGTERM before it was done; 129 by SIGHUP",
 }
 
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -64,6 +65,8 @@ def _cannot_write(error: OSError) -> NoReturn:
 
 def _advice(error: Exception) -> str:
     """What to check if the server that the user named does not answer. The embedded one has a socket and no address."""
+    if isinstance(error, RedisAway) and "OOM command" in str(error):
+        return "; give it more memory (maxmemory)"
     named = isinstance(error, RedisAway) and "Redis at redis" in str(error)
     return "; check that it is running, and the host and port in the Redis URL" if named else ""
 

@@ -19,13 +19,14 @@ from crawler.cli.terminal import Terminal, emit
 from crawler.errors import UserError
 from crawler.observe.resource_usage import memory_left
 from crawler.plan.constants import Constants
+from crawler.plan.numbers import number
 from crawler.settings.loading import CrawlSettings
 from crawler.wording import count_of
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
-from frontier.crawls import Crawl, crawl_clock, open_crawl
+from frontier.crawls import Crawl, check_new_shards, crawl_clock, open_crawl
 from frontier.errors import RedisAway, RedisMisused, ShardLost
-from frontier.reshard import Reshard, Wanted, check_numbers, open_with_new_shards
+from frontier.reshard import Reshard, Wanted, open_with_new_shards
 from frontier.store import RedisStore
 
 EVERY_S = 5.0
@@ -81,15 +82,17 @@ class Progress:
         if step == "copied":
             self.keys = max(self.keys, done)
         if step == CONTINUING:
-            text = "all is done; waiting for a replica to continue"
+            text = "all is done; looking whether a replica continues"
         elif step == "begun":
             text = "replicas are told to wait"
         elif step == "waiting":
             text = f"replicas end their requests in flight, leases left: {done:,}"
         elif step == "undone":
             text = f"keys of the copy removed: {done:,}"
+        elif step == "comparing":
+            text = "all is copied; comparing the numbers of URLs"
         elif step == "switched":
-            text = "all is copied; waiting until the servers have synced it"
+            text = "the new shards are in use; waiting until the servers have synced that"
         else:
             what = "copied" if step == "copied" else "of the old keys removed"
             text = f"{100 * done // max(1, total)} % {what}: {done:,} of {total:,} keys"
@@ -100,13 +103,25 @@ class Progress:
             self._console.tell(text)
 
 
+def _number_of_shards(text: str) -> int:
+    found = number("--shards", text)
+    if found % 1:
+        raise UserError(f"--shards: {text!r} is not a whole number")
+    return int(found)
+
+
 @on_a_crawl
 def reshard(
     *,
     access: CrawlAccess,
     shards: Annotated[
         int | None,
-        typer.Option("--shards", help="The new number: a multiple of the present one, or one that divides it."),
+        typer.Option(
+            "--shards",
+            parser=_number_of_shards,
+            metavar="NUMBER",
+            help="The new number: a multiple of the present one, or one that divides it.",
+        ),
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Undo a reshard that was interrupted.")] = False,
     json: AsJson = False,
@@ -206,6 +221,11 @@ def _check(crawl: Crawl, shards: int) -> bool:
     if progress is not None and progress.cancelled:
         raise UserError(f"crawl {crawl.name!r} is {progress}")
     begun = crawl.shards if crawl.former else progress.after if progress is not None else shards
+    if begun != shards and crawl.former and progress is None:
+        raise UserError(
+            f"crawl {crawl.name!r} has {count_of(begun, 'shard')} by now, but keys of its former {crawl.former:,} are "
+            f"left; remove them first with --shards {begun}"
+        )
     if begun != shards:
         undo = "" if crawl.former else ", or undo it with --cancel"
         raise UserError(
@@ -214,7 +234,7 @@ def _check(crawl: Crawl, shards: int) -> bool:
         )
     begins = progress is None and not crawl.former
     if begins:
-        check_numbers(crawl.shards, shards)
+        check_new_shards(crawl.shards, shards)
     return begins
 
 
@@ -230,7 +250,8 @@ async def _check_memory(store: RedisStore, crawl: Crawl, shards: int) -> None:
         fewer = f"choose at most {fitting:,}, or " if fitting > crawl.shards else ""
         raise UserError(
             f"{count_of(shards, 'shard')} would take {filesize.decimal(int(in_one * shards))} of memory for "
-            f"{count_of(seen, 'seen URL')}, and Redis has {filesize.decimal(int(left))} left; {fewer}give it more memory"
+            f"{count_of(seen, 'fingerprint')} of seen URLs, and Redis has {filesize.decimal(int(left))} left; {fewer}give "
+            "it more memory (maxmemory)"
         )
 
 

@@ -126,7 +126,7 @@ class CrawlReader:
             state=state,
             condition=condition_of(state, records, found, self._max_pages)
             if resharding is None
-            else Condition("resharding", "warn", [f"the crawl is {resharding}"]),
+            else Condition("resharding", "warn", [f"the crawl is {resharding}", resharding.advice]),
             replicas=records,
             rules=_listed(self._control.rules),
             max_pages=self._max_pages,

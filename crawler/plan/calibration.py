@@ -9,6 +9,7 @@ from typing import Any
 
 from crawler.plan.arithmetic import Usage, Workload, are_packed, usage_of
 from crawler.plan.constants import Constants
+from crawler.plan.numbers import short
 from crawler.wording import count_of
 
 LEAST_PAGES, LEAST_CPU_S, LEAST_BYTES = 100, 5.0, 4_000_000
@@ -107,8 +108,8 @@ def calibrate(constants: Constants, found: CrawlFigures, files: FileFigures | No
         ratio = used / would_use
         if not 1 / FARTHEST <= ratio <= FARTHEST:
             notes.append(
-                f"{name}: {ratio:.2g} times what the built-in constants say, which is not of the crawl alone (a reshard, "
-                "other users, long waiting); the constants are the built-in ones"
+                f"{name}: {short(ratio)} times what the built-in constants say, which is not of the crawl alone (a "
+                "reshard, other users, long waiting); the constants are the built-in ones"
             )
             continue
         constants = scaled(constants, prefix, ratio)

@@ -1,7 +1,8 @@
 -- begin_reshard: begin to give a crawl another number of shards, or continue what a killed command has begun. From now on,
 -- nobody opens the crawl.
 --
--- A command that works on it reports its progress every second. Another one may continue if there was no report for BUSY_MS.
+-- A command that works on it reports its progress every second. Another one may continue if there was no report for BUSY_MS: on a machine with
+-- too much work, reports may be some seconds late.
 --
 -- KEYS[1] meta  hash  shards, last_tokens, resharding, former, reshard_progress: "done total ms command" of the last report;
 --   reshard_may_switch: there until the reshard is cancelled or complete; reshard_claims: how often a command has begun or continued one
@@ -11,7 +12,7 @@
 -- Returns {"begun", number of the claim} | {"busy", ms}: another command has reported then
 --       | {"other"}: another command has changed the number, or is changing it, or it is being cancelled
 
-local BUSY_MS = 3000
+local BUSY_MS = 10000
 local known = redis.call('HMGET', KEYS[1], 'shards', 'last_tokens', 'resharding', 'former', 'reshard_progress',
   'reshard_may_switch', 'reshard_claims')
 if not known[1] or (known[2] or '') ~= ARGV[1] or known[4] then return {'other'} end

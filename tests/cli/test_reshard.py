@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from crawler.errors import UserError
-from frontier.store import command, connect
+from frontier.crawls import Crawl
+from frontier.store import RedisStore, command, connect
 from tests.cli.conftest import Hand
 from tests.typed import Typed
 
@@ -40,8 +41,8 @@ def test_more_shards_than_redis_has_memory_for_are_refused_before_anything_chang
     with pytest.raises(UserError) as refused:
         crowded.type("reshard", "--shards", "65536")
     said = re.fullmatch(
-        r"65,536 shards would take 19\d\.\d MB of memory for 4 seen URLs, and Redis has (?:19|20)\.\d MB left; "
-        r"choose at most ([\d,]+), or give it more memory",
+        r"65,536 shards would take 19\d\.\d MB of memory for 4 fingerprints of seen URLs, and Redis has "
+        r"(?:19|20)\.\d MB left; choose at most ([\d,]+), or give it more memory \(maxmemory\)",
         str(refused.value),
     )
     assert said, str(refused.value)
@@ -64,3 +65,36 @@ def test_a_copy_for_which_memory_runs_out_says_how_to_go_on(crowded: Hand, typed
     assert "not completed: the crawl stands still until this is completed" in " ".join(told.err.split())
     limit_memory(crowded, 20 * MEGABYTE)
     assert "was undone" in crowded.type("reshard", "--cancel")
+
+
+def test_commands_that_meet_a_reshard_say_how_to_go_on_in_full(hand: Hand, typed: Typed) -> None:
+    place = ("--crawl", hand.crawl, "--redis", hand.url)
+
+    async def begin(store: RedisStore, crawl: Crawl) -> None:
+        await store.send([command("HSET", crawl.keys.meta, "resharding", 64, "reshard_may_switch", 1)])
+
+    hand.with_store(begin)
+    again, undo = (f"`crawler reshard {option} {' '.join(place)}`" for option in ("--shards 64", "--cancel"))
+    for words in ("shards", "status"):
+        told = typed(words, *place)
+        assert told.code == (75 if words == "shards" else 0)
+        said = " ".join((told.err + told.out).split())
+        assert f"if that was interrupted, run {again} again, or undo it with {undo}" in said
+
+
+@pytest.mark.parametrize(
+    ("number", "said"),
+    [
+        ("1.5", "--shards: '1.5' is not a whole number"),
+        ("many", "--shards: 'many' is not a number; write it like 1000000, 1e6, 1M or 10k"),
+        ("1,500", "1,500 shards: use a multiple of 1,024, such as 2,048, or a number that divides it, such as 512"),
+        ("70k", "70,000 shards: use 1 to 65,536"),
+        ("1k", "1,000 shards: use a multiple of 1,024, such as 2,048, or a number that divides it, such as 512"),
+    ],
+)
+def test_a_number_that_cannot_be_reached_is_answered_with_those_nearby(
+    hand: Hand, typed: Typed, number: str, said: str
+) -> None:
+    told = typed("reshard", "--shards", number, "--crawl", hand.crawl, "--redis", hand.url)
+    assert told.code == 2
+    assert said in " ".join(told.err.split())

@@ -11,7 +11,7 @@ import pytest
 
 from frontier.clock import ServerClock
 from frontier.counters import Counters
-from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
+from frontier.crawls import Crawl, check_new_shards, create_crawl, open_crawl, verify_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
@@ -19,7 +19,7 @@ from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Se
 from frontier.redis_keys import ShardKeys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
-from frontier.reshard import Reshard, Wanted, check_numbers
+from frontier.reshard import Reshard, Wanted
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT, Script
 from frontier.settlements import with_next_visit
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
@@ -222,7 +222,7 @@ async def test_a_second_command_is_refused_while_the_first_one_reports(crawled: 
             return await super().send(calls)
 
     second = Reshard(Reports(store), opened, (crawled.time, crawled.clock), Wanted(16, 1))
-    with pytest.raises(CrawlResharded, match="at the moment"):
+    with pytest.raises(CrawlResharded, match="another command is resharding"):
         await second.begin(silent)
     await crawled.reshard(16)
 
@@ -296,7 +296,7 @@ async def test_old_replicas_are_refused(crawled: Crawled, store: RedisStore) -> 
 @pytest.mark.parametrize("after", [0, -1, 4, 6, 65_537])
 def test_bad_numbers_are_refused(after: int) -> None:
     with pytest.raises(BadInput):
-        check_numbers(4, after)
+        check_new_shards(4, after)
 
 
 async def test_no_settlement_takes_half_effect_while_a_shard_is_being_frozen(

@@ -198,7 +198,7 @@ async def test_a_shard_that_is_repaired_after_a_reshard_was_undone_is_not_frozen
         await repair.finish()
 
     slow = Meanwhile(store, lambda call: call.script is FREEZE_SHARD, undo_and_repair)
-    with pytest.raises(CrawlResharded, match="was undone meanwhile"):
+    with pytest.raises(CrawlResharded, match="was undone"):
         await Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1)).begin(silent)
     assert not await lost_shards(store, opened.keys)
 

@@ -11,9 +11,9 @@ from collections.abc import Callable
 
 from frontier.clock import ServerClock
 from frontier.crawl_time import crawl_ms
-from frontier.crawls import Crawl, open_crawl
+from frontier.crawls import Crawl, check_new_shards, open_crawl
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway
-from frontier.reshard import Reshard, Wanted, check_numbers, open_with_new_shards
+from frontier.reshard import Reshard, Wanted, open_with_new_shards
 from tests.simulation.history import Breach, History
 from tests.simulation.loop import SimClock, SimLoop, Universe
 from tests.simulation.network import Network, SimStore
@@ -133,7 +133,7 @@ class Operators:
 
 def _is_possible(before: int, after: int) -> bool:
     try:
-        check_numbers(before, after)
+        check_new_shards(before, after)
     except BadInput:
         return False
     return True
