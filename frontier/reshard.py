@@ -140,9 +140,10 @@ class Reshard:
         control = Control(self._store, self._old)
         await control.refresh()
         if control.rules.half_forgotten:
+            undo = "undo the reshard with `crawler reshard --cancel`, and " if self._crawl.resharding else ""
             raise BadInput(
-                f"a domain of crawl {self._crawl.name!r} is being forgotten, or `crawler forget` was interrupted: repeat "
-                "that command, which completes it, before the crawl gets other shards"
+                f"a domain of crawl {self._crawl.name!r} is being forgotten, or `crawler forget` was interrupted: {undo}"
+                "repeat that command, which completes it, before the crawl gets other shards"
             )
 
     async def _claim(self) -> None:

@@ -27,7 +27,7 @@ from frontier.shard_identity import lost_shards
 
 GRACE_S = 5.0
 """How long requests in flight may take, in seconds: less than `frontier.reshard.LEASES_END_S`, by the two seconds in which
-a replica notices the reshard at the latest."""
+a replica notices the reshard, and one in which it settles."""
 
 LOOK_S = 0.5
 """Seconds between two looks whether the reshard has ended."""

@@ -92,7 +92,7 @@ class Progress:
         elif step == "comparing":
             text = "all is copied; comparing the numbers of URLs"
         elif step == "switched":
-            text = "the new shards are in use; waiting until the servers have synced that"
+            text = "the crawl has its new shards; waiting until the servers have synced that"
         else:
             what = "copied" if step == "copied" else "of the old keys removed"
             text = f"{100 * done // max(1, total)} % {what}: {done:,} of {total:,} keys"

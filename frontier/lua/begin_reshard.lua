@@ -1,8 +1,8 @@
 -- begin_reshard: begin to give a crawl another number of shards, or continue what a killed command has begun. From now on,
 -- nobody opens the crawl.
 --
--- A command that works on it reports its progress every second. Another one may continue if there was no report for BUSY_MS: on a machine with
--- too much work, reports may be some seconds late.
+-- A command that works on it reports its progress every second, or some seconds later on a busy machine. Another one may
+-- continue if there was no report for BUSY_MS.
 --
 -- KEYS[1] meta  hash  shards, last_tokens, resharding, former, reshard_progress: "done total ms command" of the last report;
 --   reshard_may_switch: there until the reshard is cancelled or complete; reshard_claims: how often a command has begun or continued one
