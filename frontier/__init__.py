@@ -24,8 +24,8 @@ In data-flow order:
 - Commands of operators: `crawls` creates and opens crawls, and `control` tells all replicas to pause, resume or stop, and
   what to do with single domains. `dead_letters` lists the URLs that failed, and queues them again. `retry_now` has a
   domain requested again at once, and `refreshing` known pages. `forgetting` removes a domain whose owner objected.
-  `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents` lists, and `standstill`
-  measures how long it took. `durability` waits until servers have written to disk what they took.
+  `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents` lists and `key_pages` finds,
+  and `standstill` measures how long it took. `durability` waits until servers have written to disk what they took.
 - The state, read-only: `counters` of all shards, and whether the crawl has ended; `survey` for people who watch a crawl;
   `lookup` for one URL or domain.
 - Redis: `store` is the interface, `scripts` loads the scripts, and `redis_keys` builds the keys. `calls` are what a

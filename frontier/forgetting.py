@@ -30,8 +30,8 @@ from frontier.domains import is_of, shard_of
 from frontier.durability import DURABLE_S
 from frontier.entries import parse_entry
 from frontier.errors import StillAdded
+from frontier.key_pages import asked, pages
 from frontier.known_pages import pages_in, without_via
-from frontier.layout_copy import asked, pages
 from frontier.lookup import escaped, seen_bucket
 from frontier.queue import Frontier
 from frontier.redis_keys import CrawlKeys, ShardKeys, shard_keys

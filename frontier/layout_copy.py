@@ -2,30 +2,27 @@
 reshard.
 
 The seen-sets are copied by the names of their buckets. A single server copies whole buckets by itself if a crawl gets more
-shards, and sends their union if it gets fewer. All other keys are found page by page with SCAN. Some pages are at work at
-a time, so that the server reads and writes while this process divides what it has read. Copying again what was copied
-before changes nothing.
+shards, and sends their union if it gets fewer. All other keys are found page by page with SCAN. Of these, a single
+server copies long queues by itself. Some pages are at work at a time, so that the server reads and writes while this
+process divides what it has read. Copying again what was copied before changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import chain, islice
 
 from frontier.blocks import size_of
 from frontier.crawls import Crawl
+from frontier.domains import shard_of
 from frontier.errors import CrawlLost, CrawlResharded, RedisMisused
-from frontier.pipelining import send_in_parts
-from frontier.redis_keys import CrawlKeys, ShardKeys, shard_keys
-from frontier.scripts import ADD_COPIED, COPY_SEEN
+from frontier.key_pages import AT_ONCE, asked, key_count, pages
+from frontier.redis_keys import CrawlKeys, ShardKeys
+from frontier.scripts import ADD_COPIED, COPY_KEYS
 from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, SEEN, Division, Key, Part, stats_of
-from frontier.store import Argument, Call, Reply, Store, command, script_call
-
-PAGE = 200
-"""Keys found in one step."""
+from frontier.store import Argument, Call, Store, command, script_call
 
 PAGES_AT_ONCE = 4
 """Pages, or parts of seen-sets, that are copied at a time. Each may hold some megabytes."""
@@ -37,11 +34,9 @@ server."""
 UNITED = 32
 """Buckets of which a server sends the union in one call, which takes about 1 ms."""
 
-AT_ONCE = 128
-"""Calls in one round trip."""
-
-PROBES = 4096
-"""Names of shards by which the nodes of a cluster are found: enough for some hundred nodes."""
+LONG, LONGEST = 32, 4_000
+"""Queues with so many URLs are copied by the server, if it can: each shorter one takes less time in a call with others, and
+the server does nothing else while it copies a longer one."""
 
 FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
@@ -62,6 +57,7 @@ class LayoutCopy:
         self._layout = old.layout
         self._filled = filled
         self._division = Division(len(old.shards), len(filled.shards), {})
+        self._can_copy = False
 
     async def run(self, last_token: int, tell: Tell) -> None:
         """Copy everything, and compare. The new shards give out tokens above `last_token`. Raises CrawlLost if the copy is
@@ -76,7 +72,9 @@ class LayoutCopy:
             done += keys
             tell("copied", min(done, total), total)
 
-        copies = self._bucket_copies if await self._can_copy_buckets() else self._seen_copies
+        self._can_copy = await self._try_to_copy()
+        has_more = self._division.after > self._division.before
+        copies = self._bucket_copies if self._can_copy and has_more else self._seen_copies
         await self._side_by_side(copies(dict(buckets)), note)
         await self._side_by_side(self._page_copies(), note)
         tell("copied", done, done)
@@ -102,13 +100,11 @@ class LayoutCopy:
 
     # the seen-sets
 
-    async def _can_copy_buckets(self) -> bool:
-        """Whether the server of an old shard can copy its buckets to all of its new ones. The nodes of a cluster cannot,
-        nor can some services that look like a single server, so it is tried."""
-        if self._division.after < self._division.before:
-            return False
+    async def _try_to_copy(self) -> bool:
+        """Whether the server of an old shard can copy its keys to all of its new ones. The nodes of a cluster cannot, nor
+        can some services that look like a single server, so it is tried."""
         try:
-            await self._call([self._bucket_copy(0, target, range(1)) for target in self._division.targets_of(0)])
+            await self._call([self._key_copy(0, target, ["none"]) for target in self._division.targets_of(0)])
         except RedisMisused:  # CROSSSLOT, or a user that may not call COPY
             return False
         return True
@@ -121,15 +117,16 @@ class LayoutCopy:
 
     async def _copy_buckets(self, shard: int, numbers: range) -> int:
         """Copy the buckets `numbers` of the old `shard`, and return how many there are."""
-        calls = [self._bucket_copy(shard, target, numbers) for target in self._division.targets_of(shard)]
+        names = [f"{SEEN}:{number}" for number in numbers]
+        calls = [self._key_copy(shard, target, names) for target in self._division.targets_of(shard)]
         for at in range(0, len(calls), AT_ONCE):
             await self._call(calls[at : at + AT_ONCE])
         return len(numbers)
 
-    def _bucket_copy(self, shard: int, target: int, numbers: range) -> Call:
+    def _key_copy(self, shard: int, target: int, names: Sequence[str]) -> Call:
         of = self._filled.shards[target]
         keys = (of.stats, of.base, self._old[shard].base)
-        return script_call(COPY_SEEN, keys, self._filled.identity, numbers[0], numbers[-1])
+        return script_call(COPY_KEYS, keys, self._filled.identity, *names)
 
     async def _can_unite(self) -> bool:
         """Whether a server can send the union of buckets of several shards. The nodes of a cluster cannot."""
@@ -177,9 +174,21 @@ class LayoutCopy:
             for target, of in sources.items()
         }
 
+    async def _copy_queues(self, page: Sequence[Key]) -> frozenset[Key]:
+        """Have the server copy those queues of `page` that it copies sooner than it sends them, and return these."""
+        queues = [key for key in page if key.first == "q"]
+        sizes = await asked(self._store, [command("ZCARD", key.whole) for key in queues])
+        whole = [key for key, size in zip(queues, sizes, strict=True) if LONG <= size <= LONGEST]
+        places = ((key, shard_of(key.domain, self._division.after)) for key in whole)
+        calls = [self._key_copy(key.shard, target, [key.name]) for key, target in places]
+        if calls:
+            await self._call(calls)
+        return frozenset(whole)
+
     async def _copy_page(self, page: Sequence[Key]) -> int:
         """Copy the keys of `page`, and return their number."""
-        reads = [(key, 0) for key in page if key.name not in LEFT_BEHIND]
+        whole = await self._copy_queues(page) if self._can_copy else frozenset()
+        reads = [(key, 0) for key in page if key.name not in LEFT_BEHIND and key not in whole]
         expiring = [key for key, _ in reads if key.first in EXPIRING]
         calls = [command("PEXPIRETIME", key.whole) for key in expiring]
         expires: dict[Key, int] = {}
@@ -346,51 +355,3 @@ def _power_of_two(number: int) -> int:
     """The largest power of two that is not above `number`. Linear hashing (`lua/push.lua`) puts fingerprints that are equal
     modulo it into buckets whose numbers are equal modulo it, whatever the number of buckets."""
     return int(1 << (number.bit_length() - 1))
-
-
-async def asked(store: Store, calls: Sequence[Call]) -> list[Reply]:
-    """The replies to `calls`, which are sent in parts."""
-    replies: list[Reply] = []
-    parts = (calls[at : at + AT_ONCE] for at in range(0, len(calls), AT_ONCE))
-    await send_in_parts(store.send, parts, replies.extend)
-    return replies
-
-
-def nodes_of(store: Store, shards: Sequence[ShardKeys]) -> list[str]:
-    """A key of each node that serves some of `shards`."""
-    return list({store.node_of(of.base): of.base for of in shards}.values())
-
-
-async def key_count(store: Store, shards: Sequence[ShardKeys]) -> int:
-    """How many keys the nodes of `shards` have."""
-    return sum(await store.send([Call(("DBSIZE",), at=base) for base in nodes_of(store, shards)]))
-
-
-async def pages(store: Store, crawl: str, shards: Sequence[ShardKeys], layout: int) -> AsyncIterator[list[Key]]:
-    """All keys of `shards`, which are those of `layout`, some of them more than once."""
-    async for page in pages_of_all(store, crawl, shards):
-        yield [key for number, key in page if number == layout]
-
-
-async def pages_of_all(
-    store: Store, crawl: str, shards: Sequence[ShardKeys] | None = None
-) -> AsyncIterator[list[tuple[int, Key]]]:
-    """All keys of the shards of `crawl` on the nodes of `shards`, or on all nodes, with the number of the layout of each,
-    some of them more than once."""
-    if shards is None:
-        shards = [shard_keys(crawl, number) for number in range(PROBES)]
-    form = re.compile(rf"\{{{re.escape(crawl)}:(\d+)(?:@(\d+))?\}}:(.*)".encode(), re.DOTALL)
-    pattern = f"{{{crawl}:*}}:*"
-    for base in nodes_of(store, shards):
-        cursor: int | None = None
-        while cursor != 0:
-            ((following, found),) = await store.send(
-                [Call(("SCAN", cursor or 0, "MATCH", pattern, "COUNT", PAGE), at=base)]
-            )
-            cursor = int(following)
-            matches = ((form.fullmatch(key), key) for key in found)
-            yield [
-                (int(match[2] or 0), Key(int(match[1]), match[3].decode(), key.decode()))
-                for match, key in matches
-                if match
-            ]

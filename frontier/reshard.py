@@ -34,7 +34,8 @@ from frontier.control import Control
 from frontier.crawls import Crawl
 from frontier.durability import until_synced
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, ShardLost
-from frontier.layout_copy import AT_ONCE, LayoutCopy, Tell, asked, key_count, pages, pages_of_all
+from frontier.key_pages import AT_ONCE, asked, key_count, pages, pages_of_all
+from frontier.layout_copy import LayoutCopy, Tell
 from frontier.peer_loop import owners_fields
 from frontier.redis_keys import (
     ATTEMPTS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from frontier.clock import Clock
 from frontier.counters import Counters
-from frontier.layout_copy import asked
+from frontier.key_pages import asked
 from frontier.redis_keys import CrawlKeys
 from frontier.store import Store, command
 

@@ -135,7 +135,7 @@ async def test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing(
         await undoing.cancel(silent)
         # The one that was undone has given up its switch, which is on its way.
         earlier.kept.append(script_call(SWITCH_LAYOUT, [work._old.meta], "", 16, last_token, 1))
-    assert {"freeze_shard", "add_copied", "copy_seen", "identify_shard", "end_reshard"} <= earlier.calls.keys()
+    assert {"freeze_shard", "add_copied", "copy_keys", "identify_shard", "end_reshard"} <= earlier.calls.keys()
     earlier.kept.append(script_call(REPORT_RESHARD, [work._old.meta], 1, f"1 1 {crawled.time.ms} earlier"))
 
     later = Reshard(

@@ -12,7 +12,7 @@ from frontier.entries import Entry
 from frontier.forgetting import Forgetting
 from frontier.lookup import seen_bucket
 from frontier.redis_keys import shard_keys
-from frontier.scripts import ADD_COPIED, COPY_SEEN
+from frontier.scripts import ADD_COPIED, COPY_KEYS
 from frontier.store import Call, RedisStore, Reply, connect, script_call
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.frontier.test_reshard import Crawled
@@ -80,7 +80,7 @@ async def test_a_command_that_goes_on_after_another_copies_nothing(filled: Crawl
     old = (await filled.open()).keys.shards[0]
     new = shard_keys(filled.name, 0, 2)
     await ask(store, "HSET", new.stats, "crawl", "filling")
-    call = script_call(COPY_SEEN, (new.stats, new.base, old.base), "filling", 0, 0)
+    call = script_call(COPY_KEYS, (new.stats, new.base, old.base), "filling", "seen:0")
     assert await store.send([call, call]) == [[b"arrived"], [b"arrived"]]
     assert await ask(store, "SCARD", new.seen(0)) == await ask(store, "SCARD", old.seen(0))
     await ask(store, "SADD", new.seen(0), 7)
@@ -88,7 +88,7 @@ async def test_a_command_that_goes_on_after_another_copies_nothing(filled: Crawl
     await store.send([call])
     assert await ask(store, "SISMEMBER", new.seen(0), 7)
     await ask(store, "HSET", new.stats, "crawl", "complete")
-    late = script_call(COPY_SEEN, (new.stats, new.base, old.base), "filling", 1, 1)
+    late = script_call(COPY_KEYS, (new.stats, new.base, old.base), "filling", "seen:1")
     assert await store.send([late]) == [[b"lost"]]
     assert not await ask(store, "EXISTS", new.seen(1))
 

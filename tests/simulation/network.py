@@ -23,7 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from frontier.errors import RedisAway, RedisMisused
-from frontier.scripts import CLAIM, COPY_SEEN, CORRECT_TIME, SETTLE, SWITCH_LAYOUT
+from frontier.scripts import CLAIM, COPY_KEYS, CORRECT_TIME, SETTLE, SWITCH_LAYOUT
 from frontier.store import Call, Reply
 from tests.divided_calls import in_order, places_by_node
 from tests.simulation.arguments import shard_tag
@@ -343,7 +343,7 @@ class SimStore:
         if words == ["WAITAOF"]:
             raise RedisMisused("ERR unknown command 'WAITAOF'")
         keys = [str(key) for key in call.arguments[1:]] if words == ["SUNION"] else ()
-        keys = call.keys if call.script is COPY_SEEN else keys
+        keys = call.keys if call.script is COPY_KEYS else keys
         if len({self._network.node_of(key) for key in keys}) > 1:
             raise RedisMisused("CROSSSLOT Keys in request don't hash to the same slot")
 
