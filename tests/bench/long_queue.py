@@ -19,9 +19,9 @@ Last results, two shared cores of a virtual Xeon (ten million: of an EPYC), Valk
  1,000,000    packed   12.9       96       13.6      19.0      16.4      28.8   push 2.7 7.3, pack 1.8 6.8, lease 0.3 1.2,
                                                                                   settle 0.2 1.9, unpack 2.3 3.4
  1,000,000  unpacked  119.0  116,625       18.3      23.5      12.3      34.7   push 4.2 13.0, lease 0.4 1.9, settle 0.3 2.1
-10,000,000    packed   12.9      937       15.5      19.5      12.0      24.4   push 3.1 18.5, pack 1.8 8.0, lease 0.2 2.1,
-                                                                                  settle 0.2 1.6, unpack 2.6 6.6,
-                                                                                  move: 4.2 s, longest call 10 ms
+10,000,000    packed   12.9      934       21.4      27.5      15.5      33.3   push 3.4 9.6, pack 2.0 13.3, lease 0.3 2.2,
+                                                                                  settle 0.2 1.7, unpack 3.1 7.5,
+                                                                                  move: 5.5 s, longest call 11 ms
 
 """
 

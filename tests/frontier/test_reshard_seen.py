@@ -1,4 +1,4 @@
-"""The seen-set of a crawl that gets another number of shards."""
+"""The seen-set and long queues of a crawl that gets another number of shards."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from pathlib import Path
 import pytest
 
 from frontier.crawls import create_crawl, open_crawl
+from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.forgetting import Forgetting
+from frontier.layout_copy import LONG, LONGEST
 from frontier.lookup import seen_bucket
+from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_keys import shard_keys
 from frontier.scripts import ADD_COPIED, COPY_KEYS
-from frontier.store import Call, RedisStore, Reply, connect, script_call
+from frontier.store import Call, RedisStore, Reply, command, connect, script_call
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.frontier.test_reshard import Crawled
 from tests.valkey import ValkeyProcess
@@ -130,3 +133,31 @@ async def seen(crawled: Crawled) -> list[str]:
             assert all(seen_bucket(int(member), buckets) == bucket for member in members)
             found += map(str, members)
     return found
+
+
+async def test_the_server_copies_queues_that_are_long_but_not_too_long(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    crawled, copied = Crawled(store, crawl_name, time), set[str]()
+    await crawled.clock.refresh()
+    crawl = await create_crawl(store, crawl_name, 4, b"{}")
+    frontier = Frontier(store, crawl.keys, crawled.clock, FrontierSettings(pack_above=0), crawl.fingerprint_key)
+    sizes = {"short.test": LONG - 1, "long.test": LONG, "longest.test": LONGEST, "huge.test": LONGEST + 1}
+    await frontier.push(
+        [Entry(f"https://{domain}/{page}", domain) for domain, size in sizes.items() for page in range(size)]
+    )
+
+    class Watched(CountingStore):
+        async def send(self, calls: Sequence[Call]) -> list[Reply]:
+            names = (str(word) for call in calls if call.script is COPY_KEYS for word in call.arguments[-1:])
+            copied.update(name for name in names if name.startswith("q:"))
+            return await super().send(calls)
+
+    for shards in (16, 2):
+        copied.clear()
+        await crawled.reshard(shards, Watched(store))
+        assert copied == {"q:long.test", "q:longest.test"}
+        keys = (await open_crawl(store, crawl_name)).keys
+        of = {domain: keys.shards[shard_of(domain, shards)] for domain in sizes}
+        queued = await store.send([command("ZRANGE", of[domain].queue(domain), 0, -1) for domain in sizes])
+        assert [len(urls) for urls in queued] == list(sizes.values())
