@@ -8,6 +8,10 @@ from collections.abc import Collection
 class FrontierError(Exception):
     """Raised when the frontier cannot do what was requested. The base class of all its errors."""
 
+    def reword(self, message: str) -> None:
+        """Replace the message, for example by one with complete commands."""
+        self.args = (message,)
+
 
 class BadInput(FrontierError):
     """Raised when the caller's input is malformed. The message says how to correct it."""

@@ -73,7 +73,7 @@ class CrawlAccess:
         try:
             return run_until_signal(opened())
         except (CrawlLost, Resharding) as error:
-            error.args = tuple(with_place([str(error)], self.place))
+            error.reword(*with_place([str(error)], self.place))
             raise
 
     def check_place(self) -> None:
