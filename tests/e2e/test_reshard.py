@@ -179,7 +179,7 @@ def test_a_replica_is_stopped_cleanly_while_its_shards_are_frozen(crawler: Bench
     ("words", "said"),
     [
         (["--shards", "8"], "the crawl has 8 shards already"),
-        (["--shards", "12"], "use a multiple of 8, or a number that divides it"),
+        (["--shards", "12"], "use a multiple of 8, such as 16, or a number that divides it, such as 4"),
         (["--shards", "99999999"], "use 1 to"),
         (["--shards", "16", "--crawl", "other"], "no crawl named 'other'"),
         (["--cancel"], "is not being resharded"),
