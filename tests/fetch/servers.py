@@ -138,6 +138,7 @@ class EndlessBody(FaultServer):
         while True:
             writer.write(b"x" * 65536)
             await writer.drain()
+            await asyncio.sleep(0)  # drain() alone may never let others run
 
 
 class EndlessHeaders(FaultServer):
@@ -146,6 +147,7 @@ class EndlessHeaders(FaultServer):
         while True:
             writer.write(b"X-Filler: " + b"y" * 1000 + b"\r\n")
             await writer.drain()
+            await asyncio.sleep(0)  # drain() alone may never let others run
 
 
 class EndlessHeaderLine(FaultServer):
@@ -154,6 +156,7 @@ class EndlessHeaderLine(FaultServer):
         while True:
             writer.write(b"y" * 1000)
             await writer.drain()
+            await asyncio.sleep(0)  # drain() alone may never let others run
 
 
 class EndlessInterim(FaultServer):
@@ -161,6 +164,7 @@ class EndlessInterim(FaultServer):
         while True:
             writer.write(b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n")
             await writer.drain()
+            await asyncio.sleep(0)  # drain() alone may never let others run
 
 
 class SpeaksUnasked(FaultServer):
