@@ -152,20 +152,36 @@ async def test_shards_of_a_command_whose_claim_was_lost_are_not_called_those_of_
     assert len(fetched) == len(set(fetched)) == len(DOMAINS) * PAGES - 30 - 20 + 1
 
 
+class Watched(CountingStore):
+    """`sent`: the scripts and commands, in order."""
+
+    def __init__(self, store: RedisStore) -> None:
+        super().__init__(store)
+        self.sent: list[object] = []
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        self.sent += [call.script or call.arguments[0] for call in calls]
+        return await super().send(calls)
+
+
 async def test_what_a_server_has_to_keep_is_synced_after_a_reshard_was_undone(
     crawled: Crawled, store: RedisStore
 ) -> None:
     """Otherwise the reshard could be back when the command has said that it is undone."""
     await crawled.freeze(16)
-    sent: list[object] = []
+    watched = Watched(store)
+    await Reshard(watched, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
+    assert "WAITAOF" in watched.sent[watched.sent.index(END_RESHARD) :]
 
-    class Watched(CountingStore):
-        async def send(self, calls: Sequence[Call]) -> list[Reply]:
-            sent.extend(call.script or call.arguments[0] for call in calls)
-            return await super().send(calls)
 
-    await Reshard(Watched(store), await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
-    assert "WAITAOF" in sent[sent.index(END_RESHARD) :]
+async def test_a_copy_is_synced_before_the_switch(crawled: Crawled, store: RedisStore) -> None:
+    """Otherwise one server could keep the switch, and another lose a part of the copy."""
+    watched = Watched(store)
+    work = Reshard(watched, await open_crawl(store, crawled.name), (crawled.time, crawled.clock), Wanted(16, 1))
+    await work.begin(silent)
+    await work.copy(silent)
+    last = max(at for at, one in enumerate(watched.sent) if one is IDENTIFY_SHARD)
+    assert "WAITAOF" in watched.sent[last:]
 
 
 async def test_old_keys_on_a_server_that_is_replaced_meanwhile_are_looked_for_again(
