@@ -3,7 +3,7 @@ reshard.
 
 The seen-sets are copied by the names of their buckets. A single server copies whole buckets by itself if a crawl gets more
 shards, and sends their union if it gets fewer. All other keys are found page by page with SCAN. Of these, a single
-server copies long queues by itself. Some pages are at work at a time, so that the server reads and writes while this
+server copies most queues by itself. Some pages are at work at a time, so that the server reads and writes while this
 process divides what it has read. Copying again what was copied before changes nothing.
 """
 
@@ -34,9 +34,8 @@ server."""
 UNITED = 32
 """Buckets of which a server sends the union in one call, which takes about 1 ms."""
 
-LONG, LONGEST = 32, 4_000
-"""Queues with so many URLs are copied by the server, if it can: each shorter one takes less time in a call with others, and
-the server does nothing else while it copies a longer one."""
+LONGEST = 4_000
+"""URLs of the longest queue that the server copies in one call, because it does nothing else meanwhile."""
 
 FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
@@ -175,10 +174,10 @@ class LayoutCopy:
         }
 
     async def _copy_queues(self, page: Sequence[Key]) -> frozenset[Key]:
-        """Have the server copy those queues of `page` that it copies sooner than it sends them, and return these."""
+        """Have the server copy those queues of `page` that are not too long for one call, and return these."""
         queues = [key for key in page if key.first == "q"]
         sizes = await asked(self._store, [command("ZCARD", key.whole) for key in queues])
-        whole = [key for key, size in zip(queues, sizes, strict=True) if LONG <= size <= LONGEST]
+        whole = [key for key, size in zip(queues, sizes, strict=True) if size <= LONGEST]
         places = ((key, shard_of(key.domain, self._division.after)) for key in whole)
         calls = [self._key_copy(key.shard, target, [key.name]) for key, target in places]
         if calls:

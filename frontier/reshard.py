@@ -307,9 +307,8 @@ class Reshard:
         await asked(self._store, calls)
         await self._remove_attempts(self._claimed - 1, _tell_nobody)
         await self._until_synced()  # otherwise the old keys could come back, and nobody would know of them
-        await (
-            self._check_servers()
-        )  # nor does SCAN find all keys of a server that was replaced, or of a slot that moves
+        # SCAN does not find all keys of a server that was replaced, or of a slot that moves.
+        await self._check_servers()
         # Also the fields of the step before: a server may have lost that it had ended.
         await self._end_step((*self._tokens, last_token), *RESHARD_STEP, "former")
 

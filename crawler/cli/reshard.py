@@ -166,7 +166,7 @@ def reshard(
 
 
 async def _reshard(store: RedisStore, crawl: Crawl, shards: int, progress: Progress) -> Result:
-    if _check(crawl, shards):
+    if _begins(crawl, shards) and shards > crawl.shards:
         await _check_memory(store, crawl, shards)
     before = crawl.former or crawl.shards
     work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, shards))
@@ -214,7 +214,7 @@ def _wanted(crawl: Crawl, shards: int) -> Wanted:
     return Wanted(shards, int(1000 * CrawlSettings.from_json(crawl.settings).politeness.delay))
 
 
-def _check(crawl: Crawl, shards: int) -> bool:
+def _begins(crawl: Crawl, shards: int) -> bool:
     """Whether this begins a reshard, rather than completes one. Raises BadInput or UserError if `crawl` cannot be given
     `shards` shards now."""
     progress = crawl.resharding
@@ -232,10 +232,10 @@ def _check(crawl: Crawl, shards: int) -> bool:
             f"crawl {crawl.name!r} is being given {count_of(begun, 'shard')} by a command that is running or was "
             f"interrupted; complete that first with --shards {begun}{undo}"
         )
-    begins = progress is None and not crawl.former
-    if begins:
-        check_new_shards(crawl.shards, shards)
-    return begins
+    if progress is not None or crawl.former:
+        return False
+    check_new_shards(crawl.shards, shards)
+    return True
 
 
 async def _check_memory(store: RedisStore, crawl: Crawl, shards: int) -> None:
@@ -245,7 +245,7 @@ async def _check_memory(store: RedisStore, crawl: Crawl, shards: int) -> None:
     constants = Constants()
     in_one = constants.memory_seen * seen / crawl.shards + constants.memory_shard
     left = await memory_left(store)
-    if shards > crawl.shards and in_one * shards > left:
+    if in_one * shards > left:
         fitting = int(left / in_one) // crawl.shards * crawl.shards
         fewer = f"choose at most {fitting:,}, or " if fitting > crawl.shards else ""
         raise UserError(

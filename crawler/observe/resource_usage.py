@@ -70,8 +70,8 @@ async def masters(store: RedisStore) -> list[dict[str, str]]:
 
 
 async def memory_left(store: RedisStore) -> float:
-    """Return the bytes that Redis may still use: up to its limits, or all memory of its machines. Infinite if a server does
-    not tell. Raises RedisAway."""
+    """Return the bytes that Redis may still use: up to its limits, or all memory of its machines, once for each server.
+    Infinite if a server does not tell. Raises RedisAway."""
     return sum(map(_left, await masters(store)))
 
 

@@ -8,12 +8,21 @@ from frontier.counters import Counters
 from frontier.dead_letters import DeadLetters
 from frontier.queue import Frontier
 from frontier.store import RedisStore
+from tests.frontier.crawled import Crawled
 from tests.frontier.helpers import ManualTime, make_frontier
 
 
 @pytest.fixture
 def time() -> ManualTime:
     return ManualTime()
+
+
+@pytest.fixture
+async def crawled(store: RedisStore, crawl_name: str, time: ManualTime) -> Crawled:
+    """A crawl with four shards and URLs in every state."""
+    made = Crawled(store, crawl_name, time)
+    await made.begin(4)
+    return made
 
 
 @pytest.fixture

@@ -9,142 +9,23 @@ from pathlib import Path
 
 import pytest
 
-from frontier.clock import ServerClock
 from frontier.counters import Counters
-from frontier.crawls import Crawl, check_new_shards, create_crawl, open_crawl, verify_crawl
+from frontier.crawls import check_new_shards, create_crawl, open_crawl, verify_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
-from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement, retry
+from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement
 from frontier.redis_keys import ShardKeys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted
-from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT, Script
-from frontier.settlements import with_next_visit
+from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
 from frontier.shard_identity import lost_shards
 from frontier.store import Call, RedisStore, Reply, command, connect
-from tests.frontier.helpers import CountingStore, ManualTime, ask, reshard_crawl
+from tests.frontier.crawled import DOMAINS, KNOWN_MS, PAGES, Crawled, Kills, KillsBefore, Stopped, meta, silent
+from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.valkey import ValkeyProcess
-
-DOMAINS = [f"d{number}.test" for number in range(40)]
-PAGES = 6
-KNOWN_MS = 10**8
-
-
-def silent(step: str, done: int, total: int) -> None: ...
-
-
-class Stopped(Exception):
-    """The process was killed."""
-
-
-class Kills(CountingStore):
-    """Kills the process before its round trip number `after`, not counting looks whether all leases have ended."""
-
-    def __init__(self, store: RedisStore, after: int) -> None:
-        super().__init__(store)
-        self.left = after
-
-    async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        self.left -= not all(call.script is None and call.arguments[0] in ("ZCARD", "EXISTS") for call in calls)
-        if self.left < 0:
-            raise Stopped
-        return await super().send(calls)
-
-
-class KillsBefore(CountingStore):
-    """Kills the process before it calls `script` for the time number `after`, counted from 0."""
-
-    def __init__(self, store: RedisStore, script: Script, after: int = 0) -> None:
-        super().__init__(store)
-        self._script = script
-        self.left = after
-
-    async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        self.left -= calls[0].script is self._script
-        if self.left < 0:
-            raise Stopped
-        return await super().send(calls)
-
-
-class Crawled:
-    """A crawl with URLs in every state. `time`: the only clock."""
-
-    def __init__(self, store: RedisStore, name: str, time: ManualTime) -> None:
-        self.store, self.name, self.time = store, name, time
-        self.clock = ServerClock(time, time.read_ms)
-
-    async def open(self) -> Frontier:
-        crawl = await open_crawl(self.store, self.name)
-        settings = FrontierSettings(batch=2, delay_ms=1, pack_above=4)
-        return Frontier(self.store, crawl.keys, self.clock, settings, crawl.fingerprint_key)
-
-    async def begin(self, shards: int) -> None:
-        await self.clock.refresh()
-        await create_crawl(self.store, self.name, shards, b"{}")
-        frontier = await self.open()
-        pages = [Entry(f"https://{domain}/{page}", domain) for domain in DOMAINS for page in range(PAGES)]
-        await frontier.push(pages)
-        leased, _ = await frontier.lease(range(shards), 1, "r1", 100)
-        for number, lease in enumerate(lease for reply in leased for lease in reply.leases):
-            if number % 4 == 3:
-                continue  # its holder was killed
-            done = SettledUrl(lease.entries[0], "done", "ok")
-            entries = [
-                with_next_visit(done, "new", self.time.ms + KNOWN_MS, "57a7e0") if number % 4 == 2 else done,
-                retry(lease.entries[1], "timeout", self.time.ms + 5_000, 0.0)
-                if number % 4 == 1
-                else SettledUrl(lease.entries[1], "dead", "gone"),
-            ]
-            await frontier.settle([Settlement(lease, self.time.ms + 50, urls=entries, state=f"state {number}")])
-        home = frontier.shard_of("far.test")
-        await frontier.keep_links({(home + 1) % shards: [(home, Entry("https://far.test/", "far.test"))]})
-
-    async def reshard(self, shards: int, store: RedisStore | CountingStore | None = None) -> None:
-        crawl = await open_crawl(self.store, self.name, for_reshard=True)
-        work = Reshard(store or self.store, crawl, (self.time, self.clock), Wanted(shards, 1))
-        await reshard_crawl(work, crawl, silent)
-
-    async def freeze(self, shards: int) -> Reshard:
-        crawl = await open_crawl(self.store, self.name)
-        work = Reshard(self.store, crawl, (self.time, self.clock), Wanted(shards, 1))
-        await work.begin(silent)
-        return work
-
-    async def letters(self) -> set[tuple[str, str]]:
-        """The domains and reasons of the dead letters."""
-        frontier = await self.open()
-        return {(one.domain, one.reason) async for one in DeadLetters(self.store, frontier.keys).find()}
-
-    async def finish(self) -> list[str]:
-        """Fetch everything that is left. Returns the URLs in the order in which they were fetched."""
-        frontier, fetched = await self.open(), []
-        counters = Counters(self.store, frontier.keys)
-        for link in await frontier.outboxes.read(dict.fromkeys(range(len(frontier.keys.shards)), 0), 10):
-            for one in link:
-                assert one.target == frontier.shard_of(one.entry.domain)
-                await frontier.push([one.entry])
-            await frontier.outboxes.deliver(link)
-        for _ in range(100):
-            if await counters.has_ended():
-                return fetched
-            self.time.ms += 100_000
-            leased, fenced = await frontier.lease(range(len(frontier.keys.shards)), 2, "r2", 100)
-            assert not fenced
-            for lease in (lease for reply in leased for lease in reply.leases):
-                fetched += [entry.url for entry in lease.entries]
-                urls = [SettledUrl(entry, "done", "ok") for entry in lease.entries]
-                await frontier.settle([Settlement(lease, self.time.ms, urls=urls)])
-        raise AssertionError("the crawl does not end")
-
-
-@pytest.fixture
-async def crawled(store: RedisStore, crawl_name: str, time: ManualTime) -> Crawled:
-    made = Crawled(store, crawl_name, time)
-    await made.begin(4)
-    return made
 
 
 @pytest.mark.parametrize("shards", [1, 2, 16])
@@ -278,10 +159,6 @@ async def test_a_block_that_is_missing_is_noticed(crawled: Crawled, store: Redis
     await store.send([command("DEL", found[0])])
     with pytest.raises(CrawlLost):
         await crawled.reshard(16)
-
-
-async def meta(crawled: Crawled) -> Crawl:
-    return await open_crawl(crawled.store, crawled.name, for_reshard=True)
 
 
 async def test_old_replicas_are_refused(crawled: Crawled, store: RedisStore) -> None:

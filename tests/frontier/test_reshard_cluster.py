@@ -12,8 +12,8 @@ from frontier.errors import RedisAway
 from frontier.scripts import ADD_COPIED
 from frontier.slot_map import slot_of
 from frontier.store import Call, RedisStore, Reply, connect
+from tests.frontier.crawled import DOMAINS, PAGES, Crawled
 from tests.frontier.helpers import CountingStore, ManualTime
-from tests.frontier.test_reshard import DOMAINS, PAGES, Crawled
 from tests.valkey_cluster import ValkeyCluster
 
 pytestmark = pytest.mark.e2e

@@ -22,15 +22,8 @@ from frontier.scripts import (
 )
 from frontier.shard_identity import lost_shards
 from frontier.store import Call, RedisStore, Reply, command, script_call
-from tests.frontier.helpers import CountingStore, ManualTime, ask
-from tests.frontier.test_reshard import DOMAINS, PAGES, Crawled, meta, silent
-
-
-@pytest.fixture
-async def crawled(store: RedisStore, crawl_name: str) -> Crawled:
-    made = Crawled(store, crawl_name, ManualTime())
-    await made.begin(4)
-    return made
+from tests.frontier.crawled import DOMAINS, PAGES, Crawled, meta, silent
+from tests.frontier.helpers import CountingStore, ask
 
 
 class Meanwhile(CountingStore):

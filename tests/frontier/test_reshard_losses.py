@@ -21,17 +21,10 @@ from frontier.scripts import (
 )
 from frontier.shard_identity import lost_shards
 from frontier.store import Call, RedisStore, Reply, command, connect
+from tests.frontier.crawled import DOMAINS, PAGES, Crawled, meta, silent
 from tests.frontier.helpers import CountingStore, ManualTime, ask
-from tests.frontier.test_reshard import DOMAINS, PAGES, Crawled, meta, silent
 from tests.frontier.test_reshard_fences import Meanwhile, contents
 from tests.valkey import ValkeyProcess
-
-
-@pytest.fixture
-async def crawled(store: RedisStore, crawl_name: str) -> Crawled:
-    made = Crawled(store, crawl_name, ManualTime())
-    await made.begin(4)
-    return made
 
 
 async def test_nothing_is_leased_from_new_shards_before_the_servers_keep_the_switch(

@@ -1,4 +1,4 @@
-"""The seen-set and long queues of a crawl that gets another number of shards."""
+"""The seen-set and queues of a crawl that gets another number of shards."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from frontier.crawls import create_crawl, open_crawl
 from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.forgetting import Forgetting
-from frontier.layout_copy import LONG, LONGEST
+from frontier.layout_copy import LONGEST
 from frontier.lookup import seen_bucket
 from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_keys import shard_keys
 from frontier.scripts import ADD_COPIED, COPY_KEYS
 from frontier.store import Call, RedisStore, Reply, command, connect, script_call
+from tests.frontier.crawled import Crawled
 from tests.frontier.helpers import CountingStore, ManualTime, ask
-from tests.frontier.test_reshard import Crawled
 from tests.valkey import ValkeyProcess
 
 MANY = 3_000
@@ -135,14 +135,14 @@ async def seen(crawled: Crawled) -> list[str]:
     return found
 
 
-async def test_the_server_copies_queues_that_are_long_but_not_too_long(
+async def test_the_server_copies_queues_that_are_not_too_long(
     store: RedisStore, crawl_name: str, time: ManualTime
 ) -> None:
     crawled, copied = Crawled(store, crawl_name, time), set[str]()
     await crawled.clock.refresh()
     crawl = await create_crawl(store, crawl_name, 4, b"{}")
     frontier = Frontier(store, crawl.keys, crawled.clock, FrontierSettings(pack_above=0), crawl.fingerprint_key)
-    sizes = {"short.test": LONG - 1, "long.test": LONG, "longest.test": LONGEST, "huge.test": LONGEST + 1}
+    sizes = {"short.test": 1, "longest.test": LONGEST, "huge.test": LONGEST + 1}
     await frontier.push(
         [Entry(f"https://{domain}/{page}", domain) for domain, size in sizes.items() for page in range(size)]
     )
@@ -156,7 +156,7 @@ async def test_the_server_copies_queues_that_are_long_but_not_too_long(
     for shards in (16, 2):
         copied.clear()
         await crawled.reshard(shards, Watched(store))
-        assert copied == {"q:long.test", "q:longest.test"}
+        assert copied == {"q:short.test", "q:longest.test"}
         keys = (await open_crawl(store, crawl_name)).keys
         of = {domain: keys.shards[shard_of(domain, shards)] for domain in sizes}
         queued = await store.send([command("ZRANGE", of[domain].queue(domain), 0, -1) for domain in sizes])

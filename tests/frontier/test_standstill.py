@@ -7,15 +7,7 @@ import pytest
 from frontier.queue import SettledUrl, Settlement
 from frontier.reshard import Reshard, Wanted, open_with_new_shards
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime
-from tests.frontier.test_reshard import Crawled, meta, silent
-
-
-@pytest.fixture
-async def crawled(store: RedisStore, crawl_name: str, time: ManualTime) -> Crawled:
-    made = Crawled(store, crawl_name, time)
-    await made.begin(4)
-    return made
+from tests.frontier.crawled import Crawled, meta, silent
 
 
 async def prepare(crawled: Crawled) -> Reshard:
