@@ -5,9 +5,8 @@ The URLs of the lowest priority are packed into blocks (`frontier.blocks`), whic
 next block to the one that leases from them. Each of these packs or unpacks. `lua/pack.lua` and `lua/unpack.lua` refuse what
 has changed since it was read, so it does not matter who calls them, how often, or whether the caller dies.
 
-A block is given back in parts while few URLs are packed, and the last blocks of a domain grow in parts. So what is not
-packed is 64 URLs or a thirty-second of the packed ones, whichever is more, at most 1,000, and up to twice that
-between steps.
+Blocks grow in steps and are given back in steps. So what is not packed is 64 URLs or a thirty-second of the packed ones,
+whichever is more, at most 500, and up to twice that between steps.
 """
 
 from __future__ import annotations
@@ -27,11 +26,14 @@ from frontier.store import Call, Reply, Store, command, script_call
 SHARE = 32
 """A step is this part of the packed URLs of a domain."""
 
-ROUNDS = 4
-"""Blocks that are packed after one push at most, so that a queue that is long already delays no push for long."""
+MOST_MOVED = 500
+"""URLs that one script packs or unpacks at most. It takes about 1 ms for them, now and then four times that."""
+
+ROUNDS = 8
+"""Steps that are packed after one push at most, so that a queue that is long already delays no push for long."""
 
 CANDIDATES = 8
-"""The last blocks of a domain, of which one may take further entries."""
+"""Blocks of which one may take further entries."""
 
 SEED_BLOCKS = 16
 """Blocks read in one call."""
@@ -55,7 +57,7 @@ class Sizes(msgspec.Struct, frozen=True):
 
     def step(self, packed: int) -> int:
         """How many entries are packed or unpacked at a time, of a domain with `packed` packed ones."""
-        return min(max(self.least_step, packed // SHARE), self.block)
+        return min(max(self.least_step, packed // SHARE), self.block, MOST_MOVED)
 
     def surplus(self, queued: int, packed: int) -> int:
         """How many entries to pack of a queue of `queued`. What stays is enough for two leases, and for the next step."""
@@ -64,7 +66,7 @@ class Sizes(msgspec.Struct, frozen=True):
         step = self.step(packed)
         kept = max(step, 2 * self.batch)
         most = kept + step if packed else max(self.above, kept + step)
-        return min(queued - kept, self.block) if queued >= most else 0
+        return min(queued - kept, self.block, MOST_MOVED) if queued >= most else 0
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -113,16 +115,17 @@ class Packer:
                 return
 
     async def _pack_once(self, long: Sequence[Queue], sizes: Sizes) -> list[Queue]:
-        """Pack one block of each of `long`. Returns those that were packed."""
+        """Pack one step of each of `long`. Returns those that were packed."""
         reads = []
         for one in long:
             of = self._keys.shards[one.shard]
             last = sizes.surplus(one.queued, one.packed) - 1
             reads.append(command("ZRANGE", of.queue(one.domain), 0, last, "WITHSCORES"))
-            reads.append(command("ZRANGE", of.blocks(one.domain), -CANDIDATES, -1))
+            reads.append(command("ZRANGE", of.blocks(one.domain), -1, -1, "WITHSCORES"))
         replies = await self._store.send(reads)
-        read = [(one, *both) for one, *both in zip(long, replies[::2], replies[1::2], strict=True)]
-        found = [(one, tail, self._former(names, tail, sizes)) for one, tail, names in read if tail]
+        read = [(one, tail, end) for one, tail, end in zip(long, replies[::2], replies[1::2], strict=True) if tail]
+        names = await self._store.send([self._near_call(one, tail, end) for one, tail, end in read]) if read else []
+        found = [(one, tail, self._former(near, tail, sizes)) for (one, tail, _), near in zip(read, names, strict=True)]
         contents = await self._read([(one, name) for one, _, name in found if name])
         calls, packed = [], []
         for one, tail, former in found:
@@ -136,6 +139,13 @@ class Packer:
             await asyncio.sleep(0)
         answers = await self._store.send(calls) if calls else []
         return [one for one, answer in zip(packed, answers, strict=True) if answer[0] == b"packed"]
+
+    def _near_call(self, one: Queue, tail: Sequence[bytes], end: Sequence[bytes]) -> Call:
+        """Reads the names of the blocks whose highest priority is that of `tail` or the next lower ones, those with the
+        fewest entries of a priority first; of the lowest priority, that of the last block `end`, if `tail` is below."""
+        order = min([-float(tail[-1]), *map(float, end[1:])])
+        blocks = self._keys.shards[one.shard].blocks(one.domain)
+        return command("ZRANGE", blocks, order, "+inf", "BYSCORE", "LIMIT", 0, CANDIDATES)
 
     @staticmethod
     def _former(names: Sequence[bytes], tail: Sequence[bytes], sizes: Sizes) -> str:

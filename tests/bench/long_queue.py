@@ -12,17 +12,16 @@ unpacks. The milliseconds of scripts are CPU time of the server's main thread, t
 in which the host ran something else: a loop of 0.2 ms now and then takes 3 to 7. So the calls, which are the same in each
 round, count with their shortest time.
 
-Last results, two shared cores of a virtual Xeon (ten million: of an EPYC), Valkey 9.1, with other work on the machine:
+Last results, two shared cores of a virtual EPYC (unpacked: of a Xeon, with other work on the machine), Valkey 9.1:
 
                       bytes  largest       server us            client us        ms: median and longest
       URLs            a URL  key, kB       push lease, se      push lease, se
- 1,000,000    packed   12.9       96       13.6      19.0      16.4      28.8   push 2.7 7.3, pack 1.8 6.8, lease 0.3 1.2,
-                                                                                  settle 0.2 1.9, unpack 2.3 3.4
+ 1,000,000    packed   12.9       94       12.5      16.0      15.6      23.8   push 2.6 5.9, pack 0.8 2.2, lease 0.2 2.2,
+                                                                                  settle 0.1 1.6, unpack 1.7 2.6
  1,000,000  unpacked  119.0  116,625       18.3      23.5      12.3      34.7   push 4.2 13.0, lease 0.4 1.9, settle 0.3 2.1
-10,000,000    packed   12.9      934       21.4      27.5      15.5      33.3   push 3.4 9.6, pack 2.0 13.3, lease 0.3 2.2,
-                                                                                  settle 0.2 1.7, unpack 3.1 7.5,
-                                                                                  move: 5.5 s, longest call 11 ms
-
+10,000,000    packed   12.9      925       16.8      18.0      16.9      24.6   push 2.9 6.3, pack 0.9 2.9, lease 0.2 2.0,
+                                                                                  settle 0.1 1.9, unpack 1.9 3.2,
+                                                                                  move: 4.0 s, longest call 14 ms
 """
 
 from __future__ import annotations

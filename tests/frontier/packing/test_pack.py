@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from collections.abc import Sequence
 
-from frontier.blocks import rows_of, size_of
+import pytest
+
+from frontier.blocks import LARGEST, rows_of, size_of
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.crawls import create_crawl
@@ -64,6 +67,18 @@ class TestPack:
         assert len(sizes) <= 9
         assert await held.queued() <= 8
         assert await held.packed() + await held.queued() == 120
+
+    @pytest.mark.parametrize("levels", [[0], [0, -1, -2], [0, -2, -1], [0, -1, 0]])
+    async def test_blocks_become_full_whatever_the_order_of_priorities(
+        self, frontier: Frontier, held: Held, levels: Sequence[int]
+    ) -> None:
+        frontier.apply(FrontierSettings(pack_above=1_000))
+        for number, level in enumerate(level for level in levels for _ in range(25)):
+            new = [f"https://{DOMAIN}/{number}/{of}" for of in range(500)]
+            await frontier.push([Entry(url, DOMAIN, priority=level, depth=1) for url in new])
+        sizes = [size_of(name) for name in await held.blocks()]
+        assert sum(sizes) > 12_000 * len(levels)
+        assert sum(size < 0.9 * LARGEST for size in sizes) <= 1
 
     async def test_what_was_packed_stays_if_packing_is_switched_off(
         self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime

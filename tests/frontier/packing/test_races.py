@@ -72,17 +72,19 @@ class TestRaces:
     async def test_two_that_unpack_the_same(
         self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime, counters: Counters
     ) -> None:
+        taken_over: list[str] = []
+
         async def lease() -> None:
-            time.ms += 1_000
-            await frontier.settle([settle_all(await lease_one(frontier, epoch=2, replica="r2"))])
+            time.ms += SETTINGS.lease_ms
+            taken_over.extend(await fetched(frontier, time, 2, who=(2, "r2")))
 
         await frontier.push(urls(100))
-        before = len(await fetched(frontier, time, 2))
         other = await self.interrupted(store, crawl_name, time, "unpack", lease)
-        found = await fetched(other, time, 4)
-        assert before and len(found) < 100
+        while not taken_over:
+            late = await fetched(other, time, 2)
+        assert taken_over == late
         left = await fetched(frontier, time, who=(3, "r3"))
-        assert len(set(left)) == len(left)
+        assert len(set(left)) == len(left) and not set(left) & set(taken_over)
         assert await counters.has_ended()
         assert (await counters.counts()).done == 100
 
