@@ -261,15 +261,17 @@ class Budget:
             self._told = None
 
     async def recount(self) -> None:
-        """Correct the number of used permits by the shard counters. If it was known before, they must have shown the same
-        number of pages for `SURE_MS`: call this repeatedly. Raises RedisAway."""
+        """Correct the number of used permits by the shard counters. It is lowered only if they have shown the same number
+        of pages for `SURE_MS`: call this repeatedly. Raises RedisAway."""
         answer = self._answer
         self._done = await self._counters.done()
         found, now_ms = (answer.used, answer.recounts, self._done), self._clock.now_ms()
         if found != self._found:
             self._found, self._found_ms = found, now_ms
-        if not self.is_exhausted and (not answer.counted or now_ms >= self._found_ms + SURE_MS):
-            call = script_call(RECOUNT, self._keys[:1], answer.used, answer.recounts, self._done)
+        is_sure = now_ms >= self._found_ms + SURE_MS
+        if not self.is_exhausted and (is_sure or not answer.counted):
+            pages = self._done if is_sure else max(self._done, answer.used)
+            call = script_call(RECOUNT, self._keys[:1], answer.used, answer.recounts, pages)
             await self._store.send([call])
 
     def _kept(self, wanted: int) -> int:

@@ -19,6 +19,7 @@ _TESTS = {
     },
     "frontier/budget/test_changed_limits.py": {
         "permits-before-the-count": "test_a_limit_takes_effect_when_all_replicas_know_it",
+        "lost-pages-are-free": "test_pages_that_the_counters_lack_after_a_restart_count_if_a_limit_is_set_then",
     },
     "frontier/budget/test_random_courses.py": {
         "holder-loses-permits": "test_whatever_happens_there_are_exactly_as_many_pages",

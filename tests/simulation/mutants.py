@@ -115,6 +115,12 @@ OF_CRAWLS = (
         "return end if True else",
     ),
     _without("permits-before-the-count", LUA + "reserve_budget.lua", "if counted == 1 then", "if true then"),
+    _without(
+        "lost-pages-are-free",
+        "frontier/budget.py",
+        "pages = self._done if is_sure else max(self._done, answer.used)",
+        "pages = self._done",
+    ),
     _without("late-spend", LUA + "reserve_budget.lua", "if tonumber(ARGV[2]) <= tonumber(call) then", "if false then"),
     _without(
         "holder-loses-permits",

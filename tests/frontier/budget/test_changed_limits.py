@@ -8,7 +8,7 @@ from frontier.budget import AFTER_LEASE_MS, GRACE_MS, PageLimit
 from frontier.redis_keys import CrawlKeys
 from frontier.scripts import RECOUNT
 from frontier.store import RedisStore, command, script_call
-from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, keep_asking, settle
+from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, keep_asking, recount, settle
 from tests.frontier.helpers import CountingStore, ManualTime
 
 
@@ -51,6 +51,25 @@ async def test_a_limit_that_is_set_later_is_one_on_the_whole_crawl(
     one.apply(PageLimit(0, 3), LEASE_MS)
     await one.refresh(9, 0)
     assert one.take()
+
+
+async def test_pages_that_the_counters_lack_after_a_restart_count_if_a_limit_is_set_then(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
+) -> None:
+    """Given a replica that has reported five pages, two of which the server has lost and will be told again, when the limit
+    is set to ten, then five more are fetched."""
+    one = budget("one", 0)
+    await one.refresh(AT_ONCE, 0)
+    assert await fetch(one, store, keys, 5) == 5
+    await one.refresh(AT_ONCE, 0)
+    await settle(store, keys, -2)
+    one.apply(PageLimit(10, 2), LEASE_MS)
+    await one.refresh(AT_ONCE, 1)
+    assert await fetch(one, store, keys) == 5
+    await settle(store, keys, 2)
+    await recount(one, time)
+    assert not one.take()
+    assert one.is_exhausted
 
 
 class Cuttable(CountingStore):
