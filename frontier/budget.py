@@ -53,6 +53,9 @@ FREE_PERIOD_S = 4.0
 AFTER_LEASE_MS = 2_000
 """Milliseconds from the end of a replica's leases until its permits expire. Its pages may still be settled until then."""
 
+TAKEOVER_INTERVALS = 3
+"""Within so many intervals of the peer loop, others own the shards of a replica that died."""
+
 PERIODS_A_LAPSE = 8
 """A replica reports at least so often in the time after which its permits expire, so that it notices before they do that
 the node hangs."""
@@ -85,6 +88,12 @@ def permits_wanted(in_use: int, drawn: int, elapsed_s: float, at_once: int) -> i
     return in_use + at_once + math.ceil(2 * PERIOD_S * drawn / max(elapsed_s, SHORT_PERIOD_S))
 
 
+def leased_ms(lease_ms: int, interval_s: float) -> int:
+    """How long domains stay leased to a replica that died: until their leases have expired and others own its shards, who
+    take them back. Before, a call that it sent may still settle pages."""
+    return max(lease_ms, math.ceil(1000 * TAKEOVER_INTERVALS * interval_s))
+
+
 class PageLimit(NamedTuple):
     """At most `pages` pages, 0 for no limit, by the settings with `revision`."""
 
@@ -108,7 +117,7 @@ class _Answer(NamedTuple):
 
 class Budget:
     """One replica's part of the page budget of the crawl with `keys`. `limit`: maximum number of pages. `lease_ms`: how
-    long domains are leased. `apply` may change both at any time."""
+    long domains stay leased to a replica that died (`leased_ms`). `apply` may change both at any time."""
 
     def __init__(
         self, store: Store, keys: CrawlKeys, clock: ServerClock, replica: str, limit: PageLimit, lease_ms: int = 30_000

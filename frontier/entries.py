@@ -28,6 +28,9 @@ MAX_DEPTH = 255
 MAX_TRIES = 15
 MAX_HOPS = 15
 
+MOST_PRIORITY = 1e11
+"""Priorities lie between minus this and this. Known pages in a queue have higher ones (`lua/known_pages.lua`)."""
+
 MAX_PAYLOAD = 1_024
 """Bytes of a payload as JSON, with each space as six characters. Redis keeps it as long as the URL is queued."""
 
@@ -40,6 +43,11 @@ neither open nor a known page."""
 
 _BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}
 _WHOLE = "u"
+
+
+def bounded(priority: float) -> float:
+    """The priority that is stored for `priority`: the nearest possible one, and the lowest for NaN."""
+    return min(MOST_PRIORITY, max(-MOST_PRIORITY, priority))  # max() returns its first argument if the second is NaN
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):

@@ -13,13 +13,14 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
 from frontier.blocks import LARGEST, Block, Row, block_of, has_seeds, rest_of, rows_of, size_of
+from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.redis_keys import CrawlKeys
+from frontier.redis_keys import CrawlKeys, ShardKeys
 from frontier.scripts import PACK, UNPACK
 from frontier.store import Call, Reply, Store, command, script_call
 
@@ -37,6 +38,11 @@ CANDIDATES = 8
 
 SEED_BLOCKS = 16
 """Blocks read in one call."""
+
+KNOWN_FROM = 5e11
+"""The lowest priority of known pages, which are not packed (`lua/known_pages.lua`)."""
+
+NO_BLOCK = Block("", 0, b"")
 
 
 class Sizes(msgspec.Struct, frozen=True):
@@ -177,30 +183,63 @@ class Packer:
         calls = []
         for first in blocks:
             rows = rows_of(first.contents)
-            step = sizes.step(first.packed) or len(rows)
-            calls.append(self._unpack_call(first.shard, first.domain, first.name, rows[:step], rows[step:]))
+            step = sizes.step(first.packed) or MOST_MOVED
+            rest = rest_of(rows[step:], self._now_ms()) if rows[step:] else NO_BLOCK
+            calls.append(self._unpack_call(first.shard, first.domain, first.name, rows[:step], rest))
             await asyncio.sleep(0)
         try:
             await self._store.send(calls) if calls else None
         except RedisAway:
             return
 
-    def _unpack_call(self, shard: int, domain: str, name: str, rows: Sequence[Row], others: Sequence[Row]) -> Call:
+    def _unpack_call(self, shard: int, domain: str, name: str, rows: Sequence[Row], rest: Block) -> Call:
         of = self._keys.shards[shard]
-        rest = rest_of(others, self._now_ms()) if others else Block("", 0, b"")
         what = (self._keys.identity, domain, name, rest.name, rest.order, rest.contents)
         return script_call(UNPACK, (of.stats, of.base), *what, *(word for row in rows for word in row))
 
-    async def unpack_seeds(self, domains: Collection[tuple[int, str]]) -> None:
-        """Unpack all blocks with seeds of `domains` (shard, domain), so that seeds which are queued again are found. Raises
-        RedisAway."""
-        calls = [command("ZRANGE", self._keys.shards[shard].blocks(domain), 0, -1) for shard, domain in domains]
-        found = zip(domains, await self._store.send(calls), strict=True) if calls else ()
-        for (shard, domain), names in found:
+    async def unpack_seeds(self, seeds: Mapping[tuple[int, str], Sequence[Entry]]) -> list[tuple[int, str]]:
+        """Unpack the blocks that contain one of `seeds`, by shard and domain, so that seeds which are queued again are
+        found. Returns the domains of these blocks. Raises RedisAway."""
+        calls = [command("ZRANGE", self._keys.shards[shard].blocks(domain), 0, -1) for shard, domain in seeds]
+        unpacked = []
+        blocks = await self._store.send(calls) if calls else []
+        for ((shard, domain), again), names in zip(seeds.items(), blocks, strict=True):
+            of, wanted = self._keys.shards[shard], {_url_of(entry.raw.encode()) for entry in again}
+            with_seeds = [name.decode() for name in names if has_seeds(name.decode())]
+            for at in range(0, len(with_seeds), SEED_BLOCKS):
+                part = with_seeds[at : at + SEED_BLOCKS]
+                for name, text in zip(part, await self._read_blocks(of, domain, part), strict=True):
+                    rows = rows_of(text) if text is not None else []
+                    if any(_url_of(entry) in wanted for _, entry in rows):
+                        await self._unpack_all(shard, domain, name, rows)
+                        unpacked.append((shard, domain))
+                    await asyncio.sleep(0)
+        return list(dict.fromkeys(unpacked))
+
+    async def _read_blocks(self, of: ShardKeys, domain: str, names: Sequence[str]) -> list[bytes | None]:
+        return await self._store.send([command("GET", of.block(name, domain)) for name in names])
+
+    async def _unpack_all(self, shard: int, domain: str, name: str, rows: Sequence[Row]) -> None:
+        while rows:
+            rest = rest_of(rows[MOST_MOVED:], self._now_ms()) if len(rows) > MOST_MOVED else NO_BLOCK
+            await self._store.send([self._unpack_call(shard, domain, name, rows[:MOST_MOVED], rest)])
+            name, rows = rest.name, rows[MOST_MOVED:]
+
+    async def repack(self, domains: Sequence[tuple[int, str]], sizes: Sizes) -> None:
+        """Pack the long ones of the queues of `domains` (shard, domain), of which blocks were unpacked."""
+        calls = []
+        for shard, domain in domains:
             of = self._keys.shards[shard]
-            seeds = [name.decode() for name in names if has_seeds(name.decode())]
-            for at in range(0, len(seeds), SEED_BLOCKS):
-                part = seeds[at : at + SEED_BLOCKS]
-                contents = await self._store.send([command("GET", of.block(name, domain)) for name in part])
-                blocks = [(name, rows_of(text)) for name, text in zip(part, contents, strict=True) if text is not None]
-                await self._store.send([self._unpack_call(shard, domain, name, rows, ()) for name, rows in blocks])
+            calls.append(command("ZCOUNT", of.queue(domain), "-inf", f"({KNOWN_FROM:g}"))
+            calls.append(command("HGET", of.domain(domain), "packed"))
+        try:
+            replies = await self._store.send(calls) if calls else []
+        except RedisAway:
+            return
+        found = zip(domains, replies[::2], replies[1::2], strict=True)
+        await self.pack((Queue(*domain, queued, int(packed or 0)) for domain, queued, packed in found), sizes)
+
+
+def _url_of(entry: bytes) -> bytes:
+    """What is stored of the URL of an entry (`Entry.raw`)."""
+    return entry[:1] + entry[6:].partition(b" ")[0]

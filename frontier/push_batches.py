@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -31,6 +31,16 @@ class PushReply(msgspec.Struct, frozen=True):
     capped: int = 0
     outside: int = 0
     shards: frozenset[int] = frozenset()
+
+
+def requeued_seeds(by_shard: Mapping[int, Mapping[Group, list[Entry]]]) -> dict[tuple[int, str], list[Entry]]:
+    """Return the entries with mode "again", by shard and domain."""
+    return {
+        (shard, domain): entries
+        for shard, groups in by_shard.items()
+        for (domain, mode), entries in groups.items()
+        if mode == "again"
+    }
 
 
 def batches(chunks: Sequence[Chunk]) -> Iterable[list[Chunk]]:

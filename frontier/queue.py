@@ -15,12 +15,12 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from frontier.clock import ServerClock
-from frontier.entries import Entry
+from frontier.entries import Entry, bounded
 from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.frontier_settings import FrontierSettings
 from frontier.outboxes import Outboxes
 from frontier.packing import Packer, reported_queues
-from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, PushReply, batches, chunks
+from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, PushReply, batches, chunks, requeued_seeds
 from frontier.recent_writes import RecentWrites, Write
 from frontier.redis_keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
@@ -113,8 +113,7 @@ class Frontier:
             if number % PUSH_BATCH == 0:
                 await asyncio.sleep(0)
         outside = await self._drop_outside(by_shard)
-        always = {(shard, domain) for shard, groups in by_shard.items() for domain, mode in groups if mode == "again"}
-        await self._packer.unpack_seeds(always)
+        unpacked = await self._packer.unpack_seeds(requeued_seeds(by_shard))
         parts = [(shard, part) for shard, groups in by_shard.items() for part in chunks(groups, PUSH_CHUNK)]
         replies: list[Reply] = []
         for batch in batches(parts):
@@ -125,6 +124,7 @@ class Frontier:
             replies += answers
             reported = [reported_queues(shard, reply) for (shard, _), reply in zip(batch, answers, strict=True)]
             await self._packer.pack((queue for of_shard in reported for queue in of_shard), self.settings.packing)
+        await self._packer.repack(unpacked, self.settings.packing)
         counts = [(part[0], *map(int, reply[1:5])) for part, reply in zip(parts, replies, strict=True)]
         return PushReply(
             accepted=sum(count[1] for count in counts),
@@ -169,7 +169,7 @@ class Frontier:
         for (domain, mode), entries in groups.items():
             arguments += (domain, mode, len(entries))
             for entry in entries:
-                arguments += (self.fingerprint(entry.url), entry.priority, entry.raw)
+                arguments += (self.fingerprint(entry.url), bounded(entry.priority), entry.raw)
         acks = Acks(replicas_ack, keys.acked) if replicas_ack else None
         return Call(arguments, (keys.stats, keys.base), PUSH, acks)
 

@@ -63,7 +63,7 @@ _FORGOTTEN = Rare("load_forgotten", ("forgotten",), ("is_refused", "count_refuse
 _MOVED = Rare("load_moved", ("page_records", "known_pages", "push_moved"), ("take_known", "push_moved"))
 _RECOVERY = Rare(
     "load_recovery",
-    ("lost_writes", "repeat_lease", "dead_letter", "take_back", "count_merged", "wake"),
+    ("lost_writes", "repeat_lease", "dead_letter", "count_merged", "take_back", "wake"),
     ("notice_run", "repeat_lease", "take_back_expired", "wake_ready"),
 )
 _RESETTLE = Rare(
@@ -114,7 +114,9 @@ KEEP_TYPES = _load("keep_types", keys=1)
 BEGIN_RESHARD = _load("begin_reshard", keys=1)
 CANCEL_RESHARD = _load("cancel_reshard", keys=1)
 REPORT_RESHARD = _load("report_reshard", keys=1)
-FREEZE_SHARD = _load("freeze_shard", keys=2, parts=("lost_writes", "first_ms", "dead_letter", "take_back"))
+FREEZE_SHARD = _load(
+    "freeze_shard", keys=2, parts=("lost_writes", "first_ms", "dead_letter", "count_merged", "take_back")
+)
 ADD_COPIED = _load("add_copied", keys=2, parts=("lost_data",))
 COPY_KEYS = _load("copy_keys", keys=3, parts=("lost_data",))
 SWITCH_LAYOUT = _load("switch_layout", keys=1)

@@ -47,7 +47,7 @@ from crawler.worker.sitemap_hints import SitemapHints
 from crawler.worker.throttle import Throttle
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.worker import Worker
-from frontier.budget import Budget, PageLimit
+from frontier.budget import Budget, PageLimit, leased_ms
 from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import verify_crawl
@@ -127,7 +127,7 @@ class Engine:
             server_clock,
             seams.replica,
             PageLimit(settings.limits.max_pages, crawl.revision),
-            self.frontier.settings.lease_ms,
+            leased_ms(self.frontier.settings.lease_ms, local.interval),
         )
         # Redis may have lost its last writes in the outage.
         seams.events.subscribe(lambda _: self._recent.clear(), RedisOutageEnded)
@@ -338,7 +338,8 @@ class Engine:
         rules, policy = page_rules(settings, self._recent), politeness_policy(settings)
         self.runtime.policy.replace(policy)
         self.frontier.apply(frontier_settings(settings))
-        self.allowance.apply(PageLimit(settings.limits.max_pages, revision), self.frontier.settings.lease_ms)
+        lease_ms = leased_ms(self.frontier.settings.lease_ms, self._local.interval)
+        self.allowance.apply(PageLimit(settings.limits.max_pages, revision), lease_ms)
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._seams.http.apply(settings.limits.max_body, settings.politeness.parallel)
         self._handling.apply(rules.build, rules.links, rules.extract)

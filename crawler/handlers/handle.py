@@ -13,7 +13,7 @@ import msgspec
 
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link
-from frontier.entries import tag_of
+from frontier.entries import MOST_PRIORITY, tag_of
 from frontier.url_patterns import UrlPattern
 
 MAX_ADDED = 50_000
@@ -73,6 +73,8 @@ class Handle:
         is fetched earlier; None: that of other links. `label` and `payload`, a dict of at most 1 KiB as JSON, are those of
         the page when it is handled. A link that the page has gets all these. A URL that was queued before keeps its own."""
         tag = tag_of(label, payload)
+        if priority is not None and not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
+            raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}")
         for url in [urls] if isinstance(urls, (str, Link)) else urls:
             if len(self._added) == MAX_ADDED:
                 raise ValueError(f"a handler may add {MAX_ADDED:,} links to a page")

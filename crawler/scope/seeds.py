@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -10,6 +9,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from frontier.entries import MOST_PRIORITY
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize
 
@@ -136,6 +136,6 @@ def _priority(text: str, value: str) -> float:
         priority = float(value)
     except ValueError:
         raise BadUrl(text, "priority") from None
-    if not math.isfinite(priority):
+    if not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
         raise BadUrl(text, "priority")
     return priority

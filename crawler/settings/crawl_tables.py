@@ -222,13 +222,14 @@ class FrontierTable(Table, frozen=True, kw_only=True):
     pack_above: Annotated[
         Count,
         "Number of queued URLs of a domain above which those of the lowest priority are packed into compressed "
-        "blocks, which take an eighth of the memory of Redis. Higher: less CPU time for long queues; 0: nothing is packed.",
+        "blocks, which take an eighth of the memory of Redis. Higher: less CPU time for long queues; below 100: much more, "
+        "and less is saved; 0: nothing is packed.",
     ] = 1_000
     scorer: Annotated[
         str,
         Meta(extra={"restart": LOADED}),
         "Function that computes the priority of a URL, as `module:function`: (url, depth, kind) -> "
-        "float. URLs with a higher value are fetched earlier. Empty: breadth first.",
+        "float, from -1e11 to 1e11. URLs with a higher value are fetched earlier. Empty: breadth first.",
     ] = ""
 
 

@@ -22,7 +22,8 @@ local function take_back(base, domain, expiry_ms, now_ms, default_delay_ms)
       for _, name in ipairs({'dead', 'dead:lost_with_holder'}) do redis.call('HINCRBY', base .. 'stats', name, 1) end
     else
       local counted = string.sub(entry, 1, 5) .. string.format('%x', lost + 1) .. string.sub(entry, 7)
-      redis.call('ZADD', queue, entries[i + 1], counted)
+      -- A seed that was taken back before, and queued again then, may be queued already with this count.
+      if redis.call('ZADD', queue, 'NX', entries[i + 1], counted) == 0 then count_merged(base .. 'stats') end
       if state[3] then redis.call('ZADD', base .. 'lost', now_ms, state[3] .. '\n' .. entry) end
     end
   end

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
+from msgspec.structs import replace
 
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetters
@@ -53,6 +56,34 @@ class TestPush:
         assert (await frontier.push([entry(mode="again")])).accepted == 1
         counts = await counters.counts()
         assert (counts.accepted, counts.open, counts.seen) == (2, 1, 1)
+
+    @pytest.mark.parametrize("priority", [math.nan, math.inf, -math.inf, pytest.param(10**400, id="huge"), 1e300])
+    async def test_a_priority_that_is_no_ordinary_number_loses_no_url(
+        self, frontier: Frontier, counters: Counters, priority: float
+    ) -> None:
+        await frontier.push([entry(), entry("https://a.test/odd", priority=priority), entry("https://a.test/2")])
+        lease = await lease_one(frontier)
+        assert {one.url for one in lease.entries} == {"https://a.test/1", "https://a.test/2", "https://a.test/odd"}
+        await frontier.settle([settle_all(lease)])
+        assert await counters.has_ended()
+
+    async def test_a_seed_whose_lease_expires_and_that_is_queued_again_counts_once_if_that_lease_expires_too(
+        self, frontier: Frontier, counters: Counters, time: ManualTime
+    ) -> None:
+        await frontier.push([entry()])
+        await lease_one(frontier)
+        time.ms += 2 * frontier.settings.lease_ms
+        await frontier.lease([0], 2, "r2", 0)  # takes it back
+        await frontier.push([entry(priority=1.0, mode="again")])
+        frontier.apply(replace(frontier.settings, batch=1))
+        time.ms += frontier.settings.lease_ms
+        await lease_one(frontier, epoch=2, replica="r2")
+        time.ms += 2 * frontier.settings.lease_ms
+        await frontier.lease([0], 3, "r3", 0)
+        time.ms += frontier.settings.lease_ms
+        await frontier.settle([settle_all(await lease_one(frontier, epoch=3, replica="r3"))])
+        assert (await counters.counts()).open == 0
+        assert await counters.has_ended()
 
     @pytest.mark.parametrize("when", ["leased", "waiting", "woken while leased", "waiting twice"])
     async def test_a_url_that_is_queued_again_while_it_is_open_is_settled_once(

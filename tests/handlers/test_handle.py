@@ -53,6 +53,14 @@ def test_an_item_that_cannot_be_written_is_refused_at_once(name: str, item: obje
     assert handle.result().items == ()
 
 
+@pytest.mark.parametrize("priority", [float("nan"), float("inf"), pytest.param(10**400, id="huge"), -2e11])
+def test_a_priority_that_cannot_be_stored_is_refused_at_once(priority: float) -> None:
+    handle = Handle()
+    with pytest.raises(ValueError, match="from -1e\\+11 to 1e\\+11"):
+        handle.enqueue("/a", priority)
+    assert handle.result().added == ()
+
+
 def test_the_first_function_whose_conditions_are_met_handles_a_page() -> None:
     router = Router()
 

@@ -66,6 +66,7 @@ def test_without_a_scheme_servers_of_ones_own_get_http(line: str, url: str) -> N
         ("http://example.com/" + "x" * 3000, "length"),
         ("example.com priority=high", "priority"),
         ("example.com priority=nan", "priority"),
+        ("example.com priority=2e11", "priority"),
         ("1,example.com", "comma"),
         ("someone@example.com", "email"),
         ("http://example.com:99999/", "port"),

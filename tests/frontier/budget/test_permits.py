@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from frontier.budget import AFTER_LEASE_MS, GAP_MS, GRACE_MS, PERIOD_S, SURE_MS, permits_wanted
+from frontier.budget import AFTER_LEASE_MS, GAP_MS, GRACE_MS, PERIOD_S, SURE_MS, leased_ms, permits_wanted
 from frontier.redis_keys import CrawlKeys
 from frontier.store import Call, RedisStore, Reply
 from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, keep_asking, recount, settle
@@ -27,6 +27,11 @@ def test_permits_are_held_for_two_periods_at_the_latest_rate(
     in_use: int, drawn: int, elapsed_s: float, wanted: int
 ) -> None:
     assert permits_wanted(in_use, drawn, elapsed_s, 64) == wanted
+
+
+@pytest.mark.parametrize(("lease_ms", "expected"), [(1_000, 15_000), (30_000, 30_000)])
+def test_domains_stay_leased_to_a_dead_replica_until_others_own_its_shards(lease_ms: int, expected: int) -> None:
+    assert leased_ms(lease_ms, interval_s=5.0) == expected
 
 
 async def test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period(

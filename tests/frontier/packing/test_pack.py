@@ -18,6 +18,7 @@ from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
 from frontier.repair import Ended, Repair
 from frontier.scripts import UNPACK
+from frontier.settlements import with_next_visit
 from frontier.shard_identity import identify_shards
 from frontier.store import RedisStore, command, script_call
 from frontier.survey import survey
@@ -93,8 +94,43 @@ class TestPack:
         await frontier.push(urls(500))
         assert await ask(store, "OBJECT", "ENCODING", frontier.keys.shards[0].queue(DOMAIN)) == b"listpack"
 
+    async def test_known_pages_that_are_due_do_not_make_a_queue_long_and_stay_queued(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        settings = FrontierSettings(batch=4, delay_ms=1, pack_above=100, known_share=0.5)
+        frontier = await make_frontier(store, crawl_name, time, settings)
+        await frontier.push(urls(64))
+        due_ms = time.ms + 10_000_000
+        for _ in range(16):
+            time.ms += 1_000
+            lease = await lease_one(frontier)
+            known = [with_next_visit(SettledUrl(one, "done", "200"), "new", due_ms, "a1") for one in lease.entries]
+            await frontier.settle([Settlement(lease, 0, urls=known)])
+        time.ms = due_ms
+        await frontier.push(urls(200, 100))
+        for number in range(20):
+            time.ms += 1_000
+            await frontier.push(urls(30, 1_000 * (number + 1)))
+            assert (await frontier.lease([0], 1, "r1", 0))[1] == []  # queues the visits that are due
+            await frontier.settle([settle_all(await lease_one(frontier))])
+
 
 class TestAgain:
+    async def test_a_seed_that_is_queued_again_leaves_other_blocks_packed(
+        self, frontier: Frontier, store: RedisStore, held: Held
+    ) -> None:
+        frontier.apply(FrontierSettings(pack_above=1_000))
+        seeds = [Entry(f"https://{DOMAIN}/{number}", DOMAIN) for number in range(20_000)]
+        for first in range(0, len(seeds), 500):
+            await frontier.push(seeds[first : first + 500])
+        blocks, queued = await held.blocks(), await held.queued()
+        await frontier.push([Entry(seeds[0].url, DOMAIN, mode="again")])
+        assert len({*blocks} - {*await held.blocks()}) <= 3  # its own, and those that took its rest
+        assert await held.queued() <= queued + 500
+        await frontier.push([Entry(one.url, DOMAIN, mode="again") for one in seeds[:500]])
+        assert await held.queued() + await held.packed() == 20_000
+        assert await held.queued() <= 2_000
+
     async def test_seeds_that_are_queued_again_while_packed_are_fetched_once(
         self, frontier: Frontier, time: ManualTime, counters: Counters, held: Held
     ) -> None:
