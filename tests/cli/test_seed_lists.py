@@ -70,7 +70,7 @@ BROKEN = {
     "https://": "the host is missing or not valid; write it as https://HOST/PATH",
     f"https://a.test/{'x' * 3000}": "a URL can have 2,048 characters; shorten it or leave it out",
     "1,a.test": "no host has a comma; give each URL {place}, and nothing else",
-    "https://a.test/ priority=high": "the priority is not a number; write it as priority=5",
+    "https://a.test/ priority=high": "the priority is not a number, or beyond 1e11; write it as priority=5",
     "https://a.test/ https://b.test/": "only priority=NUMBER can follow a URL, after a space; give each URL {place}",
 }
 

@@ -26,6 +26,10 @@ _TESTS = {
     },
     "frontier/budget/test_permits.py": {
         "lapses-with-lease": "test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period",
+        "permits-end-before-a-takeover": "test_domains_stay_leased_to_a_dead_replica_until_others_own_its_shards",
+    },
+    "frontier/packing/test_pack.py": {
+        "known-pages-are-packed": "test_known_pages_that_are_due_do_not_make_a_queue_long_and_stay_queued",
     },
     "frontier/packing/test_races.py": {
         "unpacks-twice": "",
@@ -71,6 +75,8 @@ _TESTS = {
         "rosters-of-old-epochs": "test_the_claims_of_an_epoch_are_no_roster_of_a_later_one",
     },
     "frontier/test_queue.py": {
+        "taken-back-twice-is-open": "test_a_seed_whose_lease_expires_and_that_is_queued_again_counts_once_if_that_lease_"
+        "expires_too",
         "no-fence": "test_an_older_epoch_is_fenced_off",
         "no-rest-after-expiry": "test_an_expired_lease_is_taken_back_and_waits_the_delay",
         "push-makes-leased-due": "test_a_leased_domain_is_not_leased_again",

@@ -121,6 +121,14 @@ OF_CRAWLS = (
         "pages = self._done if is_sure else max(self._done, answer.used)",
         "pages = self._done",
     ),
+    _without(
+        "taken-back-twice-is-open",
+        LUA + "take_back.lua",
+        "if redis.call('ZADD', queue, 'NX', entries[i + 1], counted) == 0 then count_merged(base .. 'stats') end",
+        "redis.call('ZADD', queue, entries[i + 1], counted)",
+    ),
+    _without("known-pages-are-packed", LUA + "long_queue.lua", "'-inf', NOT_KNOWN)", "'-inf', '+inf')"),
+    _without("permits-end-before-a-takeover", "frontier/budget.py", "TAKEOVER_INTERVALS = 3", "TAKEOVER_INTERVALS = 0"),
     _without("late-spend", LUA + "reserve_budget.lua", "if tonumber(ARGV[2]) <= tonumber(call) then", "if false then"),
     _without(
         "holder-loses-permits",
