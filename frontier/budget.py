@@ -144,6 +144,8 @@ class Budget:
         self._done = 0  # pages in the crawl's counters when they were last read
         self._found = (0, 0, 0)  # used permits, recounts and pages that the last recount found
         self._found_ms = 0  # since when recounts have found this
+        self._counted_ms = 0  # when the last recount had read the counters
+        self._counting_ms = 0  # how long that took
         self._answered_ms = 0
         self._answered_by = ""  # the run of the server
         self._lapses_ms = 0
@@ -272,11 +274,14 @@ class Budget:
     async def recount(self) -> None:
         """Correct the number of used permits by the shard counters. It is lowered only if they have shown the same number
         of pages for `SURE_MS`: call this repeatedly. Raises RedisAway."""
-        answer = self._answer
+        answer, started_ms = self._answer, self._clock.now_ms()
         self._done = await self._counters.done()
         found, now_ms = (answer.used, answer.recounts, self._done), self._clock.now_ms()
-        if found != self._found:
+        # While a node hangs, what it has lost cannot be repeated.
+        was_away = now_ms > self._counted_ms + 2 * self._counting_ms + 1000 * (2 * self._period_s + SHORT_PERIOD_S)
+        if found != self._found or was_away:
             self._found, self._found_ms = found, now_ms
+        self._counted_ms, self._counting_ms = now_ms, now_ms - started_ms
         is_sure = now_ms >= self._found_ms + SURE_MS
         if not self.is_exhausted and (is_sure or not answer.counted):
             pages = self._done if is_sure else max(self._done, answer.used)

@@ -33,9 +33,9 @@ RARE = tuple(f"/rare-{number}" for number in range(90))
 
 PATHS = ("/", "/still", "/changing", "/going", "/moving", "/failing", "/never", *RARE)
 OFTEN = PATHS[:6]
-FIXED = ["match=/never$ never", "match=/rare every=9d", "match=(go|fail)ing$ every=4s"]
+FIXED = ["match=/never$ never", "match=/rare every=9d", "match=(go|fail)ing$ every=8s"]
 FIRST, SECOND = [*FIXED, "every=1s"], [*FIXED, "adaptive min=1s start=1s max=2s"]
-"""A page that is gone or fails is forgotten after two minutes, when all is over."""
+"""A page that is gone or fails is forgotten after four minutes, when all is over."""
 
 
 class Site(ThreadingHTTPServer):

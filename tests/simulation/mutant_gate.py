@@ -16,6 +16,7 @@ from tests.simulation.mutants import MUTANTS, Mutant, mutated, output_of
 _TESTS = {
     "frontier/budget/test_lost_reports.py": {
         "late-spend": "test_a_report_that_arrives_after_a_later_one_changes_nothing",
+        "hanging-nodes-are-sure": "test_a_time_in_which_the_counters_could_not_be_read_does_not_make_them_sure",
     },
     "frontier/budget/test_changed_limits.py": {
         "permits-before-the-count": "test_a_limit_takes_effect_when_all_replicas_know_it",

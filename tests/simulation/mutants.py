@@ -122,6 +122,12 @@ OF_CRAWLS = (
         "pages = self._done",
     ),
     _without(
+        "hanging-nodes-are-sure",
+        "frontier/budget.py",
+        "if found != self._found or was_away:",
+        "if found != self._found:",
+    ),
+    _without(
         "taken-back-twice-is-open",
         LUA + "take_back.lua",
         "if redis.call('ZADD', queue, 'NX', entries[i + 1], counted) == 0 then count_merged(base .. 'stats') end",

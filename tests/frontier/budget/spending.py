@@ -33,8 +33,9 @@ async def fetch(one: Budget, store: Store, keys: CrawlKeys, most: int = 1_000) -
 async def recount(one: Budget, time: ManualTime) -> None:
     """Recount when the counters have shown the same for long enough."""
     await one.recount()
-    await keep_asking(one, time, SURE_MS)
-    await one.recount()
+    for _ in range(SURE_MS // 500):
+        await keep_asking(one, time, 500)
+        await one.recount()
 
 
 async def keep_asking(one: Budget, time: ManualTime, ms: int) -> None:

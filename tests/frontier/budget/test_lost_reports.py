@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from frontier.budget import SURE_MS
 from frontier.redis_keys import CrawlKeys
 from frontier.store import Call, RedisStore, Reply
-from tests.frontier.budget.spending import AT_ONCE, MakeBudget, fetch, keep_asking, settle
+from tests.frontier.budget.spending import AT_ONCE, MakeBudget, fetch, keep_asking, recount, settle
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 
 LIMIT = 20
@@ -32,6 +33,27 @@ class Recorder(CountingStore):
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
         self.last = calls
         return await super().send(calls)
+
+
+async def test_a_time_in_which_the_counters_could_not_be_read_does_not_make_them_sure(
+    store: RedisStore, keys: CrawlKeys, budget: MakeBudget, time: ManualTime
+) -> None:
+    """Given two pages of a limit of ten that a node has lost, when it hangs, then they count until it has answered for a
+    while, in which it is told again of them."""
+    one = budget("one", 10)
+    await one.refresh(AT_ONCE, 1)
+    while await fetch(one, store, keys):
+        await one.refresh(AT_ONCE, 1)
+    await settle(store, keys, -2)
+    await one.recount()
+    time.ms += 2 * SURE_MS  # without an answer
+    await one.recount()
+    await one.refresh(AT_ONCE, 1)
+    assert not one.available
+    await settle(store, keys, 2)
+    await recount(one, time)
+    assert not one.available
+    assert one.is_exhausted
 
 
 async def test_a_report_that_arrives_after_a_later_one_changes_nothing(
