@@ -31,6 +31,9 @@ MAX_HOPS = 15
 MOST_PRIORITY = 1e11
 """Priorities lie between minus this and this. Known pages in a queue have higher ones (`lua/known_pages.lua`)."""
 
+QUEUED_VISIT = 1e12
+"""Added to the priority of a known page while it is queued, as in `lua/known_pages.lua`."""
+
 MAX_PAYLOAD = 1_024
 """Bytes of a payload as JSON, with each space as six characters. Redis keeps it as long as the URL is queued."""
 

@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 import msgspec
 
 from frontier.blocks import LARGEST, Block, Row, block_of, has_seeds, rest_of, rows_of, size_of
-from frontier.entries import Entry
+from frontier.entries import QUEUED_VISIT, Entry
 from frontier.errors import RedisAway
-from frontier.redis_keys import CrawlKeys, ShardKeys
+from frontier.redis_keys import CrawlKeys
 from frontier.scripts import PACK, UNPACK
 from frontier.store import Call, Reply, Store, command, script_call
 
@@ -38,9 +38,6 @@ CANDIDATES = 8
 
 SEED_BLOCKS = 16
 """Blocks read in one call."""
-
-KNOWN_FROM = 5e11
-"""The lowest priority of known pages, which are not packed (`lua/known_pages.lua`)."""
 
 NO_BLOCK = Block("", 0, b"")
 
@@ -132,7 +129,7 @@ class Packer:
         read = [(one, tail, end) for one, tail, end in zip(long, replies[::2], replies[1::2], strict=True) if tail]
         names = await self._store.send([self._near_call(one, tail, end) for one, tail, end in read]) if read else []
         found = [(one, tail, self._former(near, tail, sizes)) for (one, tail, _), near in zip(read, names, strict=True)]
-        contents = await self._read([(one, name) for one, _, name in found if name])
+        contents = await self._read([(one.shard, one.domain, name) for one, _, name in found if name])
         calls, packed = [], []
         for one, tail, former in found:
             before = contents.pop(0) if former else None
@@ -174,8 +171,9 @@ class Packer:
         )
         return script_call(PACK, (of.stats, of.base), *what)
 
-    async def _read(self, blocks: Sequence[tuple[Queue, str]]) -> list[bytes | None]:
-        calls = [command("GET", self._keys.shards[one.shard].block(name, one.domain)) for one, name in blocks]
+    async def _read(self, blocks: Sequence[tuple[int, str, str]]) -> list[bytes | None]:
+        """The contents of `blocks` (shard, domain, name), None for one that is gone."""
+        calls = [command("GET", self._keys.shards[shard].block(name, domain)) for shard, domain, name in blocks]
         return await self._store.send(calls) if calls else []
 
     async def unpack(self, blocks: Sequence[First], sizes: Sizes) -> None:
@@ -204,20 +202,18 @@ class Packer:
         unpacked = []
         blocks = await self._store.send(calls) if calls else []
         for ((shard, domain), again), names in zip(seeds.items(), blocks, strict=True):
-            of, wanted = self._keys.shards[shard], {_url_of(entry.raw.encode()) for entry in again}
+            wanted = {_url_of(entry.raw.encode()) for entry in again}
             with_seeds = [name.decode() for name in names if has_seeds(name.decode())]
             for at in range(0, len(with_seeds), SEED_BLOCKS):
                 part = with_seeds[at : at + SEED_BLOCKS]
-                for name, text in zip(part, await self._read_blocks(of, domain, part), strict=True):
+                contents = await self._read([(shard, domain, name) for name in part])
+                for name, text in zip(part, contents, strict=True):
                     rows = rows_of(text) if text is not None else []
                     if any(_url_of(entry) in wanted for _, entry in rows):
                         await self._unpack_all(shard, domain, name, rows)
                         unpacked.append((shard, domain))
                     await asyncio.sleep(0)
         return list(dict.fromkeys(unpacked))
-
-    async def _read_blocks(self, of: ShardKeys, domain: str, names: Sequence[str]) -> list[bytes | None]:
-        return await self._store.send([command("GET", of.block(name, domain)) for name in names])
 
     async def _unpack_all(self, shard: int, domain: str, name: str, rows: Sequence[Row]) -> None:
         while rows:
@@ -230,7 +226,7 @@ class Packer:
         calls = []
         for shard, domain in domains:
             of = self._keys.shards[shard]
-            calls.append(command("ZCOUNT", of.queue(domain), "-inf", f"({KNOWN_FROM:g}"))
+            calls.append(command("ZCOUNT", of.queue(domain), "-inf", f"({QUEUED_VISIT / 2:g}"))
             calls.append(command("HGET", of.domain(domain), "packed"))
         try:
             replies = await self._store.send(calls) if calls else []

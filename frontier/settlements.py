@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from frontier.entries import Entry, parse_entry
+from frontier.entries import QUEUED_VISIT, Entry, parse_entry
 from frontier.known_pages import rest_of_record
 from frontier.packing import First
 from frontier.store import Reply
@@ -52,9 +52,6 @@ class SettledUrl(msgspec.Struct, frozen=True, gc=False):
 
 
 KEEP = "keep"
-
-QUEUED_VISIT = 1e12
-"""Added to the priority of a known page while it is queued, as in `lua/known_pages.lua`."""
 
 
 def retry(entry: Entry, reason: str, ready_ms: int, priority: float) -> SettledUrl:

@@ -69,9 +69,10 @@ class Handle:
         label: str = "",
         payload: Mapping[str, Any] | None = None,
     ) -> Awaitable[None]:
-        """Follow the links `urls`, relative to the page, as far as the scope of the crawl allows. `priority`: a higher one
-        is fetched earlier; None: that of other links. `label` and `payload`, a dict of at most 1 KiB as JSON, are those of
-        the page when it is handled. A link that the page has gets all these. A URL that was queued before keeps its own."""
+        """Follow the links `urls`, relative to the page, as far as the scope of the crawl allows. `priority`, from -1e11 to
+        1e11: a higher one is fetched earlier; None: that of other links. `label` and `payload`, a dict of at most 1 KiB as
+        JSON, are those of the page when it is handled. A link that the page has gets all these. A URL that was queued
+        before keeps its own."""
         tag = tag_of(label, payload)
         if priority is not None and not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
             raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}")
