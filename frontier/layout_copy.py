@@ -100,10 +100,14 @@ class LayoutCopy:
     # the seen-sets
 
     async def _try_to_copy(self) -> bool:
-        """Whether the server of an old shard can copy its keys to all of its new ones. The nodes of a cluster cannot, nor
-        can some services that look like a single server, so it is tried."""
+        """Whether the servers of all old shards can copy their keys to the new ones. The nodes of a cluster cannot, nor can
+        some services that look like a single server. Some of these shards may have the same slot, so all are tried."""
+        pairs = [(shard, target) for shard in range(len(self._old)) for target in self._division.targets_of(shard)]
         try:
-            await self._call([self._key_copy(0, target, ["none"]) for target in self._division.targets_of(0)])
+            for at in range(0, len(pairs), AT_ONCE):
+                await self._call(
+                    [self._key_copy(shard, target, ["none"]) for shard, target in pairs[at : at + AT_ONCE]]
+                )
         except RedisMisused:  # CROSSSLOT, or a user that may not call COPY
             return False
         return True

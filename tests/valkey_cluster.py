@@ -229,6 +229,19 @@ class ValkeyCluster:
             for node in (target, source):
                 _set_slot(node, slot, "NODE", target_id)
 
+    def drop_slot(self, slot: int) -> None:
+        """Let no node serve `slot`. A node that a ping of the former owner reaches late has it again, so it is asked until
+        all are without it."""
+
+        def is_dropped() -> bool:
+            one_less = f"cluster_slots_assigned:{SLOTS - 1}"
+            assigned = [node for node in self.nodes if one_less not in node.lines("CLUSTER", "INFO")]
+            for node in assigned:
+                node.ask("CLUSTER", "DELSLOTS", slot)
+            return not assigned
+
+        _wait(is_dropped, f"slot {slot} to be without a node")
+
     def add_node(self) -> ClusterNode:
         """Start a master without slots, and wait until all know it."""
         node = self._node()

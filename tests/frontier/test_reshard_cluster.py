@@ -32,6 +32,22 @@ async def clustered(cluster: ValkeyCluster) -> AsyncIterator[RedisStore]:
     await store.close()
 
 
+async def test_a_shard_that_has_the_slot_of_its_new_one_by_chance_is_copied_like_the_others(
+    clustered: RedisStore,
+) -> None:
+    """The node of that shard could copy its queues by itself, and the nodes of the others could not."""
+    old, new = "{%s:0}:", "{%s:0@2}:"
+    name = next(
+        name for name in (f"c{number}" for number in range(10**6)) if slot_of(old % name) == slot_of(new % name)
+    )
+    crawled = Crawled(clustered, name, ManualTime())
+    await crawled.begin(8)
+    await crawled.reshard(4)
+    keys = (await crawled.open()).keys
+    assert keys.shards[0].base == new % name
+    assert len(await crawled.finish()) == len(DOMAINS) * PAGES - 30 - 20 + 1
+
+
 async def test_a_slot_that_moves_during_the_copy_costs_a_second_attempt_and_nothing_else(
     cluster: ValkeyCluster, clustered: RedisStore
 ) -> None:

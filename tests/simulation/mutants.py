@@ -253,6 +253,9 @@ OF_RESHARDS = (
         'outboxed = stats.get("delivered", 0) + counted["outbox"]',
         'outboxed = stats.get("outboxed", 0)',
     ),
+    _without(
+        "copies-if-one-shard-can", "frontier/layout_copy.py", "range(len(self._old)) for target", "(0,) for target"
+    ),
 )
 
 MUTANTS = OF_CRAWLS + OF_VISITS + OF_RESHARDS

@@ -66,6 +66,12 @@ class Operators:
         if self._loops:
             self._begin(only_finish=True)
 
+    def check(self) -> None:
+        """Raises Breach if a command has failed in a way that it does not expect."""
+        for loop in self._loops:
+            if loop.failures:
+                raise Breach("I8", f"{loop.name} is broken: {loop.failures[0]}", loop.name)
+
     def close(self) -> None:
         """End all processes."""
         for loop in self._loops:

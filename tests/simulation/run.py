@@ -351,6 +351,7 @@ class Run:
         for replica in self.replicas:
             if replica.failure is not None:
                 raise Breach("I8", f"{replica.name} is broken: {replica.failure!r}", replica.name)
+        self._operators.check()
 
     def _judge(self) -> None:
         """Check what must hold at the end."""
