@@ -18,12 +18,13 @@ setup: $(BIN)/.installed  ## virtual environment with everything in it
 demo: setup  ## crawl a synthetic web on loopback with three replicas
 	$(BIN)/crawler demo
 
-# Many tests wait for a delay or a lease to pass, so there are five at a time on two cores. A file's tests share fixtures.
+# Many tests wait for a delay or a lease to pass, so there are eight at a time on two cores. A file's tests share fixtures.
 # Those that assert how long something takes run afterwards, one at a time. A failure of the first call does not skip them.
-# Tests start some hundred processes. Without stored bytecode, each would compile every module again.
+# Tests start some hundred processes, and each worker imports all tests. The first call stores the bytecode for all of them.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
 test: check  ## lint, types and all tests
-	@$(PYTEST) --numprocesses 5 --dist loadfile --no-loadscope-reorder -m "not timed"; parallel=$$?; \
+	@$(PYTEST) --collect-only --quiet > /dev/null; \
+	$(PYTEST) --numprocesses 8 --dist loadfile --no-loadscope-reorder -m "not timed"; parallel=$$?; \
 	$(PYTEST) -m timed $$(grep -rlE "mark\.timed" tests --include="test_*.py") && exit $$parallel
 
 check: setup  ## lint and types only
