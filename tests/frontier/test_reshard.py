@@ -18,7 +18,7 @@ from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Se
 from frontier.redis_keys import ShardKeys
 from frontier.repair import Repair
 from frontier.reservations import Reservations
-from frontier.reshard import Reshard, Wanted
+from frontier.reshard import Reshard, Wanted, open_with_new_shards
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
 from frontier.shard_identity import lost_shards
@@ -106,6 +106,22 @@ async def test_a_second_command_is_refused_while_the_first_one_reports(crawled: 
     with pytest.raises(CrawlResharded, match="another command is resharding"):
         await second.begin(silent)
     await crawled.reshard(16)
+
+
+async def test_a_whole_second_command_waits_until_the_first_has_been_silent_for_ten_seconds(
+    crawled: Crawled, store: RedisStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though it reports its progress, too, from before it has begun."""
+    monkeypatch.setattr("frontier.reshard.REPORT_S", 0.001)
+    first = await crawled.freeze(16)
+    _, _, silent_since_ms, _ = (await ask(store, "HGET", first._old.meta, "reshard_progress")).split()
+    begun: list[int] = []
+    await open_with_new_shards(
+        Reshard(store, opened := await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)),
+        opened,
+        lambda step, done, total: begun.append(crawled.time.ms) if step == "begun" else None,
+    )
+    assert begun[0] >= int(silent_since_ms) + 10_000
 
 
 async def test_leases_are_returned_before_a_shard_is_frozen(crawled: Crawled, store: RedisStore) -> None:

@@ -2,6 +2,8 @@
 
 It sees each call before the ledger does, and keeps those from it that a shard refused. Of the calls that the ledger keeps
 account of, a shard in use may refuse none, and one that is not may carry out none but `revoke`, which asks for its past.
+
+It also sees which command has begun the reshard. Another one may begin only if that one has reported nothing for `BUSY_MS`.
 """
 
 from __future__ import annotations
@@ -12,7 +14,16 @@ import msgspec
 
 from frontier.crawls import Crawl
 from frontier.redis_keys import CrawlKeys
-from frontier.scripts import FREEZE_SHARD, IDENTIFY_SHARD, REVOKE, SWITCH_LAYOUT
+from frontier.scripts import (
+    BEGIN_RESHARD,
+    CANCEL_RESHARD,
+    END_RESHARD,
+    FREEZE_SHARD,
+    IDENTIFY_SHARD,
+    REPORT_RESHARD,
+    REVOKE,
+    SWITCH_LAYOUT,
+)
 from frontier.store import Call, Reply
 from tests.simulation.arguments import shard_tag
 from tests.simulation.history import Breach, History
@@ -20,6 +31,9 @@ from tests.simulation.ledger import Ledger
 
 LOST = [b"lost"]
 """What a script replies if a shard has not the identity that its caller expects."""
+
+BUSY_MS = 10_000
+"""As in `lua/begin_reshard.lua`."""
 
 
 class Layouts:
@@ -31,6 +45,7 @@ class Layouts:
         self.crawl = self._first = crawl
         self._on_switch = on_switch
         self._identities: dict[str, str] = {}  # by hash tag of a shard
+        self._working: tuple[str, int] | None = None  # the command that has begun the reshard, and when it last said so
 
     @property
     def keys(self) -> CrawlKeys:
@@ -41,10 +56,14 @@ class Layouts:
         """Forget what the server has lost: only the calls (replica, call, reply) in `kept` count, which were checked."""
         self.crawl = self._first
         self._identities.clear()
+        self._working = None
         self._ledger.rebuild(kept, self.observe)
 
     def observe(self, replica: str, call: Call, reply: Reply) -> None:
         """Check one call that the server ran, and pass it on to the ledger."""
+        if call.script in (BEGIN_RESHARD, REPORT_RESHARD, CANCEL_RESHARD, END_RESHARD):
+            self._note_command(replica, call, reply)
+            return
         if call.script is SWITCH_LAYOUT:
             if reply[0] == b"switched":
                 self._switch(*map(str, call.arguments[:3]))
@@ -65,6 +84,20 @@ class Layouts:
                 self._ledger.end_leases(tag)
         elif self._is_let_through(replica, tag, call, reply):
             self._ledger.observe(replica, call, reply)
+
+    def _note_command(self, replica: str, call: Call, reply: Reply) -> None:
+        working, words = self._working, call.arguments
+        if reply[0] == b"begun":
+            command, ms = str(words[2]), int(words[3])
+            if working is not None and command != working[0] and abs(ms - working[1]) < BUSY_MS:
+                raise Breach("claim", f"the command before has reported {ms - working[1]} ms before", replica)
+            self._working = command, ms
+        elif reply[0] == b"reported":
+            *_, reported_ms, command = str(words[1]).split()
+            if working is not None and command == working[0]:
+                self._working = command, int(reported_ms)
+        elif call.script in (CANCEL_RESHARD, END_RESHARD) and reply[0] != b"other":
+            self._working = None
 
     def _identify(self, tag: str, call: Call) -> None:
         identity, run = str(call.arguments[0]), str(call.arguments[2])

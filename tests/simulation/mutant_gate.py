@@ -88,6 +88,9 @@ _TESTS = {
     "frontier/test_repair.py": {
         "repair-forgets-later-visits": "test_a_later_visit_counts",
     },
+    "frontier/test_reshard.py": {
+        "reports-for-another": "test_a_whole_second_command_waits_until_the_first_has_been_silent_for_ten_seconds",
+    },
     "frontier/test_reshard_cluster.py": {
         "copies-if-one-shard-can": "test_a_shard_that_has_the_slot_of_its_new_one_by_chance_is_copied_like_the_others",
     },

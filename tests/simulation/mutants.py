@@ -236,6 +236,7 @@ OF_RESHARDS = (
     _without("late-switch", LUA + "switch_layout.lua", " or known[5] ~= ARGV[4] then", " then"),
     _without("late-end", LUA + "end_reshard.lua", " or (known[2] or '0') ~= ARGV[2] then", " then"),
     _without("late-report", LUA + "report_reshard.lua", " or known[2] ~= ARGV[1] then", " then"),
+    _without("reports-for-another", LUA + "report_reshard.lua", "~= string.match(ARGV[2], '%S+$') then", "== '' then"),
     _without(
         "repaired-shard-is-frozen", "frontier/repair.py", "if claims := self._crawl.reshard_claims:", "if claims := 0:"
     ),
