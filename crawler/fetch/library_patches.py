@@ -30,8 +30,9 @@ def read_less_at_a_time() -> None:
 
 
 def let_go_of_ended_connections() -> None:
-    """A closed connection no longer refers to itself, as it does in CPython 3.11, and in later versions if it was aborted
-    (python/cpython#100348, #106503). Otherwise its memory would be kept until a full garbage collection."""
+    """A closed connection no longer refers to itself, as it does in CPython 3.11, and in some later versions if it was
+    aborted (python/cpython#100348, #106503; not in 3.13.18 and 3.14.10). Otherwise its memory would be kept until a full
+    garbage collection."""
     _SocketTransport._call_connection_lost = _connection_lost_without_cycle
 
 

@@ -9,6 +9,7 @@ import msgspec
 from crawler.page import Page
 from crawler.parse import tree
 from crawler.parse.content_coding import decode_body
+from crawler.parse.encoding import codec_of, encoding_named
 from crawler.parse.json_ld import json_ld_of, values_at
 from frontier.url_patterns import UrlPattern
 
@@ -53,10 +54,7 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
     @property
     def text(self) -> str:
         """The body as text."""
-        try:
-            return self.body.decode(self.charset or "utf-8", "replace")
-        except LookupError:
-            return self.body.decode("utf-8", "replace")
+        return self.body.decode(codec_of(encoding_named(self.charset or "") or "UTF-8"), "replace")
 
     def json(self) -> Any:
         """Return the body as JSON. Raises ValueError if it is not JSON."""

@@ -151,6 +151,21 @@ def codec_of(encoding: str) -> str:
     return f"whatwg-{encoding}"
 
 
+_OUTPUT_CODECS = {
+    "EUC-KR": "cp949",
+    "ISO-8859-8-I": "iso8859_8",
+    "Shift_JIS": "cp932",
+    "windows-874": "cp874",
+    "x-mac-cyrillic": "mac_cyrillic",
+}
+"""Python has no codec with these names in each of its versions, or one with fewer characters than the standard's."""
+
+
+def output_codec(encoding: str) -> str:
+    """Python's codec that writes the encoding with this WHATWG name. The codecs of `codec_of` only read."""
+    return _OUTPUT_CODECS.get(encoding, encoding)
+
+
 def _declared_by_xml(body: bytes) -> str | None:
     """The encoding in the XML declaration; None if there is none."""
     found = _XML_DECLARATION.match(body)

@@ -26,6 +26,7 @@ from crawler.parse.encoding import (
     encoding_of_meta,
     encoding_sent,
     is_html,
+    output_codec,
 )
 from crawler.parse.robots_meta import directives
 from crawler.parse.tags import INLINE_PAGE, INLINE_TREE, Tags, TakesLong, is_plain, scan
@@ -315,10 +316,7 @@ def _with_encoded_query(href: str, encoding: str) -> str:
     query, hash_mark, fragment = rest.partition("#")
     if not mark or query.isascii() or "#" in start:
         return href
-    try:
-        encoded = query.encode(encoding, "escaped_references")
-    except LookupError:  # an encoding that Python lacks: UTF-8 is the best guess
-        encoded = query.encode()
+    encoded = query.encode(output_codec(encoding), "escaped_references")
     return f"{start}{mark}{quote_from_bytes(encoded, _ASCII)}{hash_mark}{fragment}"
 
 

@@ -49,7 +49,8 @@ async def test_ended_connections_hold_themselves(monkeypatch: pytest.MonkeyPatch
     library_patches.install()
     assert not await ended_connection_is_held()
     monkeypatch.setattr(library_patches._SocketTransport, "_call_connection_lost", library_patches._lose_connection)
-    assert await ended_connection_is_held(), "asyncio lets go of connections by itself now: remove the change"
+    if sys.version_info < (3, 12):
+        assert await ended_connection_is_held(), "asyncio lets go of connections by itself now: remove the change"
 
 
 @pytest.mark.parametrize("reader", ["asyncio.sslproto.SSLProtocol", "asyncio.selector_events._SelectorSocketTransport"])

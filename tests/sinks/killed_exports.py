@@ -111,4 +111,7 @@ def main(folder: Path, who: str, words: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    multiprocessing.set_start_method(
+        "fork"
+    )  # in later versions of Python, others would inherit neither hook nor profile
     main(Path(sys.argv[1]).absolute(), sys.argv[2], sys.argv[3:])
