@@ -93,7 +93,7 @@ def test_a_killed_command_and_a_killed_replica_lose_nothing(crawler: Bench, web:
     assert "being resharded" in crawler.run("domains").err
 
     again = crawler.start("reshard", "--shards", "32")
-    until_said(again, "% copied")
+    until_said(again, "replicas end")
     again.kill()
     before = crawler.status()["done"]
     other = crawler.run("reshard", "--shards", "16")
@@ -135,7 +135,7 @@ def test_an_interrupted_command_says_how_to_go_on_and_can_be_undone(
     (replica,) = crawler.gather(1)
     web.wait_for(EARLY)
     command = crawler.start("reshard", "--shards", "32")
-    until_said(command, "% copied")
+    until_said(command, "replicas end")
     os.kill(command.pid, number)
     stopped = command.wait()
     assert stopped.code == 128 + number
@@ -153,7 +153,7 @@ def test_a_replica_that_waits_can_be_stopped(crawler: Bench, web: Web) -> None:
     (replica,) = crawler.gather(1)
     web.wait_for(EARLY)
     command = crawler.start("reshard", "--shards", "32")
-    until_said(command, "% copied")
+    until_said(command, "replicas end")
     command.kill()
     wait_until(lambda: "being resharded" in replica.err, "the replica to wait")
     replica.send(signal.SIGTERM)
