@@ -37,6 +37,13 @@ UNITED = 32
 LONGEST = 4_000
 """URLs of the longest queue that the server copies in one call, because it does nothing else meanwhile."""
 
+SAMPLED = 4
+"""Kinds of fingerprints (their buckets modulo a power of two) by which it is estimated how many different ones there are:
+some 800 fingerprints, so that the estimate is mostly within a tenth."""
+
+SAMPLED_AT_ONCE = 64
+"""New shards for which samples are read at a time."""
+
 FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
 
@@ -63,7 +70,7 @@ class LayoutCopy:
         not equal, and CrawlResharded if the reshard was undone, or another command continues it."""
         buckets = await self._buckets(self._old)
         seen = await self._sizes(buckets)
-        self._division = self._division._replace(buckets=self._buckets_of(buckets, seen))
+        self._division = self._division._replace(buckets=await self._buckets_of(buckets))
         total, done = await key_count(self._store, self._old), 0
 
         def note(keys: int) -> None:
@@ -111,6 +118,31 @@ class LayoutCopy:
         except RedisMisused:  # CROSSSLOT, or a user that may not call COPY
             return False
         return True
+
+    async def _buckets_of(self, buckets: Sequence[tuple[ShardKeys, int]]) -> Mapping[int, int]:
+        """The number of buckets of each new shard. One that has a single old shard gets the same buckets as that. Several
+        old shards may have most fingerprints in common, so those in a sample of their buckets are counted."""
+        families = [*self._division.families()]
+        if self._division.after > self._division.before:
+            return {target: buckets[shard][1] for (shard,), targets in families for target in targets}
+        made: dict[int, int] = {}
+        for at in range(0, len(families), SAMPLED_AT_ONCE):
+            samples = [self._sample([buckets[shard] for shard in of]) for of, _ in families[at : at + SAMPLED_AT_ONCE]]
+            replies = iter(
+                await asked(self._store, [command("SMEMBERS", name) for names, _ in samples for name in names])
+            )
+            for (_, (target,)), (names, share) in zip(families[at:], samples, strict=False):
+                different = set(chain.from_iterable(islice(replies, len(names))))
+                made[target] = max(1, -(-len(different) * share // FILL))
+        return made
+
+    def _sample(self, sets: Sequence[tuple[ShardKeys, int]]) -> tuple[list[str], int]:
+        """Names of buckets with all fingerprints of one kind that are in the `sets` (shard, number of its buckets), and how
+        many times as many fingerprints there are in all."""
+        common = _power_of_two(min(count for _, count in sets))
+        kinds = min(SAMPLED, common)
+        names = [of.seen(bucket) for of, count in sets for bucket in range(count) if bucket % common < kinds]
+        return names, common // kinds
 
     async def _bucket_copies(self, buckets: Mapping[ShardKeys, int]) -> AsyncIterator[Coroutine[None, None, int]]:
         """Copies of all seen-sets by whole buckets."""
@@ -168,14 +200,6 @@ class LayoutCopy:
     async def _page_copies(self) -> AsyncIterator[Coroutine[None, None, int]]:
         async for page in pages(self._store, self._crawl.name, self._old, self._layout):
             yield self._copy_page([key for key in page if key.first != SEEN and key.shard < len(self._old)])
-
-    def _buckets_of(self, buckets: Sequence[tuple[ShardKeys, int]], seen: Sequence[int]) -> Mapping[int, int]:
-        """The number of buckets of each new shard. One that has a single old shard gets the same buckets as that."""
-        sources = {target: [*self._division.sources_of(target)] for target in range(self._division.after)}
-        return {
-            target: buckets[of[0]][1] if len(of) == 1 else max(1, -(-sum(seen[shard] for shard in of) // FILL))
-            for target, of in sources.items()
-        }
 
     async def _copy_queues(self, page: Sequence[Key]) -> frozenset[Key]:
         """Have the server copy those queues of `page` that are not too long for one call, and return these."""
