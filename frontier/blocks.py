@@ -4,7 +4,8 @@ A block begins with the time when it was packed, in ms. Then its entries follow,
 `=PRIORITY`, and a line for each entry of that priority. The text is compressed with zstd.
 
 The name of a block begins with the number of its entries, four digits. The next character tells whether it contains seeds,
-and the rest is a hash of its contents, which include the time. So a name is never used for other contents.
+and the rest is a hash of its contents, which include the time. So packing never uses a name for other contents. Only
+`crawler forget`, while no replica runs, changes a block in place.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ Row = tuple[bytes, bytes]
 """A priority, as Redis writes it, and an entry."""
 
 LARGEST = 1_000
-"""The most entries in a block. Blocks of half as many cost 4 bytes per URL more, larger ones 2 bytes less."""
+"""The most entries in a block. The decision 0016 has the sizes of smaller and larger ones."""
 
 LEVEL, REST_LEVEL = 9, 3
-"""Of zstd: 1 us per URL. Level 3 takes 0.3 us and 1 byte more, level 19 takes 20 us and 0.5 bytes less. The rest of a block
-is packed each time that some of its URLs are unpacked, and most of it is soon unpacked, too."""
+"""Of zstd, as measured for the decision 0016. The rest of a block is packed each time that some of its URLs are unpacked,
+and most of it is soon unpacked, too."""
 
 
 class Block(msgspec.Struct, frozen=True):

@@ -49,6 +49,10 @@ class DomainRules(msgspec.Struct, frozen=True):
         """Whether `domain` was forgotten, so that nothing may be stored of it."""
         return bool(self.forgotten) and forgotten_mark(domain) in self.forgotten
 
+    def is_half_forgotten(self, domain: str) -> bool:
+        """Whether `domain` is being forgotten, or the command that does it was interrupted."""
+        return bool(self.half_forgotten) and forgotten_mark(domain) in self.half_forgotten
+
 
 class Control:
     """The control keys of a crawl: a hash of state and version, and a hash of rules. `settings_revision`: revision of the

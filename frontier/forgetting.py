@@ -30,7 +30,7 @@ from frontier.domains import is_of, shard_of
 from frontier.durability import DURABLE_S
 from frontier.entries import parse_entry
 from frontier.errors import StillAdded
-from frontier.key_pages import asked, pages
+from frontier.key_pages import asked, pages, pages_of_all
 from frontier.known_pages import pages_in, without_via
 from frontier.lookup import escaped, seen_bucket
 from frontier.queue import Frontier
@@ -238,11 +238,13 @@ class Forgetting:
         """`lost` has "token LF entry". Most entries do not name their domain; of those, the ones are removed whose URL
         at this domain was seen. After a reshard, the shards of former layouts still have theirs, until they expire."""
         shards = [(self._shard, self._keys.identity)]
-        for number in range(len(self._keys.last_tokens)):
-            former = self._crawl.keys_of(self._crawl.last_tokens[:number], self._crawl.shards)
-            async for page in pages(self._store, self._crawl.name, self._keys.shards, former.layout):
-                lost = [shard_keys(self._crawl.name, key.shard, former.layout) for key in page if key.name == "lost"]
-                shards += [(of, frozen(former)) for of in lost]
+        tokens = self._crawl.last_tokens
+        layouts = (self._crawl.keys_of(tokens[:number], self._crawl.shards) for number in range(len(tokens)))
+        former = {of.layout: frozen(of) for of in layouts}
+        if former:
+            async for page in pages_of_all(self._store, self._crawl.name, self._keys.shards):
+                lost = ((number, key.shard) for number, key in page if key.name == "lost" and number in former)
+                shards += [(shard_keys(self._crawl.name, at, number), former[number]) for number, at in lost]
         for of, its_identity in shards:
             async for members in self._scan("ZSCAN", of.lost, "*"):
                 urls = [self._url(member.partition(b"\n")[2]) for member in members]

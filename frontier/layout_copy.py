@@ -3,8 +3,8 @@ reshard.
 
 The seen-sets are copied by the names of their buckets. A single server copies whole buckets by itself if a crawl gets more
 shards, and sends their union if it gets fewer. All other keys are found page by page with SCAN. Of these, a single
-server copies most queues by itself. Some pages are at work at a time, so that the server reads and writes while this
-process divides what it has read. Copying again what was copied before changes nothing.
+server copies most queues by itself. Up to four pages are copied at the same time, so that the server reads and writes while
+this process divides what it has read. Copying again what was copied before changes nothing.
 """
 
 from __future__ import annotations

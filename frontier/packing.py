@@ -34,10 +34,10 @@ ROUNDS = 8
 """Steps that are packed after one push at most, so that a queue that is long already delays no push for long."""
 
 CANDIDATES = 8
-"""Blocks of which one may take further entries."""
+"""How many blocks are considered for further entries."""
 
 SEED_BLOCKS = 16
-"""Blocks read in one call."""
+"""Blocks read in one round trip."""
 
 NO_BLOCK = Block("", 0, b"")
 

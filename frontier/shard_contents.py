@@ -1,6 +1,6 @@
 """What a shard contains, and how it is divided among the shards of a new layout.
 
-A new key of a shard belongs into one of these tables. One that is in none of them stops the reshard, so nothing is left
+A new key of a shard belongs in one of these tables. One that is in none of them stops the reshard, so nothing is left
 behind unnoticed. What is compared after the copy is listed in `frontier.layout_copy`, and what of the old keys is kept for
 a while in `Reshard.clean`.
 """

@@ -14,7 +14,7 @@ from crawler.errors import SIMILAR, UserError, closest
 UsageError: Any = typer.BadParameter.__mro__[1]
 """What the parser raises. Typer has it in other modules than Click, from which it took it."""
 
-NEARLY = 0.9
+NEARLY = 0.88
 """The least similarity of an option that is suggested if another command or a setting has the name that was typed."""
 
 NAMED = 3

@@ -24,7 +24,7 @@ from crawler.settings.loading import CrawlSettings, Settings, load
 from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
 from frontier.crawls import Crawl
-from frontier.errors import NoSuchCrawl
+from frontier.errors import NoSuchCrawl, Resharding
 from frontier.store import RedisStore
 
 Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
@@ -253,8 +253,8 @@ def run(
     try:
         look = _before_run(access, loaded, replicas)
         _finish(run_replica(crawl, loaded, replicas, RunOptions(until_empty, otherwise, before_start=look)))
-    except NoSuchCrawl:
-        access.check()  # raises an error with the names of the crawls there
+    except (NoSuchCrawl, Resharding):
+        access.check()  # raises an error with the names of the crawls there, or with complete commands
         raise
 
 

@@ -92,7 +92,15 @@ def forget(
             await _check_seen(store, opened, named, dry_run)
         return await _forget(store, opened, access, (named, found, dry_run))
 
-    result = access.do(work)
+    try:
+        result = access.do(work)
+    except (KeyboardInterrupt, SystemExit):
+        note(
+            "interrupted, and nothing was changed"
+            if dry_run
+            else "interrupted; to complete it, repeat the same command"
+        )
+        raise
     emit(result, json, _render(result), wraps=False)
 
 
@@ -203,7 +211,6 @@ async def _in_thread(rewriter: DomainRewriter, work: Callable[..., object], *arg
     try:
         await asyncio.shield(task)
     except asyncio.CancelledError:
-        note("interrupted; to complete it, repeat the same command")
         rewriter.stop()
         with contextlib.suppress(Exception):  # that it was stopped
             await task

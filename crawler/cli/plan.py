@@ -47,7 +47,7 @@ SHARES = ("used_share", "new_link_share")
 NUMBERS = {
     "pages": Option("Pages to fetch, such as 1e9, 5M or 10k.", 1),
     "days": Option("Days to fetch them in.", LEAST),
-    "domains": Option("Domains that they are on.", 1),
+    "domains": Option("Domains that the crawl knows; some may get no page.", 1),
     "page_bytes": Option("Mean bytes of a page. Default 40k.", 1),
     "links_per_page": Option("Mean links of a page. Default 50."),
     "linked_domains": Option("Mean number of domains that a page links to. Default 5."),
@@ -184,7 +184,7 @@ def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload
     if work.parallel > 1 and work.delay_s:
         raise UserError("--parallel: requests to a domain are parallel only without a delay: add --delay 0")
     if work.domains > work.pages:
-        raise UserError(f"--domains: {short(work.domains)} are more than the --pages; each domain needs at least one")
+        raise UserError(f"--domains: {short(work.domains)} are more than the --pages; give at most {short(work.pages)}")
     if "urls" in numbers and numbers["urls"] < work.pages:
         raise UserError(
             f"--urls: {short(numbers['urls'])} are fewer than the --pages; give at least {short(work.pages)}, "

@@ -19,7 +19,7 @@ from crawler.cli.terminal import Terminal, emit
 from crawler.errors import UserError
 from crawler.observe.resource_usage import memory_left
 from crawler.plan.constants import Constants
-from crawler.plan.numbers import number
+from crawler.plan.numbers import MOST, number
 from crawler.settings.loading import CrawlSettings
 from crawler.wording import count_of
 from frontier.clock import ServerClock, SystemClock
@@ -104,7 +104,7 @@ class Progress:
 
 
 def _number_of_shards(text: str) -> int:
-    found = number("--shards", text)
+    found = number("--shards", text, -MOST)
     if found % 1:
         raise UserError(f"--shards: {text!r} is not a whole number")
     return int(found)

@@ -217,7 +217,9 @@ def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, ro
     """Return the short answer as one sentence."""
     status, line = facts.status, facts.line
     if facts.rules.is_forgotten(facts.url.domain):
-        return "not crawled, and nothing is stored of it: its domain was forgotten (`crawler forget`)"
+        is_complete = not facts.rules.is_half_forgotten(facts.url.domain)
+        begun = "is being forgotten; if that was interrupted, repeat `crawler forget`"
+        return f"not crawled: its domain {'was forgotten (`crawler forget`)' if is_complete else begun}"
     if _is_blocked(facts) and status.where in ("unseen", "queued", "leased", "waiting"):
         queued = "never queued, and would be" if status.where == "unseen" else "queued, and will be"
         return f"{queued} denied: its domain is blocked"

@@ -144,14 +144,14 @@ def _groups(
 ) -> Iterator[tuple[str, str, float, float, str]]:
     """Yield for each group of constants their prefix and name, what was used, what would be, and why it is unknown."""
     share = found.replica_pages / found.pages
-    short = "" if found.replica_cpu_s >= LEAST_CPU_S and share else "no replica runs, or only since a moment ago"
-    yield "cpu_", "CPU of replicas", found.replica_cpu_s, expected.cpu_s * share, short
-    short = "" if found.redis_cpu_s >= LEAST_CPU_S / 10 else "too little to measure"
-    yield "redis_us_", "CPU of Redis", found.redis_cpu_s, expected.redis_cpu_s, short
+    missing = "" if found.replica_cpu_s >= LEAST_CPU_S and share else "no replica runs, or only since a moment ago"
+    yield "cpu_", "CPU of replicas", found.replica_cpu_s, expected.cpu_s * share, missing
+    missing = "" if found.redis_cpu_s >= LEAST_CPU_S / 10 else "too little to measure"
+    yield "redis_us_", "CPU of Redis", found.redis_cpu_s, expected.redis_cpu_s, missing
     # The URLs themselves, which no constant is for, unless they are packed.
     text = 0.0 if are_packed(work, constants) else found.queued * work.url_bytes
-    short = "" if found.redis_bytes - text >= LEAST_BYTES else "too little to measure"
-    yield "memory_", "memory of Redis", found.redis_bytes - text, expected.redis_bytes - text, short
+    missing = "" if found.redis_bytes - text >= LEAST_BYTES else "too little to measure"
+    yield "memory_", "memory of Redis", found.redis_bytes - text, expected.redis_bytes - text, missing
     if files is not None:
         would_use = expected.disk_bytes * files.pages / work.pages
         yield "disk_", "output files", files.disk_bytes, would_use, "" if files.disk_bytes else "none found"

@@ -45,11 +45,14 @@ class Constants:
     memory_queued: float = _constant(77, "B", "Redis memory per queued URL, besides its part after the host", MEASURED)
     memory_queued_compact: float = _constant(10, "B", "the same, in queues of up to 128 URLs", MEASURED)
     memory_queued_packed: float = _constant(
-        0.287, "B", "the same, in queues of more than 1,000 URLs, per byte after the host", "tests.bench.long_queue"
+        0.287,
+        "B",
+        "Redis memory of a queued URL in queues of more than 1,000, per byte after the host, all included",
+        "tests.bench.long_queue",
     )
     memory_domain: float = _constant(336, "B", "Redis memory per domain", MEASURED)
     memory_robots: float = _constant(700, "B", "Redis memory per fetched domain, for its robots.txt", "assumed")
-    memory_shard: float = _constant(3_000, "B", "Redis memory per shard", "docs/how-to/size-a-crawl.md")
+    memory_shard: float = _constant(3_000, "B", "Redis memory per shard", "assumed")
     memory_server: float = _constant(865e3, "B", "Redis memory for scripts and connections", MEASURED)
 
     disk_page: float = _constant(2_470, "B", "output per page: headers, records, index and line", MEASURED)

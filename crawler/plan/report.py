@@ -11,6 +11,9 @@ from crawler.plan.constants import Constants
 from crawler.plan.numbers import quantity, short, short_above
 from crawler.wording import count_of
 
+LONG = 0.5
+"""Share of the planned time from which on politeness limits a plan: more machines would save little."""
+
 
 @dataclass(frozen=True, slots=True)
 class Machines:
@@ -227,7 +230,7 @@ def _limit(work: Workload, value: dict[str, float], for_cpu: float, for_memory: 
         least = quantity(value["time of the largest domain"], "d")
         return f"politeness: not possible in {quantity(work.days, 'd')}, the largest domain takes {least}", False
     needed = max(value["shortest time"], value.get("time of the largest domain", 0))
-    if max(for_cpu, for_memory, 0.5) < needed / work.days:
+    if needed / work.days > LONG:
         return f"politeness: these domains take {quantity(needed, 'd')} of {quantity(work.days, 'd')}", True
     if for_memory > for_cpu:
         part = value["Redis memory"] / (value["Redis memory"] + value["memory of replicas"])

@@ -221,9 +221,9 @@ class FrontierTable(Table, frozen=True, kw_only=True):
     ] = 0
     pack_above: Annotated[
         Count,
-        "Number of queued URLs of a domain above which those of the lowest priority are packed into compressed "
-        "blocks, which take an eighth of the memory of Redis. Higher: less CPU time for long queues; below 100: much more, "
-        "and less is saved; 0: nothing is packed.",
+        "Number of queued URLs of a domain from which on those of the lowest priority are packed into compressed "
+        "blocks, which take an eighth of the memory of Redis. At least two leases (frontier.batch) stay unpacked. Higher: "
+        "less CPU time for long queues; below 100: much more, and less is saved; 0: nothing is packed.",
     ] = 1_000
     scorer: Annotated[
         str,

@@ -2,8 +2,9 @@
 -- Repeating the call is harmless.
 --
 -- Some calls do not look at the identity, or ask about the past, and still change it: save_robots, end_reservation,
--- retry_now, revoke and an operator's delay for a domain. None of them queues, leases or settles a URL. A copy that they
--- disturb is not equal to its original, and is made again.
+-- retry_now, revoke and an operator's delay for a domain. None of them queues, leases or settles a URL, or changes a number
+-- that is compared. What they change during the copy may be missing in the new shards: a robots.txt is then fetched again,
+-- and an operator's command has to be repeated.
 -- The identity of the shard changes, so replicas that do not know of the reshard are refused. The leases end as if they had
 -- expired: a holder that is still alive has sent its last request before a new lease can begin. A command that was suspended
 -- until its reshard was cancelled is refused, also by a shard that was repaired since.

@@ -3,8 +3,8 @@
     python -m tests.bench.reshard [--urls 100000] [--changes 64:1024 1024:64] [--running [--links 5]]
 
 A server gets so many queued URLs, of one domain a hundred, and a robots.txt for each domain. Then the crawl is resharded.
-CPU is that of the command and that of the server, which work side by side. While the crawl is frozen, opened and copied,
-replicas wait; 1.5 s of the copy are a pause.
+CPU is that of the command and that of the server, which work side by side. Replicas wait from the freeze until the
+crawl is opened. The server has no log, so nothing waits for it.
 
 Results, CPU seconds of a copy, on two cores that were busy with other work, before a single server copied whole buckets:
 

@@ -82,7 +82,7 @@ def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
         (("--pages", "10", "--days", "1"), "give --domains, for example: crawler plan"),
         (
             ("--pages", "10", "--days", "1", "--domains", "20"),
-            "--domains: 20 are more than the --pages; each domain needs at least one",
+            "--domains: 20 are more than the --pages; give at most 10",
         ),
         (
             (*BILLION[1:], "--urls", "1M"),

@@ -75,9 +75,9 @@ def test_commands_that_meet_a_reshard_say_how_to_go_on_in_full(hand: Hand, typed
 
     hand.with_store(begin)
     again, undo = (f"`crawler reshard {option} {' '.join(place)}`" for option in ("--shards 64", "--cancel"))
-    for words in ("shards", "status"):
+    for words in ("shards", "status", "run"):
         told = typed(words, *place)
-        assert told.code == (75 if words == "shards" else 0)
+        assert told.code == (0 if words == "status" else 75)
         said = " ".join((told.err + told.out).split())
         assert f"if that was interrupted, run {again} again, or undo it with {undo}" in said
 
@@ -89,6 +89,7 @@ def test_commands_that_meet_a_reshard_say_how_to_go_on_in_full(hand: Hand, typed
         ("many", "--shards: 'many' is not a number; write it like 1000000, 1e6, 1M or 10k"),
         ("1,500", "1,500 shards: use a multiple of 1,024, such as 2,048, or a number that divides it, such as 512"),
         ("70k", "70,000 shards: use 1 to 65,536"),
+        ("-64", "-64 shards: use 1 to 65,536"),
         ("1k", "1,000 shards: use a multiple of 1,024, such as 2,048, or a number that divides it, such as 512"),
     ],
 )

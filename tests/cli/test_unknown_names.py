@@ -66,3 +66,20 @@ def test_a_retry_of_nothing_says_what_else_may_help(steer: Steer, hand: Hand) ->
     told = " ".join(steer("retry", "c.tset").out.split())
     assert "nothing waits; URLs that were given up: `crawler dead requeue --domain c.tset`" in told
     assert hand.json("retry", "c.tset") == {"crawl": hand.crawl, "domain": "c.tset", "ready": 0, "is_held": False}
+
+
+def test_a_domain_that_is_only_half_forgotten_is_not_called_forgotten(
+    hand: Hand, typed: Typed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("frontier.forgetting.Forgetting.purge", interrupted)
+    told = typed("forget", "a.test", "--crawl", hand.crawl, "--redis", hand.url)
+    assert told.code == 130
+    assert "interrupted; to complete it, repeat the same command" in told.err
+    said = "its domain is being forgotten; if that was interrupted, repeat `crawler forget`"
+    assert said in " ".join(hand.type("why", "https://a.test/1").split())
+    monkeypatch.undo()
+    hand.type("forget", "a.test")
+    assert "its domain was forgotten" in " ".join(hand.type("why", "https://a.test/1").split())

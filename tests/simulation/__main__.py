@@ -28,6 +28,9 @@ SELDOM = (200_000, 20, 100)
 OVERRIDES = ("faulty", "replicas", "interval", "nodes", "restarts", "reshards", "crowd")
 """Options with a number that replaces what the seed would draw."""
 
+NOT_GIVEN = {"reshards": 0}
+"""What an option is unless it is given, if it is not None."""
+
 
 def main() -> int:
     arguments = _arguments()
@@ -99,7 +102,11 @@ def _costs_little(run: Run) -> bool:
 
 def _tell(breach: Breach, run: Run, arguments: argparse.Namespace) -> None:
     print(f"\nBREACH {breach}\n  {run.scenario}")
-    given = [f" --{name} {vars(arguments)[name]:g}" for name in OVERRIDES if vars(arguments)[name]]
+    given = [
+        f" --{name} {vars(arguments)[name]:g}"
+        for name in OVERRIDES
+        if vars(arguments)[name] not in (None, NOT_GIVEN.get(name))
+    ]
     chain = " --chain" if arguments.chain else ""
     print(f"  again: python -m tests.simulation --seed {run.scenario.seed}{''.join(given)}{chain} -v")
     if arguments.verbose:
