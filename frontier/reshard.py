@@ -273,7 +273,7 @@ class Reshard:
             done, total = self._progress
             text = f"{done} {total} {self._clock.now_ms()} {self._command}"
             with contextlib.suppress(RedisAway, RedisMisused):  # the command itself reports it
-                await self._store.send([script_call(scripts.REPORT_RESHARD, [self._old.meta], self._claimed, text)])
+                await self._store.send([script_call(scripts.REPORT_RESHARD, [self._old.meta], text)])
 
     # the end
 
@@ -323,9 +323,9 @@ class Reshard:
         call = script_call(scripts.CANCEL_RESHARD, [self._old.meta], _field(self._tokens), self._claimed)
         (reply,) = await self._store.send([call])
         self._check_meta(reply)
-        self._after = int(reply[1])
+        self._after, self._claimed = int(reply[1]), int(reply[2])
         self._runs = await self._servers()
-        await self._remove_attempts(int(reply[2]), tell)
+        await self._remove_attempts(self._claimed, tell)
         lost = await lost_shards(self._store, self._old)
         gone = {shard for shard, found in lost.items() if found != self._frozen.identity}
         whole = [shard for shard in range(len(self._old.shards)) if shard not in gone]

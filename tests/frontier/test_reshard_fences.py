@@ -15,6 +15,7 @@ from frontier.queue import LeasedUrl
 from frontier.repair import Repair
 from frontier.reshard import Reshard, Wanted
 from frontier.scripts import (
+    BEGIN_RESHARD,
     FREEZE_SHARD,
     IDENTIFY_SHARD,
     REPORT_RESHARD,
@@ -129,7 +130,7 @@ async def test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing(
         # The one that was undone has given up its switch, which is on its way.
         earlier.kept.append(script_call(SWITCH_LAYOUT, [work._old.meta], "", 16, last_token, 1))
     assert {"freeze_shard", "add_copied", "copy_keys", "identify_shard", "end_reshard"} <= earlier.calls.keys()
-    earlier.kept.append(script_call(REPORT_RESHARD, [work._old.meta], 1, f"1 1 {crawled.time.ms} earlier"))
+    earlier.kept.append(script_call(REPORT_RESHARD, [work._old.meta], f"1 1 {crawled.time.ms} earlier"))
 
     crawled.time.ms += 20_000  # nobody takes the earlier command for one that is at work
     later = Reshard(
@@ -159,6 +160,21 @@ async def test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing(
         await later.open(last_token)
     fetched = await crawled.finish()
     assert len(fetched) == len(set(fetched)) == len(DOMAINS) * PAGES - 30 - 20 + 1
+
+
+async def test_a_begin_that_arrives_after_the_reshard_was_undone_begins_nothing(
+    crawled: Crawled, store: RedisStore
+) -> None:
+    """Its command was waiting for the first one, and was killed, so that nobody would complete what it begins."""
+    first = await crawled.freeze(16)
+    opened = await meta(crawled)
+    late = script_call(
+        BEGIN_RESHARD, [first._old.meta], "", 16, "late", crawled.time.ms + 20_000, opened.reshard_claims
+    )
+    await Reshard(store, opened, (crawled.time, crawled.clock), Wanted(0, 1)).cancel(silent)
+    assert await store.send([late]) == [[b"other"]]
+    await crawled.open()
+    await crawled.reshard(16)
 
 
 async def contents(crawled: Crawled) -> dict[str, object]:

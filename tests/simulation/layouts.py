@@ -93,7 +93,7 @@ class Layouts:
                 raise Breach("claim", f"the command before has reported {ms - working[1]} ms before", replica)
             self._working = command, ms
         elif reply[0] == b"reported":
-            *_, reported_ms, command = str(words[1]).split()
+            *_, reported_ms, command = str(words[0]).split()
             if working is not None and command == working[0]:
                 self._working = command, int(reported_ms)
         elif call.script in (CANCEL_RESHARD, END_RESHARD) and reply[0] != b"other":

@@ -89,12 +89,13 @@ _TESTS = {
         "repair-forgets-later-visits": "test_a_later_visit_counts",
     },
     "frontier/test_reshard.py": {
-        "reports-for-another": "test_a_whole_second_command_waits_until_the_first_has_been_silent_for_ten_seconds",
+        "late-report": "test_a_whole_second_command_waits_until_the_first_has_been_silent_for_ten_seconds",
     },
     "frontier/test_reshard_cluster.py": {
         "copies-if-one-shard-can": "test_a_shard_that_has_the_slot_of_its_new_one_by_chance_is_copied_like_the_others",
     },
     "frontier/test_reshard_fences.py": {
+        "undone-begins-again": "test_a_begin_that_arrives_after_the_reshard_was_undone_begins_nothing",
         "late-freeze": "test_a_command_that_was_suspended_until_it_was_undone_freezes_nothing",
         "late-thaw": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "late-begin": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
@@ -102,7 +103,6 @@ _TESTS = {
         "late-switch": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "late-end": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "repaired-shard-is-frozen": "test_a_shard_that_is_repaired_after_a_reshard_was_undone_is_not_frozen_for_it",
-        "late-report": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "copies-share-keys": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "kept-links-count-twice": "test_a_link_that_two_shards_keep_is_kept_once_by_the_shard_that_follows_both",
     },

@@ -232,11 +232,16 @@ OF_RESHARDS = (
     _without("late-freeze", LUA + "freeze_shard.lua", "if cancelled and tonumber(cancelled) >=", "if false and 1 >="),
     _without("late-thaw", LUA + "identify_shard.lua", "if ARGV[4] ~= '' and tonumber(", "if false and tonumber("),
     _without("late-begin", LUA + "begin_reshard.lua", "if (known[7] or '0') ~= ARGV[5] then", "if false then"),
-    _without("late-cancel", LUA + "cancel_reshard.lua", " or (known[4] or '0') ~= ARGV[2] then", " then"),
+    _without("late-cancel", LUA + "cancel_reshard.lua", "if claims ~= read then", "if false then"),
     _without("late-switch", LUA + "switch_layout.lua", " or known[5] ~= ARGV[4] then", " then"),
     _without("late-end", LUA + "end_reshard.lua", " or (known[2] or '0') ~= ARGV[2] then", " then"),
-    _without("late-report", LUA + "report_reshard.lua", " or known[2] ~= ARGV[1] then", " then"),
-    _without("reports-for-another", LUA + "report_reshard.lua", "~= string.match(ARGV[2], '%S+$') then", "== '' then"),
+    _without(
+        "undone-begins-again",
+        LUA + "cancel_reshard.lua",
+        "redis.call('HINCRBY', KEYS[1], 'reshard_claims', 1) .. ''",
+        "claims .. ''",
+    ),
+    _without("late-report", LUA + "report_reshard.lua", "~= string.match(ARGV[1], '%S+$') then", "== '' then"),
     _without(
         "repaired-shard-is-frozen", "frontier/repair.py", "if claims := self._crawl.reshard_claims:", "if claims := 0:"
     ),
