@@ -19,6 +19,7 @@ from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.errors import CrawlLost, CrawlResharded, RedisMisused
 from frontier.key_pages import AT_ONCE, asked, key_count, pages
+from frontier.lookup import seen_bucket
 from frontier.redis_keys import CrawlKeys, ShardKeys
 from frontier.scripts import ADD_COPIED, COPY_KEYS
 from frontier.shard_contents import CHUNK, EXPIRING, LEFT_BEHIND, SEEN, Division, Key, Part, stats_of
@@ -37,12 +38,12 @@ UNITED = 32
 LONGEST = 4_000
 """URLs of the longest queue that the server copies in one call, because it does nothing else meanwhile."""
 
-SAMPLED = 4
-"""Kinds of fingerprints (their buckets modulo a power of two) by which it is estimated how many different ones there are:
-some 800 fingerprints, so that the estimate is mostly within a tenth."""
+SAMPLED, MOST_SAMPLED = 4, 10_000
+"""Buckets of a shard that are read to estimate how many different fingerprints there are; and of so many fingerprints, only
+half of them count."""
 
-SAMPLED_AT_ONCE = 64
-"""New shards for which samples are read at a time."""
+ESTIMATED_AT_ONCE = 64
+"""New shards whose number of buckets is estimated at a time."""
 
 FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
@@ -121,28 +122,31 @@ class LayoutCopy:
 
     async def _buckets_of(self, buckets: Sequence[tuple[ShardKeys, int]]) -> Mapping[int, int]:
         """The number of buckets of each new shard. One that has a single old shard gets the same buckets as that. Several
-        old shards may have most fingerprints in common, so those in a sample of their buckets are counted."""
+        old shards may have most fingerprints in common, so it is estimated how many different ones they have."""
         families = [*self._division.families()]
         if self._division.after > self._division.before:
             return {target: buckets[shard][1] for (shard,), targets in families for target in targets}
         made: dict[int, int] = {}
-        for at in range(0, len(families), SAMPLED_AT_ONCE):
-            samples = [self._sample([buckets[shard] for shard in of]) for of, _ in families[at : at + SAMPLED_AT_ONCE]]
-            replies = iter(
-                await asked(self._store, [command("SMEMBERS", name) for names, _ in samples for name in names])
-            )
-            for (_, (target,)), (names, share) in zip(families[at:], samples, strict=False):
-                different = set(chain.from_iterable(islice(replies, len(names))))
-                made[target] = max(1, -(-len(different) * share // FILL))
+        for at in range(0, len(families), ESTIMATED_AT_ONCE):
+            some = families[at : at + ESTIMATED_AT_ONCE]
+            counts = await asyncio.gather(*(self._different([buckets[shard] for shard in of]) for of, _ in some))
+            made |= {target: max(1, -(-count // FILL)) for (_, (target,)), count in zip(some, counts, strict=True)}
         return made
 
-    def _sample(self, sets: Sequence[tuple[ShardKeys, int]]) -> tuple[list[str], int]:
-        """Names of buckets with all fingerprints of one kind that are in the `sets` (shard, number of its buckets), and how
-        many times as many fingerprints there are in all."""
-        common = _power_of_two(min(count for _, count in sets))
-        kinds = min(SAMPLED, common)
-        names = [of.seen(bucket) for of, count in sets for bucket in range(count) if bucket % common < kinds]
-        return names, common // kinds
+    async def _different(self, sets: Sequence[tuple[ShardKeys, int]]) -> int:
+        """About how many different fingerprints are in `sets` (shard, number of its buckets), mostly within a tenth. Those
+        of one in so many buckets count, and if they are too many, half of them, and so on (adaptive sampling, Flajolet
+        1990)."""
+        step = max(1, _power_of_two(max(count for _, count in sets)) // SAMPLED)
+        names = [of.seen(at) for of, count in sets for at in range(0, count, min(step, _power_of_two(count)))]
+        found: set[bytes] = set()
+        for at in range(0, len(names), AT_ONCE):
+            for members in await self._store.send([command("SMEMBERS", name) for name in names[at : at + AT_ONCE]]):
+                found |= _one_in(step, members)
+            while len(found) > MOST_SAMPLED:
+                step *= 2
+                found = _one_in(step, found)
+        return len(found) * step
 
     async def _bucket_copies(self, buckets: Mapping[ShardKeys, int]) -> AsyncIterator[Coroutine[None, None, int]]:
         """Copies of all seen-sets by whole buckets."""
@@ -382,3 +386,8 @@ def _power_of_two(number: int) -> int:
     """The largest power of two that is not above `number`. Linear hashing (`lua/push.lua`) puts fingerprints that are equal
     modulo it into buckets whose numbers are equal modulo it, whatever the number of buckets."""
     return int(1 << (number.bit_length() - 1))
+
+
+def _one_in(step: int, fingerprints: Iterable[bytes]) -> set[bytes]:
+    """Those of `fingerprints` that are in the first of `step` buckets, a power of two."""
+    return {one for one in fingerprints if not seen_bucket(int(one), step)}

@@ -63,11 +63,12 @@ async def test_buckets_that_have_become_emptier_stay_where_scripts_look_for_them
     assert sorted(await seen(filled)) == sorted(4 * left)
 
 
-@pytest.mark.parametrize("fewer", [2, 1])
+@pytest.mark.parametrize(("fewer", "most_sampled"), [(2, 10_000), (1, 10_000), (1, 1_000)])
 async def test_the_seen_set_takes_as_much_memory_as_before_when_a_crawl_has_grown_and_shrunk(
-    filled: Crawled, store: RedisStore, fewer: int
+    filled: Crawled, store: RedisStore, monkeypatch: pytest.MonkeyPatch, fewer: int, most_sampled: int
 ) -> None:
     """The shards of a growth have most fingerprints in common, and together need few buckets."""
+    monkeypatch.setattr("frontier.layout_copy.MOST_SAMPLED", most_sampled)
     before = len(await ask(store, "KEYS", f"{{{filled.name}:*}}:seen:*"))
     for shards in (2, fewer):
         await filled.reshard(32)
@@ -76,6 +77,24 @@ async def test_the_seen_set_takes_as_much_memory_as_before_when_a_crawl_has_grow
         await filled.reshard(fewer)
         assert len(await ask(store, "KEYS", f"{{{filled.name}:*}}:seen:*")) <= 1.3 * before
     assert len(set(await seen(filled))) == MANY
+
+
+async def test_shards_of_very_different_sizes_get_as_many_buckets_as_they_need(
+    store: RedisStore, crawl_name: str, time: ManualTime
+) -> None:
+    """And only some of the fingerprints are read for that, though one of the shards has a single bucket."""
+    crawled, counting = Crawled(store, crawl_name, time), CountingStore(store)
+    await crawled.clock.refresh()
+    await create_crawl(store, crawl_name, 4, b"{}")
+    frontier = await crawled.open()
+    await frontier.push([Entry(f"https://large.test/{page}", "large.test") for page in range(4 * MANY)])
+    await frontier.push([Entry("https://small.test/", "small.test")])
+    await crawled.reshard(1, counting)
+    (only,) = (await crawled.open()).keys.shards
+    needed = (4 * MANY + 1) / 208
+    assert needed / 1.3 < int(await ask(store, "HGET", only.stats, "buckets")) < 1.3 * needed
+    assert counting.calls["SMEMBERS"] < 12
+    assert len(await seen(crawled)) == 4 * MANY + 1
 
 
 @pytest.mark.parametrize(("forbidden", "shards"), [("-copy", 8), ("-sunion", 1)])
