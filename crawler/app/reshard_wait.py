@@ -65,7 +65,7 @@ async def was_resharded(replica: Replica, stopping: asyncio.Event) -> bool:
 
 
 async def was_frozen(replica: Replica) -> bool:
-    """Whether the engine of `replica`, which was told to stop, has failed because of a reshard."""
+    """Whether the engine of `replica`, which has stopped, has failed because of a reshard."""
     failure = replica.engine.tasks.failure
     if isinstance(failure, ShardLost):
         try:

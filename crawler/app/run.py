@@ -127,7 +127,7 @@ async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool,
     if following is None and signals:  # while it waited; what its engine has failed with is the reshard
         return INTERRUPTED if signals > 1 else 0
     failure = replica.engine.tasks.failure
-    if signals and await was_frozen(replica):
+    if await was_frozen(replica):  # while it was stopping, or the crawl had ended
         failure = None
     if isinstance(failure, (UserError, FrontierError)):
         raise failure

@@ -6,8 +6,11 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from crawler.app.replica import Replica
 from crawler.app.reshard_wait import start, was_resharded
+from crawler.app.run import run_until_stopped
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.errors import ShardLost
@@ -81,3 +84,39 @@ async def test_a_replica_that_was_refused_by_a_reshard_that_is_undone_continues(
     assert await was_resharded(cast(Replica, replica), asyncio.Event())
     await store.send([command("DEL", replica.crawl.keys.shards[1].stats)])
     assert not await was_resharded(cast(Replica, replica), asyncio.Event())
+
+
+class Ending(Starting):
+    """Its crawl has ended, and while it stops, all its shards refuse it."""
+
+    def __init__(self, store: RedisStore, crawl: Crawl, name: str) -> None:
+        super().__init__(store, crawl, name)
+        self.engine.ended, self.engine.tasks = asyncio.Event(), SimpleNamespace(failure=None)
+        self.engine.has_other_shards = self.engine.uploads_left = False
+        self.engine.ended.set()
+
+    async def start(self, until_empty: bool) -> None: ...
+
+    async def stop(self, grace_s: float) -> None:
+        self.engine.tasks.failure = ShardLost(self.crawl.name, [0, 1])
+
+
+async def test_a_reshard_that_begins_when_the_crawl_has_ended_is_no_failure(
+    store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.app.run.on_stop_signal", lambda stop: None)
+    replica, work = await _opened_before_a_reshard(store, crawl_name)
+    frozen, resharded = (cast(Replica, Ending(store, replica.crawl, name)) for name in ("first", "second"))
+    assert await run_until_stopped(frozen, 0.0, until_empty=True) == 0
+    await reshard_crawl(work, await open_crawl(store, crawl_name, for_reshard=True), lambda step, done, total: None)
+    assert await run_until_stopped(resharded, 0.0, until_empty=True) == 0
+
+
+async def test_shards_that_are_lost_when_the_crawl_has_ended_are_a_failure(
+    store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.app.run.on_stop_signal", lambda stop: None)
+    crawl = await create_crawl(store, crawl_name, 2, b"{}")
+    await store.send([command("DEL", of.stats) for of in crawl.keys.shards])
+    with pytest.raises(ShardLost):
+        await run_until_stopped(cast(Replica, Ending(store, crawl, "first")), 0.0, until_empty=True)

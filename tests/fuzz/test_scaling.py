@@ -33,7 +33,8 @@ def test_memory_grows_linearly(name: str) -> None:
 
 
 def slow(data: bytes) -> None:
-    for _ in range(len(data) // 16):
+    """Cubic. With a quadratic one, a busy machine could hide the growth."""
+    for _ in range(len(data) ** 2 // (64 * SIZE)):
         data.count(b"ab")
 
 

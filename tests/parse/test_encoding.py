@@ -8,8 +8,10 @@ from urllib.parse import quote_from_bytes
 
 import pytest
 
+from crawler import ParsedPage
 from crawler.parse.encoding import MediaType, output_codec
 from tests.parse.reading import links, read
+from tests.sinks.values import exchange, page
 
 
 @pytest.mark.parametrize(
@@ -70,6 +72,11 @@ def test_each_encoding_can_be_written() -> None:
         assert codecs.lookup(output_codec(name))
     for name in ("ISO-2022-JP", "Shift_JIS", "EUC-KR"):
         assert codecs.lookup(output_codec(name))
+
+
+@pytest.mark.parametrize(("charset", "body", "text"), [("iso-8859-8-i", b"\xe0", "א"), ("euc-kr", b"\x94\xee", "뷁")])
+def test_handlers_get_text_in_each_encoding(charset: str, body: bytes, text: str) -> None:
+    assert ParsedPage.of(page(exchange("", body), charset=charset)).text == text
 
 
 @pytest.mark.parametrize("charset", ["iso-8859-8-i", "windows-1252", "gbk", "iso-2022-jp", "shift_jis"])
