@@ -202,9 +202,10 @@ _DRAWING = _tag(
     *("semantics",),
 )
 _LABEL = _tag("title", "desc", "style", "m[inos]", "mtext", "annotation")
-_FOREIGN = (
-    f"(?:svg|math)(?=[{SPACE}>]){_ATTRIBUTES}(?<!/)>(?:[^<]++|<(?:/?{_DRAWING}{_ATTRIBUTES}>"
-    f"|{_LABEL}{_ATTRIBUTES}>[^<]*+</{_LABEL}|/{_LABEL}{_ATTRIBUTES}>|!{_COMMENT}))*+</(?:svg|math)>"
+_FOREIGN = "|".join(
+    f"{name}(?=[{SPACE}>]){_ATTRIBUTES}(?<!/)>(?:[^<]++|<(?:/?{_DRAWING}{_ATTRIBUTES}>"
+    f"|{_LABEL}{_ATTRIBUTES}>[^<]*+</{_LABEL}|/{_LABEL}{_ATTRIBUTES}>|!{_COMMENT}))*+</{name}>"
+    for name in ("svg", "math")
 )
 """An element of SVG or MathML in which all tags mean the same whether they are read as HTML or not."""
 

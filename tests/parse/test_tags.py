@@ -116,6 +116,8 @@ MARKUP = st.lists(
 
 @settings(max_examples=300)
 @given(MARKUP)
+@example("<math></svg><iframe>")
+@example("<svg><g></math><iframe>")
 def test_no_link_of_any_markup_is_missed(page: str) -> None:
     expect_all_links(page + END)
 
