@@ -193,7 +193,8 @@ def crawl_until_all_has_happened(scene: Scene) -> None:
         wait_until(lambda: site.times("/still", 304) > seen + 2, "visits by the other rules")
         wait_until(lambda: all(site.times(path, 200, host) for path in PATHS for host in DOMAINS), "all pages")
         site.statuses |= {"/going": 404, "/moving": 301, "/failing": 403}
-        wait_until(lambda: all(site.times(path, status) for path, status in site.statuses.items()), "the rest")
+        awaited = [(path, status, host) for path, status in site.statuses.items() for host in DOMAINS]
+        wait_until(lambda: all(site.times(*one) for one in awaited), "the rest")
 
 
 def lose_one_shard(server: redis.Redis) -> None:
