@@ -6,7 +6,7 @@ In the order of a run: `scenario` draws its sizes and probabilities from the see
 `faults` pauses, kills, disconnects and adds replicas, and stalls the server; `reshards` are operators who change the number
 of shards, and `layouts` is their referee. `crowd` judges a thousand replicas, and `control_load` what they cost. `ledger`,
 `views` and `sites` are the referee: they see each call that the server ran and each request that a site received, and keep
-their own records by the rules of the design, not by those of the scripts. `audit` compares the records with every key in
+their own records by the rules of the design, not by those of the scripts. `audit` compares the records with the queues in
 Redis. `run` connects all of it. `mutants` proves that it can fail. `recrawl` runs thirty days of pages that are visited
 again (`recrawl_web`), with its own referee.
 

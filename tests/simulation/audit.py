@@ -1,4 +1,5 @@
-"""Compares every key of the frontier in Redis with the referee's ledger. A difference is a breach."""
+"""Compares the queues, blocks, leases, waiting URLs, outboxes and counters in Redis with the referee's ledger. A difference
+is a breach."""
 
 from __future__ import annotations
 
