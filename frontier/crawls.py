@@ -84,7 +84,7 @@ class Crawl(msgspec.Struct, frozen=True):
     last_tokens: tuple[int, ...] = ()  # of each former layout
     resharding: ReshardProgress | None = None
     former: int = 0  # the number of shards of the former layout while its keys are still there
-    reshard_claims: int = 0  # how often a command has begun or continued a reshard
+    reshard_claims: int = 0  # how often a command has begun, continued or undone a reshard
     local: frozenset[str] = frozenset()  # tables of settings that replicas had on their machines: see `mark_local`
 
     @property

@@ -39,8 +39,8 @@ LONGEST = 4_000
 """URLs of the longest queue that the server copies in one call, because it does nothing else meanwhile."""
 
 SAMPLED, MOST_SAMPLED = 4, 10_000
-"""Buckets of a shard that are read to estimate how many different fingerprints there are; and of so many fingerprints, only
-half of them count."""
+"""To estimate how many different fingerprints there are: buckets that are read of the largest shard, and the most
+fingerprints that are kept of all that are read."""
 
 ESTIMATED_AT_ONCE = 64
 """New shards whose number of buckets is estimated at a time."""
@@ -112,10 +112,7 @@ class LayoutCopy:
         some services that look like a single server. Some of these shards may have the same slot, so all are tried."""
         pairs = [(shard, target) for shard in range(len(self._old)) for target in self._division.targets_of(shard)]
         try:
-            for at in range(0, len(pairs), AT_ONCE):
-                await self._call(
-                    [self._key_copy(shard, target, ["none"]) for shard, target in pairs[at : at + AT_ONCE]]
-                )
+            await self._call([self._key_copy(shard, target, ["none"]) for shard, target in pairs])
         except RedisMisused:  # CROSSSLOT, or a user that may not call COPY
             return False
         return True
@@ -134,9 +131,9 @@ class LayoutCopy:
         return made
 
     async def _different(self, sets: Sequence[tuple[ShardKeys, int]]) -> int:
-        """About how many different fingerprints are in `sets` (shard, number of its buckets), mostly within a tenth. Those
-        of one in so many buckets count, and if they are too many, half of them, and so on (adaptive sampling, Flajolet
-        1990)."""
+        """About how many different fingerprints are in `sets` (shard, number of its buckets), mostly within a tenth. Only
+        those count that would be in the first of `step` buckets. If these are more than `MOST_SAMPLED`, `step` doubles
+        (adaptive sampling, Flajolet 1990)."""
         step = max(1, _power_of_two(max(count for _, count in sets)) // SAMPLED)
         names = [of.seen(at) for of, count in sets for at in range(0, count, min(step, _power_of_two(count)))]
         found: set[bytes] = set()
@@ -157,9 +154,7 @@ class LayoutCopy:
     async def _copy_buckets(self, shard: int, numbers: range) -> int:
         """Copy the buckets `numbers` of the old `shard`, and return how many there are."""
         names = [f"{SEEN}:{number}" for number in numbers]
-        calls = [self._key_copy(shard, target, names) for target in self._division.targets_of(shard)]
-        for at in range(0, len(calls), AT_ONCE):
-            await self._call(calls[at : at + AT_ONCE])
+        await self._call([self._key_copy(shard, target, names) for target in self._division.targets_of(shard)])
         return len(numbers)
 
     def _key_copy(self, shard: int, target: int, names: Sequence[str]) -> Call:
@@ -211,9 +206,7 @@ class LayoutCopy:
         sizes = await asked(self._store, [command("ZCARD", key.whole) for key in queues])
         whole = [key for key, size in zip(queues, sizes, strict=True) if size <= LONGEST]
         places = ((key, shard_of(key.domain, self._division.after)) for key in whole)
-        calls = [self._key_copy(key.shard, target, [key.name]) for key, target in places]
-        if calls:
-            await self._call(calls)
+        await self._call([self._key_copy(key.shard, target, [key.name]) for key, target in places])
         return frozenset(whole)
 
     async def _copy_page(self, page: Sequence[Key]) -> int:
@@ -259,7 +252,7 @@ class LayoutCopy:
 
     async def _call(self, calls: Sequence[Call]) -> None:
         """Carry out `calls` of scripts that write to new shards. Raises CrawlResharded if one was refused."""
-        if any(reply[0] == b"lost" for reply in await self._store.send(calls)):
+        if any(reply[0] == b"lost" for reply in await asked(self._store, calls)):
             raise CrawlResharded(
                 f"the reshard of crawl {self._crawl.name!r} was undone or taken over by another command meanwhile, or a "
                 "Redis server has lost its data"

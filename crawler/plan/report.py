@@ -12,7 +12,7 @@ from crawler.plan.numbers import quantity, short, short_above
 from crawler.wording import count_of
 
 LONG = 0.5
-"""Share of the planned time from which on politeness limits a plan: more machines would save little."""
+"""Share of the planned time from which on politeness limits a plan: no number of machines could save more than half."""
 
 
 @dataclass(frozen=True, slots=True)

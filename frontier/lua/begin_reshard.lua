@@ -5,7 +5,7 @@
 -- continue if there was no report for BUSY_MS.
 --
 -- KEYS[1] meta  hash  shards, last_tokens, resharding, former, reshard_progress: "done total ms command" of the last report;
---   reshard_may_switch: there until the reshard is cancelled or complete; reshard_claims: how often a command has begun or continued one
+--   reshard_may_switch: there until the reshard is cancelled or complete; reshard_claims: how often a command has begun, continued or undone one
 -- ARGV[1] last_tokens that the caller read   ARGV[2] the new number of shards   ARGV[3] command: a name of the caller
 -- ARGV[4] now_ms   ARGV[5] reshard_claims that the caller read: a call that arrives late begins nothing
 --
