@@ -70,9 +70,6 @@ def test_the_page_gives_each_key_the_type_that_the_scripts_say() -> None:
 
 
 EVENTS = get_args(events.Event)
-SELF_EXPLANATORY = frozenset({"count", "error", "message", "origin", "revision", "status", "traceback", "url", "urls"})
-"""Fields with one meaning wherever they occur: a number of what the event is about, a text, an HTTP status, an origin
-(scheme, host, port), the revision of the settings."""
 
 
 def constructed() -> set[str]:
@@ -96,24 +93,6 @@ def test_every_event_is_in_the_union() -> None:
 @pytest.mark.parametrize("kind", EVENTS, ids=lambda kind: kind.__name__)
 def test_every_event_is_emitted(kind: type[msgspec.Struct]) -> None:
     assert kind.__name__ in constructed()
-
-
-@pytest.mark.parametrize("kind", EVENTS)
-def test_every_field_of_an_event_is_explained(kind: type[msgspec.Struct]) -> None:
-    """The docstring names it, with or without its unit, in the singular or the plural; or it explains itself."""
-    words = set(re.findall(r"\w+", (kind.__doc__ or "").lower()))
-
-    def is_explained(field: str) -> bool:
-        stem = field.removesuffix("_s")
-        return field in SELF_EXPLANATORY or bool({field, stem, stem.removesuffix("s"), f"{stem}s"} & words)
-
-    assert [field for field in kind.__struct_fields__ if not is_explained(field)] == []
-
-
-@pytest.mark.parametrize("kind", EVENTS)
-def test_the_docstring_of_an_event_names_only_fields_that_it_has(kind: type[msgspec.Struct]) -> None:
-    named = re.findall(r"`([a-z_]+)`", kind.__doc__ or "")
-    assert [name for name in named if name not in kind.__struct_fields__] == []
 
 
 def test_documents_that_the_code_names_exist() -> None:
