@@ -23,8 +23,12 @@ from crawler.observe.summary import DomainLine, Summary
 from crawler.settings.crawl_tables import LimitsTable, RecrawlTable
 from crawler.settings.loading import CrawlSettings
 from frontier.counters import Counts
-from tests.test_wording import COUNTED
 
+COUNTED = (
+    *("addresses", "crawls", "domains", "failures", "files", "hosts", "letters", "links", "machines", "masters"),
+    *("nodes", "origins", "pages", "ports", "problems", "records", "redirects", "replicas", "requests", "responses"),
+    *("results", "rows", "seeds", "settings", "shards", "tries", "URLs", "volumes"),
+)
 NOW_MS = 1_800_000_000_000
 EVERY_DAY = RecrawlTable(rules=("every=1d",))
 DISAGREES = re.compile(
