@@ -16,7 +16,7 @@ $(BIN)/.installed: pyproject.toml deploy/lock/dev.txt
 setup: $(BIN)/.installed  ## virtual environment with everything in it
 
 demo: setup  ## crawl a synthetic web on loopback with three replicas
-	$(BIN)/crawler demo
+	$(BIN)/python -m tests.simweb demo
 
 # Many tests wait for a delay or a lease to pass, so there are eight at a time on two cores. A file's tests share fixtures.
 # Those that assert how long something takes run afterwards, one at a time. A failure of the first call does not skip them.

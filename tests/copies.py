@@ -40,7 +40,7 @@ PREPARED = (
     "crawler.cli.crawl",
     "crawler.cli.export",
     "crawler.cli.seed_and_run",
-    "crawler.simweb",
+    "tests.simweb.__main__",
     "tldextract",
 )
 """What nearly every process imports."""

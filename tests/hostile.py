@@ -34,20 +34,11 @@ from crawler.cli.seed_and_run import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.loading import Settings, load
-from crawler.simweb import (
-    Features,
-    Hazard,
-    JudgeLimits,
-    JudgeReport,
-    Policy,
-    RequestLog,
-    SimWebServer,
-    World,
-    expect,
-    judge,
-)
-from crawler.simweb.log import read_log
 from frontier.crawls import create_crawl
+from tests.simweb.features import Features, Hazard
+from tests.simweb.judge import JudgeLimits, JudgeReport, Policy, expect, judge
+from tests.simweb.server import RequestLog, SimWebServer, read_log
+from tests.simweb.world import World
 
 PAGES_EACH = 12
 TRIES = 2

@@ -14,7 +14,7 @@ ROOT = Path(__file__).parent.parent
 LAYERS = (
     {"__main__", "api"},
     {"cli"},
-    {"app", "simweb"},
+    {"app"},
     {"observe", "audit"},
     {"worker", "sinks", "handlers"},
     {"parse", "settings"},

@@ -16,7 +16,7 @@ How a command runs, in the order in which data flows:
    (`crawl_access`). `output_folders` remembers where crawls write, and `unknown_names` notes what a crawl does not know,
    such as a mistyped domain.
 4. `seed_lists` reads seeds. `seed_and_run` queues them, and runs a whole crawl on one machine. `demo` runs one on a
-   synthetic web. `readiness_checks` examines the machine for `doctor`, with `node_checks` for the nodes of a Redis
+   toy web (`demo_web`). `readiness_checks` examines the machine for `doctor`, with `node_checks` for the nodes of a Redis
    Cluster. Each returns a `check_finding`.
 5. `render` turns what was read into tables (`tables`). `crawl_display` shows a crawl while it runs and summarizes it at
    its end. `quit_key` reads the key that ends a live screen.

@@ -35,7 +35,7 @@ INTERVAL_S = 1.0
 @contextmanager
 def simweb(domains: int, pages: int) -> Iterator[list[str]]:
     """A synthetic web in a process of its own; yields its host map."""
-    words = [sys.executable, "-m", "crawler.simweb", "--domains", str(domains), "--pages", str(pages)]
+    words = [sys.executable, "-m", "tests.simweb", "--domains", str(domains), "--pages", str(pages)]
     process = subprocess.Popen(words, stdout=subprocess.PIPE)
     assert process.stdout is not None
     try:

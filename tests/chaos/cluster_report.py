@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from crawler.simweb import Record
 from tests.chaos.node_faults import OUTAGES, NodeDiary, NodeFault, NodeKind
 from tests.chaos.report import Report, table
 from tests.killing import Findings
+from tests.simweb.server import Record
 
 LONGEST_STOP_S = 2.0
 """Requests to the domains of nodes that are well never stop for longer than this, in seconds."""

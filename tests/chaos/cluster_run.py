@@ -16,8 +16,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from crawler.simweb import Features
-from crawler.simweb.site import domain_name
 from frontier.errors import RedisAway
 from tests.chaos import command, standstills
 from tests.chaos.cluster_report import ClusterReport, feel
@@ -29,6 +27,8 @@ from tests.chaos.replicas import Replicas
 from tests.chaos.report import Observed, report
 from tests.e2e.harness import Bench, Web, bench
 from tests.killing import find
+from tests.simweb.features import Features
+from tests.simweb.world import domain_name
 
 CRAWL, SHARDS = "crawl", 64
 MASTERS = 3

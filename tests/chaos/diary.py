@@ -6,8 +6,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from crawler.simweb import Record
 from tests.chaos.standstills import Standstill, longest
+from tests.simweb.server import Record
 
 IN_HAND_S = 2.0
 """From the end of a response to its settling: some tens of milliseconds, on a busy machine more."""

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from crawler.simweb import Record
 from tests.chaos.diary import IN_HAND_S, Diary
+from tests.simweb.server import Record
 
 
 class NodeKind(StrEnum):

@@ -6,9 +6,9 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from crawler.simweb import JudgeLimits, Record, judge
-from crawler.simweb.expected import Expected
 from tests.chaos.diary import Diary, Kind
+from tests.simweb.judge import Expected, JudgeLimits, judge
+from tests.simweb.server import Record
 
 ALLOWED_S = 0.010
 """What two requests to a domain may be closer than its delay."""

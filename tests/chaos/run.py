@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from crawler.observe.snapshot import Status, status
-from crawler.simweb import Features
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 from frontier.store import connect
@@ -19,6 +18,7 @@ from tests.chaos.diary import Diary, Kind
 from tests.chaos.plan import Options, Planned, plan
 from tests.chaos.report import Observed, Report, report
 from tests.e2e.harness import Bench, Web, bench
+from tests.simweb.features import Features
 from tests.valkey import ValkeyProcess
 
 LEVEL_LIMIT_S = 60.0

@@ -7,11 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from crawler.simweb import Record
 from tests.chaos.cluster_report import feel
 from tests.chaos.diary import Kind
 from tests.chaos.node_faults import NodeDiary, NodeFault, NodeKind
 from tests.chaos.node_plan import NodeOptions, plan_outages
+from tests.simweb.server import Record
 
 DOMAINS = {"a:1": frozenset({"hit.test"}), "b:2": frozenset({"well.test"})}
 

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from crawler.simweb import Record
 from tests.chaos.diary import Diary, Kind
 from tests.chaos.plan import Options, plan
+from tests.simweb.server import Record
 
 
 def record(replica: str, start: float, end: float) -> Record:

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import RobotsKind
 from tests.deploy.test_prometheus import has_given_back
 from tests.e2e.harness import EVEN, Web, bench, wait_until
+from tests.simweb.features import RobotsKind
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

@@ -9,8 +9,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawler.simweb import JudgeLimits, JudgeReport, Policy, Record, RequestLog, SimWebServer, World, expect, judge
 from tests.e2e.harness import LEASE_S, TRIES, Tables, toml
+from tests.simweb.judge import JudgeLimits, JudgeReport, Policy, expect, judge
+from tests.simweb.server import Record, RequestLog, SimWebServer
+from tests.simweb.world import World
 
 DELAY_S = 0.05
 

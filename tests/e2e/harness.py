@@ -25,9 +25,11 @@ from typing import Any, TypeVar
 from typer.testing import CliRunner
 
 from crawler.cli.main import app
-from crawler.simweb import Features, JudgeLimits, JudgeReport, Policy, Record, World, expect, judge, read_log
-from crawler.simweb.expected import Expected
 from tests.copies import Copy
+from tests.simweb.features import Features
+from tests.simweb.judge import Expected, JudgeLimits, JudgeReport, Policy, expect, judge
+from tests.simweb.server import Record, read_log
+from tests.simweb.world import World
 
 PATIENCE_S = 180.0
 """Time limit in seconds for any wait. Far longer than needed, so that a busy machine does not fail a test."""

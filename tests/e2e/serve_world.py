@@ -13,7 +13,8 @@ import signal
 import sys
 from pathlib import Path
 
-from crawler.simweb import Record, RequestLog, SimWebServer, World
+from tests.simweb.server import Record, RequestLog, SimWebServer
+from tests.simweb.world import World
 
 
 class StoppingLog(RequestLog):

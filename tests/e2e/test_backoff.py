@@ -11,12 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
-from crawler.simweb.features import Kind
-from crawler.simweb.log_judge import TooClose
 from frontier.domains import shard_of
 from frontier.redis_keys import CrawlKeys
 from politeness.backoff import BackoffState
 from tests.e2e.harness import EVEN, Web, bench, wait_until
+from tests.simweb.features import Kind
+from tests.simweb.judge import TooClose
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Record
 from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, wait_until
+from tests.simweb.server import Record
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

@@ -31,8 +31,8 @@ PAGES = (README, TUTORIAL, DEPLOY, ROOT / "docs" / "reference" / "output.md")
 INSTALL = "python3 -m venv .venv && .venv/bin/pip install ."
 
 ELSEWHERE = {
-    "make demo": "`make dist` runs the demo, in an empty environment",
-    "crawler demo": "the same",
+    "make demo": "tests/sinks/test_replay.py runs it in small",
+    "crawler demo": "`make dist` runs it, in an empty environment",
     "make test": "this test is part of it",
     "pip install .": "the README's first command installs it",
 }

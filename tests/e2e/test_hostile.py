@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Hazard
 from tests.hostile import Size, crawl
+from tests.simweb.features import Hazard
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

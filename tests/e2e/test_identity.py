@@ -10,10 +10,11 @@ import pytest
 
 from crawler.identity.signing_keys import make_key
 from crawler.identity.web_bot_auth import key_set
-from crawler.simweb import Features, Record
 from tests.e2e.harness import DELAY_S, Bench, Web, bench
 from tests.identity.signed_requests import DIRECTORY
 from tests.identity.site import Refused, Site
+from tests.simweb.features import Features
+from tests.simweb.server import Record
 
 pytestmark = pytest.mark.e2e
 

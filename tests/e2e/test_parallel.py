@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Features, JudgeLimits, Kind, Policy, RobotsKind, World, expect, judge
 from tests.e2e.crawl_world import crawl, crawl_from
 from tests.e2e.harness import EVEN, TRIES, Tables, Web, bench
 from tests.e2e.victims import kill
+from tests.simweb.features import Features, Kind, RobotsKind
+from tests.simweb.judge import JudgeLimits, Policy, expect, judge
+from tests.simweb.world import World
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import JudgeLimits, Record, RobotsKind, World
 from tests.e2e.crawl_world import DELAY_S, crawl
 from tests.e2e.harness import EVEN
+from tests.simweb.features import RobotsKind
+from tests.simweb.judge import JudgeLimits
+from tests.simweb.server import Record
+from tests.simweb.world import World
 
 pytestmark = pytest.mark.e2e
 

@@ -18,10 +18,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.simweb import Product, Story, article
 from tests.e2e.harness import EVEN, ROOT, Bench, Running, Web, bench, repeated, wait_until
 from tests.e2e.victims import kill
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
+from tests.simweb.resource import Product, Story, article
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

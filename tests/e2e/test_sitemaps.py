@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Policy, expect
 from tests.e2e.harness import EVEN, TRIES, Web, bench
+from tests.simweb.judge import Policy, expect
 
 pytestmark = pytest.mark.e2e
 

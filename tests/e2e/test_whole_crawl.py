@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.simweb import Policy
 from tests.e2e.harness import EVEN, TRIES, Bench, Web, bench, repeated
+from tests.simweb.judge import Policy
 
 pytestmark = pytest.mark.e2e
 

@@ -9,8 +9,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from crawler.simweb import Record
 from tests.e2e.harness import Running, process_state, wait_until
+from tests.simweb.server import Record
 
 IN_HAND_S = 2.0
 """A URL is settled some tens of milliseconds after the end of its response, or later on a busy machine."""

@@ -7,7 +7,7 @@ import pytest
 from crawler.page import CopyAge
 from crawler.scope.copy_age import copy_age
 from crawler.scope.next_visit import LONGEST_S, Answer, Visits, decide, parse_rules
-from crawler.simweb.changing import Change, Changing, Validity
+from tests.simweb.features import Change, Changing, Validity
 
 HOUR, DAY = 3_600.0, 86_400.0
 NOW = 1_700_000_000.0

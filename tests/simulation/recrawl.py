@@ -2,7 +2,7 @@
 
 Replicas come and go, two are killed each day, and Redis is away twice. The referee sees each request that a site received
 and each call that the server ran. It computes how fresh the copies were, and how fresh the same number of requests could
-have made them (`crawler.simweb.freshness_judge`). A day is shortened to ten minutes, and so are the rates, the limits and
+have made them (`tests.simweb.judge`). A day is shortened to ten minutes, and so are the rates, the limits and
 the gain of the rule; delays, leases and the other times of the engine are not.
 
     python -m tests.simulation.recrawl                              200 domains, 20,000 pages, 30 days
@@ -24,7 +24,6 @@ from pathlib import Path
 import msgspec
 
 from crawler.settings.crawl_tables import RecrawlTable
-from crawler.simweb.freshness_judge import Freshness, judge_freshness
 from frontier.redis_keys import CrawlKeys
 from tests.simulation.history import Breach, History
 from tests.simulation.loop import SimLoop, Universe
@@ -36,6 +35,7 @@ from tests.simulation.scenario import Scenario
 from tests.simulation.views import Views
 from tests.simulation.wire import Wire
 from tests.simulation.world import World
+from tests.simweb.judge import Freshness, judge_freshness
 from tests.valkey import ValkeyProcess
 
 REPLICAS = 5

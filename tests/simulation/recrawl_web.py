@@ -12,7 +12,6 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Mapping
 
-from crawler.simweb.changing import Change, Changing, Validity
 from frontier.domains import domain_of
 from frontier.entries import parse_entry
 from frontier.store import Call, Reply
@@ -21,6 +20,7 @@ from tests.simulation.history import Breach
 from tests.simulation.network import EPOCH_MS
 from tests.simulation.sites import TEXT, Answer, Sites
 from tests.simulation.world import HTML
+from tests.simweb.features import Change, Changing, Validity
 
 KINDS = (
     *(Change.ALWAYS,) * 30,

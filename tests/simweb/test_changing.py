@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from crawler.simweb import Features, RequestLog, RobotsKind, SimWebServer, World
-from crawler.simweb.changing import Change, Validity
+from tests.simweb.features import Change, Features, RobotsKind, Validity
+from tests.simweb.server import RequestLog, SimWebServer
+from tests.simweb.world import World
 
 NOW = 1_700_000_000.0
 

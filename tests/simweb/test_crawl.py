@@ -7,20 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from crawler.simweb import (
-    Features,
-    JudgeLimits,
-    JudgeReport,
-    Kind,
-    Policy,
-    RequestLog,
-    RobotsKind,
-    SimWebServer,
-    World,
-    expect,
-    judge,
-)
+from tests.simweb.features import Features, Kind, RobotsKind
+from tests.simweb.judge import JudgeLimits, JudgeReport, Policy, expect, judge
 from tests.simweb.naive_crawler import Naive
+from tests.simweb.server import RequestLog, SimWebServer
+from tests.simweb.world import World
 
 MIXED = replace(Features.mixed(), slow_s=0.01)
 

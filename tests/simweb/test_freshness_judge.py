@@ -8,8 +8,8 @@ from itertools import pairwise
 
 import pytest
 
-from crawler.simweb.changing import Change, Changing, Validity
-from crawler.simweb.freshness_judge import best_rate, freshness, gain_of, judge_freshness
+from tests.simweb.features import Change, Changing, Validity
+from tests.simweb.judge import best_rate, freshness, gain_of, judge_freshness
 
 DAY = 86_400.0
 NOW = 1_700_000_000.0

@@ -9,12 +9,14 @@ from dataclasses import replace
 
 import pytest
 
-from crawler.simweb import Features, Hazard, JudgeLimits, Policy, RequestLog, SimWebServer, World, expect, judge
-from crawler.simweb.codings import BOMB_BYTES
-from crawler.simweb.hazards import TRAPS
-from crawler.simweb.links import absolute
+from tests.simweb.features import TRAPS, Features, Hazard
+from tests.simweb.judge import JudgeLimits, Policy, expect, judge
 from tests.simweb.naive_crawler import DECODERS
+from tests.simweb.resource import absolute
+from tests.simweb.responses import BOMB_BYTES
+from tests.simweb.server import RequestLog, SimWebServer
 from tests.simweb.test_log_judge import seen
+from tests.simweb.world import World
 
 ENDLESS = (Hazard.ENDLESS_BODY, Hazard.ENDLESS_HEAD, Hazard.ROBOTS_ENDLESS)
 BY_ROBOTS = (Hazard.ROBOTS_BOMB, Hazard.ROBOTS_ENDLESS, Hazard.ROBOTS_PATTERNS)

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.simweb import Expected, JudgeLimits, JudgeReport, Record, RequestLog, Visit, judge, read_log
+from tests.simweb.judge import Expected, JudgeLimits, JudgeReport, Visit, judge
+from tests.simweb.server import Record, RequestLog, read_log
 
 EXPECTED = Expected(
     visits={

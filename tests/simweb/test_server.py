@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 
-from crawler.simweb import Features, Kind, Record, RequestLog, SimWebServer, World, read_log
-from crawler.simweb.world import address_slot
+from tests.simweb.features import Features, Kind
+from tests.simweb.server import Record, RequestLog, SimWebServer, read_log
+from tests.simweb.world import World, address_slot
 
 
 class Client:
@@ -188,7 +189,7 @@ async def test_domains_are_spread_over_addresses_as_the_host_map_says() -> None:
 async def test_the_program_serves_until_it_is_told_to_stop_and_judges_its_log(tmp_path: Path) -> None:
     path = tmp_path / "requests.jsonl"
     world = ["--seed", "1", "--domains", "3", "--pages", "9", "--log", str(path)]
-    command = (sys.executable, "-m", "crawler.simweb")
+    command = (sys.executable, "-m", "tests.simweb")
     process = await asyncio.create_subprocess_exec(*command, *world, stdout=asyncio.subprocess.PIPE)
     assert process.stdout is not None
     ready = json.loads(await process.stdout.readline())

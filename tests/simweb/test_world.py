@@ -8,13 +8,13 @@ from dataclasses import replace
 import pytest
 from protego import Protego
 
-from crawler.simweb import Features, Kind, Policy, Product, RobotsKind, Story, World, article, expect, robots
-from crawler.simweb.answers import answer
-from crawler.simweb.resource import Resource
-from crawler.simweb.site import domain_name, domain_number
-from crawler.simweb.sites import zipf_sizes
 from frontier.urls import canonicalize
+from tests.simweb.features import Features, Kind, RobotsKind, robots_deny, robots_text
+from tests.simweb.judge import Policy, expect
 from tests.simweb.naive_crawler import Reply, read_links
+from tests.simweb.resource import Product, Resource, Story, article
+from tests.simweb.responses import answer
+from tests.simweb.world import World, domain_name, domain_number, zipf_sizes
 
 ANSWERED_OTHERWISE = (RobotsKind.ABSENT, RobotsKind.FORBIDDEN, RobotsKind.UNREACHABLE)
 ALL_CODINGS = "gzip, deflate, br, zstd"
@@ -115,10 +115,10 @@ def test_a_numbered_page_is_found_at_its_own_url_only(features: Features) -> Non
 @pytest.mark.parametrize("kind", [kind for kind in RobotsKind if kind not in ANSWERED_OTHERWISE])
 def test_what_a_robots_txt_denies_is_what_its_text_says(kind: RobotsKind) -> None:
     """Given the text, an independent reader of robots.txt comes to what is known as data."""
-    read = Protego.parse(robots.text(kind, 0.5, "").decode("utf-8-sig", errors="replace"))
+    read = Protego.parse(robots_text(kind, 0.5, "").decode("utf-8-sig", errors="replace"))
     folders = ("/", "/docs/", "/private/", "/private/open/", "/privateer/")
     for target in [folder + name for folder in folders for name in ("", "x", "x.pdf", "x.pdf?y", "show?id=1")]:
-        assert robots.denies(kind, target) != read.can_fetch(f"http://d00000.test{target}", "naive"), target
+        assert robots_deny(kind, target) != read.can_fetch(f"http://d00000.test{target}", "naive"), target
 
 
 def test_sizes_follow_zipf_and_add_up() -> None:

@@ -106,7 +106,7 @@ def crawl(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output of a crawl of a synthetic web, two replicas' files in one folder."""
     folder = tmp_path_factory.mktemp("replay")
     words = ["--replicas", "2", "--domains", "6", "--pages", "80", "--out", str(folder / "out")]
-    subprocess.run([sys.executable, "-m", "crawler", "demo", *words], check=True, capture_output=True, timeout=500)
+    subprocess.run([sys.executable, "-m", "tests.simweb", "demo", *words], check=True, capture_output=True, timeout=500)
     return folder / "out"
 
 

@@ -1,24 +1,106 @@
 """A minimal HTTP/1.1 server that serves a whole synthetic web under many host names, and logs every request.
 
 It has one process, one event loop, and as little parsing as possible, so that it is faster than the crawler under test.
-A connection handles one request at a time. Its response is a list of steps (`answers.py`), which are run by callbacks
+A connection handles one request at a time. Its response is a list of steps (`responses.py`), which are run by callbacks
 instead of a task, so that a waiting connection costs only a timer.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from pathlib import Path
 from typing import Self
 
-from crawler.simweb.answers import answer
-from crawler.simweb.log import Record, RequestLog
-from crawler.simweb.site import domain_of
-from crawler.simweb.wire import ScriptedResponse, Step
-from crawler.simweb.world import World, address_slot
+import msgspec
+
+from tests.simweb.responses import ScriptedResponse, Step, answer
+from tests.simweb.world import World, address_slot, domain_of
+
+
+class Record(msgspec.Struct, frozen=True, gc=False):
+    """One request and its response.
+
+    `start`: when the request was completely read. `end`: just before the last byte of the response was passed to the
+    system, or when the client disconnected. Both are seconds of the server's monotonic clock, so records of one server
+    can be compared. `wall`: `start` in seconds since 1970. `end` is before the client can have the whole response, so if
+    two records overlap, the requests did, too.
+    """
+
+    start: float
+    end: float
+    wall: float
+    address: str  # of the server, "127.0.0.1:8080"
+    host: str  # lower case, without port 80
+    domain: str
+    method: str
+    path: str  # with query
+    status: int  # 0: no status line was sent
+    retry_after: float | None  # seconds from `end`
+    client_port: int
+    agent: str
+    aborted: bool = False  # the client went away before the end of the answer
+    signed: tuple[str, str, str] | None = None  # Signature-Agent, Signature-Input and Signature, if it has the last
+
+    @property
+    def url(self) -> str:
+        """The canonical URL that was requested."""
+        return f"http://{self.host}{self.path}"
+
+
+class RequestLog:
+    """Append-only. `keep` holds the records in memory; `path` is a file to which whole lines are appended.
+
+    Appended records are in the file after `flush`. Raises OSError if the file cannot be written.
+    """
+
+    def __init__(self, path: Path | None = None, keep: bool = True) -> None:
+        self.records: list[Record] = []
+        self.count = 0
+        self._keep = keep
+        self._unwritten: list[Record] = []
+        self._fd = -1 if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+
+    def __repr__(self) -> str:
+        return f"<RequestLog records={self.count} unwritten={len(self._unwritten)}>"
+
+    def append(self, record: Record) -> None:
+        """Append a record."""
+        self.count += 1
+        if self._keep:
+            self.records.append(record)
+        if self._fd >= 0:
+            self._unwritten.append(record)
+
+    def flush(self) -> None:
+        """Write all records that are not yet written. A reader may see an incomplete last line."""
+        if not self._unwritten:
+            return
+        data = memoryview(b"".join(msgspec.json.encode(record) + b"\n" for record in self._unwritten))
+        self._unwritten.clear()
+        while data:
+            data = data[os.write(self._fd, data) :]
+
+    def close(self) -> None:
+        """Flush and close the file."""
+        self.flush()
+        if self._fd >= 0:
+            os.close(self._fd)
+            self._fd = -1
+
+
+def read_log(path: Path) -> Iterator[Record]:
+    """The records in a file. An incomplete last line is skipped, because the file may still be written."""
+    decoder = msgspec.json.Decoder(Record)
+    with path.open("rb") as file:
+        for line in file:
+            if line.endswith(b"\n"):
+                yield decoder.decode(line)
+
 
 _FLUSH_S = 0.5
 _LONGEST_HEAD = 65_536

@@ -1,11 +1,13 @@
-"""Serve a synthetic web, list its roots, or judge a log of it.
+"""Serve a synthetic web, list its roots, judge a log of it, or crawl it as `crawler demo` crawls its toy web.
 
-    python -m crawler.simweb serve --seed 1 --domains 50 --pages 1000 --features mixed --log FILE
-    python -m crawler.simweb seeds --seed 1 --domains 50 --pages 1000 --features mixed
-    python -m crawler.simweb judge --seed 1 --domains 50 --pages 1000 --features mixed --log FILE --delay 1
+    python -m tests.simweb serve --seed 1 --domains 50 --pages 1000 --features mixed --log FILE
+    python -m tests.simweb seeds --seed 1 --domains 50 --pages 1000 --features mixed
+    python -m tests.simweb judge --seed 1 --domains 50 --pages 1000 --features mixed --log FILE --delay 1
+
+    python -m tests.simweb demo --seed 7 --domains 60 --pages 1500 --features mixed --replicas 3
 
 `serve` is the default. It prints one JSON line when it is ready (addresses, host_map, pid) and runs until
-SIGTERM or SIGINT. The exit status of `judge` is 1 if the crawl was not perfect.
+SIGTERM or SIGINT. The exit status of `judge` and `demo` is 1 if the crawl was not perfect.
 """
 
 from __future__ import annotations
@@ -18,7 +20,13 @@ import signal
 import sys
 from pathlib import Path
 
-from crawler.simweb import Features, JudgeLimits, Policy, RequestLog, SimWebServer, World, expect, judge, read_log
+from crawler.app.signals import run_until_signal
+from crawler.cli.demo import DELAY_S, TRIES, crawl_and_judge
+from crawler.cli.demo_web import Verdict
+from tests.simweb.features import Features
+from tests.simweb.judge import JudgeLimits, Policy, expect, judge
+from tests.simweb.server import RequestLog, SimWebServer, read_log
+from tests.simweb.world import World
 
 
 def main(argv: list[str]) -> int:
@@ -33,25 +41,27 @@ def main(argv: list[str]) -> int:
     if options.command == "seeds":
         sys.stdout.writelines(f"{url}\n" for url in world.seeds())
         return 0
+    if options.command == "demo":
+        return run_until_signal(_demo(world, options))
     return _judge(world, options)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m crawler.simweb",
+        prog="python -m tests.simweb",
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(dest="command", required=True)
-    for name in ("serve", "seeds", "judge"):
+    for name in ("serve", "seeds", "judge", "demo"):
         command = commands.add_parser(name)
         command.add_argument("--seed", type=int, default=1)
         command.add_argument("--domains", type=int, default=50)
         command.add_argument("--pages", type=int, default=1000, help="total number of numbered pages of all domains")
         command.add_argument("--features", default="plain", help="plain, mixed or hostile")
-        if name != "seeds":
+        if name in ("serve", "judge"):
             command.add_argument("--log", type=Path, required=name == "judge", help="file of JSON lines")
-    serve, check = commands.choices["serve"], commands.choices["judge"]
+    serve, check, shown = (commands.choices[name] for name in ("serve", "judge", "demo"))
     serve.add_argument("--address", action="append", help="loopback address; may be repeated")
     serve.add_argument("--port", type=int, default=0, help="0: a free one")
     check.add_argument("--delay", type=float, default=1.0, help="seconds the crawl was told to wait")
@@ -60,6 +70,9 @@ def _parser() -> argparse.ArgumentParser:
     check.add_argument("--max-depth", type=int, help="links from a seed at most")
     check.add_argument("--repeats", type=int, default=0, help="repeated requests to allow")
     check.add_argument("--seeds", type=Path, help="file with one URL per line; default: the roots of all domains")
+    shown.set_defaults(seed=7, domains=60, pages=1500, features="mixed")
+    shown.add_argument("--replicas", type=int, default=3)
+    shown.add_argument("--out", type=Path, help="default: demo-out, which is emptied")
     return parser
 
 
@@ -77,6 +90,21 @@ async def _serve(world: World, options: argparse.Namespace) -> None:
             await stopping.wait()
     finally:
         log.close()
+
+
+class _DemoWeb(SimWebServer):
+    def seeds(self) -> list[str]:
+        return self.world.seeds()
+
+    def judge(self) -> Verdict:
+        expected = expect(self.world, self.seeds(), Policy(tries=TRIES))
+        report = judge(self.log.records, expected, JudgeLimits(delay=DELAY_S))
+        return Verdict(report.ok, str(report))
+
+
+async def _demo(world: World, options: argparse.Namespace) -> int:
+    async with _DemoWeb(world, RequestLog()) as web:
+        return await crawl_and_judge(web, options.replicas, options.out)
 
 
 def _judge(world: World, options: argparse.Namespace) -> int:

@@ -1,21 +1,172 @@
-"""Judges a crawl: compares the server's log with what a perfect crawl does.
+"""Judges a crawl by the server's log: what a perfect crawl fetches, how polite it was, and how fresh its copies were.
 
-It reads only the server's log, so errors in the crawler's counters do not affect it. All times are the server's. It
-records the start of a request after the client sent it, and the end of a response before the client can have all of it.
-So a gap measured here is never shorter than the client's. Only when the client aborts a response does the server record
-the end late; `abort_tolerance` allows for that.
+The expectation comes from the world's own data about its links: nothing here parses HTML or robots.txt, or shares code with
+the crawler under test. The judge reads only the server's log, so errors in the crawler's counters do not affect it. All
+times are the server's. It records the start of a request after the client sent it, and the end of a response before the
+client can have all of it, so a gap measured here is never shorter than the client's. Only when the client aborts a
+response does the server record the end late; `abort_tolerance` allows for that.
+
+A copy is fresh from a visit until the next change. J. Cho and H. Garcia-Molina, "Effective page refresh policies for Web
+crawlers", ACM Transactions on Database Systems 28(4), 2003: of all policies that know the rates of the pages, but not their
+next changes, the best visits each page at equal intervals, and so often that one visit more would gain the same at each
+page.
 """
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
-from crawler.simweb.expected import Expected
-from crawler.simweb.log import Record
+from tests.simweb.features import Change, Changing, Hazard
+from tests.simweb.resource import HEADLESS, Resource, absolute, split
+from tests.simweb.server import Record
+from tests.simweb.world import World, domain_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The settings of the crawl under test."""
+
+    tries: int = 4  # requests for a URL at most
+    max_hops: int = 10  # redirects in a row at most: the target of one more is not fetched
+    max_depth: int | None = None  # links from a seed at most
+    obey_nofollow: bool = True
+    scope: frozenset[str] | None = None  # registrable domains; None for any
+    sitemaps: bool = True  # follow those that robots.txt name; what they list has depth 1
+    retry_cut: bool = False  # whether a truncated body is requested again
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """The expectation for one URL: between `least` and `most` requests, and `status` for the last one (0: no response)."""
+
+    status: int
+    least: int
+    most: int
+    depth: int
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """The URLs that are fetched, and those that are found but denied by robots.txt.
+
+    `auxiliary`: URLs that may be fetched any number of times, which are the robots.txt of each origin and their redirect
+    targets. `crawl_delays`: Crawl-delay in seconds by domain. `traps`: domains where any number of other pages may be
+    fetched, because only the crawler's own limits apply.
+    """
+
+    visits: dict[str, Visit] = field(default_factory=dict)
+    denied: set[str] = field(default_factory=set)
+    auxiliary: set[str] = field(default_factory=set)
+    crawl_delays: dict[str, float] = field(default_factory=dict)
+    traps: set[str] = field(default_factory=set)
+
+    @property
+    def urls(self) -> frozenset[str]:
+        """All URLs that must be fetched."""
+        return frozenset(self.visits)
+
+
+def expect(world: World, seeds: Iterable[str], policy: Policy | None = None) -> Expected:
+    """Follow the links of the world from `seeds` (canonical URLs), breadth first, as a perfect crawl with `policy` does.
+
+    If a URL can be reached in several ways, the lowest depth counts, and then the fewest redirects.
+    """
+    walk = _Walk(world, policy or Policy())
+    for seed in seeds:
+        walk.push(seed, 0, 0)
+    walk.run()
+    return walk.expected
+
+
+class _Walk:
+    def __init__(self, world: World, policy: Policy) -> None:
+        self.expected = Expected()
+        self._world = world
+        self._policy = policy
+        self._queue: list[tuple[int, int, str]] = []  # a heap of depth, redirects so far, URL
+        self._origins: set[str] = set()
+
+    def push(self, url: str, depth: int, hops: int) -> None:
+        """Add a link if it is in scope."""
+        policy = self._policy
+        if policy.scope is not None and domain_of(split(url)[0]) not in policy.scope:
+            return
+        if hops > policy.max_hops or (policy.max_depth is not None and depth > policy.max_depth):
+            return
+        heapq.heappush(self._queue, (depth, hops, url))
+
+    def run(self) -> None:
+        """Visit URLs until none are left."""
+        while self._queue:
+            depth, hops, url = heapq.heappop(self._queue)
+            if url not in self.expected.visits and url not in self.expected.denied:
+                self._visit(url, depth, hops)
+
+    def _visit(self, url: str, depth: int, hops: int) -> None:
+        self._meet_origin(split(url)[0])
+        if self._world.is_denied(url):
+            self.expected.denied.add(url)
+            return
+        resource = self._world.resource(url)
+        least, most, status = _outcome(resource, self._policy)
+        self.expected.visits[url] = Visit(status, least, most, depth)
+        if resource is None or status == 0 or status >= 400:
+            return
+        if resource.redirect:
+            self.push(resource.redirect, depth, hops + 1)
+        for link in resource.links:
+            if not (self._policy.obey_nofollow and (link.nofollow or resource.nofollow)):
+                self.push(link.url, depth + 1, 0)
+        for listed in resource.listed:
+            self.push(listed, 1, 0)
+
+    def _meet_origin(self, host: str) -> None:
+        """Add the robots.txt of an origin with its first URL, denied or not."""
+        if host in self._origins:
+            return
+        self._origins.add(host)
+        domain = domain_of(host)
+        if delay := self._world.crawl_delay(domain):
+            self.expected.crawl_delays[domain] = delay
+        url = absolute(host, "/robots.txt")
+        while url:
+            self.expected.auxiliary.add(url)
+            resource = self._world.resource(url)
+            url = resource.redirect if resource else ""
+        if self._world.is_trap(host):
+            self.expected.traps.add(domain)
+        if self._policy.sitemaps and self._world.names_sitemap(host):
+            self.push(absolute(host, "/sitemap.xml"), 1, 0)
+
+
+def _outcome(resource: Resource | None, policy: Policy) -> tuple[int, int, int]:
+    """Minimum and maximum number of requests for the URL, and the final status (0: never a response)."""
+    if resource is None:
+        return 1, 1, 404
+    if resource.hazard is not None:
+        return 1, policy.tries, 301 if resource.hazard is Hazard.HUGE_LOCATION else 200
+    requests, status = _requests(resource, policy)
+    return requests, requests, status
+
+
+def _requests(resource: Resource, policy: Policy) -> tuple[int, int]:
+    if resource.fault in HEADLESS:
+        return policy.tries, 0
+    if resource.fault is not None:
+        return (policy.tries if policy.retry_cut else 1), resource.status
+    trouble = resource.trouble
+    if trouble is None:
+        return 1, resource.status
+    if trouble.succeeds_at == 0 or trouble.succeeds_at > policy.tries:
+        return policy.tries, trouble.status
+    return trouble.succeeds_at, resource.status
+
 
 _SHOWN = 5
 
@@ -251,3 +402,82 @@ def _peak(records: list[Record]) -> int:
         now += change
         peak = max(peak, now)
     return peak
+
+
+_STEPS = 40
+_MOST_CHANGES = 800.0  # between two visits: with more, a visit gains all that it can
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """Shares of the time in which a copy was fresh, on average of all pages: as it was (`reached`), at best and with equal
+    intervals for all pages (`uniform`) by as many `visits`."""
+
+    reached: float
+    optimum: float
+    uniform: float
+    visits: int
+
+    def __str__(self) -> str:
+        return (
+            f"freshness {self.reached:.3f} with {self.visits} visits: {self.reached / self.optimum:.3f} of the optimum "
+            f"{self.optimum:.3f}, {self.reached / self.uniform:.3f} times that of equal intervals {self.uniform:.3f}"
+        )
+
+
+def judge_freshness(
+    pages: Collection[Changing], visits: Mapping[str, Sequence[float]], begin: float, end: float
+) -> Freshness:
+    """How fresh the copies of `pages` were from `begin` to `end`. `visits`: the times of the responses of each URL, in
+    order; those before `begin` have made its first copy."""
+    counted = sum(begin <= at < end for page in pages for at in visits.get(page.url, ()))
+    rate = counted / (end - begin)
+    reached = sum(_fresh_s(page, visits.get(page.url, ()), begin, end) for page in pages) / (end - begin)
+    gain_s = gain_of(pages, rate)
+    at_best = sum(freshness(page, best_rate(page, gain_s)) for page in pages)
+    equally = sum(freshness(page, rate / len(pages)) for page in pages)
+    return Freshness(reached / len(pages), at_best / len(pages), equally / len(pages), counted)
+
+
+def _fresh_s(page: Changing, visits: Sequence[float], begin: float, end: float) -> float:
+    """How many seconds the copy was fresh."""
+    fresh_s = 0.0
+    for at, until in pairwise([*visits, end]):
+        fresh_s += max(0.0, min(page.next_change(at), until, end) - max(at, begin))
+    return fresh_s
+
+
+def freshness(page: Changing, rate: float) -> float:
+    """The share of the time in which the copy of `page` is fresh with `rate` visits per second at equal intervals."""
+    if page.change in (Change.NEVER, Change.ALWAYS):
+        return float(page.change is Change.NEVER)
+    changes = 1 / (rate * page.mean_s) if rate else math.inf  # between two visits
+    if page.change is Change.PERIODIC:
+        return 1 - changes / 2 if changes <= 1 else 1 / (2 * changes)
+    return -math.expm1(-changes) / changes if 0 < changes < math.inf else float(not changes)
+
+
+def best_rate(page: Changing, gain_s: float) -> float:
+    """How many visits per second to make, so that one more would gain `gain_s` seconds of freshness; 0 if none gains it."""
+    if page.change in (Change.NEVER, Change.ALWAYS):
+        return 0.0
+    if page.change is Change.PERIODIC:
+        return 1 / math.sqrt(2 * page.mean_s * gain_s) if gain_s < page.mean_s / 2 else 0.0
+    if gain_s >= page.mean_s:
+        return 0.0
+    changes = _root(
+        lambda changes: (1 - (1 + changes) * math.exp(-changes)) * page.mean_s - gain_s, 1e-9, _MOST_CHANGES
+    )
+    return 1 / (changes * page.mean_s)
+
+
+def gain_of(pages: Collection[Changing], rate: float) -> float:
+    """What each visit gains, in seconds, if `rate` visits per second, or hardly more, are shared in the best way."""
+    return _root(lambda gain_s: rate - sum(best_rate(page, gain_s) for page in pages), 1e-3, 1e10)
+
+
+def _root(rising: Callable[[float], float], low: float, high: float) -> float:
+    for _ in range(_STEPS):
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if rising(middle) < 0 else (low, middle)
+    return low
