@@ -1,5 +1,8 @@
-"""The fingerprint of a page's main text, by which two visits are compared: it stays the same if only a clock or an
-advertisement has changed. Pure.
+"""The text by which a page is compared with others and with its last visit, and its fingerprint. Pure.
+
+It is the main text, so that nothing has changed if only a clock or an advertisement has. But the main text is found by its
+paragraphs. On a page whose content is a table, a list or lines, it may be a paragraph of the footer, which all pages of
+the site have. So the rest of the page counts, too, unless the main text is most of it.
 
 Extracting the text of hostile markup may take seconds, so only documents that are light are read in the event loop. The
 process for large documents (`crawler.parse.offload`) reads the others.
@@ -19,12 +22,19 @@ from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.scope.next_visit import TEXT_DIGEST
 
 if TYPE_CHECKING:
-    from turbohtml import Document
+    from turbohtml import Document, Element
 
 MAX_BYTES = 4_194_304
 """Bytes of a body that are parsed; the tree of so much hostile markup takes 600 MB."""
 
 _LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
+
+_LEAST_SHARE = 1 / 3
+"""Share of the main text in the text outside of `_SURROUNDINGS`. With more, short release notes of Django that differ only
+in a version are no copies of each other. A paragraph of a footer has less on all but the shortest pages."""
+
+_SURROUNDINGS = "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], [role=complementary]"
+"""What the same on many pages is likely to be in. The footer of an article or its header may be, too: little of a text."""
 
 LIGHT_BYTES = 32_768
 """A decoded body of this size is light, if it has at most `LIGHT_TAGS`."""
@@ -59,14 +69,24 @@ def is_light(body: bytes, coding: str, charset: str) -> bool:
     return True
 
 
-def main_or_all(main: str, document: Document) -> str:
-    """The main text `main` of `document`, whose tables are flat, or all its text if that is too short to tell pages
-    apart."""
-    return main if len(main) >= _LEAST_MAIN else restored(document.to_text())
+def text_to_compare(main: Element | None, document: Document) -> str:
+    """The text that tells `document` from others: that of its element `main`, or if that is short, or in or beside longer
+    text, all text of the content. Its tables must be flat (`flatten_tables`). Removes elements from `document`."""
+    whole = restored(document.to_text())
+    text = restored(main.to_text()) if main and not main.closest(_SURROUNDINGS) else ""
+    is_long = len(text) >= _LEAST_MAIN
+    if is_long and len(text) >= _LEAST_SHARE * len(whole):
+        return text
+    for part in document.select(_SURROUNDINGS):
+        part.decompose()
+    content = restored(document.to_text())
+    if len(content) < _LEAST_MAIN:
+        return whole
+    return text if is_long and len(text) >= _LEAST_SHARE * len(content) else content
 
 
 class TextJob(msgspec.Struct, frozen=True):
-    """A page whose main text is wanted as a fingerprint. `coding`: its Content-Encoding; `charset`: the encoding of its
+    """A page whose text is wanted as a fingerprint. `coding`: its Content-Encoding; `charset`: the encoding of its
     text; `max_decoded`: the most bytes of its decoded body."""
 
     url: str
@@ -84,11 +104,11 @@ class TextJob(msgspec.Struct, frozen=True):
         return cls(page.url, page.charset, coding, max_decoded)
 
     def run(self, body: bytes) -> str:
-        """The fingerprint of the main text of `body`, as it was received, or of all its text if that is short. Empty if it
-        has no text. Only the order of the words counts, not what separates them."""
+        """The fingerprint of the text to compare of `body`, as it was received. Empty if it has no text. Only the order of
+        the words counts, not what separates them."""
         document = parse(decode_body(body, self.coding, self.max_decoded).data, self.charset or None)
         main = document.main_content()
         flatten_tables(document)
-        words = main_or_all(restored(main.to_text()) if main else "", document).split()
+        words = text_to_compare(main, document).split()
         text = " ".join(words).encode(errors="replace")
         return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:TEXT_DIGEST] if words else ""

@@ -13,7 +13,7 @@ import msgspec
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import is_html
-from crawler.parse.text_fingerprint import MAX_BYTES, main_or_all
+from crawler.parse.text_fingerprint import MAX_BYTES, text_to_compare
 from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.sinks.simhash import simhash
 
@@ -37,10 +37,10 @@ class Content(msgspec.Struct, frozen=True):
     same text; `is_dropped`: whether the body is therefore not stored. `cut`: "text" if only the beginning of the page was
     parsed or only that of its text is here, or if it took too long; "defect" after an exception.
 
-    `simhash`: the fingerprint of the main text, or of all text if that is too short to tell pages apart.
+    `simhash`: the fingerprint of the text to compare (`text_to_compare`).
 
-    Two fields are only for comparing pages (`is_judged`). `main`: the main text, or all text if no part is the main one, at
-    most `SHORT_CHARACTERS` and one more; `heading`: the first heading.
+    Two fields are only for comparing pages (`is_judged`). `compared`: the text to compare, at most `SHORT_CHARACTERS` and
+    one more; `heading`: the first heading.
     """
 
     description: str | None = None
@@ -54,7 +54,7 @@ class Content(msgspec.Struct, frozen=True):
     is_dropped: bool = False
     is_judged: bool = False
     cut: tuple[str, ...] = ()
-    main: str = ""
+    compared: str = ""
     heading: str = ""
 
 
@@ -100,14 +100,13 @@ def has_content(page: Page, error_pages: bool) -> bool:
 
 
 def _to_be_judged(content: Content, document: Document, main: Element | None) -> Content:
-    text = content.text or (restored(main.to_text()) if main else "")
-    whole = main_or_all(text, document)
     heading = document.select_one("h1, h2")
     said = " ".join(restored(heading.text).split())[:_HEADING_LENGTH] if heading else ""
+    compared = text_to_compare(main, document)
     return msgspec.structs.replace(
         content,
-        simhash=simhash(whole[:_JUDGED]),
-        main=(text or whole)[: SHORT_CHARACTERS + 1],
+        simhash=simhash(compared[:_JUDGED]),
+        compared=compared[: SHORT_CHARACTERS + 1],
         heading=said,
         is_judged=True,
     )

@@ -107,9 +107,9 @@ class ErrorPages:
         assert page.exchange is not None
         is_gone = page.exchange.status in GONE
         path = urlsplit(page.url).path
-        if len(content.main) > SHORT_CHARACTERS or len(path) <= 1:
+        if len(content.compared) > SHORT_CHARACTERS or len(path) <= 1:
             return False  # the home page, which some domains also show for missing pages
-        text = _without_url(content.main, page.url, path)
+        text = _without_url(content.compared, page.url, path)
         if len(words_of(text)) > _SHORT_WORDS:
             return False
         says_so = not is_gone and any(_says_so().search(said) for said in (page.title, content.heading))

@@ -47,7 +47,7 @@ def judge(folders: list[Path]) -> list[str]:
     for one in (one for folder in folders for one in pages_below(folder)):
         said = likeness.judge(one, content_of(one, "off", structured=False, judged=True))
         likeness.confirm()
-        texts.append(said.main)
+        texts.append(said.compared)
         if said.near_of or said.soft_404:
             print(f"{one.url} is {'near ' + said.near_of if said.near_of else 'a soft 404'}")
     return texts

@@ -52,6 +52,32 @@ def test_only_the_main_text_counts() -> None:
     assert digest(article()) != digest(article(STORY.replace("winter", "summer")))
 
 
+FOOTER = (
+    "Example Ltd, 5 Main Street. We use cookies to count visits; by going on you agree. All prices include tax. " * 2
+)
+ROWS = range(30)
+KINDS = {
+    "table": "".join(f"<tr><td>Item {row}<td>%s.{row} EUR" for row in ROWS).join(("<table>", "</table>")),
+    "terms": "".join(f"<dt>Term {row}<dd>Meaning %s of term {row}" for row in ROWS).join(("<dl>", "</dl>")),
+    "links": "".join(f"<li><a href=/{row}>Part %s of {row}</a>" for row in ROWS).join(("<ul>", "</ul>")),
+    "lines": "<br>".join(f"Line {row} of song %s" for row in ROWS),
+    "steps": "".join(f"<li>Step {row}: turn screw %s" for row in ROWS).join(("<ol>", "</ol>")),
+    "blocks": "".join(f"<div>Block {row} of text %s</div>" for row in ROWS),
+}
+"""Contents without a paragraph, with a gap in each row."""
+
+
+@pytest.mark.parametrize("footer", ["<footer><p>{}</p></footer>", "<div><p>{}</p></div>"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_footer_is_not_the_text_of_a_page_without_paragraphs(kind: str, footer: str) -> None:
+    before, after = (
+        f"<nav><a href=/>Home</a></nav><main><h1>Page</h1>{KINDS[kind].replace('%s', number)}</main>"
+        + footer.format(FOOTER)
+        for number in ("one", "two")
+    )
+    assert digest(before.encode()) != digest(after.encode())
+
+
 def test_spaces_line_ends_and_the_content_coding_do_not_count() -> None:
     assert digest(article()) == digest(article(STORY.replace(" ", "\n  ")))
     assert digest(article()) == digest(gzip.compress(article()), b"gzip")

@@ -127,7 +127,7 @@ def test_pages_are_compared_by_a_fingerprint_and_no_long_text_is_sent_back(proce
     words = b" ".join(b"%d" % number for number in range(100_000))
     content = process.content_of(Job(document(b"<article><p>" + words), "off", structured=False, judged=True))
     assert content.simhash == simhash(words.decode()[:1_000_000])
-    assert len(content.main) == SHORT_CHARACTERS + 1
+    assert len(content.compared) == SHORT_CHARACTERS + 1
 
 
 def test_ordinary_documents_are_light() -> None:

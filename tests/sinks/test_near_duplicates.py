@@ -250,3 +250,21 @@ async def test_a_soft_404_loses_its_body_if_asked_and_a_real_one_is_kept(tmp_pat
     soft, hard, other = readers.lines(tmp_path)
     assert [line["soft_404"] for line in (soft, hard, other)] == [True, None, False]
     assert [line["warc"] is not None for line in (soft, hard, other)] == [False, True, True]
+
+
+def table_page(name: str, rows: str, status: int = 200) -> Page:
+    footer = f"<footer><p>Example Ltd. {words(40)}</p></footer>"
+    return html_page(name, f"<title>Shop</title><main><h1>Prices</h1>{rows}</main>{footer}".encode(), status=status)
+
+
+def test_pages_of_tables_with_one_footer_are_neither_copies_nor_error_pages() -> None:
+    """The main text was the paragraph of the footer."""
+    likeness = Likeness("drop", "drop", 100)
+    judged(likeness, table_page("missing", "Oops", status=404))
+    tables = [
+        table_page(f"{page}", "".join(f"<tr><td>Item {page}-{row}<td>{page * row} EUR" for row in range(20)))
+        for page in range(1, 9)
+    ]
+    found = [judged(likeness, one) for one in tables]
+    assert [(said.near_of, said.soft_404, said.is_dropped) for said in found] == [(None, False, False)] * 8
+    assert judged(likeness, table_page("later", "Oops")).soft_404
