@@ -8,6 +8,11 @@ import gc
 import os
 import signal
 import sys
+from pathlib import Path
+
+# `python -m crawler` imports from the working directory first, where a `json.py` would be run in place of the library's.
+if __name__ == "__main__" and not sys.flags.safe_path and Path(sys.path[0]) != Path(__file__).parent.parent:
+    del sys.path[0]
 
 # A descriptor 0, 1 or 2 that is closed at the start would become that of the next file or socket to be opened.
 for _number, _name, _mode in ((0, "stdin", "r"), (1, "stdout", "w"), (2, "stderr", "w")):

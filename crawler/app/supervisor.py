@@ -12,13 +12,13 @@ import json
 import logging
 import os
 import signal
-import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
 from crawler.app.listen_addresses import check_free, count_up, port_of
+from crawler.child_processes import python_command
 from crawler.errors import TRY_LATER, UPLOADS_LEFT
 from crawler.logs import log
 from crawler.settings.guarded import accepted
@@ -30,6 +30,9 @@ FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 HEALTHY_S, GIVEN_UP_AFTER = 10.0, 4
 """A replica that ran for `HEALTHY_S` seconds was healthy. After `GIVEN_UP_AFTER` crashes in a row that came sooner, the
 setup is considered broken and all replicas are stopped."""
+
+NOT_STARTED = 1
+"""Stands for the exit code of a replica for which no process could be started."""
 
 
 class Crashes:
@@ -64,7 +67,7 @@ class Supervisor:
         self._command = tuple(command)
         self._environments = [{**os.environ, **environment} for environment in environments]
         self._log = log
-        self._prepared: list[asyncio.subprocess.Process] = []
+        self._prepared: list[asyncio.subprocess.Process | None] = []
         self._processes: set[asyncio.subprocess.Process] = set()
         self._asked_to_stop = asyncio.Event()
 
@@ -82,7 +85,7 @@ class Supervisor:
         try:
             yield
         finally:
-            for process in self._prepared:
+            for process in filter(None, self._prepared):
                 process.kill()
                 await process.wait()
 
@@ -103,7 +106,8 @@ class Supervisor:
         crashes = Crashes()
         while True:
             started = time.monotonic()
-            code = await self._run_one(process or await self._start(environment))
+            process = process or await self._start(environment)
+            code = NOT_STARTED if process is None else await self._run_one(process)
             process = None
             if code in (0, 2, UPLOADS_LEFT) or self._stopping:
                 return max(code, 0)
@@ -137,14 +141,19 @@ class Supervisor:
         self._processes.discard(process)
         return code
 
-    async def _start(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process:
-        return await asyncio.create_subprocess_exec(
-            *self._command,
-            stdin=asyncio.subprocess.PIPE,
-            stderr=self._log,
-            env=environment,
-            start_new_session=True,  # Ctrl-C reaches only the supervisor, so each replica gets one signal per Ctrl-C
-        )
+    async def _start(self, environment: Mapping[str, str]) -> asyncio.subprocess.Process | None:
+        """Start a replica. None if the system starts no process now, which is logged."""
+        try:
+            return await asyncio.create_subprocess_exec(
+                *self._command,
+                stdin=asyncio.subprocess.PIPE,
+                stderr=self._log,
+                env=environment,
+                start_new_session=True,  # Ctrl-C reaches only the supervisor, so each replica gets one signal per Ctrl-C
+            )
+        except OSError as error:
+            log(logging.WARNING, "replica_not_started", error=error)
+            return None
 
     def stop(self) -> None:
         """Ask all replicas to stop cleanly. A second call makes them stop without waiting for requests in flight."""
@@ -193,4 +202,4 @@ def supervise(
         {**environment, "CRAWLER_REPLICA__LISTEN": address, "CRAWLER_REPLICA__ADVERTISE": name}
         for address, name in zip(listen, count_up(local.advertise, replicas), strict=True)
     ]
-    return Supervisor([sys.executable, "-m", "crawler", *words], environments, log[1] if log else None)
+    return Supervisor(python_command("crawler", *words), environments, log[1] if log else None)

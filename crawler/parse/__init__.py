@@ -1,4 +1,4 @@
-"""Turns bytes into links and facts. All modules are pure, except those that run a subprocess and `confinement`.
+"""Turns bytes into links and facts. All modules are pure, except those that run a subprocess.
 
 In the order in which data flows:
 
@@ -15,8 +15,7 @@ In the order in which data flows:
 6. `page_usage` collects what the owner says about the use of a page, for AI training for example.
 7. A document that may take too long is read in a separate process (`offload`), in the order of `fair_queue`:
    `subprocess_client` starts that process and talks to it, and `subprocess_main` is the program that it runs.
-   `confinement` limits what a child process inherits.
 
-Other rooms import: `confinement`, `content_coding`, `document`, `encoding`, `extraction`, `html`, `json_ld`, `offload`,
+Other rooms import: `content_coding`, `document`, `encoding`, `extraction`, `html`, `json_ld`, `offload`,
 `page_usage`, `sitemaps`, `tags`, `text_fingerprint`, `tree`.
 """

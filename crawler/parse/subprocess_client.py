@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import pickle
-import sys
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
 
+from crawler.child_processes import environment, python_command
 from crawler.page import Link
-from crawler.parse.confinement import environment
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.extraction import Extraction, ExtractionJob
 from crawler.parse.subprocess_main import FRAME, OffloadPart, OffloadReply, frame
@@ -89,7 +88,7 @@ class OffloadProcess:
 
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
-        command = (sys.executable, "-m", "crawler.parse.subprocess_main")
+        command = python_command("crawler.parse.subprocess_main")
         self._process = await asyncio.create_subprocess_exec(
             *command, stdin=pipe, stdout=pipe, limit=_BUFFER, env=environment()
         )

@@ -23,8 +23,8 @@ from typing import BinaryIO, NamedTuple
 
 import msgspec
 
+from crawler.child_processes import renounce_privileges
 from crawler.page import Cut, Link
-from crawler.parse.confinement import renounce_privileges
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
 from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import Extracted

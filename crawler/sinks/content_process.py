@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from crawler.child_processes import environment, python_command, renounce_privileges
 from crawler.page import Page
 from crawler.parse import text_fingerprint
-from crawler.parse.confinement import environment, renounce_privileges
 from crawler.sinks.content import Content, TextForm, content_of, has_content
 from crawler.sinks.page_lines import plain
 
@@ -110,7 +110,7 @@ def _started() -> tuple[subprocess.Popen[bytes], Connection[bytes, bytes]]:
 
     ours, theirs = Pipe()
     with theirs:
-        command = [sys.executable, "-m", "crawler.sinks.content_process", str(theirs.fileno())]
+        command = python_command("crawler.sinks.content_process", str(theirs.fileno()))
         return subprocess.Popen(command, stdin=subprocess.DEVNULL, pass_fds=[theirs.fileno()], env=environment()), ours
 
 

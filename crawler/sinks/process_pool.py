@@ -16,9 +16,14 @@ from crawler.errors import UserError
 
 @contextlib.contextmanager
 def shared_work(processes: int) -> Iterator[ProcessPoolExecutor]:
-    """Yield an executor of this many processes. Raises UserError if one of them is killed."""
+    """Yield an executor of this many processes. Raises UserError if one of them cannot be started, or is killed."""
     try:
+        os.environ["PYTHONSAFEPATH"] = "1"  # or new interpreters would import from the working directory
         with ProcessPoolExecutor(processes, initializer=_end_with_parent) as pool:
+            try:
+                pool.submit(os.getpid)  # starts the processes
+            except OSError as error:
+                raise UserError(f"no process can be started for this command: {error.strerror}") from error
             yield pool
     except BrokenProcessPool as error:
         raise UserError(

@@ -45,3 +45,13 @@ async def test_the_log_says_whether_a_killed_replica_is_replaced(
     results = [said["result"] for said in fields]
     assert set(results[:-1]) == {"another one is started"}
     assert results[-1] == "the setup is considered broken, and all replicas are stopped"
+
+
+async def test_replicas_that_cannot_be_started_are_an_error(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(supervisor, "FIRST_PAUSE_S", 0.001)
+    broken = Supervisor(["/missing/python"], [{}, {}])
+    async with broken.prepared():
+        assert await broken.run() == 1
+    assert {record.message for record in caplog.records} == {"replica_not_started"}

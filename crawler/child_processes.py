@@ -1,4 +1,5 @@
-"""Limits what a child process inherits: the environment without secrets, and no way to gain privileges."""
+"""How this program starts others, and what these inherit: our code only, the environment without secrets, and no way to
+gain privileges."""
 
 from __future__ import annotations
 
@@ -9,6 +10,12 @@ import sys
 _INHERITED = ("HOME", "LANG", "LC_ALL", "LC_CTYPE", "LD_LIBRARY_PATH", "PATH", "PYTHONHOME", "PYTHONPATH", "TMPDIR")
 
 _PR_SET_NO_NEW_PRIVS = 38  # prctl(2), PR_SET_NO_NEW_PRIVS(2const)
+
+
+def python_command(module: str, *words: str) -> tuple[str, ...]:
+    """The command line that runs `module` with the arguments `words`. Nothing is imported from the working directory
+    (`-P`), where a `json.py` or `crawler.py` would be run in place of ours."""
+    return (sys.executable, "-P", "-m", module, *words)
 
 
 def environment() -> dict[str, str]:

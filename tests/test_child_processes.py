@@ -1,0 +1,120 @@
+"""What child processes inherit, and that none imports from the working directory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from crawler.child_processes import python_command
+from crawler.parse.content_coding import DEFAULT_LIMIT
+from crawler.parse.document import Document, ParseLimits
+from crawler.parse.html import ExtractPolicy
+from crawler.parse.subprocess_client import OffloadProcess
+from crawler.sinks.content import content_of
+from crawler.sinks.content_process import Job, TextProcess
+from tests.sinks.test_content import HTML
+from tests.sinks.test_content_process import document
+
+SECRETS = {
+    "CRAWLER_REPLICA__REDIS": "redis://:s3cret@queue:6379/0",
+    "REDIS_URL": "redis://:s3cret@queue:6379/0",
+    "AWS_SECRET_ACCESS_KEY": "s3cret",
+    "ANY_TOKEN": "s3cret",
+}
+
+
+@pytest.fixture(autouse=True)
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in SECRETS.items():
+        monkeypatch.setenv(name, value)
+
+
+def assert_confined(pid: int) -> None:
+    assert b"s3cret" not in Path(f"/proc/{pid}/environ").read_bytes()
+    assert "NoNewPrivs:\t1\n" in Path(f"/proc/{pid}/status").read_text()
+
+
+async def test_the_process_that_parses_documents_is_confined() -> None:
+    process = OffloadProcess()
+    link = Document(b"<a href=x>x</a>", "https://a.test/", content_type="text/html")
+    try:
+        found = await process.read(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT))
+        assert found is not None
+        assert [one.url for one in found.found.links] == ["https://a.test/x"]
+        assert process.pid is not None
+        assert_confined(process.pid)
+    finally:
+        await process.stop()
+
+
+def test_the_process_that_finds_texts_is_confined() -> None:
+    process, before = TextProcess(), children()
+    try:
+        job = Job(document(HTML), "text", structured=True)
+        assert process.content_of(job) == content_of(*job)
+        (pid,) = children() - before
+        assert_confined(pid)
+    finally:
+        process.stop()
+
+
+def children() -> set[int]:
+    """The ids of the processes that this thread has started."""
+    return {int(pid) for pid in Path("/proc/thread-self/children").read_text().split()}
+
+
+@pytest.fixture
+def trap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory whose modules have the names of others. Each of them ends the process, as if all were well."""
+    for name in ("crawler", "json", "random", "pickle", "queue", "tempfile", "msgspec", "frontier"):
+        (tmp_path / f"{name}.py").write_text("import os; os.write(2, b'trapped'); os._exit(0)")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("PYTHONSAFEPATH", raising=False)
+    return tmp_path
+
+
+@pytest.mark.usefixtures("trap")
+def test_a_replica_imports_nothing_from_the_working_directory() -> None:
+    done = subprocess.run([*python_command("crawler"), "--version"], capture_output=True, text=True, check=True)
+    assert (done.stdout[:9], done.stderr) == ("peercrawl", "")
+
+
+def test_nor_does_the_program_run_as_a_module_unless_it_is_there(trap: Path) -> None:
+    (trap / "crawler.py").unlink()
+    (trap / "frontier.py").unlink()
+    command = [sys.executable, "-m", "crawler", "status", "--help"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "status" in done.stdout
+    assert done.stderr == ""
+
+
+@pytest.mark.usefixtures("trap")
+async def test_nor_does_the_process_that_parses_documents() -> None:
+    process = OffloadProcess()
+    link = Document(b"<a href=x>x</a>", "https://a.test/", content_type="text/html")
+    try:
+        assert await process.read(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)) is not None
+    finally:
+        await process.stop()
+
+
+EXPORT = """
+import multiprocessing, os
+from crawler.sinks.process_pool import shared_work
+
+if __name__ == "__main__":
+    multiprocessing.set_start_method("spawn")  # as on macOS; later versions of Python start a new interpreter, too
+    with shared_work(1) as pool:
+        print(pool.submit(os.getpid).result())
+"""
+
+
+def test_nor_do_the_processes_of_an_export(trap: Path) -> None:
+    program = trap / "bin" / "export.py"
+    program.parent.mkdir()
+    program.write_text(EXPORT)
+    done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
+    assert (done.stdout.strip().isdigit(), done.stderr) == (True, "")
