@@ -37,7 +37,7 @@ docs: setup  ## the documentation as a site, in site/
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: setup  ## most benchmarks, short forms
-	$(BIN)/python -m tests.bench
+	$(BIN)/python -m bench
 
 soak: setup  ## thousands of simulated clusters, a proof that each guard is needed, and 30 days of pages that are visited again
 	$(BIN)/python -m tests.simulation --runs 5000

@@ -19,7 +19,7 @@ theorem, among enough possible ids there are rosters of which the function sees 
 roster moves more than a fifth of all shards on average. Random ids are less bad. But with 32 shards per replica and a
 limit of 1.1 times the share, a function that ranks the replicas for each shard and takes the first leaves a fifth of the
 replicas at the limit, and all of them where the limit, a whole number, steps. The best function that we found moved 1.2
-times the ideal there, and 2 to 4 times near a step. tests/bench/ring.py measures this ring and the usual one.
+times the ideal there, and 2 to 4 times near a step.
 
 For editors: during a rolling deployment, replicas of two versions must agree on the owners. Both start from the same
 table, so they can differ only in where free shards go. The golden test checks this.

@@ -357,7 +357,7 @@ def server_options(data_dir: Path, socket: Path) -> list[str]:
     `appendfsync everysec`: a crash of the machine loses up to two seconds of writes, and the pages of that time are fetched
     again; a crash of the crawler loses nothing. `zset-max-listpack-value`: with the default, one member of more than 64
     bytes turns a queue into a skip list, which takes 132 bytes for a queued URL of 76 bytes instead of 88, at equal CPU
-    (measured by `tests.bench.frontier`).
+    (measured by `bench.frontier`).
     """
     options = {
         "port": "0",

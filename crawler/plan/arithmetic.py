@@ -17,7 +17,7 @@ COMPACT_LENGTH = 128
 """URLs in a queue that Redis stores compactly, with `zset-max-listpack-value 512`."""
 
 PUSHED_TOGETHER = 200
-"""Pages whose new URLs a busy replica pushes together, as measured by `tests.bench.plan_constants`, before groups became
+"""Pages whose new URLs a busy replica pushes together, as measured by `bench.plan_constants`, before groups became
 larger (`crawler.worker.commit`)."""
 
 MOST_PARALLEL = 64

@@ -1,8 +1,8 @@
 """What a crawl costs per page, URL, link, connection and domain: the constants of the plan, each with its source.
 
 CPU is that of one virtual core of the EPYC in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as
-long. `tests.bench.plan_constants` measures it, with crawls that have much of one thing each: medians of two to four runs,
-which differ by up to a fifth. None of the constants was chosen by what the crawls of `tests.bench.plan` use.
+long. `bench.plan_constants` measures it, with crawls that have much of one thing each: medians of two to four runs,
+which differ by up to a fifth. None of the constants was chosen by what the crawls of `bench.plan` use.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 SPEED = "docs/explanation/speed.md"
-MEASURED = "tests.bench.plan_constants"
+MEASURED = "bench.plan_constants"
 LOADED = "measured once, on a busy machine"
 
 
@@ -41,14 +41,14 @@ class Constants:
     redis_us_domain: float = _constant(143, "us", "Redis CPU per fetched domain: leases and robots.txt", MEASURED)
     redis_us_push: float = _constant(6.5, "us", "Redis CPU per domain to which new URLs are pushed", MEASURED)
 
-    memory_seen: float = _constant(8.8, "B", "Redis memory per URL ever accepted", "tests.bench.frontier")
+    memory_seen: float = _constant(8.8, "B", "Redis memory per URL ever accepted", "bench.frontier")
     memory_queued: float = _constant(77, "B", "Redis memory per queued URL, besides its part after the host", MEASURED)
     memory_queued_compact: float = _constant(10, "B", "the same, in queues of up to 128 URLs", MEASURED)
     memory_queued_packed: float = _constant(
         0.287,
         "B",
         "Redis memory of a queued URL in queues of more than 1,000, per byte after the host, all included",
-        "tests.bench.long_queue",
+        "bench.long_queue",
     )
     memory_domain: float = _constant(336, "B", "Redis memory per domain", MEASURED)
     memory_robots: float = _constant(700, "B", "Redis memory per fetched domain, for its robots.txt", "assumed")
@@ -61,7 +61,7 @@ class Constants:
 
     used_share: float = _constant(0.7, "", "share of a core that is planned to be busy", "a choice")
     headroom: float = _constant(1.3, "", "memory to have per byte used: fragments, buffers, forks", "a choice")
-    replica_bytes: float = _constant(250e6, "B", "memory of a replica", "tests.bench.memory")
+    replica_bytes: float = _constant(250e6, "B", "memory of a replica", "bench.memory")
     new_link_share: float = _constant(0.1, "", "share of links that are new URLs", "assumed")
     header_bytes: float = _constant(600, "B", "bytes received per page besides its body", "assumed")
 

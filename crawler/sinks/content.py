@@ -1,6 +1,6 @@
 """Extracts the content of a page for its row: main text or Markdown, and the structured data in its markup.
 
-This is optional, because the page is parsed a second time (`tests/bench/sinks.py` measures the cost): in the archive's
+This is optional, because the page is parsed a second time (`bench/sinks.py` measures the cost): in the archive's
 thread, or in a separate process if it may take long (`content_process`)."""
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def test_the_help_names_the_defaults() -> None:
 def test_the_constants_are_listed_with_their_sources(typed: Typed) -> None:
     listed = json.loads(typed("plan", "--constants", "--json").out)
     assert [one["name"] for one in listed] == list(FACTS)
-    assert {one["name"]: one["source"] for one in listed}["memory_seen"] == "tests.bench.frontier"
+    assert {one["name"]: one["source"] for one in listed}["memory_seen"] == "bench.frontier"
     assert "memory_seen" in typed("plan", "--constants").out
 
 

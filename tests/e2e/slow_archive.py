@@ -9,7 +9,7 @@ from crawler.page import Exchange, Page, Written
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from frontier.queue import LeasedUrl
-from tests.bench.throttled_sink import ThrottledSink
+from tests.throttled_sink import ThrottledSink
 
 
 class SlowArchive(ThrottledSink):

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.start import PAGES, start
+from bench.start import PAGES, start
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timed]
 
 
 def test_the_first_page_is_requested_soon_and_a_small_crawl_ends_soon() -> None:
-    """`tests.bench.start` measures this on an idle machine: 1.5 s and 4 s. The machine may be slower, or busy."""
+    """`bench.start` measures this on an idle machine: 1.5 s and 4 s. The machine may be slower, or busy."""
     runs = []
     for _ in range(3):
         runs.append(start())

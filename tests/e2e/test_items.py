@@ -10,10 +10,10 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.bench.throttled_sink import throttle
 from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, repeated, wait_until
 from tests.e2e.slow_archive import SlowArchive
 from tests.e2e.victims import kill
+from tests.throttled_sink import throttle
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

@@ -11,10 +11,10 @@ import msgspec
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from tests.bench.throttled_sink import throttle
 from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, wait_until
 from tests.e2e.slow_archive import SlowArchive
 from tests.killing import crawl_and_kill, find
+from tests.throttled_sink import throttle
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e

@@ -12,10 +12,10 @@ from http_message_signatures.algorithms import ED25519
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from bench.signing import MOST_US, signature_us
 from crawler.identity.message_signatures import Message, NotDecided, NotValid
 from crawler.identity.signing_keys import SigningKey
 from crawler.identity.web_bot_auth import RequestSigner, check_request, key_set, read_key_set
-from tests.bench.signing import MOST_US, signature_us
 from tests.identity.signed_requests import DIRECTORY, NOW, key_in, signed
 from tests.identity.site import Refused, Site
 

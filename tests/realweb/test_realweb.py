@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.bench.docweb import available, serve
+from bench.docweb import available, serve
 from tests.e2e.harness import Running
 from tests.realweb.walk import walk
 

@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.docweb import CONFIGURATION, available, free_port, nginx
+from bench.docweb import CONFIGURATION, available, nginx
 from tests.e2e.harness import Running, toml, wait_until
+from tests.ports import free_port
 
 pytestmark = pytest.mark.e2e
 
