@@ -30,9 +30,11 @@ from bench.measure import Figure, cpu_s
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl
 from frontier.entries import Entry
-from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
-from frontier.redis_keys import CrawlKeys
-from frontier.store import RedisStore, command, connect
+from frontier.keys import CrawlKeys
+from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import command
+from frontier.settle import Lease, SettledUrl, Settlement
+from frontier.store import RedisStore, connect
 from tests.valkey import ValkeyProcess
 
 SHARDS = 1_024

@@ -34,10 +34,10 @@ from bench.measure import Figure
 from frontier.clock import ServerClock, SystemClock
 from frontier.entries import Entry
 from frontier.errors import RedisMisused
-from frontier.frontier_settings import FrontierSettings
-from frontier.push_batches import PUSH_CHUNK
-from frontier.queue import Frontier, SettledUrl, Settlement
-from frontier.store import Call, RedisStore, Reply, Store, command
+from frontier.queue import PUSH_CHUNK, Frontier, FrontierSettings
+from frontier.scripts import Call, Reply, command
+from frontier.settle import SettledUrl, Settlement
+from frontier.store import RedisStore, Store
 from tests.frontier.helpers import CountingStore
 from tests.ports import free_port
 from tests.valkey import ValkeyProcess

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from crawler.page import Page
-from frontier.peer_loop import View
+from frontier.peers import View
 
 
 class ViewAdopted(msgspec.Struct, frozen=True, gc=False):

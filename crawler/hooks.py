@@ -25,7 +25,7 @@ import msgspec
 from crawler.errors import UserError
 from crawler.events import HookFailed
 from crawler.page import Item, Page
-from frontier.url_patterns import UrlPattern
+from frontier.urls import UrlPattern
 
 PAGE_HOOKS, SINKS, ROUTERS = "peercrawl.page_hooks", "peercrawl.sinks", "peercrawl.routers"
 

@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 from crawler.events import Events, RedisOutageBegan, RedisOutageEnded, ReplicasMissed
 from frontier.clock import Clock
 from frontier.errors import RedisAway, RedisMisused, ReplicasMissing, ShardLost, WritesRefused
-from frontier.shard_nodes import Nodes
+from frontier.shards import Nodes
 
 T = TypeVar("T")
 Part = TypeVar("Part")

@@ -36,10 +36,10 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.errors import RedisMisused
-from frontier.polling_period import period_s
-from frontier.redis_keys import CrawlKeys
-from frontier.scripts import RECOUNT, RESERVE_BUDGET
-from frontier.store import Store, script_call
+from frontier.keys import CrawlKeys
+from frontier.peers import period_s
+from frontier.scripts import RECOUNT, RESERVE_BUDGET, script_call
+from frontier.store import Store
 
 PERIOD_S = 1.0
 """Maximum time between two reports of a replica while enough permits are left."""

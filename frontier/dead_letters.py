@@ -10,10 +10,10 @@ import msgspec
 
 from frontier.entries import parse_entry
 from frontier.errors import RedisAway
-from frontier.redis_keys import CrawlKeys
-from frontier.scripts import REQUEUE
-from frontier.shard_identity import check_identity
-from frontier.store import Store, command, pairs, script_call
+from frontier.keys import CrawlKeys
+from frontier.scripts import REQUEUE, command, script_call
+from frontier.shards import check_identity
+from frontier.store import Store, pairs
 
 SCAN_COUNT = 200
 SHARDS_AT_ONCE = 64

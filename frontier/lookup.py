@@ -14,13 +14,14 @@ from typing import Literal
 
 import msgspec
 
-from frontier.blocks import rows_of
 from frontier.entries import MAX_DEPTH, MAX_HOPS, Entry, parse_entry
+from frontier.keys import ShardKeys
 from frontier.known_pages import find_page
 from frontier.outboxes import OUTBOX_LINKS
+from frontier.packing import rows_of
 from frontier.queue import Frontier
-from frontier.redis_keys import ShardKeys
-from frontier.store import Store, command, pairs
+from frontier.scripts import command
+from frontier.store import Store, pairs
 
 Where = Literal["unseen", "outbox", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]
 

@@ -16,14 +16,16 @@ from typing import get_args
 import msgspec
 
 from frontier.entries import Entry, PushMode, parse_entry
-from frontier.push_batches import PUSH_CHUNK
-from frontier.redis_keys import CrawlKeys
-from frontier.scripts import ADD_TO_OUTBOX, REMOVE_FROM_OUTBOX
-from frontier.shard_identity import check_identity
-from frontier.store import Call, Store, command, script_call
+from frontier.keys import CrawlKeys
+from frontier.scripts import ADD_TO_OUTBOX, REMOVE_FROM_OUTBOX, Call, command, script_call
+from frontier.shards import check_identity
+from frontier.store import Store
 
 OUTBOX_LINKS = 20_000
 """The most links in one outbox: about 3 MB. The pages of a shard whose outbox is full wait until there is room."""
+
+LINKS_A_CALL = 250
+"""As many as URLs in a push call (`queue.PUSH_CHUNK`)."""
 
 
 _MODES: dict[str, PushMode] = {mode: mode for mode in get_args(PushMode)}
@@ -54,9 +56,9 @@ class Outboxes:
         """Put `links` into the outboxes: by shard of the page, the shard where each belongs and the link. Returns the
         shards whose outboxes were full; some of their links may be missing. Raises RedisAway and ShardLost."""
         chunks = [
-            (shard, of_shard[at : at + PUSH_CHUNK])
+            (shard, of_shard[at : at + LINKS_A_CALL])
             for shard, of_shard in links.items()
-            for at in range(0, len(of_shard), PUSH_CHUNK)
+            for at in range(0, len(of_shard), LINKS_A_CALL)
         ]
         self._was_used = self._was_used or bool(chunks)
         replies = await self._store.send([self._keep_call(*chunk) for chunk in chunks]) if chunks else []
@@ -104,9 +106,9 @@ class Outboxes:
             members.setdefault(link.shard, []).append(link.member)
         keys = self._keys.shards
         chunks = [
-            (shard, of_shard[at : at + PUSH_CHUNK])
+            (shard, of_shard[at : at + LINKS_A_CALL])
             for shard, of_shard in members.items()
-            for at in range(0, len(of_shard), PUSH_CHUNK)
+            for at in range(0, len(of_shard), LINKS_A_CALL)
         ]
         calls = [
             script_call(REMOVE_FROM_OUTBOX, (keys[shard].outbox, keys[shard].stats), self._keys.identity, *chunk)

@@ -1,9 +1,9 @@
 """The frontier of one crawl: push, lease, settle, release.
 
 This is the Python side of the scripts that change a crawl's state. Each method takes many items, groups them by shard and
-sends them in one round trip. The headers of the scripts state what they guarantee (one holder per domain, nothing lost,
-repeated calls count once). This module also keeps what may have to be sent again after a restart of a server
-(`recent_writes`), has long queues packed (`packing`), and drops links to domains outside of the crawl before a push.
+sends them in one round trip, long pushes in several. The headers of the scripts state what they guarantee (one holder per
+domain, nothing lost, repeated calls count once). This module also keeps what may have to be sent again after a restart of a
+server (`recent_writes`), has long queues packed (`packing`), and drops links to domains outside of the crawl before a push.
 """
 
 from __future__ import annotations
@@ -14,48 +14,115 @@ import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
+import msgspec
+
 from frontier.clock import ServerClock
-from frontier.entries import Entry, bounded
+from frontier.domains import shard_of
+from frontier.entries import Entry, PushMode, bounded
 from frontier.errors import Fenced, RedisAway, ShardLost
-from frontier.frontier_settings import FrontierSettings
+from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
-from frontier.packing import Packer, reported_queues
-from frontier.push_batches import PUSH_BATCH, PUSH_CHUNK, Group, PushReply, batches, chunks, requeued_seeds
+from frontier.packing import Packer, Sizes, reported_queues
 from frontier.recent_writes import RecentWrites, Write
-from frontier.redis_keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
-from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE
-from frontier.settlements import (
-    KEEP,
-    Lease,
+from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Acks, Argument, Call, Reply, command, script_call
+from frontier.settle import (
     LeasedUrl,
     LeaseReply,
-    SettledUrl,
     Settlement,
     SettleReply,
     lease_reply,
     parts_of,
-    postpone,
-    retry,
     settle_reply,
 )
-from frontier.shard_identity import check_identity
-from frontier.store import Acks, Argument, Call, Reply, Store, command, script_call
-from frontier.urls import shard_of
+from frontier.shards import check_identity
+from frontier.store import Store
 
-__all__ = [
-    "KEEP",
-    "Frontier",
-    "FrontierSettings",
-    "Lease",
-    "LeaseReply",
-    "LeasedUrl",
-    "PushReply",
-    "SettleReply",
-    "SettledUrl",
-    "Settlement",
-    "postpone",
-    "retry",
-]
+PUSH_CHUNK = 250
+"""URLs per push call. It takes about a millisecond, and 7 at most in a queue of a million URLs, where 10 are the limit of a
+script. Lua's unpack() takes up to about 8,000 values."""
+
+PUSH_BATCH = 500
+"""URLs per round trip, approximately. Packing this many blocks the event loop for 3 ms."""
+
+Group = tuple[str, PushMode]
+"""A domain, and the mode in which its URLs are pushed."""
+
+Chunk = tuple[int, dict[Group, list[Entry]]]
+"""The contents of one push call: a shard, and the entries by group."""
+
+
+class PushReply(msgspec.Struct, frozen=True):
+    """How many pushed URLs were queued, were seen before, were dropped because their domain is full, and were dropped
+    because the crawl does not know their domain or has forgotten it. `shards`: those in which URLs were queued."""
+
+    accepted: int = 0
+    seen: int = 0
+    capped: int = 0
+    outside: int = 0
+    shards: frozenset[int] = frozenset()
+
+
+def requeued_seeds(by_shard: Mapping[int, Mapping[Group, list[Entry]]]) -> dict[tuple[int, str], list[Entry]]:
+    """Return the entries with mode "again", by shard and domain."""
+    return {
+        (shard, domain): entries
+        for shard, groups in by_shard.items()
+        for (domain, mode), entries in groups.items()
+        if mode == "again"
+    }
+
+
+def batches(chunks: Sequence[Chunk]) -> Iterable[list[Chunk]]:
+    """Split `chunks` into parts of about `PUSH_BATCH` entries."""
+    batch: list[Chunk] = []
+    size = 0
+    for shard, groups in chunks:
+        batch.append((shard, groups))
+        size += sum(map(len, groups.values()))
+        if size >= PUSH_BATCH:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def chunks(groups: dict[Group, list[Entry]], size: int) -> Iterable[dict[Group, list[Entry]]]:
+    """Split `groups` into parts of at most `size` entries."""
+    chunk: dict[Group, list[Entry]] = {}
+    room = size
+    for group, entries in groups.items():
+        at = 0
+        while at < len(entries):
+            chunk[group] = entries[at : at + room]
+            at += len(chunk[group])
+            room -= len(chunk[group])
+            if room == 0:
+                yield chunk
+                chunk, room = {}, size
+    if chunk:
+        yield chunk
+
+
+class FrontierSettings(msgspec.Struct, frozen=True):
+    """`lease_ms`: how long a domain stays leased to a replica that stopped responding. Raise it for slow sites, lower
+    it for a faster takeover. `batch`: maximum number of URLs in a lease. `domain_cap`: maximum number of URLs accepted
+    per domain, 0 for no limit. `delay_ms`: delay between requests to a domain that has no delay of its own.
+    `replicas_ack`: how many replicas of a Redis node must have pushed URLs. `pack_above`: how many queued URLs of a
+    domain make a long queue, which is packed; 0 for never. `known_share`: the share of known pages in a lease while new
+    ones are queued; None if pages are not visited again."""
+
+    lease_ms: int = 30_000
+    batch: int = 32
+    domain_cap: int = 0
+    delay_ms: int = 1_000
+    replicas_ack: int = 0
+    pack_above: int = 1_000
+    known_share: float | None = None
+
+    @property
+    def packing(self) -> Sizes:
+        return Sizes(self.pack_above, self.batch)
+
 
 UNKNOWN = 2
 """What `revoke.lua` returns if it cannot tell."""

@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from frontier.entries import Entry
-from frontier.settlements import Lease, LeasedUrl, Settlement
+from frontier.settle import Lease, LeasedUrl, Settlement
 
 KEPT_MS = 10_000
 """How long writes are kept. `everysec` loses up to two seconds, replication normally less."""

@@ -6,6 +6,8 @@
     redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB  the master NAME, by its Sentinels; rediss+sentinel://
 
 Options of the connection follow after "?", named as in redis-py.
+
+Reads the options in the URL of one Redis server, with redis-py.
 """
 
 from __future__ import annotations
@@ -13,12 +15,58 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from ssl import SSLContext
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 
 import msgspec
 
 from frontier.errors import BadInput
+
+_UNKNOWN = re.compile(r"unexpected keyword argument ('\w+')")
+
+
+class RedisOptions(NamedTuple):
+    """What a URL says besides the address. `timeout_s` bounds each reply, `connect_timeout_s` each connection; None if the
+    URL does not say."""
+
+    username: str
+    password: str
+    database: int
+    client_name: str
+    tls: SSLContext | None
+    timeout_s: float | None
+    connect_timeout_s: float | None
+
+
+def options_of(url: str) -> RedisOptions:
+    """The options of `url`. Raises ValueError if redis-py refuses one of them."""
+    # Imported here, since it takes a tenth of the CPU time in which a replica starts, and a local crawl does not need it.
+    from redis.asyncio.connection import Connection, SSLConnection  # noqa: PLC0415
+    from redis.asyncio.connection import parse_url as parse_options  # noqa: PLC0415
+    from redis.exceptions import RedisError  # noqa: PLC0415
+
+    options: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None, **parse_options(url)}
+    options.pop("max_connections", None)
+    kind = options.pop("connection_class", Connection)
+    try:
+        made = kind(**options)  # never opened: it checks and holds the options
+        tls = made.ssl_context.get() if isinstance(made, SSLConnection) else None
+    except TypeError as error:
+        if unknown := _UNKNOWN.search(str(error)):
+            raise ValueError(f"there is no option {unknown[1]}; they are named as in redis-py") from error
+        raise ValueError(str(error)) from error
+    except (OSError, RedisError) as error:
+        raise ValueError(str(error)) from error
+    return RedisOptions(
+        made.username or "",
+        made.password or "",
+        int(made.db or 0),
+        made.client_name or "",
+        tls,
+        made.socket_timeout,
+        made.socket_connect_timeout,
+    )
+
 
 _SCHEME = re.compile(r"rediss?(\+cluster|\+sentinel)?")
 _MASTER_NAME = re.compile(r"/([A-Za-z0-9][A-Za-z0-9_.-]*)(?:/(\d*))?")  # as Sentinel allows them
@@ -71,7 +119,6 @@ def read_url(url: str) -> RedisUrl:
         return RedisUrl("", _hosts(parts), Access(), {}, None, None)
 
     # Imported here, since it takes a tenth of the CPU time in which a replica starts, and a local crawl does not need it.
-    from frontier.redis_options import options_of  # noqa: PLC0415
 
     query = dict(parse_qsl(parts.query))
     kind = parts.scheme.partition("+")[2]

@@ -14,12 +14,12 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
+from frontier.keys import ShardKeys, with_identity
 from frontier.known_pages import KnownPage, rest_of_record
 from frontier.queue import Frontier, FrontierSettings
-from frontier.redis_keys import ShardKeys, with_identity
-from frontier.scripts import RESTORE, RESTORE_VISITS, Script
-from frontier.shard_identity import check_identity, check_not_frozen, frozen, identify_shards, lost_shards
-from frontier.store import Argument, Store, command, script_call
+from frontier.scripts import RESTORE, RESTORE_VISITS, Argument, Script, command, script_call
+from frontier.shards import check_identity, check_not_frozen, frozen, identify_shards, lost_shards
+from frontier.store import Store
 
 CHUNK = 500
 """URLs per call, which then takes about 1 ms."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import msgspec
 
 from frontier.clock import ServerClock
+from frontier.domains import shard_of
 from frontier.errors import RedisMisused
-from frontier.redis_keys import CrawlKeys
-from frontier.scripts import END_RESERVATION, RESERVE
-from frontier.shard_identity import check_identity
-from frontier.store import Store, script_call
-from frontier.urls import shard_of
+from frontier.keys import CrawlKeys
+from frontier.scripts import END_RESERVATION, RESERVE, script_call
+from frontier.shards import check_identity
+from frontier.store import Store
 
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 20, 1_000
 """Limits of the time between two attempts to reserve a busy domain, which is half of its delay. A lease ends after a batch

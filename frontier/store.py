@@ -7,39 +7,46 @@ twice.
 
 `redis_server` holds the connections to one server, `cluster` and `servers` find the server of a key, and `redis_errors`
 says which errors are temporary.
+
+Sends many calls in parts. While the caller processes the replies to one part, the server works on the next.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from typing import Protocol
 
-from frontier.calls import Acks, Argument, Call, Reply, command, packed, script_call
-from frontier.cluster_redirects import Batch, Redirects, acks_of, exchange
-from frontier.cluster_servers import Cluster
+from frontier.cluster import UNSERVED, Batch, Cluster, NodeFacts, Redirects, Servers, SingleServer, acks_of, exchange
+from frontier.connection import RedisServer, TimeLimits, fields
 from frontier.errors import FrontierError, RedisAway, RedisMisused
-from frontier.node_facts import NodeFacts
-from frontier.redis_connection import fields
-from frontier.redis_server import RedisServer, TimeLimits
-from frontier.redis_url import RedisUrl, check_url, display_url, read_url
-from frontier.servers import Servers, SingleServer
-from frontier.slot_map import UNSERVED
+from frontier.redis_url import RedisUrl, display_url, read_url
+from frontier.scripts import Call, Reply, packed
 
-__all__ = [
-    "Acks",
-    "Argument",
-    "Call",
-    "RedisStore",
-    "Reply",
-    "Store",
-    "check_url",
-    "command",
-    "connect",
-    "display_url",
-    "pairs",
-    "script_call",
-]
+Send = Callable[[Sequence[Call]], Awaitable[list[Reply]]]
+"""`Store.send` or `Store.send_each`."""
+
+
+async def send_in_parts(send: Send, parts: Iterable[Sequence[Call]], look: Callable[[list[Reply]], None]) -> None:
+    """Call `look` with the replies to each of `parts`, in order. At most two parts are in flight. `send`: of a store.
+
+    Raises as `send` does. When it returns or raises, no part is in flight. An asynchronous generator could not
+    guarantee this to a caller that is cancelled.
+    """
+    asked: deque[asyncio.Future[list[Reply]]] = deque()
+    try:
+        for calls in parts:
+            asked.append(asyncio.ensure_future(send(calls)))
+            if len(asked) > 1:
+                look(await asked.popleft())
+        while asked:
+            look(await asked.popleft())
+    finally:
+        for part in asked:
+            part.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)
+
 
 OLDEST_SERVER = (7, 0)
 """The oldest Redis version that is tested. For compatibility, Valkey reports 7.2.4 or later."""

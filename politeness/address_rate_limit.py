@@ -23,9 +23,9 @@ from typing import Protocol
 import msgspec
 
 from frontier.clock import Clock, ServerClock
-from frontier.redis_keys import CrawlKeys
-from frontier.scripts import RATE_LIMIT
-from frontier.store import Reply, Store, script_call
+from frontier.keys import CrawlKeys
+from frontier.scripts import RATE_LIMIT, Reply, script_call
+from frontier.store import Store
 
 HORIZON_S = 20.0
 """Slots further ahead than this are not reserved. A domain that would have to wait longer is better given back."""

@@ -16,8 +16,8 @@ from typing import TypeVar, cast
 import msgspec
 
 from frontier.queue import Frontier
-from frontier.scripts import SAVE_ROBOTS
-from frontier.store import Call, Store, command, script_call
+from frontier.scripts import SAVE_ROBOTS, Call, command, script_call
+from frontier.store import Store
 from politeness.errors import BadRecord
 from politeness.robots_excerpt import Excerpt, extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 
 from frontier.errors import RedisAway
-from frontier.store import Call, Reply
+from frontier.scripts import Call, Reply
 
 
 def places_by_node(calls: Sequence[Call], node_of: Callable[[Call], str]) -> dict[str, list[int]]:

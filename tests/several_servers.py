@@ -17,8 +17,9 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from frontier.errors import RedisAway
-from frontier.redis_keys import CrawlKeys
-from frontier.store import Call, RedisStore, Reply, connect
+from frontier.keys import CrawlKeys
+from frontier.scripts import Call, Reply
+from frontier.store import RedisStore, connect
 from tests.divided_calls import in_order, places_by_node
 from tests.valkey import ValkeyProcess
 

@@ -10,8 +10,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from frontier import owners, peer_loop, ring
-from frontier.peer_loop import Member, View, parse_roster
+from frontier import peers as owners
+from frontier import peers as peer_loop
+from frontier import peers as ring
+from frontier.peers import Member, View, parse_roster
 
 KEPT = 16
 """Results of a kind that are kept. Replicas of one epoch need the last one or two."""

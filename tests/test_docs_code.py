@@ -13,8 +13,8 @@ import msgspec
 import pytest
 
 from crawler import events
-from frontier.health import Health
-from frontier.redis_keys import CrawlKeys, ShardKeys
+from frontier.keys import CrawlKeys, ShardKeys
+from frontier.peers import Health
 
 ROOT = Path(__file__).parent.parent
 LUA = ROOT / "frontier" / "lua"
@@ -28,7 +28,7 @@ def rows() -> dict[str, str]:
 
 
 def built(keys: object, tag: str) -> Iterator[str]:
-    """Every key that an object of `frontier.redis_keys` builds, with `<parameter>` for what completes it."""
+    """Every key that an object of `frontier.keys` builds, with `<parameter>` for what completes it."""
     cls = type(keys)
     yield from (getattr(keys, name) for name, member in vars(cls).items() if isinstance(member, property))
     for name, member in vars(cls).items():

@@ -14,11 +14,12 @@ import pytest
 from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded
 from crawler.redis_retry import PATIENCE_S, RedisRetry
 from frontier.clock import SystemClock
+from frontier.cluster import UNSERVED
 from frontier.errors import RedisAway, ShardLost, WritesRefused
-from frontier.redis_keys import CrawlKeys
-from frontier.shard_nodes import Nodes
-from frontier.slot_map import UNSERVED
-from frontier.store import Call, Reply, Store, command, connect
+from frontier.keys import CrawlKeys
+from frontier.scripts import Call, Reply, command
+from frontier.shards import Nodes
+from frontier.store import Store, connect
 from tests.several_servers import until
 from tests.valkey import ValkeyProcess
 

@@ -47,9 +47,8 @@ from crawler.worker.page_handling import PageHandling
 from crawler.worker.page_items import PageItems
 from crawler.worker.runtime import Runtime
 from frontier.clock import SystemClock
-from frontier.crawls import Crawl
-from frontier.field_types import FieldTypes
-from frontier.peer_loop import new_replica_id
+from frontier.crawls import Crawl, FieldTypes
+from frontier.peers import new_replica_id
 from frontier.queue import FrontierSettings
 from frontier.store import Store
 

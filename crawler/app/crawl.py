@@ -59,7 +59,7 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
 from frontier.crawls import create_crawl, mark_local, open_crawl
 from frontier.errors import NoSuchCrawl
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 from frontier.store import RedisStore
 
 WAITING = 100

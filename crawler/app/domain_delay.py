@@ -10,7 +10,8 @@ from frontier.control import Control
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.errors import RedisAway
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.store import RedisStore
 from politeness.delay import delay_ms, with_set_delay
 from politeness.robots_cache import longest_asked_delay
 

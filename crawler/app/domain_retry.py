@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import politeness_policy
+from frontier.control import RetryReply, retry_now
 from frontier.crawls import Crawl, crawl_clock
 from frontier.domains import shard_of
 from frontier.queue import Frontier, FrontierSettings
-from frontier.retry_now import RetryReply, retry_now
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.store import RedisStore
 from politeness.delay import delay_ms
 from politeness.robots_cache import RobotsCache
 

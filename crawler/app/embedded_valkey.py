@@ -39,7 +39,8 @@ from crawler.logs import log
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.output_folder import obstacle
 from frontier.errors import FrontierError
-from frontier.store import RedisStore, command, connect
+from frontier.scripts import command
+from frontier.store import RedisStore, connect
 
 START_TIMEOUT_S = 30.0
 """How long a start or stop may take, in seconds. The server needs about a second to load 100 MB of append-only file, and

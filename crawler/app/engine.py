@@ -51,15 +51,13 @@ from frontier.budget import Budget, PageLimit, leased_ms
 from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import verify_crawl
-from frontier.duties import Duties
 from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
-from frontier.peer_loop import PeerLoop, PeerSettings
-from frontier.polling_period import period_s
+from frontier.keys import owners_table
+from frontier.peers import Duties, PeerLoop, PeerSettings, period_s
 from frontier.queue import Frontier, PushReply
-from frontier.redis_keys import owners_table
 from frontier.reservations import Reservations
-from frontier.shard_nodes import Nodes
+from frontier.shards import Nodes
 from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.policy import CurrentPolicy
 from politeness.robots_cache import RobotsCache

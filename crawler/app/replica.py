@@ -1,6 +1,6 @@
 """One replica: the engine that crawls, together with its metrics, logs, health record and status server.
 
-Its index and the number of replicas come from `frontier.peer_loop`.
+Its index and the number of replicas come from `frontier.peers`.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ from crawler.settings.loading import CrawlSettings
 from crawler.settings.replica_table import ReplicaTable
 from frontier.clock import Clock
 from frontier.crawls import Crawl
-from frontier.health import Health
-from frontier.polling_period import REPORTS_A_SECOND, period_s
+from frontier.peers import REPORTS_A_SECOND, Health, period_s
 from frontier.store import RedisStore
 
 RATE_SAMPLES = 10

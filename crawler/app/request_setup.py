@@ -15,8 +15,7 @@ from crawler.app.identity_setup import UNSIGNED, Identity, identity_of
 from crawler.errors import UserError
 from crawler.settings.loading import Settings
 from crawler.settings.requests_table import DIRECT, RequestsTable, check_value, fields_of, origin_of
-from frontier.url_patterns import UrlPattern
-from frontier.urls import Url
+from frontier.urls import Url, UrlPattern
 
 if TYPE_CHECKING:  # these import aiohttp, which commands that fetch nothing do not need
     from crawler.fetch.proxy import Proxy

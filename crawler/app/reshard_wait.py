@@ -22,8 +22,8 @@ from crawler.app.replica import Replica
 from crawler.logs import log
 from frontier.crawls import Crawl, open_crawl, verify_crawl
 from frontier.errors import CrawlLost, CrawlResharded, NoSuchCrawl, RedisAway, RedisMisused, Resharding, ShardLost
-from frontier.peer_loop import PeerLoop, PeerSettings
-from frontier.shard_identity import lost_shards
+from frontier.peers import PeerLoop, PeerSettings
+from frontier.shards import lost_shards
 
 GRACE_S = 5.0
 """How long requests in flight may take, in seconds: less than `frontier.reshard.LEASES_END_S`, by the two seconds in which

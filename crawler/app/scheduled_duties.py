@@ -1,4 +1,4 @@
-"""Carries out `[[schedule]]`: in each interval, one replica reads a seed file or queues a sitemap again. `frontier.duties`
+"""Carries out `[[schedule]]`: in each interval, one replica reads a seed file or queues a sitemap again. `frontier.peers`
 says which replica.
 
 A replica reads the seed file from its own file system, so the file has to be on all machines or in a shared folder. A
@@ -18,8 +18,8 @@ import msgspec
 from crawler.logs import log
 from crawler.scope.seeds import read_seeds
 from crawler.worker.runtime import Runtime
-from frontier.duties import Duties
 from frontier.entries import Entry
+from frontier.peers import Duties
 from frontier.queue import PushReply
 from frontier.urls import UrlRules, canonicalize
 

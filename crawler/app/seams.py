@@ -12,8 +12,7 @@ from crawler.fetch.client import HttpClient
 from crawler.handlers.lifecycle import Context
 from crawler.handlers.router import Router
 from crawler.sinks.sink import DurableSink
-from frontier.clock import Clock
-from frontier.crawl_time import CrawlTime
+from frontier.clock import Clock, CrawlTime
 from frontier.crawls import Crawl
 from frontier.store import Store
 

@@ -28,7 +28,8 @@ from crawler.settings.loading import CrawlSettings, Settings, extended
 from crawler.settings.policies import check
 from crawler.settings.reference import as_toml, list_change
 from frontier.crawls import Crawl, open_crawl, save_settings
-from frontier.store import Store, display_url
+from frontier.redis_url import display_url
+from frontier.store import Store
 
 OnDifference = Literal["stop", "keep", "apply"]
 """What a command does if its settings differ from the crawl's: stop, use those of the crawl, or change the crawl's."""

@@ -27,8 +27,9 @@ from crawler.handlers.router import Router
 from crawler.page import Exchange, Item, Page
 from crawler.settings.loading import Settings
 from frontier.entries import Entry, parse_entry
-from frontier.redis_keys import CrawlKeys
-from frontier.store import Store, command
+from frontier.keys import CrawlKeys
+from frontier.scripts import command
+from frontier.store import Store
 
 MOST = 10_000
 """Queued URLs of a domain that are read."""

@@ -22,9 +22,9 @@ from crawler.sinks.replaced_files import marks_in
 from crawler.sinks.segment import LINES
 from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
 from crawler.sinks.warc_rows import usage_in
-from frontier.domains import host_of
+from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl
-from frontier.urls import UrlRules, canonicalize, domain_of, origin_of
+from frontier.urls import UrlRules, canonicalize, origin_of
 from politeness import tdmrep
 from politeness.robots_syntax import MAX_BODY
 from politeness.usage_preferences import NO_USAGE, Usage

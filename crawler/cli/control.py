@@ -21,11 +21,10 @@ from crawler.observe.condition import HALTS
 from crawler.observe.snapshot import CrawlReader
 from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.wording import count_of
-from frontier.control import Control, DomainRules
+from frontier.control import Control, DomainRules, RetryReply
 from frontier.crawls import Crawl
 from frontier.domains import is_public_suffix
 from frontier.errors import BadUrl
-from frontier.retry_now import RetryReply
 from frontier.store import RedisStore
 
 DomainArgument = Annotated[str, typer.Argument(help="Domain, or a host or URL of it.", metavar="DOMAIN")]

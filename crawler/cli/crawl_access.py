@@ -20,9 +20,11 @@ from crawler.sinks.line_search import has_lines
 from crawler.wording import DEFAULT_NAME, with_place
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import CrawlLost, FrontierError, NoSuchCrawl, Resharding, ShardLost
-from frontier.redis_keys import meta_key
-from frontier.shard_identity import check_not_frozen, lost_shards
-from frontier.store import RedisStore, command, display_url
+from frontier.keys import meta_key
+from frontier.redis_url import display_url
+from frontier.scripts import command
+from frontier.shards import check_not_frozen, lost_shards
+from frontier.store import RedisStore
 
 T = TypeVar("T")
 

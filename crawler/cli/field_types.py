@@ -14,8 +14,7 @@ from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from crawler.wording import count_of
-from frontier.crawls import Crawl
-from frontier.field_types import FieldTypes
+from frontier.crawls import Crawl, FieldTypes
 from frontier.store import RedisStore
 
 

@@ -31,9 +31,10 @@ from crawler.sinks.wacz import SUFFIX
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock
-from frontier.forgetting import Forgetting, Removed
+from frontier.forget import Forgetting, Removed
 from frontier.queue import Frontier, FrontierSettings
-from frontier.store import RedisStore, display_url
+from frontier.redis_url import display_url
+from frontier.store import RedisStore
 
 
 class Result(msgspec.Struct, frozen=True):

@@ -7,9 +7,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from crawler.cli.check_finding import Finding, Result
 from crawler.wording import count_of
+from frontier.cluster import SLOTS, NodeFacts
 from frontier.errors import FrontierError
-from frontier.node_facts import NodeFacts
-from frontier.slot_map import SLOTS
 
 CLOCKS_APART_S = 0.5
 """NTP keeps clocks within milliseconds. A crawl takes the time from one node, and corrects it after a failover."""

@@ -27,7 +27,7 @@ from crawler.plan.numbers import LEAST, MOST, number, short
 from crawler.plan.report import Machines, Plan, make_plan
 from crawler.settings.loading import CrawlSettings
 from frontier.crawls import Crawl
-from frontier.redis_keys import check_crawl_name
+from frontier.keys import check_crawl_name
 from frontier.store import RedisStore
 
 

@@ -23,10 +23,9 @@ from crawler.settings.policies import url_rules
 from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock
 from frontier.errors import BadInput, BadUrl
-from frontier.refreshing import domains_with_known_pages, refresh_domain, refresh_matching, refresh_page
+from frontier.known_pages import domains_with_known_pages, refresh_domain, refresh_matching, refresh_page
 from frontier.store import RedisStore
-from frontier.url_patterns import UrlPattern
-from frontier.urls import Url
+from frontier.urls import Url, UrlPattern
 
 OFF = "the crawl visits no pages again: set recrawl.rules with `crawler config apply`"
 

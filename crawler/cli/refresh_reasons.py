@@ -9,9 +9,9 @@ import msgspec
 from crawler.wording import count_of
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
+from frontier.known_pages import count_known
 from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
 from frontier.queue import Frontier, FrontierSettings
-from frontier.refreshing import count_known
 from frontier.store import RedisStore
 from frontier.urls import Url
 

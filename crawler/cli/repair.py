@@ -35,10 +35,9 @@ from crawler.sinks.replaced_files import marks_in
 from crawler.sinks.types_file import types_of
 from crawler.wording import count_of
 from frontier.control import Control
-from frontier.crawls import Crawl, crawl_clock, open_crawl, recreate_crawl
+from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
-from frontier.field_types import FieldTypes
 from frontier.known_pages import KnownPage
 from frontier.repair import Ended, Repair
 from frontier.store import RedisStore

@@ -77,7 +77,7 @@ class Progress:
         return time.monotonic() - self._began
 
     def tell(self, step: str, done: int, total: int) -> None:
-        """Show what `frontier.layout_copy.Tell` says, or that the last step has begun (`CONTINUING`)."""
+        """Show what `frontier.reshard.Tell` says, or that the last step has begun (`CONTINUING`)."""
         self.step = step
         if step == "copied":
             self.keys = max(self.keys, done)

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import typer
 
 from crawler.cli.completion import log_formats, log_levels
-from frontier.redis_keys import check_crawl_name
-from frontier.store import display_url
+from frontier.keys import check_crawl_name
+from frontier.redis_url import display_url
 
 
 class Use(StrEnum):

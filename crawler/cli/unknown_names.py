@@ -8,15 +8,15 @@ from crawler.cli.completion import REASONS
 from crawler.cli.terminal import Terminal
 from crawler.errors import closest
 from crawler.observe import summary
-from frontier.clock import ServerClock, SystemClock
+from frontier.clock import ServerClock, SystemClock, crawl_ms
 from frontier.control import Control
 from frontier.counters import Counters
-from frontier.crawl_time import crawl_ms
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.store import RedisStore
 
 AT_ONCE = 500
 """Domains that one call asks for."""

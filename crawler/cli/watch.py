@@ -23,12 +23,11 @@ from crawler.observe.health_record import health_records
 from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
 from crawler.observe.summary import Summary
 from crawler.wording import count_of
-from frontier.clock import SystemClock
-from frontier.crawl_time import crawl_ms
+from frontier.clock import SystemClock, crawl_ms
+from frontier.counters import survey
 from frontier.crawls import Crawl
 from frontier.errors import ShardLost
 from frontier.store import RedisStore
-from frontier.survey import survey
 
 Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between updates.")]
 TALL = 45

@@ -24,7 +24,7 @@ from crawler.fetch.proxy import Proxy
 from crawler.fetch.request import REMEMBERED, Origin, header_lines
 from crawler.fetch.request_secret import Secret
 from crawler.page import Exchange
-from frontier.url_patterns import UrlPattern
+from frontier.urls import UrlPattern
 
 HIDDEN = b"[redacted]"
 """What records have instead of a secret value."""

@@ -14,7 +14,7 @@ import msgspec
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link
 from frontier.entries import MOST_PRIORITY, tag_of
-from frontier.url_patterns import UrlPattern
+from frontier.urls import UrlPattern
 
 MAX_ADDED = 50_000
 """Links that a handler may add to a page."""

@@ -11,7 +11,7 @@ from crawler.parse import tree
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import codec_of, encoding_named
 from crawler.parse.json_ld import json_ld_of, values_at
-from frontier.url_patterns import UrlPattern
+from frontier.urls import UrlPattern
 
 if TYPE_CHECKING:
     from turbohtml import Document, Element

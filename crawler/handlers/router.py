@@ -12,7 +12,7 @@ from crawler.handlers.parsed_page import ParsedPage
 from crawler.hooks import ROUTERS, imported
 from crawler.page import Page
 from frontier.errors import BadInput
-from frontier.url_patterns import UrlPattern
+from frontier.urls import UrlPattern
 
 Handler = Callable[[ParsedPage, Handle], Awaitable[None] | None]
 """Handles a page. An async function runs in the event loop, a plain one in a thread."""

@@ -11,7 +11,7 @@ import msgspec
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.summary import DomainLine, Summary
 from crawler.wording import count_of
-from frontier.slot_map import UNSERVED
+from frontier.cluster import UNSERVED
 
 SHOWN = 3
 """Failing domains that are named."""

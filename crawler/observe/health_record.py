@@ -5,8 +5,8 @@ from __future__ import annotations
 import msgspec
 
 from crawler.observe.freshness_totals import CopyAges
-from frontier.health import Health
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
+from frontier.peers import Health
 from frontier.store import Store
 
 HEALTH_INTERVALS = 3

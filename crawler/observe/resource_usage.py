@@ -17,10 +17,10 @@ from crawler.plan.calibration import CrawlFigures, FileFigures
 from crawler.sinks.line_search import is_of, line_files, lines_in
 from crawler.sinks.open_files import finished_path, open_either
 from crawler.sinks.segment import LINES
-from frontier.crawl_time import crawl_ms
+from frontier.clock import crawl_ms
+from frontier.cluster import NodeFacts
 from frontier.crawls import Crawl
 from frontier.domains import domain_of, host_of
-from frontier.node_facts import NodeFacts
 from frontier.store import RedisStore
 
 FILES, PARTS, PART_BYTES = 50, 16, 1 << 20

@@ -13,14 +13,13 @@ from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.summary import Summary
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.policies import extract_rules
-from frontier.clock import Clock
+from frontier.clock import Clock, crawl_ms
 from frontier.control import Control, DomainRules
-from frontier.crawl_time import crawl_ms
-from frontier.crawls import Crawl, open_crawl
+from frontier.crawls import Crawl, FieldTypes, open_crawl
 from frontier.errors import FrontierError
-from frontier.field_types import FieldTypes
-from frontier.redis_keys import CrawlKeys, with_identity
-from frontier.store import RedisStore, command
+from frontier.keys import CrawlKeys, with_identity
+from frontier.scripts import command
+from frontier.store import RedisStore
 
 T = TypeVar("T")
 

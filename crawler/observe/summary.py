@@ -17,11 +17,11 @@ import msgspec
 
 from crawler.observe.freshness_totals import total
 from crawler.observe.health_record import health_records
-from frontier.counters import Counts, counts_of
-from frontier.peer_loop import running_ms
-from frontier.redis_keys import CrawlKeys
-from frontier.store import RedisStore, command
-from frontier.survey import DomainDelay, DomainSample, domain_delays, survey
+from frontier.counters import Counts, DomainDelay, DomainSample, counts_of, domain_delays, survey
+from frontier.keys import CrawlKeys
+from frontier.peers import running_ms
+from frontier.scripts import command
+from frontier.store import RedisStore
 from politeness.backoff import BackoffState
 from politeness.robots_cache import next_unreachable
 

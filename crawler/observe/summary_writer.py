@@ -8,8 +8,8 @@ from crawler.observe import summary
 from crawler.observe.summary import Summary
 from crawler.redis_retry import RedisRetry
 from frontier.clock import Clock, ServerClock
-from frontier.peer_loop import View
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
+from frontier.peers import View
 from frontier.store import RedisStore
 
 SHORTEST_S, LONGEST_S, SECONDS_A_SHARD = 1.0, 120.0, 0.01

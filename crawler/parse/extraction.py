@@ -29,8 +29,7 @@ from crawler.parse.json_ld import json_ld_of, values_at
 from crawler.parse.tags import INLINE_TREE, TakesLong
 from crawler.scope.extract_rules import ExtractRule, FieldRule
 from frontier.errors import BadUrl
-from frontier.url_patterns import limited
-from frontier.urls import canonicalize
+from frontier.urls import canonicalize, limited
 
 if TYPE_CHECKING:
     import turbohtml

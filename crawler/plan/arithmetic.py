@@ -11,7 +11,7 @@ DAY_S = 86_400
 LEAST_SHARDS, SHARDS_PER_REPLICA = 1_024, 32
 
 MOST_SHARDS = 65_536
-"""The most that a crawl may have (`frontier.redis_keys`)."""
+"""The most that a crawl may have (`frontier.keys`)."""
 
 COMPACT_LENGTH = 128
 """URLs in a queue that Redis stores compactly, with `zset-max-listpack-value 512`."""

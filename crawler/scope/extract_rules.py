@@ -15,7 +15,7 @@ import pcre2  # type: ignore[import-untyped]
 from crawler.errors import UserError
 from crawler.page import DATA_SET, Page
 from frontier.errors import BadInput
-from frontier.url_patterns import UrlPattern, is_in_url, limited
+from frontier.urls import UrlPattern, is_in_url, limited
 
 FieldType = Literal["text", "int", "decimal", "decimal_comma", "bool", "url", "date"]
 PageFact = Literal["url", "domain", "depth", "status", "title", "lang", "canonical", "fetched_at"]

@@ -23,7 +23,7 @@ from crawler.errors import UserError
 from crawler.scope.freshness import Observed, Rate, estimated, interval_s, observed
 from crawler.scope.visit_state_text import parsed_state, state_text
 from frontier.errors import BadInput
-from frontier.url_patterns import UrlPattern, is_in_url
+from frontier.urls import UrlPattern, is_in_url
 
 Found = Literal["new", "changed", "unchanged", "gone", "back", "failed"]
 """What a visit found. `failed`: an error that says nothing about the page, such as a 403 or a timeout."""

@@ -18,8 +18,7 @@ from typing import Literal
 import msgspec
 
 from frontier.errors import BadInput, BadUrl
-from frontier.url_patterns import UrlPattern
-from frontier.urls import Url, canonicalize
+from frontier.urls import Url, UrlPattern, canonicalize
 
 Kind = Literal["seeds", "domains", "hosts", "any"]
 Reason = Literal["depth", "hops", "outside", "excluded", "not_included"]

@@ -16,9 +16,8 @@ from crawler.fetch.address_policy import WEB_PORTS, AddressPolicy, HostMap
 from crawler.scope.next_visit import parse_rules
 from crawler.scope.scope import Scope
 from crawler.settings.table import LOADED, Count, NotNegative, PositiveFloat, PositiveInt, Table
-from frontier.redis_keys import MOST_SHARDS
-from frontier.url_rules import SESSION_PARAMS, TRACKING_PARAMS
-from frontier.urls import canonicalize
+from frontier.keys import MOST_SHARDS
+from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS, canonicalize
 from politeness.robots_syntax import is_product_token
 from politeness.usage_preferences import Category
 

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Iterator
 from crawler.errors import UserError
 from crawler.settings.loading import CrawlSettings, Settings
 from crawler.settings.replica_table import GUARDED
-from frontier.store import display_url
+from frontier.redis_url import display_url
 
 SHOWN = 5
 """Refused values that are named."""

@@ -7,7 +7,7 @@ from msgspec import Meta
 
 from crawler.errors import UserError
 from crawler.settings.table import NotNegative, PositiveFloat, Table
-from frontier.store import check_url
+from frontier.redis_url import check_url
 
 GUARDED = frozenset(
     {

@@ -10,8 +10,7 @@ from crawler.errors import UserError
 from crawler.fetch.proxy import Proxy
 from crawler.settings.table import Table
 from frontier.errors import BadInput
-from frontier.url_patterns import UrlPattern
-from frontier.urls import canonicalize
+from frontier.urls import UrlPattern, canonicalize
 
 DIRECT = "direct"
 """The value of `proxy` for no proxy."""

@@ -31,7 +31,7 @@ from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from crawler.sinks.time_formats import digits
 from crawler.sinks.volume import Volume
 from frontier.errors import RedisAway, RedisMisused
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ from crawler.sinks.page_lines import PageLines, Place, Row
 from crawler.sinks.segment import Segment
 from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 
 LARGE_BODY = LARGE_LINKS = 1 << 20
 """A page with a larger body, or longer links in all, is too much work for the event loop: more than 5 ms."""

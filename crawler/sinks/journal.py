@@ -24,8 +24,8 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 import msgspec
 
 from crawler.sinks.page_lines import Place
-from frontier.queue import LeasedUrl
 from frontier.recent_writes import KEPT_MS as RECENT_MS
+from frontier.settle import LeasedUrl
 
 JOURNAL = ".journal"
 """The suffix of the file name, before `.open`. A journal is never given its plain name."""

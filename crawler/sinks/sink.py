@@ -9,7 +9,7 @@ from typing import Protocol
 import msgspec
 
 from crawler.page import Exchange, Page, Written
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 
 Revoke = Callable[[Sequence[LeasedUrl], str], Awaitable[Sequence[bool | None]]]
 """Takes URLs and the name of their crawl. Returns for each URL whether it was not settled under its lease, None if that is

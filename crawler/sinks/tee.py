@@ -10,7 +10,7 @@ from crawler.errors import SinkFull
 from crawler.events import Events
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater, Sink
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 
 Call = tuple[Sink, Sequence[Page], Sequence[Exchange]]
 

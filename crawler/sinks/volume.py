@@ -13,7 +13,7 @@ from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.journal import KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
 from crawler.sinks.segment import Segment
 from crawler.sinks.sink import MayRepeat
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 
 LOOK_AGAIN_S = 1.0
 """How often a group that is kept longer is looked at."""

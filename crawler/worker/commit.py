@@ -46,7 +46,8 @@ from crawler.worker.link_pusher import LinkPusher
 from crawler.worker.redis_restarts import WriteRepeater
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
-from frontier.queue import Frontier, LeasedUrl, SettleReply
+from frontier.queue import Frontier
+from frontier.settle import LeasedUrl, SettleReply
 
 T = TypeVar("T")
 

@@ -10,7 +10,7 @@ import msgspec
 from crawler.page import Exchange, Page
 from crawler.worker.leased_domain import LeasedDomain
 from frontier.entries import Entry
-from frontier.queue import LeasedUrl, SettledUrl
+from frontier.settle import LeasedUrl, SettledUrl
 
 LINK_BYTES = 200
 """Of memory for a link: its object, its URL of 80 characters, and its place in a list."""

@@ -13,10 +13,9 @@ from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import judge_status
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import backoff_after
-from frontier.domains import host_of
+from frontier.domains import domain_of, host_of
 from frontier.errors import RedisAway
 from frontier.reservations import Reservation, ReservationRefused, Reservations
-from frontier.urls import domain_of
 from politeness.backoff import HEALTHY
 
 MAX_WAIT_MS = 30_000

@@ -14,7 +14,8 @@ from crawler.worker.commit_group import LeaseReport, Result
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
-from frontier.queue import Frontier, Settlement, SettleReply
+from frontier.queue import Frontier
+from frontier.settle import Settlement, SettleReply
 
 Apply = Callable[[LeasedDomain, SettleReply, float], None]
 """Applies the reply to a call that was made at a time (monotonic seconds)."""

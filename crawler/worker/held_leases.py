@@ -12,7 +12,7 @@ from crawler.events import HandedOver
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.budget import Budget
-from frontier.queue import LeaseReply, SettleReply
+from frontier.settle import LeaseReply, SettleReply
 
 
 class HeldLeases:

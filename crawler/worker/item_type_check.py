@@ -1,6 +1,6 @@
 """Checks the items of pages against the types of the fields of their data sets, on which all replicas agree.
 
-Redis keeps the first type of each field (`frontier.field_types`). What this replica knows of them is here, so only a page
+Redis keeps the first type of each field (`frontier.crawls`). What this replica knows of them is here, so only a page
 with a field that is new, or becomes decimal, needs a call. An item that does not fit is rejected: it is written in the line
 of its page with the reason, and not among the items.
 
@@ -23,8 +23,8 @@ from crawler.events import ItemsRejected, RedisOutageEnded
 from crawler.page import Item, Page, RejectedItem
 from crawler.scope.item_schema import Kinds, Misfit, Schema, shown
 from crawler.worker.runtime import Runtime
+from frontier.crawls import LONGEST_FIELD, MOST_FIELDS, FieldTypes
 from frontier.errors import RedisAway
-from frontier.field_types import LONGEST_FIELD, MOST_FIELDS, FieldTypes
 
 REREAD_S = 10.0
 """How long a replica may still use types that an operator has forgotten, in seconds."""

@@ -22,9 +22,9 @@ from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.errors import Fenced
-from frontier.peer_loop import View
-from frontier.queue import Frontier, LeaseReply
-from frontier.ring import plan_handoff
+from frontier.peers import View, plan_handoff
+from frontier.queue import Frontier
+from frontier.settle import LeaseReply
 
 CALLS_A_ROUND = 64
 """Lease calls in one round trip. They block the Redis server for about 1 ms."""

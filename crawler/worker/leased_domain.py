@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from crawler.worker.lease_timer import LeaseTimer
 from frontier.entries import Entry
-from frontier.queue import Lease
 from frontier.reservations import Reservation
+from frontier.settle import Lease
 from politeness.backoff import BackoffState
 from politeness.robots_fetch import RobotsFetch
 from politeness.tdmrep import TdmFetch

@@ -23,10 +23,10 @@ from crawler.scope.next_visit import RecrawlRule
 from crawler.worker.outcomes import UrlResult
 from crawler.worker.visit_planning import has_moved, with_text_digest
 from frontier.control import Control, DomainRules
-from frontier.domains import host_of
+from frontier.domains import domain_of, host_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
-from frontier.urls import Url, canonicalize, canonicalize_links, domain_of, origin_of
+from frontier.urls import Url, canonicalize, canonicalize_links, origin_of
 from politeness.robots_cache import RobotsCache
 from politeness.robots_rules import Rules
 from politeness.site_usage import NOT_STATED, SiteUsage

@@ -17,7 +17,8 @@ from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway, RedisMisused, ReplicasMissing
-from frontier.queue import Frontier, LeasedUrl
+from frontier.queue import Frontier
+from frontier.settle import LeasedUrl
 
 WATCH_S = 0.25
 """Seconds between two looks for a new run. It is a fraction of the time in which a shard grants no leases."""

@@ -20,10 +20,10 @@ from crawler.worker.page_builder import PageBuilder
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.runtime import Runtime
 from crawler.worker.tdmrep_lookup import TdmrepLookup
-from frontier.domains import host_of
+from frontier.domains import domain_of, host_of
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.urls import domain_of, origin_of
+from frontier.urls import origin_of
 from politeness.robots_cache import OriginRobots, RobotsCache
 from politeness.robots_fetch import RobotsFetch, RobotsFetchResult, RobotsRecord, next_record
 from politeness.robots_syntax import MAX_BODY

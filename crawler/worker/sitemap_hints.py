@@ -17,8 +17,8 @@ from crawler.page import LinkKind, Outcome, Page
 from crawler.worker.runtime import Runtime
 from frontier.domains import domain_of, host_of
 from frontier.errors import RedisAway, ShardLost
+from frontier.known_pages import PAGES_AT_ONCE, refresh_pages
 from frontier.queue import Frontier
-from frontier.refreshing import PAGES_AT_ONCE, refresh_pages
 from frontier.store import Store
 
 FIRST_CREDIT, MOST_CREDIT = 100, 10_000

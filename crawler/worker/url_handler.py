@@ -23,7 +23,7 @@ from crawler.worker.runtime import Runtime
 from crawler.worker.url_verdict import REFUSED, USAGE_UNREACHABLE
 from crawler.worker.visit_planning import SiteGains, conditions, planned
 from frontier.entries import Entry
-from frontier.queue import KEEP, SettledUrl, postpone, retry
+from frontier.settle import KEEP, SettledUrl, postpone, retry
 from politeness.robots_cache import OriginRobots
 from politeness.site_usage import NOT_STATED
 

@@ -30,8 +30,7 @@ from crawler.scope.next_visit import (
 )
 from frontier.domains import host_of
 from frontier.entries import Entry
-from frontier.queue import SettledUrl
-from frontier.settlements import with_next_visit
+from frontier.settle import SettledUrl, with_next_visit
 
 MOST_SITES = 10_000
 """Overloaded domains that a replica remembers, the ones visited last."""

@@ -3,7 +3,7 @@
 -- Of several replicas that notice the same step of the server's clock, the first corrects it. The others named a version that
 -- is outdated by then, so a step is corrected once.
 --
--- KEYS[1] peers:clock  hash  correction_ms, version, errors_ms, asked, answered (frontier/crawl_time.py)
+-- KEYS[1] peers:clock  hash  correction_ms, version, errors_ms, asked, answered (frontier/clock.py)
 -- ARGV[1] the version that the caller knows   ARGV[2] correction_ms
 -- ARGV[3] by how much this correction may put crawl time back, ms   ARGV[4] the last question that the caller knows
 --

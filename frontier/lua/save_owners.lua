@@ -2,7 +2,7 @@
 --
 -- A closed epoch is refused. So the replicas that claim in an epoch read either the table from when it was opened, or the
 -- table that one of them computed from it. Computing the owners again for the same roster changes nothing
--- (frontier/ring.py), so all replicas get the same result.
+-- (frontier/peers.py), so all replicas get the same result.
 --
 -- KEYS[1] peers  string  the open epoch
 -- also   peers:owners  hash  version and table, with the suffix

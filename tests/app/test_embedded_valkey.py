@@ -15,7 +15,8 @@ from crawler.app import embedded_valkey
 from crawler.app.embedded_valkey import EmbeddedValkey
 from crawler.errors import DataDirError
 from frontier.errors import RedisAway
-from frontier.store import RedisStore, command, connect
+from frontier.scripts import command
+from frontier.store import RedisStore, connect
 from tests.valkey import ValkeyProcess
 
 

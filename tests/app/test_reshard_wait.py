@@ -15,7 +15,8 @@ from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.errors import ShardLost
 from frontier.reshard import Reshard, Wanted
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, reshard_crawl
 
 

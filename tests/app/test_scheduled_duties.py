@@ -12,7 +12,7 @@ from crawler.errors import UserError
 from crawler.settings.loading import load
 from frontier.clock import ServerClock
 from frontier.counters import Counters
-from frontier.duties import CLAIM_MS, Duties
+from frontier.peers import CLAIM_MS, Duties
 from frontier.queue import Frontier
 from frontier.store import RedisStore
 from frontier.urls import UrlRules

@@ -16,11 +16,12 @@ from crawler.observe import summary
 from crawler.observe.summary import Summary
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control, DomainRules
-from frontier.crawls import Crawl
+from frontier.crawls import Crawl, FieldTypes
 from frontier.domains import shard_of
-from frontier.field_types import FieldTypes
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
-from frontier.store import RedisStore, command
+from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import command
+from frontier.settle import SettledUrl, Settlement
+from frontier.store import RedisStore
 from frontier.urls import canonicalize
 from politeness.robots_excerpt import Excerpt
 from politeness.robots_fetch import RobotsRecord

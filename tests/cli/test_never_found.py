@@ -9,9 +9,9 @@ from rich.console import Console
 
 from crawler.cli.crawl_display import summary
 from crawler.observe.snapshot import Status, status
-from frontier.crawls import Crawl
-from frontier.field_types import FieldTypes
-from frontier.store import RedisStore, command
+from frontier.crawls import Crawl, FieldTypes
+from frontier.scripts import command
+from frontier.store import RedisStore
 from tests.cli.conftest import Hand
 
 RULES = """\

@@ -13,8 +13,8 @@ from msgspec.structs import replace
 
 from crawler.cli.check_finding import Finding
 from crawler.cli.node_checks import compare
+from frontier.cluster import NodeFacts
 from frontier.errors import FrontierError
-from frontier.node_facts import NodeFacts
 from frontier.store import connect
 from tests.ports import free_port
 from tests.typed import Typed

@@ -11,8 +11,8 @@ from crawler.settings.loading import CrawlSettings
 from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, save_settings
 from frontier.entries import Entry
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
-from frontier.settlements import with_next_visit
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import SettledUrl, Settlement, with_next_visit
 from frontier.store import RedisStore
 from tests.cli.conftest import Hand
 

@@ -19,8 +19,9 @@ from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.errors import CrawlResharded
 from frontier.known_pages import KnownPage, find_page
-from frontier.shard_identity import frozen
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.shards import frozen
+from frontier.store import RedisStore
 from tests.cli.conftest import Hand
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess

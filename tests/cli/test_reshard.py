@@ -10,7 +10,8 @@ import pytest
 
 from crawler.errors import UserError
 from frontier.crawls import Crawl
-from frontier.store import RedisStore, command, connect
+from frontier.scripts import command
+from frontier.store import RedisStore, connect
 from tests.cli.conftest import Hand
 from tests.typed import Typed
 

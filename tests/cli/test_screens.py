@@ -18,9 +18,9 @@ from crawler.cli.render import alerts
 from crawler.observe.condition import NOTHING_LEFT, Condition
 from crawler.observe.health_record import HealthRecord
 from frontier.crawls import Crawl
-from frontier.health import Health
+from frontier.domains import shard_of
+from frontier.peers import Health
 from frontier.store import RedisStore
-from frontier.urls import shard_of
 from tests.cli.conftest import Hand
 from tests.cli.screen import Screen
 from tests.e2e.harness import answering

@@ -25,8 +25,9 @@ from crawler.sinks.archive import Archive
 from crawler.sinks.segment import translated
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
-from frontier.health import Health
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
+from frontier.peers import Health
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
 from politeness.robots_excerpt import extract

@@ -74,7 +74,7 @@ def test_a_domain_that_is_only_half_forgotten_is_not_called_forgotten(
     async def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("frontier.forgetting.Forgetting.purge", interrupted)
+    monkeypatch.setattr("frontier.forget.Forgetting.purge", interrupted)
     told = typed("forget", "a.test", "--crawl", hand.crawl, "--redis", hand.url)
     assert told.code == 130
     assert "interrupted; to complete it, repeat the same command" in told.err

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from crawler.page import Exchange, Page, Written
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 from tests.throttled_sink import ThrottledSink
 
 

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from frontier.domains import shard_of
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from politeness.backoff import BackoffState
 from tests.e2e.harness import EVEN, Web, bench, wait_until
 from tests.simweb.features import Kind

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from frontier.redis_keys import meta_key
-from frontier.store import command, connect
+from frontier.keys import meta_key
+from frontier.scripts import command
+from frontier.store import connect
 from tests.e2e.harness import Finished
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess

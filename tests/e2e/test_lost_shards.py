@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from frontier.domains import shard_of
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from tests.e2e.harness import EVEN, Tables, Web, bench, repeated, wait_until
 from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ClusterNode, ValkeyCluster

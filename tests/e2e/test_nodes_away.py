@@ -36,11 +36,11 @@ from crawler.settings.replica_table import ReplicaTable
 from frontier.clock import SystemClock
 from frontier.counters import Counters
 from frontier.crawls import create_crawl, open_crawl
+from frontier.domains import shard_of
 from frontier.entries import Entry
-from frontier.peer_loop import View
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
+from frontier.peers import View
 from frontier.store import Store, connect
-from frontier.urls import shard_of
 from tests.chaos.standstills import Standstill, longest, watch, watch_process
 from tests.fetch.servers import FaultServer
 from tests.several_servers import Servers, until

@@ -18,8 +18,8 @@ import redis
 
 from frontier.domains import shard_of
 from frontier.entries import Entry, parse_entry
+from frontier.keys import CrawlKeys
 from frontier.known_pages import KnownPage, pages_in
-from frontier.redis_keys import CrawlKeys
 from tests.e2e.harness import Running, answering, toml, wait_until
 from tests.valkey import ValkeyProcess
 

@@ -18,13 +18,13 @@ from pathlib import Path
 from time import perf_counter
 
 from crawler.scope.next_visit import Visits
+from frontier.counters import survey
 from frontier.entries import Entry
-from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
-from frontier.refreshing import refresh_domain
+from frontier.known_pages import refresh_domain
+from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import ALL
-from frontier.settlements import with_next_visit
+from frontier.settle import Lease, SettledUrl, Settlement, with_next_visit
 from frontier.store import RedisStore, connect
-from frontier.survey import survey
 from tests.frontier.helpers import ManualTime, ask, make_frontier
 from tests.valkey import ValkeyProcess
 

@@ -9,11 +9,11 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement, retry
+from frontier.queue import Frontier, FrontierSettings
 from frontier.reshard import Reshard, Wanted
-from frontier.scripts import Script
-from frontier.settlements import with_next_visit
-from frontier.store import Call, RedisStore, Reply
+from frontier.scripts import Call, Reply, Script
+from frontier.settle import SettledUrl, Settlement, retry, with_next_visit
+from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, reshard_crawl
 
 DOMAINS = [f"d{number}.test" for number in range(40)]

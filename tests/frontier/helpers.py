@@ -9,12 +9,13 @@ from frontier.clock import ServerClock
 from frontier.crawls import Crawl, open_crawl
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl, RedisAway
-from frontier.layout_copy import Tell
-from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement
-from frontier.redis_keys import CrawlKeys
-from frontier.reshard import Reshard, open_with_new_shards
-from frontier.shard_identity import identify_shards
-from frontier.store import Argument, Call, Reply, Store, command
+from frontier.keys import CrawlKeys
+from frontier.queue import Frontier, FrontierSettings
+from frontier.reshard import Reshard, Tell, open_with_new_shards
+from frontier.scripts import Argument, Call, Reply, command
+from frontier.settle import Lease, SettledUrl, Settlement
+from frontier.shards import identify_shards
+from frontier.store import Store
 
 
 class ManualTime:

@@ -11,11 +11,11 @@ from statistics import median
 
 import pytest
 
+from frontier.cluster import UNSERVED, slot_of
 from frontier.errors import RedisAway
-from frontier.redis_keys import CrawlKeys
-from frontier.scripts import Script
-from frontier.slot_map import UNSERVED, slot_of
-from frontier.store import RedisStore, command, connect, script_call
+from frontier.keys import CrawlKeys
+from frontier.scripts import Script, command, script_call
+from frontier.store import RedisStore, connect
 from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 

@@ -6,7 +6,7 @@ import pytest
 
 from frontier.control import Control, DomainRules
 from frontier.crawls import create_crawl, save_settings
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
 
 

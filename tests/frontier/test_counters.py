@@ -8,7 +8,8 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.queue import Frontier
-from frontier.store import Call, RedisStore, Reply
+from frontier.scripts import Call, Reply
+from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
 
 DOMAINS = ("a.test", "b.test", "c.test")

@@ -7,13 +7,13 @@ from collections.abc import Callable
 
 import pytest
 
-from frontier.crawl_time import PATIENCE, crawl_ms
-from frontier.peer_loop import PeerLoop, PeerSettings, View, epoch_of
+from frontier.clock import PATIENCE, crawl_ms
+from frontier.keys import CrawlKeys
+from frontier.peers import PeerLoop, PeerSettings, View, epoch_of
 from frontier.queue import Frontier, FrontierSettings
-from frontier.redis_keys import CrawlKeys
-from frontier.scripts import CORRECT_TIME
-from frontier.shard_identity import identify_shards
-from frontier.store import RedisStore, script_call
+from frontier.scripts import CORRECT_TIME, script_call
+from frontier.shards import identify_shards
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry
 
 INTERVAL_S = 5.0

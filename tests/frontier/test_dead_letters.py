@@ -6,7 +6,8 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
-from frontier.queue import KEEP, Frontier, SettledUrl, Settlement
+from frontier.queue import Frontier
+from frontier.settle import KEEP, SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, make_frontier
 

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from frontier.clock import ServerClock
-from frontier.duties import CLAIM_MS, Duties
+from frontier.peers import CLAIM_MS, Duties
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime
 

@@ -15,9 +15,10 @@ import pytest
 import redis
 
 from crawler.app.embedded_valkey import server_binary
+from frontier.cluster import slot_of
 from frontier.errors import RedisAway
-from frontier.slot_map import slot_of
-from frontier.store import RedisStore, command, connect
+from frontier.scripts import command
+from frontier.store import RedisStore, connect
 from tests.frontier.test_servers import running
 from tests.ports import free_port
 from tests.tcp_proxy import TcpProxy

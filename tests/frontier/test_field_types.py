@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.field_types import LONGEST_FIELD, MOST_FIELDS, FieldTypes
-from frontier.redis_keys import CrawlKeys
+from frontier.crawls import LONGEST_FIELD, MOST_FIELDS, FieldTypes
+from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ask
 

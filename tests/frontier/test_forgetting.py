@@ -6,7 +6,6 @@ from collections.abc import AsyncIterator, Sequence
 
 import pytest
 
-from frontier.blocks import rows_of
 from frontier.clock import SystemClock
 from frontier.control import Control, DomainRules
 from frontier.counters import Counters
@@ -14,15 +13,16 @@ from frontier.crawls import Crawl, crawl_clock, create_crawl, open_crawl
 from frontier.domains import forgotten_mark, is_of, shard_of
 from frontier.entries import Entry, parse_entry
 from frontier.errors import RedisAway, StillAdded
-from frontier.forgetting import Forgetting
-from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, retry
-from frontier.redis_keys import shard_keys
+from frontier.forget import Forgetting
+from frontier.keys import shard_keys
+from frontier.packing import rows_of
+from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted
-from frontier.scripts import FORGET_DOMAIN
-from frontier.settlements import with_next_visit
-from frontier.store import Call, RedisStore, Reply, command
+from frontier.scripts import FORGET_DOMAIN, Call, Reply, command
+from frontier.settle import Lease, SettledUrl, Settlement, retry, with_next_visit
+from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ask, lease_one, reshard_crawl
 
 GONE, OTHER, THIRD = "gone.test", "a.test", "b.test"

@@ -9,12 +9,20 @@ import pytest
 from frontier.counters import Counters
 from frontier.crawls import Crawl
 from frontier.entries import Entry, tag_of
-from frontier.forgetting import Forgetting
-from frontier.known_pages import find_page, page_of, pages_in, rest_of_record, without_via
+from frontier.forget import Forgetting
+from frontier.known_pages import (
+    domains_with_known_pages,
+    find_page,
+    page_of,
+    pages_in,
+    refresh_matching,
+    refresh_page,
+    rest_of_record,
+    without_via,
+)
 from frontier.lookup import UrlLookup
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
-from frontier.refreshing import domains_with_known_pages, refresh_matching, refresh_page
-from frontier.settlements import with_next_visit
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import SettledUrl, Settlement, with_next_visit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, lease_one, make_frontier
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from frontier.lookup import UrlLookup, UrlStatus
-from frontier.queue import Frontier, Lease, SettledUrl, Settlement, retry
+from frontier.queue import Frontier
+from frontier.settle import Lease, SettledUrl, Settlement, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry
 

@@ -11,7 +11,8 @@ from frontier.counters import Counters
 from frontier.entries import PushMode
 from frontier.errors import RedisAway
 from frontier.lookup import UrlLookup
-from frontier.store import Call, RedisStore, Reply, command
+from frontier.scripts import Call, Reply, command
+from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, entry, make_frontier
 
 LINKS = [

@@ -10,11 +10,9 @@ import pytest
 from msgspec.structs import replace
 
 from frontier.errors import RedisAway
-from frontier.owners import OwnerTable
-from frontier.peer_loop import PeerLoop, PeerSettings, View
-from frontier.ring import assign, moved
-from frontier.scripts import SAVE_OWNERS
-from frontier.store import Call, RedisStore, Reply, script_call
+from frontier.peers import OwnerTable, PeerLoop, PeerSettings, View, assign, moved
+from frontier.scripts import SAVE_OWNERS, Call, Reply, script_call
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask
 
 SHARDS = 64

@@ -8,9 +8,9 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from frontier.clock import SystemClock
-from frontier.health import Health
-from frontier.peer_loop import PeerLoop, PeerSettings, View, epoch_of, parse_roster, running_ms
-from frontier.store import Call, RedisStore, Reply
+from frontier.peers import Health, PeerLoop, PeerSettings, View, epoch_of, parse_roster, running_ms
+from frontier.scripts import Call, Reply
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask
 
 INTERVAL_S = 5.0

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from frontier.errors import RedisAway
-from frontier.pipelining import send_in_parts
-from frontier.store import Call, RedisStore, Reply, command
+from frontier.scripts import Call, Reply, command
+from frontier.store import RedisStore, send_in_parts
 
 
 class Diary:

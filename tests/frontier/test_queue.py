@@ -9,8 +9,9 @@ from msgspec.structs import replace
 
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetters
-from frontier.queue import Frontier, FrontierSettings, Settlement, postpone, retry
-from frontier.shard_identity import identify_shards
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import Settlement, postpone, retry
+from frontier.shards import identify_shards
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from frontier.counters import Counters
 from frontier.recent_writes import KEPT_MS, SYNCED_MS, RecentWrites
-from frontier.store import Call, RedisStore, Reply
+from frontier.scripts import Call, Reply
+from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
 
 

@@ -8,8 +8,8 @@ import ssl
 import hiredis
 import pytest
 
+from frontier.connection import translate
 from frontier.errors import FrontierError, RedisAway, RedisMisused, WritesRefused
-from frontier.redis_errors import translate
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,8 @@ from frontier.errors import ShardLost
 from frontier.known_pages import KnownPage, pages_in
 from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import PAGES, Ended, Repair
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, lease_one
 
 DOMAIN = "a.test"

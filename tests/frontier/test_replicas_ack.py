@@ -11,13 +11,14 @@ from contextlib import asynccontextmanager
 import pytest
 
 from frontier.clock import ServerClock, SystemClock
+from frontier.cluster import slot_of
 from frontier.entries import Entry
 from frontier.errors import RedisAway, ReplicasMissing
+from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
-from frontier.redis_keys import CrawlKeys
-from frontier.shard_identity import identify_shards
-from frontier.slot_map import slot_of
-from frontier.store import Acks, Call, RedisStore, command, connect
+from frontier.scripts import Acks, Call, command
+from frontier.shards import identify_shards
+from frontier.store import RedisStore, connect
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timed]  # replicas have half a second to acknowledge

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
+from frontier.queue import Frontier, FrontierSettings
 from frontier.reservations import Reservation, ReservationRefused, Reservations
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.settle import SettledUrl, Settlement
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 
 HOLD_MS = 30_000

@@ -14,15 +14,16 @@ from frontier.crawls import check_new_shards, create_crawl, open_crawl, verify_c
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
-from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement
-from frontier.redis_keys import ShardKeys
+from frontier.keys import ShardKeys
+from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import Reshard, Wanted, open_with_new_shards
-from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT
+from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT, Call, Reply, command
+from frontier.settle import LeasedUrl, SettledUrl, Settlement
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
-from frontier.shard_identity import lost_shards
-from frontier.store import Call, RedisStore, Reply, command, connect
+from frontier.shards import lost_shards
+from frontier.store import RedisStore, connect
 from tests.frontier.crawled import DOMAINS, KNOWN_MS, PAGES, Crawled, Kills, KillsBefore, Stopped, meta, silent
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.valkey import ValkeyProcess

@@ -7,11 +7,11 @@ from collections.abc import AsyncIterator, Iterator, Sequence
 
 import pytest
 
+from frontier.cluster import slot_of
 from frontier.crawls import open_crawl
 from frontier.errors import RedisAway
-from frontier.scripts import ADD_COPIED
-from frontier.slot_map import slot_of
-from frontier.store import Call, RedisStore, Reply, connect
+from frontier.scripts import ADD_COPIED, Call, Reply
+from frontier.store import RedisStore, connect
 from tests.frontier.crawled import DOMAINS, PAGES, Crawled
 from tests.frontier.helpers import CountingStore, ManualTime
 from tests.valkey_cluster import ValkeyCluster

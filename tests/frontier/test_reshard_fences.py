@@ -10,8 +10,7 @@ from frontier.counters import Counters
 from frontier.crawls import open_crawl
 from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlResharded
-from frontier.forgetting import Forgetting
-from frontier.queue import LeasedUrl
+from frontier.forget import Forgetting
 from frontier.repair import Repair
 from frontier.reshard import Reshard, Wanted
 from frontier.scripts import (
@@ -20,9 +19,14 @@ from frontier.scripts import (
     IDENTIFY_SHARD,
     REPORT_RESHARD,
     SWITCH_LAYOUT,
+    Call,
+    Reply,
+    command,
+    script_call,
 )
-from frontier.shard_identity import lost_shards
-from frontier.store import Call, RedisStore, Reply, command, script_call
+from frontier.settle import LeasedUrl
+from frontier.shards import lost_shards
+from frontier.store import RedisStore
 from tests.frontier.crawled import DOMAINS, PAGES, Crawled, meta, silent
 from tests.frontier.helpers import CountingStore, ask
 

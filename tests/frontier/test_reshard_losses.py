@@ -8,19 +8,14 @@ from pathlib import Path
 import pytest
 
 from frontier.crawls import open_crawl
-from frontier.durability import DURABLE_S
 from frontier.entries import Entry
 from frontier.errors import CrawlLost, CrawlResharded, RedisAway, RedisMisused
-from frontier.queue import LeasedUrl
 from frontier.repair import Repair
 from frontier.reshard import Reshard, Wanted
-from frontier.scripts import (
-    END_RESHARD,
-    IDENTIFY_SHARD,
-    REMOVE_COPIED,
-)
-from frontier.shard_identity import lost_shards
-from frontier.store import Call, RedisStore, Reply, command, connect
+from frontier.scripts import END_RESHARD, IDENTIFY_SHARD, REMOVE_COPIED, Call, Reply, command
+from frontier.settle import LeasedUrl
+from frontier.shards import DURABLE_S, lost_shards
+from frontier.store import RedisStore, connect
 from tests.frontier.crawled import DOMAINS, PAGES, Crawled, meta, silent
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.frontier.test_reshard_fences import Meanwhile, contents

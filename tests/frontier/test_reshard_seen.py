@@ -10,13 +10,13 @@ import pytest
 from frontier.crawls import create_crawl, open_crawl
 from frontier.domains import shard_of
 from frontier.entries import Entry
-from frontier.forgetting import Forgetting
-from frontier.layout_copy import LONGEST
+from frontier.forget import Forgetting
+from frontier.keys import shard_keys
 from frontier.lookup import seen_bucket
 from frontier.queue import Frontier, FrontierSettings
-from frontier.redis_keys import shard_keys
-from frontier.scripts import ADD_COPIED, COPY_KEYS
-from frontier.store import Call, RedisStore, Reply, command, connect, script_call
+from frontier.reshard import LONGEST
+from frontier.scripts import ADD_COPIED, COPY_KEYS, Call, Reply, command, script_call
+from frontier.store import RedisStore, connect
 from tests.frontier.crawled import Crawled
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.valkey import ValkeyProcess
@@ -68,7 +68,7 @@ async def test_the_seen_set_takes_as_much_memory_as_before_when_a_crawl_has_grow
     filled: Crawled, store: RedisStore, monkeypatch: pytest.MonkeyPatch, fewer: int, most_sampled: int
 ) -> None:
     """The shards of a growth have most fingerprints in common, and together need few buckets."""
-    monkeypatch.setattr("frontier.layout_copy.MOST_SAMPLED", most_sampled)
+    monkeypatch.setattr("frontier.reshard.MOST_SAMPLED", most_sampled)
     before = len(await ask(store, "KEYS", f"{{{filled.name}:*}}:seen:*"))
     for shards in (2, fewer):
         await filled.reshard(32)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
+from frontier.control import RetryReply, retry_now
 from frontier.counters import Counters
-from frontier.queue import Frontier, Lease, Settlement, postpone, retry
+from frontier.queue import Frontier
 from frontier.reservations import Reservation, Reservations
-from frontier.retry_now import RetryReply, retry_now
-from frontier.scripts import RETRY_NOW
-from frontier.store import RedisStore, script_call
+from frontier.scripts import RETRY_NOW, script_call
+from frontier.settle import Lease, Settlement, postpone, retry
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
 HOUR_MS, DELAY_MS = 3_600_000, 2_000

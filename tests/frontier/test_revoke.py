@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 
 from frontier.counters import Counters
-from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, SettledUrl, Settlement, retry
-from frontier.store import RedisStore, command
+from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import command
+from frontier.settle import Lease, LeasedUrl, SettledUrl, Settlement, retry
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, lease_one, make_frontier, settle_all
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.errors import BadInput
-from frontier.ring import Handoff, assign, fair_shares, moved, plan_handoff
+from frontier.peers import Handoff, assign, fair_shares, moved, plan_handoff
 
 Roster = dict[str, float]
 

@@ -7,8 +7,8 @@ import pytest
 from frontier.counters import Counters
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.errors import ShardLost
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement, retry
-from frontier.settlements import SETTLE_LEASES, SETTLE_URLS, parts_of
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import SETTLE_LEASES, SETTLE_URLS, SettledUrl, Settlement, parts_of, retry
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier, settle_all
 

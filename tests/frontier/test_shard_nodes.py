@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import cast
 
-from frontier.redis_keys import MOST_SHARDS, CrawlKeys
-from frontier.shard_nodes import Nodes
-from frontier.store import Call, Reply, Store
+from frontier.keys import MOST_SHARDS, CrawlKeys
+from frontier.scripts import Call, Reply
+from frontier.shards import Nodes
+from frontier.store import Store
 
 
 class Moving:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from frontier.cluster import read_shards
 from frontier.redis_url import Address
-from frontier.slot_map import read_shards
 
 ASKED = Address("10.0.0.1", 7000)
 SHARDS = [

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.queue import SettledUrl, Settlement
 from frontier.reshard import Reshard, Wanted, open_with_new_shards
+from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.frontier.crawled import Crawled, meta, silent
 

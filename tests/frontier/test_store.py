@@ -11,8 +11,9 @@ import msgspec
 import pytest
 
 from frontier.errors import BadInput, RedisAway, RedisMisused
-from frontier.scripts import Script
-from frontier.store import RedisStore, check_url, command, connect, display_url, script_call
+from frontier.redis_url import check_url, display_url
+from frontier.scripts import Script, command, script_call
+from frontier.store import RedisStore, connect
 from tests.valkey import ValkeyProcess
 
 

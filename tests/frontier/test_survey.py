@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from frontier.counters import SHARDS_A_PART, Counters, counts_of
-from frontier.queue import SettledUrl, Settlement, postpone
+from frontier.counters import SHARDS_A_PART, Counters, DomainDelay, counts_of, domain_delays, survey
+from frontier.settle import SettledUrl, Settlement, postpone
 from frontier.store import RedisStore
-from frontier.survey import DomainDelay, domain_delays, survey
 from tests.frontier.helpers import ManualTime, ask, entry, make_frontier
 
 

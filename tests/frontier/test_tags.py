@@ -10,12 +10,13 @@ from frontier.clock import ServerClock
 from frontier.crawls import create_crawl, open_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry, tag_of
-from frontier.queue import KEEP, Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
-from frontier.refreshing import refresh_domain
+from frontier.known_pages import refresh_domain
+from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Ended, Repair
 from frontier.reshard import Reshard, Wanted
-from frontier.settlements import with_next_visit
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.settle import KEEP, Lease, SettledUrl, Settlement, postpone, retry, with_next_visit
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, make_frontier, reshard_crawl
 
 TAGGED = Entry("https://a.test/1", "a.test", tag=tag_of("product", {"shop": 7, "text": "a b"}))

@@ -8,7 +8,7 @@ import time
 import pytest
 
 from frontier.errors import BadInput
-from frontier.url_patterns import UrlPattern, is_in_url
+from frontier.urls import UrlPattern, is_in_url
 
 URLS = (
     "https://example.com/shop/1",

@@ -6,10 +6,10 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.entries import Entry
+from frontier.known_pages import BUCKETS_AT_ONCE, refresh_domain, refresh_page, refresh_pages
 from frontier.lookup import UrlLookup
-from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl, SettledUrl, Settlement, retry
-from frontier.refreshing import BUCKETS_AT_ONCE, refresh_domain, refresh_page, refresh_pages
-from frontier.settlements import with_next_visit
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import Lease, LeasedUrl, SettledUrl, Settlement, retry, with_next_visit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, entry, lease_one, make_frontier
 

@@ -10,26 +10,23 @@ from pathlib import Path
 
 import msgspec
 
-from frontier.blocks import rows_of
 from frontier.clock import ServerClock
+from frontier.control import retry_now
 from frontier.counters import Counters
-from frontier.crawls import Crawl
+from frontier.crawls import Crawl, FieldTypes
 from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.errors import BadUrl
-from frontier.field_types import FieldTypes
-from frontier.forgetting import Forgetting
-from frontier.known_pages import pages_in, rest_of_record
-from frontier.packing import First, Packer, Queue, Sizes
-from frontier.queue import Frontier, FrontierSettings, Lease, SettledUrl, Settlement, postpone, retry
-from frontier.redis_keys import CrawlKeys
-from frontier.refreshing import refresh_domain
+from frontier.forget import Forgetting
+from frontier.keys import CrawlKeys
+from frontier.known_pages import pages_in, refresh_domain, rest_of_record
+from frontier.packing import First, Packer, Queue, Sizes, rows_of
+from frontier.queue import Frontier, FrontierSettings
 from frontier.reservations import Reservation, Reservations
-from frontier.retry_now import retry_now
-from frontier.scripts import RESTORE_VISITS, SAVE_ROBOTS
-from frontier.settlements import with_next_visit
-from frontier.shard_identity import identify_shards
-from frontier.store import Call, RedisStore, Reply, command, connect, script_call
+from frontier.scripts import RESTORE_VISITS, SAVE_ROBOTS, Call, Reply, command, script_call
+from frontier.settle import Lease, SettledUrl, Settlement, postpone, retry, with_next_visit
+from frontier.shards import identify_shards
+from frontier.store import RedisStore, connect
 from frontier.urls import canonicalize
 from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
 from tests.frontier.helpers import ManualTime

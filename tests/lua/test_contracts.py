@@ -9,8 +9,8 @@ import pytest
 
 import frontier
 from frontier import scripts
-from frontier.scripts import Script
-from frontier.store import RedisStore, script_call
+from frontier.scripts import Script, script_call
+from frontier.store import RedisStore
 from tests.frontier.helpers import ask
 
 FOLDER = Path(frontier.__file__).parent / "lua"

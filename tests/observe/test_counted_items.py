@@ -8,7 +8,7 @@ from crawler.observe.counted_items import SHOWN, items_in_words, rejected_in_wor
 from crawler.page import Outcome, Page, RejectedItem, words_of
 from crawler.worker.commit_group import MOST_WORDS, LeaseReport
 from frontier.entries import Entry
-from frontier.queue import SettledUrl
+from frontier.settle import SettledUrl
 from tests.sinks.values import exchange, page
 
 

@@ -10,7 +10,8 @@ from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.leased_domain import LeasedDomain
 from frontier.clock import ServerClock
 from frontier.crawls import create_crawl
-from frontier.queue import Frontier, FrontierSettings, Settlement
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import Settlement
 from frontier.store import RedisStore
 from politeness.address_rate_limit import HORIZON_S, LocalRateLimiter, RateLimitPolicy
 from politeness.backoff import BackoffState

@@ -15,8 +15,9 @@ from crawler.observe.summary_writer import SummaryWriter
 from crawler.redis_retry import RedisRetry
 from frontier.clock import ServerClock
 from frontier.counters import Counts
-from frontier.peer_loop import Member, View
-from frontier.queue import Frontier, SettledUrl, Settlement
+from frontier.peers import Member, View
+from frontier.queue import Frontier
+from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 

@@ -25,7 +25,7 @@ from crawler.plan.arithmetic import (
     usage_of,
 )
 from crawler.plan.constants import FACTS, Constants
-from frontier import redis_keys
+from frontier import keys as redis_keys
 
 EASY = Constants(
     cpu_page=100,

@@ -20,10 +20,11 @@ from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.clock import ServerClock
 from frontier.errors import RedisAway
-from frontier.queue import Lease
-from frontier.redis_keys import CrawlKeys
-from frontier.shard_nodes import Nodes
-from frontier.store import Call, RedisStore, Reply, Store, command
+from frontier.keys import CrawlKeys
+from frontier.scripts import Call, Reply, command
+from frontier.settle import Lease
+from frontier.shards import Nodes
+from frontier.store import RedisStore, Store
 from politeness.address_rate_limit import (
     ON_TIME_S,
     LocalRateLimiter,

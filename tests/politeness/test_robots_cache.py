@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from frontier.queue import Frontier
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.store import RedisStore
 from politeness.robots_cache import DOMAIN_BYTES, KEPT_STALE_MS, RECORD_BYTES, RULE_BYTES, OriginRobots, RobotsCache
 from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord, next_record

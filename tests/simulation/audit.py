@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-from frontier.blocks import rows_of
 from frontier.entries import parse_entry
-from frontier.redis_keys import CrawlKeys, ShardKeys
+from frontier.keys import CrawlKeys, ShardKeys
+from frontier.packing import rows_of
 from tests.simulation.domain_books import NOBODYS, Domain
 from tests.simulation.history import Breach
 from tests.simulation.ledger import Ledger

@@ -19,9 +19,8 @@ from pathlib import Path
 import hiredis
 
 from frontier import scripts
-from frontier.calls import packed
-from frontier.redis_connection import fields
-from frontier.store import Call, Reply
+from frontier.connection import fields
+from frontier.scripts import Call, Reply, packed
 from tests.ports import free_port
 from tests.simulation.loop import Universe
 from tests.simulation.network import is_of_shard

@@ -4,7 +4,7 @@
 living replica and no other, and how many shards each has in it.
 
 An interval is that of the peer loop, in which each replica claims once (`scenario.interval_s`, 5 s). It is the same for any
-number of replicas: `frontier.polling_period` lets many of them ask for commands and report less often, but not claim. Time
+number of replicas: `frontier.peers` lets many of them ask for commands and report less often, but not claim. Time
 is counted from the start of the last replica, or from the deaths.
 """
 
@@ -15,8 +15,7 @@ from collections import Counter
 from collections.abc import Set
 from dataclasses import dataclass
 
-from frontier.peer_loop import View
-from frontier.ring import fair_shares
+from frontier.peers import View, fair_shares
 from tests.simulation.history import Breach
 
 INTERVALS = 2.0

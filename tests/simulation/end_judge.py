@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from frontier.store import Call, Reply
+from frontier.scripts import Call, Reply
 from tests.simulation.history import Breach
 from tests.simulation.ledger import Ledger
 

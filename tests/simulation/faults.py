@@ -134,7 +134,7 @@ class Faults:
     def _may_happen(self, kind: str, alive: list[SimReplica]) -> bool:
         if not self._network.is_step_noticed:
             # Otherwise it may be that nobody notices it before a new replica has to trust the server's clock, as described
-            # in `frontier.crawl_time`.
+            # in `frontier.clock`.
             return kind == "join" and self._is_swift
         if kind != "step":
             return True

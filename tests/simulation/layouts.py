@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 import msgspec
 
 from frontier.crawls import Crawl
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from frontier.scripts import (
     BEGIN_RESHARD,
     CANCEL_RESHARD,
@@ -23,8 +23,9 @@ from frontier.scripts import (
     REPORT_RESHARD,
     REVOKE,
     SWITCH_LAYOUT,
+    Call,
+    Reply,
 )
-from frontier.store import Call, Reply
 from tests.simulation.arguments import shard_tag
 from tests.simulation.history import Breach, History
 from tests.simulation.ledger import Ledger

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence, Set
 
 from frontier.domains import shard_of
 from frontier.entries import Entry, parse_entry
-from frontier.store import Call, Reply
+from frontier.scripts import Call, Reply
 from tests.simulation.arguments import each_end, shard_tag
 from tests.simulation.domain_books import NOBODYS, Domain, Holding
 from tests.simulation.history import Breach, History

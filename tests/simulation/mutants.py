@@ -35,7 +35,7 @@ class Mutant:
 
 
 LUA = "frontier/lua/"
-TIME = "frontier/crawl_time.py"
+TIME = "frontier/clock.py"
 COMMIT = "crawler/worker/commit.py"
 ROBOTS = "crawler/worker/robots_lookup.py"
 GROUP_SETTLER = "crawler/worker/group_settler.py"
@@ -246,7 +246,7 @@ OF_RESHARDS = (
         "repaired-shard-is-frozen", "frontier/repair.py", "if claims := self._crawl.reshard_claims:", "if claims := 0:"
     ),
     _without("removes-a-new-layout", RESHARD, "            if has_not_switched:", "            if True:"),
-    _without("copies-share-keys", "frontier/redis_keys.py", "1 + last_tokens[-1] % ATTEMPTS", "1 + len(last_tokens)"),
+    _without("copies-share-keys", "frontier/keys.py", "1 + last_tokens[-1] % ATTEMPTS", "1 + len(last_tokens)"),
     _without(
         "unsynced-copy",
         RESHARD,
@@ -259,9 +259,7 @@ OF_RESHARDS = (
         'outboxed = stats.get("delivered", 0) + counted["outbox"]',
         'outboxed = stats.get("outboxed", 0)',
     ),
-    _without(
-        "copies-if-one-shard-can", "frontier/layout_copy.py", "range(len(self._old)) for target", "(0,) for target"
-    ),
+    _without("copies-if-one-shard-can", "frontier/reshard.py", "range(len(self._old)) for target", "(0,) for target"),
 )
 
 MUTANTS = OF_CRAWLS + OF_VISITS + OF_RESHARDS

@@ -23,8 +23,7 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
 from frontier.errors import RedisAway, RedisMisused
-from frontier.scripts import CLAIM, COPY_KEYS, CORRECT_TIME, SETTLE, SWITCH_LAYOUT
-from frontier.store import Call, Reply
+from frontier.scripts import CLAIM, COPY_KEYS, CORRECT_TIME, SETTLE, SWITCH_LAYOUT, Call, Reply
 from tests.divided_calls import in_order, places_by_node
 from tests.simulation.arguments import shard_tag
 from tests.simulation.history import History

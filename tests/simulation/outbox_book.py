@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 
-from frontier.store import Call, Reply
+from frontier.scripts import Call, Reply
 from tests.simulation.arguments import linked_url, shard_number, shard_tag
 from tests.simulation.history import History
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from frontier.blocks import rows_of
 from frontier.entries import parse_entry
-from frontier.store import Call, Reply
+from frontier.packing import rows_of
+from frontier.scripts import Call, Reply
 from tests.simulation.arguments import bytes_of
 from tests.simulation.domain_books import Domain
 from tests.simulation.history import History

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from frontier.store import Call, Reply
+from frontier.scripts import Call, Reply
 from tests.simulation.history import History
 
 

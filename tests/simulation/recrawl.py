@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.settings.crawl_tables import RecrawlTable
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from tests.simulation.history import Breach, History
 from tests.simulation.loop import SimLoop, Universe
 from tests.simulation.network import SEEDER, Network

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 
 from frontier.domains import domain_of
 from frontier.entries import parse_entry
-from frontier.store import Call, Reply
+from frontier.scripts import Call, Reply
 from tests.simulation.arguments import bytes_of, each_end
 from tests.simulation.history import Breach
 from tests.simulation.network import EPOCH_MS

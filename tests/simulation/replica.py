@@ -27,16 +27,13 @@ from crawler.settings.crawl_tables import FetchTable, FrontierTable, LimitsTable
 from crawler.settings.loading import CrawlSettings
 from crawler.settings.replica_table import ReplicaTable
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
-from frontier.crawl_time import CrawlTime
+from frontier.clock import CrawlTime
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import CrawlResharded, RedisAway, Resharding, ShardLost
-from frontier.health import Health
-from frontier.peer_loop import View
-from frontier.polling_period import REPORTS_A_SECOND, period_s
-from frontier.queue import LeasedUrl
-from frontier.redis_keys import CrawlKeys, layout_of, shard_keys
-from frontier.scripts import REVOKE
-from frontier.store import script_call
+from frontier.keys import CrawlKeys, layout_of, shard_keys
+from frontier.peers import REPORTS_A_SECOND, Health, View, period_s
+from frontier.scripts import REVOKE, script_call
+from frontier.settle import LeasedUrl
 from tests.simulation.history import Breach, History
 from tests.simulation.loop import SimClock, SimLoop
 from tests.simulation.network import Network, SimStore

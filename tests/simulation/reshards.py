@@ -9,8 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
-from frontier.clock import ServerClock
-from frontier.crawl_time import crawl_ms
+from frontier.clock import ServerClock, crawl_ms
 from frontier.crawls import Crawl, check_new_shards, open_crawl
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway
 from frontier.reshard import Reshard, Wanted, open_with_new_shards

@@ -14,10 +14,9 @@ from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway, ShardLost
-from frontier.peer_loop import CLAIMING, View
+from frontier.peers import CLAIMING, View
 from frontier.queue import Frontier
-from frontier.scripts import SAVE_SETTINGS
-from frontier.store import script_call
+from frontier.scripts import SAVE_SETTINGS, script_call
 from frontier.urls import canonicalize
 from tests.shared_views import shared_views
 from tests.simulation.audit import audit

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from frontier.peer_loop import Member, View
+from frontier.peers import Member, View
 from tests.simulation.control_load import BUSY, replay, size_of
 from tests.simulation.crowd import Agreement, Crowd, judge
 from tests.simulation.history import Breach

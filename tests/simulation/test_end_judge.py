@@ -7,7 +7,7 @@ from typing import cast
 
 import pytest
 
-from frontier.store import Call
+from frontier.scripts import Call
 from tests.simulation.end_judge import EndJudge
 from tests.simulation.history import Breach
 from tests.simulation.ledger import Ledger

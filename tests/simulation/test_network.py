@@ -7,7 +7,7 @@ import random
 import pytest
 
 from frontier.counters import Counters
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from tests.simulation.history import History
 from tests.simulation.loop import SimLoop, Universe
 from tests.simulation.network import LASTING_S, Network, SimStore

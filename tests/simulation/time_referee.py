@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from frontier.store import Call
+from frontier.scripts import Call
 
 TIME_AT = {"push": 1, "lease": 5, "settle": 2}
 """Script -> which of its arguments is crawl time, as its caller knows it."""
@@ -28,7 +28,7 @@ class TimeReferee:
 
     def follow_step(self) -> None:
         """Record that all who knew crawl time have ended before they noticed a step of the server's clock. Those who are
-        left trust the server's clock in the end, as `frontier.crawl_time` says."""
+        left trust the server's clock in the end, as `frontier.clock` says."""
         self._follows_step = True
 
     def observe(self, replica: str, call: Call) -> None:

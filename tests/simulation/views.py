@@ -6,10 +6,8 @@ import json
 import math
 from collections import Counter, deque
 
-from frontier.peer_loop import Member, View
-from frontier.ring import fair_shares, moved
-from frontier.scripts import SAVE_OWNERS
-from frontier.store import Call, Reply
+from frontier.peers import Member, View, fair_shares, moved
+from frontier.scripts import SAVE_OWNERS, Call, Reply
 from tests.simulation.history import Breach
 
 LOAD_LIMIT = 1.1

@@ -10,7 +10,7 @@ from typing import Any
 import hiredis
 
 from frontier import scripts
-from frontier.store import Call, Reply
+from frontier.scripts import Call, Reply
 
 
 class ScriptFailed(Exception):

@@ -32,7 +32,7 @@ from crawler.sinks.segment import LINES, Segment
 from crawler.sinks.volume import Volume
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 from tests.e2e.harness import wait_until
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings

@@ -10,7 +10,7 @@ import pytest
 
 from crawler.sinks.archive import Archive
 from frontier.entries import Entry
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 from tests.sinks.values import exchange, page, settings
 
 BODY = b"the same text " * 100

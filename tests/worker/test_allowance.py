@@ -13,9 +13,10 @@ from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.leased_domain import LeasedDomain
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
-from frontier.peer_loop import Member, View
-from frontier.redis_keys import CrawlKeys
-from frontier.store import RedisStore, command
+from frontier.keys import CrawlKeys
+from frontier.peers import Member, View
+from frontier.scripts import command
+from frontier.store import RedisStore
 from tests.several_servers import until
 from tests.worker.test_throttle import runtime
 from tests.worker.test_worker import leased_domain

@@ -20,9 +20,10 @@ from crawler.worker.runtime import Runtime
 from frontier.clock import ServerClock
 from frontier.counters import Counters, Counts
 from frontier.entries import Entry
-from frontier.queue import Lease, SettledUrl
-from frontier.redis_keys import ShardKeys
-from frontier.store import RedisStore, command
+from frontier.keys import ShardKeys
+from frontier.scripts import command
+from frontier.settle import Lease, SettledUrl
+from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
 from tests.sinks.values import exchange, page, settings
 from tests.worker.test_throttle import runtime

@@ -5,7 +5,7 @@ from __future__ import annotations
 from crawler.worker.commit_group import LeaseReport
 from crawler.worker.group_settler import settlement
 from crawler.worker.leased_domain import LeasedDomain
-from frontier.queue import Lease
+from frontier.settle import Lease
 from tests.worker.test_throttle import Stopped, runtime
 
 

@@ -7,8 +7,8 @@ import pytest
 from crawler.worker.held_leases import HeldLeases
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock
-from frontier.redis_keys import CrawlKeys
-from frontier.settlements import LeaseReply
+from frontier.keys import CrawlKeys
+from frontier.settle import LeaseReply
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime
 from tests.worker.test_throttle import runtime

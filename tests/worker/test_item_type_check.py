@@ -16,11 +16,12 @@ from crawler.redis_retry import RedisRetry
 from crawler.scope.item_schema import Kinds
 from crawler.worker.item_type_check import REREAD_S, SLICE_ITEMS, ItemTypes
 from frontier.clock import SystemClock
+from frontier.crawls import FieldTypes
 from frontier.errors import RedisAway
-from frontier.field_types import FieldTypes
-from frontier.redis_keys import CrawlKeys
-from frontier.shard_nodes import Nodes
-from frontier.store import Call, RedisStore, Reply, Store
+from frontier.keys import CrawlKeys
+from frontier.scripts import Call, Reply
+from frontier.shards import Nodes
+from frontier.store import RedisStore, Store
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.sinks.values import exchange, page
 from tests.worker.test_throttle import runtime

@@ -28,8 +28,8 @@ from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.scripts import RESERVE_BUDGET
-from frontier.store import Call, RedisStore, Reply, connect
+from frontier.scripts import RESERVE_BUDGET, Call, Reply
+from frontier.store import RedisStore, connect
 from tests.fetch.servers import FaultServer
 from tests.frontier.helpers import CountingStore
 from tests.valkey import ValkeyProcess

@@ -19,15 +19,15 @@ from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, Pre
 from crawler.worker.leased_domain import LeasedDomain
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
-from frontier.counters import Counters
-from frontier.peer_loop import Member, View
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
-from frontier.redis_keys import CrawlKeys
-from frontier.refreshing import refresh_page
-from frontier.settlements import with_next_visit
-from frontier.shard_identity import identify_shards
-from frontier.store import Call, RedisStore, Reply, Store
-from frontier.survey import survey
+from frontier.counters import Counters, survey
+from frontier.keys import CrawlKeys
+from frontier.known_pages import refresh_page
+from frontier.peers import Member, View
+from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import Call, Reply
+from frontier.settle import SettledUrl, Settlement, with_next_visit
+from frontier.shards import identify_shards
+from frontier.store import RedisStore, Store
 from tests.frontier.helpers import CountingStore, entry, lease_one
 from tests.sinks.values import settings
 from tests.worker.test_throttle import runtime

@@ -16,7 +16,7 @@ from crawler.worker.lease_timer import LeaseTimer
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.leased_fetch import LeasedFetch
 from frontier.clock import SystemClock
-from frontier.queue import Lease
+from frontier.settle import Lease
 
 URL = "https://a.test/"
 

@@ -15,9 +15,9 @@ from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.queue import Frontier
-from frontier.scripts import PUSH
-from frontier.shard_nodes import Nodes
-from frontier.store import Call, RedisStore, Reply, Store
+from frontier.scripts import PUSH, Call, Reply
+from frontier.shards import Nodes
+from frontier.store import RedisStore, Store
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
 from tests.worker.test_commit import on_a_clock
 

@@ -12,7 +12,7 @@ from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.polite_fetch import PROXY_PAUSE_S, PoliteFetch
 from crawler.worker.url_handler import UrlHandler
 from frontier.entries import Entry
-from frontier.queue import Lease
+from frontier.settle import Lease
 from tests.worker.test_throttle import Stopped, robots, runtime, throttle_for
 
 

@@ -23,11 +23,12 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.queue import Frontier, FrontierSettings, LeasedUrl, SettledUrl, Settlement
-from frontier.redis_keys import CrawlKeys
-from frontier.shard_identity import identify_shards
-from frontier.shard_nodes import Nodes
-from frontier.store import Call, RedisStore, Reply, connect
+from frontier.keys import CrawlKeys
+from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import Call, Reply
+from frontier.settle import LeasedUrl, SettledUrl, Settlement
+from frontier.shards import Nodes, identify_shards
+from frontier.store import RedisStore, connect
 from tests.frontier.helpers import CountingStore
 from tests.sinks.values import exchange, page
 from tests.valkey import ValkeyProcess

@@ -14,8 +14,8 @@ from crawler.page import Link, LinkKind, Outcome, Page
 from crawler.worker.sitemap_hints import EARNED, FIRST_CREDIT, MOST_CREDIT, Credits, SitemapHints, hinted
 from frontier.clock import ServerClock
 from frontier.entries import Entry
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
-from frontier.settlements import with_next_visit
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import SettledUrl, Settlement, with_next_visit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, lease_one, make_frontier
 from tests.worker.test_throttle import runtime

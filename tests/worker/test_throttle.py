@@ -16,8 +16,8 @@ from crawler.worker.outcomes import UrlResult
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from frontier.control import Control, DomainRules
-from frontier.queue import Lease
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
+from frontier.settle import Lease
 from frontier.store import Store
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy

@@ -15,7 +15,7 @@ from crawler.scope.next_visit import parse_rules, visit_priority
 from crawler.worker.visit_planning import MOST_SITES, SiteGains, planned
 from frontier.entries import Entry
 from frontier.known_pages import rest_of_record
-from frontier.queue import SettledUrl
+from frontier.settle import SettledUrl
 
 HOUR, DAY = 3_600.0, 86_400.0
 AT = 1.7e9

@@ -19,7 +19,7 @@ from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.worker import Worker
 from frontier.entries import Entry
-from frontier.queue import Lease
+from frontier.settle import Lease
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
 from tests.worker.test_throttle import Stopped, answer, robots, runtime, throttle_for

@@ -11,7 +11,7 @@ import msgspec
 
 from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
 from frontier.clock import Clock
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
 
 REFRESH_S = 1.0

@@ -6,7 +6,7 @@ import pytest
 
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from frontier.store import RedisStore, Store
 from tests.frontier.budget.spending import LEASE_MS, MakeBudget
 from tests.frontier.helpers import ManualTime

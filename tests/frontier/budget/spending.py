@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from frontier.budget import SURE_MS, Budget
-from frontier.redis_keys import CrawlKeys
-from frontier.store import Store, command
+from frontier.keys import CrawlKeys
+from frontier.scripts import command
+from frontier.store import Store
 from tests.frontier.helpers import ManualTime
 
 LEASE_MS = 4_000

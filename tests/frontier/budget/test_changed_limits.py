@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from frontier.budget import AFTER_LEASE_MS, GRACE_MS, PageLimit
-from frontier.redis_keys import CrawlKeys
-from frontier.scripts import RECOUNT
-from frontier.store import RedisStore, command, script_call
+from frontier.keys import CrawlKeys
+from frontier.scripts import RECOUNT, command, script_call
+from frontier.store import RedisStore
 from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, keep_asking, recount, settle
 from tests.frontier.helpers import CountingStore, ManualTime
 

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import pytest
 
 from frontier.budget import AFTER_LEASE_MS, GAP_MS, GRACE_MS, PERIOD_S, SURE_MS, leased_ms, permits_wanted
-from frontier.redis_keys import CrawlKeys
-from frontier.store import Call, RedisStore, Reply
+from frontier.keys import CrawlKeys
+from frontier.scripts import Call, Reply
+from frontier.store import RedisStore
 from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, keep_asking, recount, settle
 from tests.frontier.helpers import CountingStore, ManualTime
 

@@ -8,7 +8,7 @@ import pytest
 
 from frontier.budget import AFTER_LEASE_MS, PERIODS_A_LAPSE, Budget, PageLimit
 from frontier.clock import ServerClock
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
 from tests.frontier.budget.spending import AT_ONCE
 from tests.frontier.helpers import CountingStore, ManualTime

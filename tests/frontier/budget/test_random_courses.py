@@ -9,8 +9,9 @@ import pytest
 
 from frontier.budget import Budget, PageLimit
 from frontier.errors import RedisAway
-from frontier.redis_keys import CrawlKeys
-from frontier.store import Call, RedisStore, Reply, Store
+from frontier.keys import CrawlKeys
+from frontier.scripts import Call, Reply
+from frontier.store import RedisStore, Store
 from tests.frontier.budget.spending import AT_ONCE, LEASE_MS, MakeBudget, fetch, settle
 from tests.frontier.helpers import CountingStore, ManualTime
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from frontier.blocks import rows_of, size_of
 from frontier.entries import Entry
+from frontier.packing import rows_of, size_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, settle_all

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.blocks import block_of, has_seeds, rest_of, rows_of, size_of
-from frontier.packing import Sizes
+from frontier.packing import Sizes, block_of, has_seeds, rest_of, rows_of, size_of
 
 
 class TestBlocks:

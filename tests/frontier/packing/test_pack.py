@@ -8,20 +8,19 @@ from collections.abc import Sequence
 
 import pytest
 
-from frontier.blocks import LARGEST, rows_of, size_of
 from frontier.clock import ServerClock
-from frontier.counters import Counters
+from frontier.counters import Counters, survey
 from frontier.crawls import create_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.lookup import UrlLookup
-from frontier.queue import Frontier, FrontierSettings, SettledUrl, Settlement
+from frontier.packing import LARGEST, rows_of, size_of
+from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Ended, Repair
-from frontier.scripts import UNPACK
-from frontier.settlements import with_next_visit
-from frontier.shard_identity import identify_shards
-from frontier.store import RedisStore, command, script_call
-from frontier.survey import survey
+from frontier.scripts import UNPACK, command, script_call
+from frontier.settle import SettledUrl, Settlement, with_next_visit
+from frontier.shards import identify_shards
+from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, ask, lease_one, make_frontier, settle_all
 from tests.frontier.packing.queued_domain import DOMAIN, SETTINGS, Held, fetched, urls
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 from frontier.counters import Counters
 from frontier.queue import Frontier, FrontierSettings
-from frontier.scripts import PACK, UNPACK
-from frontier.store import Call, RedisStore, Reply
+from frontier.scripts import PACK, UNPACK, Call, Reply
+from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, ask, lease_one, make_frontier, settle_all
 from tests.frontier.packing.queued_domain import SETTINGS, Held, fetched, urls
 

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
-from frontier.queue import Frontier, FrontierSettings, Settlement
-from frontier.scripts import UNPACK
-from frontier.store import Call, RedisStore, Reply
+from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import UNPACK, Call, Reply
+from frontier.settle import Settlement
+from frontier.store import RedisStore
 from tests.frontier.helpers import CountingStore, ManualTime, ask, lease_one, make_frontier, settle_all
 from tests.frontier.packing.queued_domain import DOMAIN, SETTINGS, Held, fetched, urls
 

@@ -9,9 +9,10 @@ from pathlib import Path
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.errors import RedisAway
-from frontier.queue import Frontier, FrontierSettings, Lease, LeasedUrl
-from frontier.redis_keys import CrawlKeys
-from frontier.shard_identity import identify_shards
+from frontier.keys import CrawlKeys
+from frontier.queue import Frontier, FrontierSettings
+from frontier.settle import Lease, LeasedUrl
+from frontier.shards import identify_shards
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import ManualTime
 from tests.valkey import ValkeyProcess

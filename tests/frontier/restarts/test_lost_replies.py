@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from frontier.counters import Counters
-from frontier.settlements import SettledUrl, Settlement
+from frontier.settle import SettledUrl, Settlement
 from tests.frontier.helpers import entry, lease_one, settle_all
 from tests.frontier.restarts.server import Server, home
 

@@ -7,11 +7,12 @@ import pytest
 from frontier.counters import Counters
 from frontier.crawls import create_crawl, open_crawl, verify_crawl
 from frontier.errors import CrawlLost, ShardLost
+from frontier.keys import CrawlKeys
 from frontier.queue import Frontier
-from frontier.redis_keys import CrawlKeys
-from frontier.settlements import Settlement
-from frontier.shard_identity import identify_shards, lost_shards
-from frontier.store import RedisStore, command
+from frontier.scripts import command
+from frontier.settle import Settlement
+from frontier.shards import identify_shards, lost_shards
+from frontier.store import RedisStore
 from tests.frontier.helpers import entry, lease_one, settle_all
 from tests.frontier.restarts.server import Server, home
 

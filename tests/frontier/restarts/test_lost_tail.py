@@ -10,11 +10,10 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.errors import RedisAway
-from frontier.push_batches import PUSH_BATCH
-from frontier.queue import Frontier, Lease, retry
+from frontier.queue import PUSH_BATCH, Frontier
 from frontier.recent_writes import KEPT_MS
-from frontier.settlements import SettledUrl, Settlement
-from frontier.store import Call, Reply
+from frontier.scripts import Call, Reply
+from frontier.settle import Lease, SettledUrl, Settlement, retry
 from tests.frontier.helpers import entry, lease_one, settle_all
 from tests.frontier.restarts.server import GRACE_MS, Server, counts, home, notice, repeat, urls
 

@@ -12,8 +12,8 @@ from crawler.observe import summary
 from crawler.observe.health_record import Failure, HealthRecord
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from frontier.clock import SystemClock
-from frontier.health import Health
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
+from frontier.peers import Health
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 

@@ -14,8 +14,8 @@ from crawler.observe.summary import Sample
 from crawler.settings.loading import CrawlSettings
 from frontier.control import Control
 from frontier.crawls import create_crawl
-from frontier.health import Health
-from frontier.redis_keys import CrawlKeys
+from frontier.keys import CrawlKeys
+from frontier.peers import Health
 from frontier.store import RedisStore, connect
 from tests.observe.web.browser import Browser
 from tests.observe.web.serving import HOSTILE, get, populate, serving

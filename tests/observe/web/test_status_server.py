@@ -20,8 +20,8 @@ from crawler.settings.loading import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.crawls import create_crawl
+from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
-from frontier.redis_keys import CrawlKeys
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import ManualTime, entry, make_frontier
 from tests.observe.web.serving import get, populate, serving

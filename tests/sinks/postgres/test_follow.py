@@ -14,7 +14,7 @@ import pytest
 from crawler.sinks.archive import Archive
 from crawler.sinks.journal import JournalEntry, encoded
 from frontier.entries import Entry
-from frontier.queue import LeasedUrl
+from frontier.settle import LeasedUrl
 from tests.e2e.harness import ROOT, Running, wait_until
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.sinks import readers

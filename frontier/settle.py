@@ -10,7 +10,7 @@ import msgspec
 from frontier.entries import QUEUED_VISIT, Entry, parse_entry
 from frontier.known_pages import rest_of_record
 from frontier.packing import First
-from frontier.store import Reply
+from frontier.scripts import Reply
 
 SETTLE_LEASES, SETTLE_URLS = 64, 192
 """Leases and URLs per settle call. It takes about 0.5 ms with 64 URLs, and 6 ms with 192 that are visited again."""

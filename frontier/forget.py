@@ -23,22 +23,30 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 import msgspec
 
-from frontier.blocks import block_of, rows_of
 from frontier.control import Control
 from frontier.crawls import Crawl
 from frontier.domains import is_of, shard_of
-from frontier.durability import DURABLE_S
 from frontier.entries import parse_entry
 from frontier.errors import StillAdded
-from frontier.key_pages import asked, pages, pages_of_all
+from frontier.keys import CrawlKeys, ShardKeys, shard_keys
 from frontier.known_pages import pages_in, without_via
 from frontier.lookup import escaped, seen_bucket
+from frontier.packing import block_of, rows_of
 from frontier.queue import Frontier
-from frontier.redis_keys import CrawlKeys, ShardKeys, shard_keys
-from frontier.scripts import FORGET_DOMAIN, FORGET_URLS, FORGET_VIA, REMOVE_FROM_OUTBOX
-from frontier.shard_contents import Key
-from frontier.shard_identity import check_identity, frozen
-from frontier.store import Argument, Call, Reply, Store, command, script_call
+from frontier.scripts import (
+    FORGET_DOMAIN,
+    FORGET_URLS,
+    FORGET_VIA,
+    REMOVE_FROM_OUTBOX,
+    Argument,
+    Call,
+    Reply,
+    command,
+    script_call,
+)
+from frontier.shard_contents import Key, asked, pages, pages_of_all
+from frontier.shards import DURABLE_S, check_identity, frozen
+from frontier.store import Store
 
 CHUNK = 500
 """URLs per call, which then takes about 1 ms."""

@@ -1,0 +1,183 @@
+"""The shards of a crawl: their identity, the nodes that serve them, and whether their data is on disk.
+
+Each shard holds the identity of its crawl. A server that came back empty has none, and a shard of it would otherwise look
+like one in which all is done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from frontier.clock import Clock
+from frontier.counters import SHARDS_A_PART
+from frontier.errors import CrawlLost, CrawlResharded, RedisMisused, ShardLost
+from frontier.keys import CrawlKeys
+from frontier.scripts import IDENTIFY_SHARD, Call, Reply, command, script_call
+from frontier.store import Store, send_in_parts
+
+
+async def identify_shards(
+    store: Store, keys: CrawlKeys, shards: Sequence[int], former: str = "", cancelled: str = ""
+) -> None:
+    """Give `shards` the identity of the crawl. `former`: an identity that it replaces; `cancelled`: the last claim of a
+    reshard that is cancelled. Repeating the call is harmless.
+
+    Raises CrawlLost if a shard belongs to another crawl of that name, CrawlResharded if another command for the same crawl
+    has given it another identity, and RedisAway.
+    """
+    calls = (
+        [
+            script_call(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base), cancelled)
+            for of in (keys.shards[shard] for shard in shards[at : at + SHARDS_A_PART])
+        ]
+        for at in range(0, len(shards), SHARDS_A_PART)
+    )
+    foreign: list[str] = []
+
+    def look(replies: list[Reply]) -> None:
+        foreign.extend(reply[1].decode() for reply in replies if reply[0] == b"foreign")
+
+    await send_in_parts(store.send, calls, look)
+    if foreign and all(_fingerprint_key(identity) == _fingerprint_key(keys.identity) for identity in foreign):
+        raise CrawlResharded(
+            f"{len(foreign):,} of the shards that this command has to fill belong to another command, of which Redis may "
+            f"have lost its record; run the command for crawl {keys.crawl!r} again"
+        )
+    if foreign:
+        raise CrawlLost(
+            f"{len(foreign)} shards of crawl {keys.crawl!r} hold data of another crawl of that name, whose {keys.meta} is "
+            "gone; restore that key, choose another name, or remove all keys of the crawl"
+        )
+
+
+def _fingerprint_key(identity: str) -> str:
+    """That of the crawl, with which all its identities begin."""
+    return identity.partition(":")[0]
+
+
+async def lost_shards(store: Store, keys: CrawlKeys, shards: Sequence[int] | None = None) -> Mapping[int, str]:
+    """Those of `shards`, or of all, that lack the identity of the crawl, and the identity that each has instead, "" for
+    none. Raises RedisAway."""
+    asked = range(len(keys.shards)) if shards is None else shards
+    found: list[str] = []
+    calls = (
+        [command("HGET", keys.shards[shard].stats, "crawl") for shard in asked[at : at + SHARDS_A_PART]]
+        for at in range(0, len(asked), SHARDS_A_PART)
+    )
+    await send_in_parts(store.send, calls, lambda replies: found.extend((one or b"").decode() for one in replies))
+    return {shard: identity for shard, identity in zip(asked, found, strict=True) if identity != keys.identity}
+
+
+def frozen(keys: CrawlKeys) -> str:
+    """The identity of the shards of `keys` while, and after, a reshard copies them."""
+    return f"{keys.identity}:moved"
+
+
+def check_not_frozen(keys: CrawlKeys, lost: Mapping[int, str]) -> None:
+    """Raises CrawlResharded if `lost` are shards of an open crawl that a reshard has frozen: the server that knew of it has
+    lost that. No data is missing."""
+    if lost and all(identity == frozen(keys) for identity in lost.values()):
+        raise CrawlResharded(
+            f"a reshard of crawl {keys.crawl!r} has frozen {len(lost):,} of its {len(keys.shards):,} shards, and Redis has "
+            "lost who began it; nothing else is lost: run `crawler reshard --shards N` again, which completes it"
+        )
+
+
+def check_identity(crawl: str, shards: Iterable[int], replies: Iterable[Reply]) -> None:
+    """Raises ShardLost if a script has replied that its shard lacks the identity of `crawl`. `replies`: one for each of
+    `shards`."""
+    if lost := {shard for shard, reply in zip(shards, replies, strict=True) if reply[0] == b"lost"}:
+        raise ShardLost(crawl, lost)
+
+
+T = TypeVar("T")
+
+
+class Nodes:
+    """The nodes of the crawl with `keys`."""
+
+    def __init__(self, store: Store, keys: CrawlKeys) -> None:
+        self._store = store
+        self._keys = keys
+        self._of_shard: tuple[str, ...] = ()
+        self._crawl_node = ""
+        self._names: frozenset[str] = frozenset()
+        self._runs: Hashable = None
+
+    def __repr__(self) -> str:
+        return f"<Nodes {sorted(self._names)}>"
+
+    def _read(self) -> None:
+        runs = self._store.runs()
+        if self._runs != runs or not self._names:  # to read it for a thousand shards takes about a millisecond
+            self._runs = runs
+            self._of_shard = tuple(self._store.node_of(shard.base) for shard in self._keys.shards)
+            self._crawl_node = self._store.node_of(self._keys.meta)
+            self._names = frozenset((*self._of_shard, self._crawl_node))
+
+    @property
+    def has_many_nodes(self) -> bool:
+        """Whether some nodes may serve while others cannot."""
+        self._read()
+        return len(self._names) > 1
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The nodes that serve anything of this crawl."""
+        self._read()
+        return self._names
+
+    @property
+    def crawl_node(self) -> str:
+        """The node of the keys of the whole crawl: roster, settings, commands, page limit."""
+        self._read()
+        return self._crawl_node
+
+    def of(self, shard: int) -> str:
+        """The node of `shard`."""
+        self._read()
+        return self._of_shard[shard]
+
+    def split(self, items: Iterable[T], shard_of: Callable[[T], int]) -> dict[str, list[T]]:
+        """`items` by the node of their shards, in their order."""
+        self._read()
+        parts: dict[str, list[T]] = {}
+        for item in items:
+            parts.setdefault(self._of_shard[shard_of(item)], []).append(item)
+        return parts
+
+    async def check(self, node: str, writes: bool = False) -> None:
+        """Ask `node` whether it serves and has its shards, and with `writes` whether it takes writes,
+        too. Raises RedisAway, RedisMisused and ShardLost."""
+        self._read()
+        shards = [shard for shard, name in enumerate(self._of_shard) if name == node]
+        if not shards:  # nobody creates the field ""
+            verb = ("HDEL", self._keys.control, "") if writes else ("EXISTS", self._keys.meta)
+            await self._store.send([command(*verb)])
+        elif lost := await lost_shards(self._store, self._keys, shards):
+            raise ShardLost(self._keys.crawl, lost)
+        elif writes:  # a write that changes nothing: XX adds no member
+            await self._store.send([command("ZADD", self._keys.shards[shards[0]].due, "XX", 0, "")])
+
+
+DURABLE_S = 2.0
+"""After so many seconds, a server has normally written to disk what it took: its log once a second by default, and up to a
+second later if the disk is slow."""
+
+
+async def until_synced(store: Store, clock: Clock, keys: CrawlKeys, others: Iterable[str] = ()) -> None:
+    """Wait until what was sent to the servers of `keys`, and of the keys `others`, is on their disks, for `DURABLE_S` at
+    most. A single server says when it is (WAITAOF, Redis 7.2), and one without a log has nothing to write. Raises
+    RedisAway."""
+    if len({store.node_of(key) for key in (keys.meta, *(of.base for of in keys.shards), *others)}) == 1:
+        # It speaks of the writes of the same connection, so there has to be one.
+        mark = command("SET", keys.shards[0].acked, "", "PX", int(1000 * DURABLE_S))
+        try:
+            await store.send([mark, Call(("WAITAOF", 1, 0, int(1000 * DURABLE_S)), at=keys.meta)])
+        except RedisMisused as error:
+            if "appendonly is disabled" in str(error):
+                return
+        else:
+            return
+    await clock.sleep(DURABLE_S)
