@@ -12,6 +12,7 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.audit.signatures import Signatures
 from crawler.errors import UserError
+from crawler.http_head import Head
 from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
 from crawler.logs import log
 from crawler.sinks.cdxj_index import index_path
@@ -20,7 +21,7 @@ from crawler.sinks.crawl_files import files_of
 from crawler.sinks.open_files import complete_part, open_either
 from crawler.sinks.replaced_files import marks_in
 from crawler.sinks.segment import LINES
-from crawler.sinks.warc_reader import BrokenFraming, Head, read_head, records_in
+from crawler.sinks.warc_reader import BrokenFraming, read_head, records_in
 from crawler.sinks.warc_rows import usage_in
 from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl

@@ -36,7 +36,7 @@ from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, OperatorAddress, judge_address
 from crawler.fetch.proxy import Proxy
 from crawler.fetch.request_rules import Handling
-from crawler.fetch.response import ResponseReader, describe, head_parser
+from crawler.fetch.response import ResponseReader, describe
 from crawler.fetch.tunnel import Destination, open_through
 from crawler.page import Exchange, Phases
 
@@ -84,7 +84,6 @@ class GuardedProtocol(ResponseHandler):
         """`read_timeout_s` limits the silence before and between bytes."""
         super().__init__(loop)
         self._max_head_bytes = max_head_bytes
-        self._head_parser = head_parser(max_head_bytes)
         self._read_timeout_s = read_timeout_s
         self._request: Request | None = None
         self._reader: ResponseReader | None = None  # None: nothing is expected
@@ -131,7 +130,7 @@ class GuardedProtocol(ResponseHandler):
         if request.is_too_late is not None and request.is_too_late():
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended before the request was written")
         self._request, self._started_at = request, started_at
-        self._reader = ResponseReader(self._head_parser, self._max_head_bytes, request.max_body_bytes)
+        self._reader = ResponseReader(self._max_head_bytes, request.max_body_bytes)
         self._has_received = self._is_time_over = False
         self._over = self._loop.create_future()
         self._sent_at = self._head_at = self._heard_at = self._loop.time()
@@ -155,12 +154,11 @@ class GuardedProtocol(ResponseHandler):
         if reader.message is None:
             raise FetchFailed(*self._failure, request_sent=True)
         phases, self._phases = self._phases, None
-        version = reader.message.version
         return Exchange(
             url=url,
-            status=reader.message.code,
-            reason=reader.message.reason or "",
-            headers=reader.message.raw_headers,
+            status=reader.message.status,
+            reason=reader.message.reason,
+            headers=reader.message.fields,
             request_head=self._head,
             response_head=reader.head,
             body=reader.body,
@@ -169,7 +167,7 @@ class GuardedProtocol(ResponseHandler):
             elapsed=self._loop.time() - self._sent_at,
             first_byte=self._head_at - self._sent_at,
             truncated=self._truncated(reader),
-            protocol=f"http/{version.major}.{version.minor}",
+            protocol=f"http/{reader.message.version}",
             tls=self._tls,
             phases=phases,
         )

@@ -9,7 +9,6 @@ Redirects are links, so each request is decided anew, and authorisation never fo
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from http import HTTPStatus
@@ -23,6 +22,7 @@ from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.proxy import Proxy
 from crawler.fetch.request import REMEMBERED, Origin, header_lines
 from crawler.fetch.request_secret import Secret
+from crawler.http_head import parse_head, redacted
 from crawler.page import Exchange
 from frontier.urls import UrlPattern
 
@@ -61,13 +61,12 @@ class RequestRule(msgspec.Struct, frozen=True):
 
 class Handling(msgspec.Struct, frozen=True):
     """How a request is made. `fields`: its header lines without secrets; `secret_fields`: those with secrets, and
-    `proxy_field`: that for the proxy. `hidden`: finds the header lines whose values are not recorded, which have the
-    `hidden_names` (in lower case). `proxy_key`: what keeps the connections through the proxy apart from others."""
+    `proxy_field`: that for the proxy. `hidden`: the names, in lower case, of the fields whose values are not recorded.
+    `proxy_key`: what keeps the connections through the proxy apart from others."""
 
     fields: bytes
     secret_fields: Secret
-    hidden: re.Pattern[bytes] | None
-    hidden_names: frozenset[bytes]
+    hidden: frozenset[bytes]
     cookies: bool
     proxy: Proxy | None
     proxy_field: Secret
@@ -104,17 +103,12 @@ class Handling(msgspec.Struct, frozen=True):
             changes["address"] = ""
             if exchange.url.startswith("http:"):
                 changes["tls"] = None
-        if self.hidden is not None:
-            changes["request_head"] = self.hidden.sub(_hidden, exchange.request_head)
-            changes["response_head"] = self.hidden.sub(_hidden, exchange.response_head)
-            changes["headers"] = tuple(
-                (name, HIDDEN if name.lower() in self.hidden_names else value) for name, value in exchange.headers
-            )
+        if self.hidden:
+            changes["request_head"] = redacted(exchange.request_head, self.hidden, HIDDEN)
+            changes["response_head"] = response_head = redacted(exchange.response_head, self.hidden, HIDDEN)
+            shown = parse_head(response_head)
+            changes["headers"], changes["reason"] = shown.fields, shown.reason
         return msgspec.structs.replace(exchange, **changes) if changes else exchange
-
-
-def _hidden(line: re.Match[bytes]) -> bytes:
-    return line[1] + b" " + HIDDEN + line[2]
 
 
 class ProxyAnswers:
@@ -181,16 +175,9 @@ class RequestRules:
         return Handling(
             fields=shown,
             secret_fields=Secret(header_lines((name, one.text) for name, one in secrets.values()).decode()),
-            hidden=_lines_of(hidden) if hidden else None,
-            hidden_names=frozenset(name.encode() for name in hidden),
+            hidden=frozenset(name.encode() for name in hidden),
             cookies=cookies,
             proxy=proxy,
             proxy_field=Secret("") if proxy is None else proxy.authorization,
             proxy_key=None if proxy is None else proxy.key,
         )
-
-
-def _lines_of(names: Iterable[str]) -> re.Pattern[bytes]:
-    """Finds the header lines with one of `names`, which may be folded (RFC 9112 5.2): the name, and the line end."""
-    alternatives = b"|".join(re.escape(name.encode()) for name in sorted(names))
-    return re.compile(rb"^((?:%b)[ \t]*:)[^\n]*?(?:\n[ \t][^\n]*?)*(\r?\n)(?![ \t])" % alternatives, re.I | re.M)

@@ -9,8 +9,8 @@ A server chooses how much it sends, so each part of a response has a bound, and 
 3. The content is limited to `max_body_bytes`.
 4. Nothing is read after the end of the response. If there is more, the connection must not be used again.
 
-aiohttp's parser in C reads the head. It gets the head alone: given more, it would lose a valid head when the bytes behind
-it are malformed, keep all trailer fields, and parse any number of further responses.
+Malformed heads are read as curl, wget and browsers read them (`crawler.http_head`). After one, or after framing that can be
+read in more than one way, the connection must not be used again either.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from __future__ import annotations
 import re
 from http import HTTPStatus
 from io import SEEK_END, BytesIO
-from typing import Any
-
-from aiohttp.http_exceptions import HttpProcessingError
-from aiohttp.http_parser import HttpResponseParser, RawResponseMessage
 
 from crawler.errors import FailureKind, FetchFailed
+from crawler.http_head import HEAD_END, Head, parse_head
 
 MAX_INTERIM_RESPONSES = 5
 """Go's net/http accepts as many (`max1xxResponses` in transport.go)."""
@@ -31,8 +28,8 @@ MAX_INTERIM_RESPONSES = 5
 MAX_CHUNK_OVERHEAD = 16 * 1024
 """Bytes. The rule and the number are Go's (`excess` in net/http/internal/chunked.go)."""
 
-_HEAD_END = re.compile(rb"\n\r?\n")
-"""RFC 9112 2.2: a recipient may take a bare LF for a line end."""
+_LENGTH = re.compile(r"\+?([0-9]{1,18})")
+_REGULAR_LENGTH = re.compile(r"[0-9]{1,18}")
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n")
 """RFC 9112 7.1. Some servers put spaces after the size; extensions are ignored (7.1.1)."""
@@ -46,19 +43,18 @@ _NO_CONTENT = (HTTPStatus.NO_CONTENT, HTTPStatus.NOT_MODIFIED)
 
 
 class ResponseReader:
-    """Reads the final response to one request. `parser` is that of its connection (`head_parser`).
+    """Reads the final response to one request.
 
     `feed` raises FetchFailed for what is malformed or too large. If that comes after the head, `message` and what was read
     of the body remain valid.
     """
 
-    def __init__(self, parser: HttpResponseParser, max_head_bytes: int, max_body_bytes: int) -> None:
-        self.message: RawResponseMessage | None = None  # None: the head is not complete
+    def __init__(self, max_head_bytes: int, max_body_bytes: int) -> None:
+        self.message: Head | None = None  # None: the head is not complete
         self.head = b""  # as received
         self.is_whole = False  # the body is complete
         self.is_too_long = False  # the body is longer than `max_body_bytes`
         self.is_clean = False  # nothing came after the response, and the server keeps the connection open
-        self._parser = parser
         self._max_head_bytes = max_head_bytes
         self._max_body_bytes = max_body_bytes
         self._head_room = max_head_bytes
@@ -67,6 +63,7 @@ class ResponseReader:
         self._body = BytesIO()
         self._size = 0  # bytes in `_body`
         self._left: int | None = None  # bytes of the body or the chunk; None: the body ends with the connection
+        self._may_follow = True  # another response, on the same connection
         self._is_chunked = False
         self._is_in_chunk = False  # up to the line end behind it
         self._chunk_overhead = 0
@@ -85,7 +82,7 @@ class ResponseReader:
             return False
         data = self._read_chunks(data) if self._is_chunked else self._read_content(data)
         if self._is_over:
-            self.is_clean = not (self.message.should_close or data or self.is_too_long or self._head_room < 0)
+            self.is_clean = self._may_follow and not (data or self.is_too_long or self._head_room < 0)
         return self._is_over
 
     def close(self) -> None:
@@ -99,9 +96,9 @@ class ResponseReader:
         while True:
             head = data.lstrip(b"\r\n")
             self._head_room -= len(data) - len(head)
-            end = _HEAD_END.search(head, searched)
+            end = HEAD_END.search(head, searched)
             size = end.end() if end else len(head)
-            if not b"HTTP/".startswith(head[:5]):
+            if not b"HTTP/".startswith(head[:5].upper()):
                 raise _failed(FailureKind.PROTOCOL, "the response does not begin with HTTP/")
             if size > self._head_room:
                 raise _failed(FailureKind.HEADER_TOO_LARGE, f"more than {self._max_head_bytes} bytes of header")
@@ -111,33 +108,36 @@ class ResponseReader:
             self._head_room -= size
             data, searched = head[size:], 0
             message = self._parse(head[:size])
-            if message.code >= _OK:
-                self.head, self.message = head[:size], message
+            self._may_follow &= message.is_regular
+            if message.status >= _OK:
                 self._begin_body(message)
+                self.head, self.message = head[:size], message
                 return data
             self._interim_responses += 1  # RFC 9110 15.2: another head follows
             if self._interim_responses > MAX_INTERIM_RESPONSES:
                 raise _failed(FailureKind.PROTOCOL, f"more than {MAX_INTERIM_RESPONSES} interim responses")
 
-    def _parse(self, head: bytes) -> RawResponseMessage:
-        try:
-            messages, _, _ = self._parser.feed_data(head)
-        except HttpProcessingError as error:
-            raise _failed(FailureKind.PROTOCOL, describe(error)) from error
-        message: RawResponseMessage = messages[0][0]
+    def _parse(self, head: bytes) -> Head:
+        message = parse_head(head)
         # Nobody asked for another protocol (RFC 9110 7.8).
-        if message.code < 100 or message.code == _SWITCHING_PROTOCOLS:
-            raise _failed(FailureKind.PROTOCOL, f"status {message.code:03}")
+        if message.status < 100 or message.status == _SWITCHING_PROTOCOLS:
+            raise _failed(FailureKind.PROTOCOL, f"status {message.status:03}" if message.status else "no status")
         return message
 
-    def _begin_body(self, message: RawResponseMessage) -> None:
-        """RFC 9112 6.3. The parser has refused a malformed length, several of them, and one beside a transfer coding."""
-        length = message.headers.get("Content-Length")
-        self._is_chunked = message.chunked and message.code not in _NO_CONTENT
-        if self._is_chunked or message.code in _NO_CONTENT:
+    def _begin_body(self, message: Head) -> None:
+        """RFC 9112 6.3, and what curl and browsers do with malformed framing: a transfer coding other than chunked does not
+        count, nor does a length that is no number, and equal lengths are one."""
+        codings, lengths, connection = _framing(message)
+        keeps_open = "close" not in connection and (message.version != "1.0" or "keep-alive" in connection)
+        self._may_follow &= keeps_open and _is_regular(message, codings, lengths)
+        if message.status in _NO_CONTENT:
             self._left = 0
-        elif length is not None:
-            self._left = int(length)
+        elif [coding for coding in codings if coding not in ("", "identity")][-1:] == ["chunked"]:
+            self._is_chunked, self._left = True, 0
+        elif numbers := {int(number[1]) for number in map(_LENGTH.fullmatch, lengths) if number}:
+            if len(numbers) > 1:
+                raise _failed(FailureKind.PROTOCOL, "several values of Content-Length")
+            self._left = numbers.pop()
 
     def _read_content(self, data: bytes) -> bytes:
         """Read a body that is not chunked. Returns what follows it."""
@@ -200,20 +200,22 @@ class ResponseReader:
             self.is_whole = size == 0  # RFC 9112 8: the content is complete without the trailer fields
 
 
-def head_parser(max_head_bytes: int) -> HttpResponseParser:
-    """A parser for the heads of the responses on one connection. A head that is not larger never reaches its limits."""
-    parser: Any = HttpResponseParser
-    made: HttpResponseParser = parser(
-        None,  # the protocol and the loop are for the content, which this parser never gets
-        None,
-        max_head_bytes,
-        max_line_size=max_head_bytes,
-        max_field_size=max_head_bytes,
-        max_headers=max_head_bytes,
-        response_with_body=False,
-        auto_decompress=False,
-    )
-    return made
+def _framing(message: Head) -> tuple[list[str], list[str], list[str]]:
+    """The members, in lower case, of the lists Transfer-Encoding, Content-Length and Connection (RFC 9110 5.6.1)."""
+    values: dict[bytes, list[str]] = {b"transfer-encoding": [], b"content-length": [], b"connection": []}
+    for name, value in message.fields:
+        members = values.get(name.lower())
+        if members is not None:
+            members += [member.strip() for member in value.decode("latin-1").lower().split(",")]
+    codings, lengths, connection = values.values()
+    return codings, lengths, connection
+
+
+def _is_regular(message: Head, codings: list[str], lengths: list[str]) -> bool:
+    """Whether everyone reads the framing in the same way (RFC 9112 6.1 and 6.3)."""
+    if codings:
+        return codings == ["chunked"] and not lengths and message.version != "1.0"
+    return len(lengths) <= 1 and all(map(_REGULAR_LENGTH.fullmatch, lengths))
 
 
 def describe(error: BaseException) -> str:

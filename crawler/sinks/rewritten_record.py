@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
+from crawler.http_head import HEAD_END
 from crawler.sinks.compression import Compression
-from crawler.sinks.warc_reader import HEAD_END
 
 _OF_REVISITS = (b"warc-refers-to", b"warc-refers-to-target-uri", b"warc-refers-to-date", b"warc-profile")
 """The fields that only a revisit record has."""

@@ -29,6 +29,7 @@ from operator import attrgetter
 import msgspec
 
 from crawler import __version__
+from crawler.http_head import renamed
 from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import COMPRESSIONS
@@ -40,8 +41,10 @@ REVISIT_PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-dig
 NOT_MODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 REVISIT_MIN_BYTES = 1024  # below, a revisit record is hardly smaller than the response record
 
-_TRANSFER_CODED = re.compile(rb"^transfer-encoding[ \t]*:", re.IGNORECASE | re.MULTILINE)
-_FRAMING = re.compile(rb"^(?=(?:transfer-encoding|content-length)[ \t]*:)", re.IGNORECASE | re.MULTILINE)
+_TRANSFER_CODED = re.compile(rb"transfer-encoding", re.IGNORECASE)
+_LENGTH = re.compile(rb"[0-9]+")
+_FRAMING = (b"transfer-encoding", b"content-length")
+_ASIDE = b"X-Crawler-"
 
 _SIGNED = b"\r\nSignature-Input: "
 
@@ -273,14 +276,24 @@ def _original(exchange: Exchange, digest: str, response_id: str) -> Original:
 
 
 def stored_head(exchange: Exchange) -> bytes:
-    """The response head. Framing fields that are wrong for the stored body are renamed.
+    """The response head. Framing fields that are wrong for the stored body, or that readers may misread, are renamed.
 
     A transfer coding overrides Content-Length (RFC 9112 section 6.3), so both are renamed.
     """
     head = exchange.response_head
-    if exchange.truncated is not None or _TRANSFER_CODED.search(head):
-        return _FRAMING.sub(b"X-Crawler-", head)
+    if exchange.truncated is not None or _is_transfer_coded(head) or not _has_plain_length(exchange):
+        return renamed(head, _FRAMING, _ASIDE)
     return head
+
+
+def _is_transfer_coded(head: bytes) -> bool:
+    """Whether any reader may find a transfer coding in `head`."""
+    return _TRANSFER_CODED.search(head) is not None and renamed(head, _FRAMING[:1], _ASIDE) != head
+
+
+def _has_plain_length(exchange: Exchange) -> bool:
+    lengths = {value for name, value in exchange.headers if name.lower() == b"content-length"}
+    return len(lengths) <= 1 and all(map(_LENGTH.fullmatch, lengths))
 
 
 def id_prefix(random: bytes) -> str:

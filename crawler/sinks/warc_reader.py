@@ -1,4 +1,4 @@
-"""Reads WARC files, those of this crawler and others. FastWARC reads the records; the HTTP heads are parsed here.
+"""Reads WARC files, those of this crawler and others. FastWARC reads the records, and `crawler.http_head` the HTTP heads.
 
 FastWARC's own parser raises an error for an HTTP head of more than 32,000 bytes and stops reading the file, but a site may
 send a head of 64 KiB. Here, a record that cannot be parsed affects no other record. Only if the framing of the file is
@@ -10,9 +10,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, TypeVar
 
 from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
+
+from crawler.http_head import HEAD_END, Head, parse_head
 
 T = TypeVar("T")
 
@@ -20,28 +22,12 @@ _STEP = 16_384  # bytes per read; nearly all heads are shorter
 _LONGEST_HEAD = 1 << 20
 """Bytes. This crawler accepts 64 KiB (`max_header_bytes`), but others accept more."""
 
-HEAD_END = re.compile(rb"\n\r?\n")
-"""RFC 9112 2.2: a recipient may accept a bare LF as a line end."""
-_STATUS_LINE = re.compile(rb"HTTP/[0-9.]{1,8}[ \t]+([0-9]{3})(?![0-9])")
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n")
+"""RFC 9112 7.1."""
 
 
 class BrokenFraming(Exception):
     """Raised when the next record of a file cannot be found because compression or framing is broken."""
-
-
-class Head(NamedTuple):
-    """The head of an HTTP response. `status`: 0 without a status line. `fields`: names and values as sent."""
-
-    status: int
-    fields: tuple[tuple[bytes, bytes], ...]
-
-    def get(self, name: bytes) -> str | None:
-        """The first value of the field `name` (in lower case), or None."""
-        return next((value.decode("latin-1") for key, value in self.fields if key.lower() == name), None)
-
-    def get_list(self, name: bytes) -> str:
-        """All values of the field `name` (in lower case) as one list (RFC 9110 5.3); empty if there is none."""
-        return ", ".join(value.decode("latin-1") for key, value in self.fields if key.lower() == name)
 
 
 def records_in(source: str | IO[bytes], types: WarcRecordType = WarcRecordType.any_type) -> Iterator[WarcRecord]:
@@ -90,35 +76,19 @@ def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
             return parse_head(block), b""
 
 
-def parse_head(data: bytes) -> Head:
-    """Parse any `data` as an HTTP head. Lines that are not fields are skipped."""
-    first, *lines = data.split(b"\n")
-    status = _STATUS_LINE.match(first)
-    fields: list[tuple[bytes, bytes]] = []
-    for line in lines:
-        if fields and line[:1] in (b" ", b"\t"):  # obsolete line folding (RFC 9112 5.2)
-            name, value = fields[-1]
-            fields[-1] = name, value + b" " + line.strip()
-            continue
-        name, colon, value = line.partition(b":")
-        if colon:
-            fields.append((name.strip(), value.strip()))
-    return Head(int(status[1]) if status else 0, tuple(fields))
-
-
 def dechunked(body: bytes) -> bytes:
     """Remove the chunked coding from `body` (RFC 9112 7.1), which other crawlers may store. Raises ValueError if it is not
     chunked, or incomplete."""
     stream = BytesIO(body)
     parts: list[bytes] = []
     while True:
-        size = stream.readline().partition(b";")[0].strip()
-        if not size.isalnum():
+        size = _CHUNK_SIZE.fullmatch(stream.readline())
+        if size is None:
             raise ValueError("no chunk size")
-        length = int(size, 16)
+        length = int(size[1], 16)
         if not length:
             return b"".join(parts)
-        chunk = stream.read(length)
+        chunk = stream.read(min(length, len(body)))
         if len(chunk) < length or stream.readline().strip():
             raise ValueError("an incomplete chunk")
         parts.append(chunk)

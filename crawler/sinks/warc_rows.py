@@ -19,6 +19,7 @@ from urllib.parse import urlsplit
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
+from crawler.http_head import Head
 from crawler.logs import log
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
@@ -29,7 +30,7 @@ from crawler.sinks.content import MAX_DECODED
 from crawler.sinks.open_files import complete_part
 from crawler.sinks.page_lines import Place, Row
 from crawler.sinks.segment import OPEN_SUFFIX
-from crawler.sinks.warc_reader import Head, dechunked, placed, read_head, records_in
+from crawler.sinks.warc_reader import dechunked, placed, read_head, records_in
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 from politeness import tdmrep

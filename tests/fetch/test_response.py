@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch.response import MAX_CHUNK_OVERHEAD, MAX_INTERIM_RESPONSES, ResponseReader, head_parser
+from crawler.fetch.response import MAX_CHUNK_OVERHEAD, MAX_INTERIM_RESPONSES, ResponseReader
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -36,7 +36,7 @@ RESPONSES = {  # bytes, head, body, whether another response may follow
 
 
 def _read(*pieces: bytes, max_head_bytes: int = 1000, max_body_bytes: int = 1000) -> tuple[ResponseReader, bool]:
-    reader = ResponseReader(head_parser(max_head_bytes), max_head_bytes, max_body_bytes)
+    reader = ResponseReader(max_head_bytes, max_body_bytes)
     return reader, [reader.feed(piece) for piece in pieces][-1]
 
 
@@ -96,9 +96,10 @@ def test_a_body_is_cut_at_the_limit(framing: bytes) -> None:
         (b"HTTX", FailureKind.PROTOCOL),
         (b" HTTP/1.1 200 OK\r\n\r\n", FailureKind.PROTOCOL),
         (b"HTTP/1.1 099\r\n\r\n", FailureKind.PROTOCOL),
-        (OK + b"Content-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n", FailureKind.PROTOCOL),
+        (b"HTTP/1.1 OK\r\n\r\n", FailureKind.PROTOCOL),
+        (b"HTTP/1.1 2000 OK\r\n\r\n", FailureKind.PROTOCOL),
         (OK + b"Content-Length: 1\r\nContent-Length: 2\r\n\r\n", FailureKind.PROTOCOL),
-        (OK + b"Content-Length: -1\r\n\r\n", FailureKind.PROTOCOL),
+        (OK + b"Content-Length: 1, 2\r\n\r\n", FailureKind.PROTOCOL),
     ],
 )  # fmt: skip
 def test_a_head_that_breaks_a_rule_is_refused(data: bytes, kind: FailureKind) -> None:
@@ -106,6 +107,64 @@ def test_a_head_that_breaks_a_rule_is_refused(data: bytes, kind: FailureKind) ->
         _read(data)
     assert caught.value.kind is kind
     assert caught.value.request_sent
+
+
+@pytest.mark.parametrize(
+    ("fields", "body"),
+    [
+        (b"Content-Length: 3\r\nContent-Length: 3", b"abc"),
+        (b"Content-Length: 3, 3", b"abc"),
+        (b"Content-Length: +3", b"abc"),
+        (b"Content-Length : 3", b"abc"),
+        (b"Content-Length:\r\n 3", b"abc"),
+        (b"Content-Length: 3\0", b"abc"),
+        (b"Content-Length: abc\r\nContent-Length: 3", b"abc"),
+        (b"Content-Length: 9\r\nTransfer-Encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n"),
+        (b"Transfer-Encoding: chunked\r\nContent-Length: 1\r\nContent-Length: 2", b"3\r\nabc\r\n0\r\n\r\n"),
+        (b"Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked", b"3\r\nabc\r\n0\r\n\r\n"),
+        (b"Transfer-Encoding: identity, Chunked,", b"3\r\nabc\r\n0\r\n\r\n"),
+        (b"Transfer-Encoding\t: chunked", b"3\r\nabc\r\n0\r\n\r\n"),
+        (b"Transfer-Encoding: identity\r\nContent-Length: 3", b"abc"),
+        (b"Transfer-Encoding: none\r\nContent-Length: 3", b"abc"),
+        (b"X-XSS-Protection=1;\r\nContent-Length: 3", b"abc"),
+        (b" Transfer-Encoding: chunked\r\nContent-Length: 3", b"abc"),
+        (b"X-Long: a\r\n b\r\nContent-Length: 3", b"abc"),
+        (b"X-Control: a\x01\r\nContent-Length: 3", b"abc"),
+    ],
+)
+def test_odd_framing_is_read_and_ends_the_connection(fields: bytes, body: bytes) -> None:
+    reader, is_over = _read(OK + fields + b"\r\n\r\n" + body)
+    assert (is_over, reader.is_whole, reader.is_clean, reader.body) == (True, True, False, b"abc")
+
+
+@pytest.mark.parametrize("value", [b"-1", b"", b"x", b"3 bytes", b"0x3", b"9" * 19, b"9" * 900])
+def test_a_length_that_is_no_number_does_not_count(value: bytes) -> None:
+    reader, _ = _read(OK + b"Content-Length: " + value + b"\r\n\r\nabc")
+    reader.close()
+    assert (reader.is_whole, reader.is_clean, reader.body) == (True, False, b"abc")
+
+
+def test_an_odd_interim_response_ends_the_connection() -> None:
+    reader, is_over = _read(b"HTTP/1.1 103 Early\r\nno field\r\n\r\n" + OK + b"Content-Length: 1\r\n\r\na")
+    assert (is_over, reader.is_whole, reader.is_clean) == (True, True, False)
+
+
+@pytest.mark.parametrize(
+    ("start", "is_clean"),
+    [
+        (b"HTTP/1.0 200 OK\r\n", False),
+        (b"HTTP/1.0 200 OK\r\nConnection: Keep-Alive\r\n", True),
+        (b"HTTP/1.1 200 OK\r\nConnection: x, Close\r\n", False),
+        (b"HTTP/2 200 OK\r\n", False),
+        (b"http/1.1 200 OK\r\n", False),
+        (b"HTTP/1.1\t200  OK\r\n", False),
+        (b"HTTP/1.1 200OK\r\n", False),
+    ],
+)
+def test_only_a_regular_status_line_keeps_the_connection(start: bytes, is_clean: bool) -> None:
+    reader, is_over = _read(start + b"Content-Length: 1\r\n\r\na")
+    assert reader.message is not None
+    assert (is_over, reader.message.status, reader.is_clean) == (True, 200, is_clean)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +177,7 @@ def test_a_head_that_breaks_a_rule_is_refused(data: bytes, kind: FailureKind) ->
     ],
 )  # fmt: skip
 def test_a_chunk_that_breaks_a_rule_ends_the_body(chunk: bytes) -> None:
-    reader = ResponseReader(head_parser(1000), 1000, 1000)
+    reader = ResponseReader(1000, 1000)
     with pytest.raises(FetchFailed):
         reader.feed(CHUNKED + b"4\r\ngood\r\n" + chunk)
     assert reader.message is not None
@@ -139,7 +198,7 @@ def test_too_many_trailer_fields_end_the_response_and_cost_nothing_of_the_body()
 @pytest.mark.parametrize("pieces", [1, 2, 64])
 def test_the_reason_does_not_depend_on_how_the_bytes_arrive(pieces: int) -> None:
     data = b"\r\n" + b"<p>no head" * 20_000
-    reader = ResponseReader(head_parser(65_536), 65_536, 1_000)
+    reader = ResponseReader(65_536, 1_000)
     step = len(data) // pieces
     with pytest.raises(FetchFailed) as raised:
         for at in range(0, len(data), step):

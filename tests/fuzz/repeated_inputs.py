@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import brotli  # type: ignore[import-untyped]
 
 from crawler.errors import FetchFailed
-from crawler.fetch.response import ResponseReader, head_parser
+from crawler.fetch.response import ResponseReader
 from crawler.parse.content_coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
@@ -154,7 +154,7 @@ def response(pieces: int) -> Callable[[bytes], object]:
     """A response, which arrives in so many pieces."""
 
     def receive(data: bytes) -> None:
-        reader = ResponseReader(head_parser(MAX_HEAD), MAX_HEAD, 1 << 26)
+        reader = ResponseReader(MAX_HEAD, 1 << 26)
         step = max(1, -(-len(data) // pieces))
         with suppress(FetchFailed):
             for at in range(0, len(data), step):

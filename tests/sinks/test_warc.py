@@ -11,6 +11,7 @@ from uuid import RFC_4122, UUID
 
 import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
+from msgspec import structs
 
 from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks.archive import Archive
@@ -41,6 +42,22 @@ async def archived(folder: Path, *made: Exchange, **more: object) -> Path:
 
 async def test_readers_find_nothing_wrong_with_any_kind_of_exchange(tmp_path: Path) -> None:
     readers.check(await archived(tmp_path, *varied_exchanges()))
+
+
+ODD_LINES = (
+    b"nosniff", b" X: 1", b" Transfer-Encoding: chunked", b"Transfer-Encoding : chunked", b'"Transfer-Encoding": chunked',
+    b": v", b"X: a\0b", b"X: a\rb", b"X: a\r\n b", b"\xff: 1", b"[redacted]", b"Content-Length: 4, 4",
+    b"Content-Length: +4",
+)  # fmt: skip
+
+
+async def test_readers_find_nothing_wrong_with_odd_header_lines(tmp_path: Path) -> None:
+    made = [exchange(str(number), b"body", line) for number, line in enumerate(ODD_LINES)]
+    first = [
+        structs.replace(one, url=f"{one.url}/first", response_head=b"HTTP/1.1 200 OK\r\n" + line + b"\r\n\r\n")
+        for one, line in zip(made, ODD_LINES, strict=True)
+    ]
+    readers.check(await archived(tmp_path, *made, *first))
 
 
 @pytest.mark.parametrize("read", [readers.by_fastwarc, readers.by_warcio])
@@ -76,6 +93,13 @@ async def test_heads_come_back_byte_for_byte_when_their_framing_is_true(tmp_path
             [b"X-Crawler-transfer-encoding : chunked", b"X-Crawler-Content-Length: 3"],
         ),
         ([b"Content-Length: 9"], "length", [b"X-Crawler-Content-Length: 9"]),
+        (
+            [b" Transfer-Encoding: chunked"],
+            None,
+            [b" X-Crawler-Transfer-Encoding: chunked", b"X-Crawler-Content-Length: 4"],
+        ),
+        ([b"Content-Length: 4, 4"], None, [b"X-Crawler-Content-Length: 4, 4"]),
+        ([b"Content-Length: +4"], None, [b"X-Crawler-Content-Length: +4"]),
         ([b"Content-Length: 4"], None, [b"Content-Length: 4"]),
         ([b"Content-Length: 4", b"X-Transfer-Encoding: x"], None, [b"Content-Length: 4", b"X-Transfer-Encoding: x"]),
     ],
