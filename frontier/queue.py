@@ -24,7 +24,7 @@ from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
 from frontier.packing import Packer, Sizes, reported_queues
 from frontier.recent_writes import RecentWrites, Write
-from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Acks, Argument, Call, Reply, command, script_call
+from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, Reply, command, script_call
 from frontier.settle import (
     LeasedUrl,
     LeaseReply,
@@ -237,8 +237,7 @@ class Frontier:
             arguments += (domain, mode, len(entries))
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), bounded(entry.priority), entry.raw)
-        acks = Acks(replicas_ack, keys.acked) if replicas_ack else None
-        return Call(arguments, (keys.stats, keys.base), PUSH, acks)
+        return Call(arguments, (keys.stats, keys.base), PUSH, replicas_ack)
 
     async def lease(
         self, shards: Sequence[int], epoch: int, replica: str, max_domains: int

@@ -110,6 +110,10 @@ class RedisUrl(msgspec.Struct, frozen=True):
     master: str = ""
     sentinel_access: Access = Access()
 
+    def reach(self, announced: Address) -> Address:
+        """Where a node can be reached that announces itself as `announced`."""
+        return self.reachable.get(announced.name, announced)
+
 
 def read_url(url: str) -> RedisUrl:
     """Parse `url`. Raises BadInput; the message does not repeat what may be a secret."""

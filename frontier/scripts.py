@@ -153,23 +153,15 @@ _KEY_PLACES: dict[Argument, int] = {
 """Where a command has its key, if it is not the second word."""
 
 
-class Acks(msgspec.Struct, frozen=True):
-    """How many `replicas` of its node must have received what a call has written. `key`: is written after it, because a
-    server waits only for what the same connection has written, and a repeated call may write nothing."""
-
-    replicas: int
-    key: str
-
-
 class Call(msgspec.Struct, frozen=True):
     """One command of a batch. If `script` is set, it is called with `keys` and `arguments`; otherwise `arguments` are
-    the command. `acks`: None if the reply of the node is enough. Of the calls of a batch all have acks, or none. `at`:
-    a key of the node that carries out a command without a key."""
+    the command. `acks`: how many replicas of its node must have received what the call has written, the same number for
+    all calls of a batch. `at`: a key of the node that carries out a command without a key."""
 
     arguments: Sequence[Argument]
     keys: Sequence[str] = ()
     script: Script | None = None
-    acks: Acks | None = None
+    acks: int = 0
     at: str = ""
 
     @property

@@ -5,10 +5,7 @@ the server does not know them (a server forgets its scripts in a restart or fail
 a batch that raised `RedisAway` may be sent again as a whole: some of it may have been executed, but nothing takes effect
 twice.
 
-`redis_server` holds the connections to one server, `cluster` and `servers` find the server of a key, and `redis_errors`
-says which errors are temporary.
-
-Sends many calls in parts. While the caller processes the replies to one part, the server works on the next.
+`connection` has the connections to a server and says which errors are temporary, and `cluster` finds the node of a key.
 """
 
 from __future__ import annotations
@@ -16,37 +13,15 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from frontier.cluster import UNSERVED, Batch, Cluster, NodeFacts, Redirects, Servers, SingleServer, acks_of, exchange
-from frontier.connection import RedisServer, TimeLimits, fields
+from hiredis import ReplyError
+
+from frontier.cluster import UNSERVED, Cluster, NodeFacts
+from frontier.connection import WRONG_SERVER, RedisServer, Servers, TimeLimits, fields, first_word, translate
 from frontier.errors import FrontierError, RedisAway, RedisMisused
 from frontier.redis_url import RedisUrl, display_url, read_url
-from frontier.scripts import Call, Reply, packed
-
-Send = Callable[[Sequence[Call]], Awaitable[list[Reply]]]
-"""`Store.send` or `Store.send_each`."""
-
-
-async def send_in_parts(send: Send, parts: Iterable[Sequence[Call]], look: Callable[[list[Reply]], None]) -> None:
-    """Call `look` with the replies to each of `parts`, in order. At most two parts are in flight. `send`: of a store.
-
-    Raises as `send` does. When it returns or raises, no part is in flight. An asynchronous generator could not
-    guarantee this to a caller that is cancelled.
-    """
-    asked: deque[asyncio.Future[list[Reply]]] = deque()
-    try:
-        for calls in parts:
-            asked.append(asyncio.ensure_future(send(calls)))
-            if len(asked) > 1:
-                look(await asked.popleft())
-        while asked:
-            look(await asked.popleft())
-    finally:
-        for part in asked:
-            part.cancel()
-        await asyncio.gather(*asked, return_exceptions=True)
-
+from frontier.scripts import Call, Reply, packed, packed_by_source, packed_words
 
 OLDEST_SERVER = (7, 0)
 """The oldest Redis version that is tested. For compatibility, Valkey reports 7.2.4 or later."""
@@ -87,27 +62,124 @@ class Store(Protocol):
         """Close all connections."""
 
 
+FIRST_WAIT_S, LONGEST_WAIT_S = 0.002, 0.1
+"""For a slot that moves. Most move within milliseconds."""
+
+PATIENT_ROUNDS = 2
+"""After so many redirects in a row, wait between them: the nodes disagree for a moment."""
+
+ACK_LIMIT_MS = 500
+"""How long a node waits for its replicas. They acknowledge within milliseconds, unless one is away or falls behind."""
+
+ACK_KEY_MS = 1_000
+"""How long the key lives that is written before a node waits for its replicas."""
+
+_MOVING = "non local key"
+"""In the error of a script that finds its slot moving (script.c of Redis 7 and Valkey)."""
+
+_NOWHERE = -1
+"""The place of a reply that is not wanted, the one to ASKING."""
+
+
+class _Batch(NamedTuple):
+    """Calls for one server. `run_id`: that must carry them out, None for any. `at`: their places among all calls."""
+
+    server: RedisServer
+    run_id: str | None
+    at: Sequence[int]
+    calls: Sequence[Call]
+    data: bytes
+
+    def begin(self) -> asyncio.Future[list[Reply]]:
+        """Send the calls, and two commands more if replicas have to acknowledge them."""
+        if not self.calls[0].acks:
+            return self.server.begin(self.data, len(self.at), self.run_id)
+        self.server.check_replicas()
+        return self.server.begin(self.data + _wait_for_acks(self.calls[0]), len(self.at) + 2, self.run_id)
+
+    async def check_acks(self, replies: list[Reply]) -> None:
+        """Remove the replies to the two commands. Raises ReplicasMissing if too few replicas have acknowledged the calls: a
+        failover could undo them, so they have to be repeated."""
+        if not self.calls[0].acks:
+            return
+        acknowledged, written = replies.pop(), replies.pop()
+        carried_out = [call for call, reply in zip(self.calls, replies, strict=True) if type(reply) is not ReplyError]
+        if not carried_out:
+            return  # nothing was written; each call goes to another node, or fails for its own reason
+        if type(written) is ReplyError:  # its slot moves or has moved, but not that of a call that was carried out
+            written, acknowledged = await self.server.begin(_wait_for_acks(carried_out[0]), 2, self.run_id)
+        for reply in (written, acknowledged):
+            if type(reply) is ReplyError:
+                raise translate(reply, self.server.name)
+        wanted = self.calls[0].acks
+        if acknowledged < wanted:
+            raise self.server.lacks_replicas(
+                f"{acknowledged} of {wanted} replicas of Redis at {self.server.name} have acknowledged a write"
+            )
+        self.server.has_replicas()
+
+
+def _wait_for_acks(call: Call) -> bytes:
+    """The two commands that wait until replicas have what was written before. A server waits only for what the same
+    connection has written, and a repeated call may write nothing, so a key beside that of `call` is written first."""
+    key = f"{call.key.partition('}')[0]}}}:acked"
+    return packed_words("SET", key, "", "PX", ACK_KEY_MS) + packed_words("WAIT", call.acks, ACK_LIMIT_MS)
+
+
+class _Refused(NamedTuple):
+    """A call that was answered with an error."""
+
+    at: int
+    batch: _Batch
+    error: ReplyError
+
+
+async def _exchange(batches: Iterable[_Batch], replies: list[Reply | FrontierError]) -> list[_Refused]:
+    """Send `batches` side by side and put the replies into their places, an error that concerns a whole server into all of
+    its. Returns the calls that were answered with an error, in their order."""
+    started: list[tuple[_Batch, asyncio.Future[list[Reply]] | FrontierError]] = []
+    refused: list[_Refused] = []
+    for batch in batches:
+        try:
+            started.append((batch, batch.begin()))
+        except FrontierError as error:
+            started.append((batch, error))
+    for batch, answer in started:
+        try:
+            if isinstance(answer, FrontierError):
+                raise answer
+            found = await answer
+            await batch.check_acks(found)
+        except FrontierError as error:
+            found = [error] * len(batch.at)
+        for at, reply in zip(batch.at, found, strict=True):
+            if at != _NOWHERE:
+                replies[at] = reply
+                if type(reply) is ReplyError:
+                    refused.append(_Refused(at, batch, reply))
+    return sorted(refused, key=lambda one: one.at) if len(started) > 1 else refused
+
+
 class RedisStore:
     """A `Store` on a single Redis or Valkey server, or on a Redis Cluster."""
 
-    def __init__(self, read: RedisUrl, limits: TimeLimits, where: str) -> None:
+    def __init__(self, url: RedisUrl, limits: TimeLimits, where: str) -> None:
         self._where = where
         self._timeout_s = limits.reply_s
-        self._servers: Servers
-        if read.kind == "cluster":
-            self._servers = Cluster(read, limits, self._where, self._round_trip_ended)
-        else:
-            self._servers = SingleServer(read, limits, self._where, self._round_trip_ended)
-        self._is_cluster = read.kind == "cluster"
+        self._is_cluster = url.kind == "cluster"
+        self._servers = (Cluster if self._is_cluster else Servers)(url, limits, where, self._round_trip_ended)
         self.round_trips = 0
         self._watchers: list[Callable[[float, bool], None]] = []
 
     async def start(self) -> None:
         """Connect, and check the versions of the servers. Raises RedisAway or RedisMisused."""
         await self._servers.start()
-        for server in self._servers.members:
-            if server.version:
-                _check_version(server.version, self._where)
+        for server in self._servers.members.values():
+            if server.version and tuple(map(int, server.version.split(".")[:2])) < OLDEST_SERVER:
+                oldest = ".".join(map(str, OLDEST_SERVER))
+                raise RedisMisused(
+                    f"Redis at {self._where} is version {server.version}; use Redis {oldest} or later, or Valkey"
+                )
 
     def watch_round_trips(self, watcher: Callable[[float, bool], None]) -> None:
         """Call `watcher` after each round trip, with its duration in seconds and whether it failed."""
@@ -126,36 +198,31 @@ class RedisStore:
         return f"<RedisStore {self._where} round_trips={self.round_trips}>"
 
     async def send(self, calls: Sequence[Call]) -> list[Reply]:
-        replies = await self._shielded(calls)
-        for reply in replies:
-            if isinstance(reply, FrontierError):
-                raise reply
-        return replies
+        return await self._send(calls, FrontierError)
 
     async def send_each(self, calls: Sequence[Call]) -> list[Reply | RedisAway]:
-        replies = await self._shielded(calls)
-        for reply in replies:
-            if isinstance(reply, RedisMisused):
-                raise reply
-        return replies
+        return await self._send(calls, RedisMisused)
 
-    async def _shielded(self, calls: Sequence[Call]) -> list[Reply | FrontierError]:
+    async def _send(self, calls: Sequence[Call], raised: type[FrontierError]) -> list[Reply]:
         """Send `calls`, whether or not the caller is cancelled: a script that was sent takes effect even if its caller no
         longer waits, and a connection with unread replies would have to be closed."""
         if not calls:
             return []
-        batches, replies = self._divided(calls)
-        sending = asyncio.ensure_future(self._delivered(calls, batches, replies))
-        sending.add_done_callback(_retrieve_error)
-        return await asyncio.shield(sending)
-
-    def _divided(self, calls: Sequence[Call]) -> tuple[list[Batch], list[Reply | FrontierError]]:
-        """`calls` by the node that carries them out, each with the run that it has now. Also returns the list for the
-        replies, which has the errors of those calls that no node serves."""
         replies: list[Reply | FrontierError] = [None] * len(calls)
+        sending = asyncio.create_task(self._deliver(calls, self._divided(calls, replies), replies))
+        sending.add_done_callback(_retrieve_error)
+        await asyncio.shield(sending)
+        for reply in replies:
+            if isinstance(reply, raised):
+                raise reply
+        return replies
+
+    def _divided(self, calls: Sequence[Call], replies: list[Reply | FrontierError]) -> list[_Batch]:
+        """`calls` by the node that carries them out, each with the run that it has now. Those that no node serves get their
+        errors in `replies`."""
         if not self._is_cluster:
             server = self._servers.server_of("")
-            return [Batch(server, server.run_id, range(len(calls)), packed(calls), acks_of(calls))], replies
+            return [_Batch(server, server.run_id, range(len(calls)), calls, packed(calls))]
         places: dict[RedisServer, list[int]] = {}
         server_of = self._servers.server_of
         for at, call in enumerate(calls):
@@ -171,16 +238,45 @@ class RedisStore:
         batches = []
         for server, mine in places.items():
             part = calls if len(mine) == len(calls) else [calls[at] for at in mine]
-            batches.append(Batch(server, server.run_id, mine, packed(part, guarded=True), acks_of(part)))
-        return batches, replies
+            batches.append(_Batch(server, server.run_id, mine, part, packed(part, guarded=True)))
+        return batches
 
-    async def _delivered(
-        self, calls: Sequence[Call], batches: Sequence[Batch], replies: list[Reply | FrontierError]
-    ) -> list[Reply | FrontierError]:
-        refused = await exchange(batches, replies)
-        if refused:
-            await Redirects(self._servers, self._is_cluster, self._timeout_s).resolve(calls, replies, refused)
-        return replies
+    async def _deliver(
+        self, calls: Sequence[Call], batches: Sequence[_Batch], replies: list[Reply | FrontierError]
+    ) -> None:
+        """Send `batches`, and the calls that are answered with an error again, until `replies` has what all come to."""
+        refused = await _exchange(batches, replies)
+        if not refused:
+            return
+        loop = asyncio.get_running_loop()
+        deadline, wait_s, rounds = loop.time() + self._timeout_s, FIRST_WAIT_S, 0
+        while refused:
+            following = _Round(self._servers, self._is_cluster)
+            late: list[_Refused] = []
+            for one in refused:
+                try:
+                    if not await following.add(calls[one.at], one):
+                        late.append(one)
+                except FrontierError as error:
+                    replies[one.at] = error
+            rounds += 1
+            if late or rounds > PATIENT_ROUNDS:
+                if loop.time() > deadline:
+                    for one in refused:
+                        if replies[one.at] is one.error:
+                            replies[one.at] = translate(one.error, one.batch.server.name)
+                    return
+                await asyncio.sleep(wait_s)
+                wait_s = min(wait_s * 2, LONGEST_WAIT_S)
+                for one in late:  # for the nodes that have their slots by now
+                    try:
+                        server = self._servers.server_of(calls[one.at].key)
+                    except RedisAway as away:
+                        replies[one.at] = away
+                        continue
+                    run_id = one.batch.run_id if server is one.batch.server else None
+                    following.put(server, run_id, one.at, calls[one.at])
+            refused = await _exchange(following.batches(), replies)
 
     def node_of(self, key: str) -> str:
         try:
@@ -189,8 +285,8 @@ class RedisStore:
             return UNSERVED
 
     def is_away(self, node: str) -> bool:
-        server = self._servers.server_named(node)
-        return node == UNSERVED or (server is not None and server.is_away)
+        members = self._servers.members.values()
+        return node == UNSERVED or any(server.is_away for server in members if server.name == node)
 
     def run_of(self, key: str) -> str:
         try:
@@ -226,18 +322,91 @@ class RedisStore:
     async def node_facts(self) -> dict[str, NodeFacts | FrontierError]:
         """What each node of a cluster says about itself, replicas included, or why it does not. Empty for a single
         server."""
-        return await self._servers.node_facts()
+        return await self._servers.node_facts() if isinstance(self._servers, Cluster) else {}
 
     async def silent_hosts(self) -> dict[str, FrontierError]:
         """The nodes in the URL of a cluster that do not answer, with their errors. Empty for a single server."""
-        return await self._servers.silent_hosts()
+        return await self._servers.silent_hosts() if isinstance(self._servers, Cluster) else {}
 
     async def close(self) -> None:
         await self._servers.close()
         await asyncio.sleep(0)  # the event loop closes the sockets
 
 
-def _retrieve_error(sending: asyncio.Future[list[Reply]]) -> None:
+class _Round:
+    """The calls that are sent again in one round, by server and run.
+
+    | reply | what follows |
+    |---|---|
+    | NOSCRIPT | the script's source is sent, once for all calls of it |
+    | MOVED | the call goes to the node that is named, which has the slot now |
+    | ASK | a plain command goes to the node that is named, for this once; a script waits |
+    | TRYAGAIN, or a script that finds its slot moving | it waits until the slot has moved |
+    | READONLY, LOADING, MASTERDOWN | the connections to this server are closed |
+
+    While a slot moves, its keys are on two nodes, and no script may run: it would take a key that has left for one that
+    does not exist. So scripts begin with a look at a key that never exists (`scripts.GUARD`), which fails on a node that
+    hands over its slot, and are never sent to the node that receives it before it owns the slot.
+    """
+
+    def __init__(self, servers: Servers, is_cluster: bool) -> None:
+        self._servers = servers
+        self._is_cluster = is_cluster
+        self._targets: dict[tuple[RedisServer, str], RedisServer] = {}  # of redirects
+        self._scripts: set[tuple[RedisServer, str | None, bytes]] = set()  # whose source is sent
+        self._parts: dict[tuple[RedisServer, str | None], list[tuple[int, Call, bytes]]] = {}
+
+    def put(self, server: RedisServer, run_id: str | None, at: int, call: Call, data: bytes = b"") -> None:
+        """Send `call`, which is the one at `at`, to `server`."""
+        data = data or packed([call], guarded=self._is_cluster)
+        self._parts.setdefault((server, run_id), []).append((at, call, data))
+
+    def batches(self) -> list[_Batch]:
+        return [
+            _Batch(
+                server,
+                run_id,
+                [at for at, _, _ in parts],
+                [call for _, call, _ in parts],
+                b"".join(data for _, _, data in parts),
+            )
+            for (server, run_id), parts in self._parts.items()
+        ]
+
+    async def add(self, call: Call, refused: _Refused) -> bool:
+        """Send a refused call again. False if it has to wait. Raises the error that it comes to."""
+        at, (server, run_id, *_), error = refused
+        word = first_word(error)
+        if word == "NOSCRIPT" and call.script is not None:
+            script = (server, run_id, call.script.sha)
+            is_sent = script in self._scripts
+            self._scripts.add(script)
+            self.put(server, run_id, at, call, b"" if is_sent else packed_by_source(call, guarded=self._is_cluster))
+        elif word == "MOVED":
+            self.put(await self._target(error, server), None, at, call)
+        elif word == "ASK" and call.script is None:
+            target = await self._target(error, server)
+            self.put(target, None, _NOWHERE, call, packed_words("ASKING"))
+            self.put(target, None, at, call)
+        elif word in ("TRYAGAIN", "ASK") or (self._is_cluster and call.script is not None and _MOVING in str(error)):
+            return False
+        else:
+            if word == "CLUSTERDOWN":
+                self._servers.refresh_soon()
+            translated = translate(error, server.name)
+            if word in WRONG_SERVER and isinstance(translated, RedisAway):
+                server.drop(translated)
+            raise translated
+        return True
+
+    async def _target(self, error: ReplyError, server: RedisServer) -> RedisServer:
+        target = self._targets.get((server, str(error)))
+        if target is None:
+            target = self._targets[server, str(error)] = await self._servers.follow(str(error), server)
+        return target
+
+
+def _retrieve_error(sending: asyncio.Task[None]) -> None:
     """Retrieve the exception of `sending`. Its caller may be gone, and asyncio would log it as never retrieved."""
     if not sending.cancelled():
         sending.exception()
@@ -261,13 +430,31 @@ async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
     return store
 
 
-def _check_version(version: str, where: str) -> None:
-    if tuple(int(part) for part in version.split(".")[:2]) < OLDEST_SERVER:
-        oldest = ".".join(map(str, OLDEST_SERVER))
-        raise RedisMisused(f"Redis at {where} is version {version}; use Redis {oldest} or later, or Valkey")
-
-
 def pairs(reply: Reply) -> dict[str, str]:
     """Convert a reply of field, value, field, value ... to a dict of strings."""
     items = [item.decode() if isinstance(item, bytes) else str(item) for item in reply]
     return dict(zip(items[::2], items[1::2], strict=True))
+
+
+Send = Callable[[Sequence[Call]], Awaitable[list[Reply]]]
+"""`Store.send` or `Store.send_each`."""
+
+
+async def send_in_parts(send: Send, parts: Iterable[Sequence[Call]], look: Callable[[list[Reply]], None]) -> None:
+    """Call `look` with the replies to each of `parts`, in order. At most two parts are in flight. `send`: of a store.
+
+    Raises as `send` does. When it returns or raises, no part is in flight. An asynchronous generator could not
+    guarantee this to a caller that is cancelled.
+    """
+    asked: deque[asyncio.Future[list[Reply]]] = deque()
+    try:
+        for calls in parts:
+            asked.append(asyncio.ensure_future(send(calls)))
+            if len(asked) > 1:
+                look(await asked.popleft())
+        while asked:
+            look(await asked.popleft())
+    finally:
+        for part in asked:
+            part.cancel()
+        await asyncio.gather(*asked, return_exceptions=True)

@@ -16,7 +16,7 @@ from frontier.entries import Entry
 from frontier.errors import RedisAway, ReplicasMissing
 from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
-from frontier.scripts import Acks, Call, command
+from frontier.scripts import Call, command
 from frontier.shards import identify_shards
 from frontier.store import RedisStore, connect
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
@@ -110,7 +110,7 @@ async def test_a_node_without_replicas_holds_up_no_other_node(
 ) -> None:
     """Its calls have been refused by half a second later, and those of the others have been answered."""
     tags = [f"{{{crawl_name}:{number}}}" for number in range(SHARDS)]
-    calls = [Call(("SET", f"{tag}:x", "1"), acks=Acks(1, f"{tag}:acked")) for tag in tags]
+    calls = [Call(("SET", f"{tag}:x", "1"), acks=1) for tag in tags]
     away = [cluster.owner(tag) is cluster.masters[0] for tag in tags]
     assert set(away) == {True, False}
     cluster.suspend(cluster.replicas[0])
