@@ -32,11 +32,17 @@ class _Jar:
     """The cookies of one domain. `count` and `size`: how many, and the bytes of their names and values."""
 
     def __init__(self) -> None:
-        self.cookies = CookieJar(unsafe=True)  # also for hosts that are addresses, which have jars of their own
+        # `unsafe`: also for hosts that are addresses, which have jars of their own.
+        self.cookies = CookieJar(unsafe=True, quote_cookie=False)
         self.count = self.size = 0
 
     def add(self, headers: list[str], url: URL) -> None:
         self.cookies.update_cookies_from_headers(headers, url)
+        for kept in self.cookies:
+            # The jar would send the value without the quotes that the site has set. RFC 6265 5.2 keeps them.
+            if kept.value != (as_set := kept.coded_value):
+                # Unlike `set`, this allows all names that the jar does.
+                kept.__setstate__({"key": kept.key, "value": as_set, "coded_value": as_set})  # type: ignore[attr-defined]
         sizes = {id(one): len(one.key) + len(one.coded_value) for one in self.cookies}
         count, size = len(sizes), sum(sizes.values())
         dropped = set[int]()
@@ -68,7 +74,7 @@ class Cookies:
             return ""
         self._jars[domain] = jar
         found = jar.cookies.filter_cookies(URL(url, encoded=True))
-        return "; ".join(f"{name}={one.coded_value}" for name, one in found.items())
+        return "; ".join(f"{name}={one.value}" for name, one in found.items())
 
     def received(self, url: str, host: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Keep the cookies in the `headers` of a response to a request for `url` at `host`."""

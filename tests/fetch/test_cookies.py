@@ -38,6 +38,23 @@ def sent(cookies: Cookies, url: str) -> str:
         ("__Host-a=1; Secure; Path=/; Domain=shop.co.uk", "https://www.shop.co.uk/", ""),
         ("__Host-a=1; Secure; Path=/", "https://www.shop.co.uk/", "__Host-a=1"),
         ('a="x y"', "https://www.shop.co.uk/", 'a="x y"'),
+        ('a="x y"; Path=/in', "https://www.shop.co.uk/in/x", 'a="x y"'),
+        *[
+            (f"a={value}; Path=/", "https://www.shop.co.uk/", f"a={value}")
+            for value in (
+                "a==",
+                "x,y",
+                "b c",
+                '{"n":[1]}',
+                "",
+                "%22x%3D",
+                'x"y"z',
+                '"a\\054b"',
+                '"open',
+                "k=v&l=w",
+            )
+        ],
+        ('a[b]="x y"', "https://www.shop.co.uk/", 'a[b]="x y"'),
         ("a=1\r\nX-Injected: 1", "https://www.shop.co.uk/", ""),
         ("a=\xe9", "https://www.shop.co.uk/", ""),  # not UTF-8
         ("a b=1", "https://www.shop.co.uk/", ""),
