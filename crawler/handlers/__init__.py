@@ -10,7 +10,7 @@ In the order in which data flows:
 
 The worker applies the result (`crawler.worker.page_handling`): the items become part of the page, and are written in the
 line of the page, in one group commit. So they are durable before the page is settled, and appear once if the page does. It
-also decides what becomes of a page whose handler has failed: its links are kept, and its URL is dead.
+also decides what becomes of a page whose handler has failed: its URL is dead, and its links wait until it is fetched again.
 
 Other rooms import: `handle`, `lifecycle`, `parsed_page`, `router`, `runner`.
 """

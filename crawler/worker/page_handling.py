@@ -11,12 +11,13 @@ from contextlib import AbstractAsyncContextManager
 
 import msgspec
 
-from crawler.events import Events, HandlerFailed
+from crawler.events import Events, HandlerFailed, LinkDropped
 from crawler.hooks import Handled, PageHandlers
 from crawler.page import Outcome, Page
 from crawler.scope.link_filter import LinkFilter
 from crawler.worker.extractor import ExtractSettings
 from crawler.worker.leased_domain import LeasedDomain
+from crawler.worker.outcomes import DEFECT
 from crawler.worker.page_builder import BuildSettings, PageBuilder
 from crawler.worker.page_items import PageItems
 from frontier.entries import Entry
@@ -57,7 +58,8 @@ class PageHandling:
         self, leased: LeasedDomain, entry: Entry, page: Page, links: Sequence[Entry]
     ) -> tuple[Page, Sequence[Entry]]:
         """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
-        the handler fails, the page is dead, and its links stay as they are."""
+        the handler fails, the page is dead and has no links. When it is fetched again, its handler can still choose and
+        label them: a URL that was queued before keeps its label."""
         exchange = page.exchange
         if exchange is None or not 200 <= exchange.status < 300:
             return page, links
@@ -68,15 +70,28 @@ class PageHandling:
         if handled.reason:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
             failed = msgspec.structs.replace(
-                page, outcome=Outcome.DEAD, reason=handled.reason, handler_error=handled.error, items=()
+                page, outcome=Outcome.DEAD, reason=handled.reason, handler_error=handled.error, items=(), followed={}
             )
-            return failed, links
+            self._report_dropped(handled.reason, links)
+            return failed, ()
         if handled.items:
             page = msgspec.structs.replace(page, items=(*page.items, *handled.items))
         if handled.added or handled.dropped:
             links = self.builder.relinked(entry, links, handled)
             page = msgspec.structs.replace(page, followed=_by_tag(links))
         return await self._items.checked(page), links
+
+    def links_after_defect(self, links: Sequence[Entry]) -> Sequence[Entry]:
+        """Return those of the `links` of a page that are followed although an unexpected exception ended its handling: none
+        that a handler could have chosen and labelled."""
+        if self._handlers is None:
+            return links
+        self._report_dropped(DEFECT.reason, links)
+        return ()
+
+    def _report_dropped(self, reason: str, links: Sequence[Entry]) -> None:
+        if links:
+            self._events.emit(LinkDropped(reason, len(links)))
 
     async def _handled(self, handlers: PageHandlers, leased: LeasedDomain, page: Page) -> Handled:
         size = len(page.exchange.body) if page.exchange else 0

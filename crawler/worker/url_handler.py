@@ -137,6 +137,7 @@ class UrlHandler:
             self._report("read", entry, error)
             page = bare_page(entry, DEFECT, exchange, self._now_s())
             page = page.withheld() if purpose else page  # what its owner says is not known
+            links = self._handling.links_after_defect(links)
         is_done = page.outcome is Outcome.DONE
         if result.outcome is Outcome.DONE and not is_done:
             self._allowance.give_back()

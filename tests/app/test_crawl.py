@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, Mock
 
 import msgspec
 import pytest
@@ -22,6 +22,7 @@ import crawler.app
 from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
 from crawler.app.crawl import _SETTINGS, _WaitingSink
 from crawler.app.embedded_valkey import open_store
+from crawler.app.requeue import requeue
 from crawler.settings.loading import CrawlSettings, load
 from frontier.crawls import open_crawl
 from tests.e2e.harness import PATIENCE_S, ROOT, answering, wait_until
@@ -93,13 +94,16 @@ def below(root: int) -> set[int]:
     return {root}.union(*(below(one) for one in (2 * root + 1, 2 * root + 2) if one < PAGES))
 
 
+VISITED = ({0, 1} | below(4) | below(2)) - {27, 28}  # only the page whose handler fails links to these two
+
+
 async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(
     settings: dict[str, Any], caplog: pytest.LogCaptureFixture
 ) -> None:
     """In a running event loop, as in a notebook. One page's handler fails, and another one chooses its links."""
     async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
         pages = {page.url: page async for page in crawl}
-    numbers = {0, 1} | below(4) | below(2)
+    numbers = VISITED
     assert 3 not in numbers
     assert 13 in numbers
     assert {int(url.rpartition("/")[2] or 0) for url in pages} == numbers
@@ -115,6 +119,42 @@ async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(
     assert "data sets there: headings" in problem
 
 
+@pytest.mark.parametrize("fails", ["handler", "crawler"])
+async def test_links_get_their_labels_when_the_handler_is_repaired(
+    settings: dict[str, Any], fails: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if it is the crawler that cannot apply what the handler asks for."""
+
+    def with_labels(is_broken: bool) -> Router:
+        labelling = Router()
+
+        @labelling.handler(label="leaf")
+        def leaf(page: ParsedPage, crawl: Handle) -> None:
+            crawl.push("headings", {"text": page.select_text("h1")})
+
+        @labelling.handler(r"/$")
+        def listing(page: ParsedPage, crawl: Handle) -> None:
+            if is_broken:
+                raise ConnectionError("the database is away")
+            crawl.drop()
+            crawl.enqueue(["/1", "/2"], label="leaf")
+
+        return labelling
+
+    limits = settings | {"scope": {"max_depth": 1}}
+    with monkeypatch.context() as patched:
+        if fails == "crawler":
+            patched.setattr("crawler.worker.page_builder.PageBuilder.relinked", Mock(side_effect=ZeroDivisionError))
+        async with Crawl(["http://a.test/"], handlers=with_labels(fails == "handler"), settings=limits) as crawl:
+            (failed,) = [page async for page in crawl]
+    assert failed.reason == ("handler_failed" if fails == "handler" else "defect")
+    async with open_store(load(None, {"replica": settings["replica"]}).replica) as store:
+        assert await requeue(store, await open_crawl(store, "crawl"), None, failed.reason) == 1
+    async with Crawl(handlers=with_labels(False), settings=limits) as crawl:
+        await crawl.finish()
+    assert headings(crawl) == ["page 1", "page 2"]
+
+
 async def test_after_a_break_and_an_error_another_run_goes_on(settings: dict[str, Any]) -> None:
     first = Crawl(
         ["http://a.test/"], handlers=router, settings=settings | {"replica": {**settings["replica"], "concurrency": 1}}
@@ -128,7 +168,7 @@ async def test_after_a_break_and_an_error_another_run_goes_on(settings: dict[str
                 1 / (page.depth - page.depth)
     async with Crawl(handlers=router, settings=settings) as crawl:
         await crawl.finish()
-    assert headings(crawl) == sorted(f"page {number}" for number in ({0, 1} | below(4) | below(2)) - {13})
+    assert headings(crawl) == sorted(f"page {number}" for number in VISITED - {13})
     assert asyncio.all_tasks() == {asyncio.current_task()}
     with pytest.raises(RuntimeError, match="runs once"):
         await crawl.__aenter__()
