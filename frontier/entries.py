@@ -2,10 +2,11 @@
 
 An entry is a header of six characters and the URL. If the crawl stores where URLs were found, a space follows, which no
 canonical URL contains, and then the URL of that page. If a program has given the URL a tag, this follows in the same
-place, after a tab. The entry of a page that was visited before ends in another space and the state of its visits
-(`crawler.scope.next_visit`). The header holds how the URL was shortened (the key contains the domain, so most URLs are
-stored without scheme and host), its depth, its tries, its redirect hops, and how often it was taken back.
-`lua/take_back.lua` increments this last number, so its position is part of the key schema.
+place, after a tab. If redirects led to the URL, the mark of the URL with which they began follows, after another tab. The
+entry of a page that was visited before ends in another space and the state of its visits (`crawler.scope.next_visit`). The
+header holds how the URL was shortened (the key contains the domain, so most URLs are stored without scheme and host), its
+depth, its tries, its redirect hops, and how often it was taken back. `lua/take_back.lua` increments this last number, so
+its position is part of the key schema.
 
     s 02 0 0 0 /docs/index.html
     | |  | | |
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from hashlib import blake2b
 from typing import Any, Literal
 
 import msgspec
@@ -41,8 +43,8 @@ _LABEL = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
 PushMode = Literal["new", "known", "again", "moved"]
 """When to queue a URL. `new`: if it is unseen. `known`: if it is unseen, but its domain is seen: the crawl has accepted
-another URL of it. `again`: always. `moved`, for the target of a known page that has moved: if it is unseen, or is
-neither open nor a known page."""
+another URL of it. `again`, for seeds, and for a URL to which redirects lead back: always. `moved`, for the target of a
+known page that has moved: if it is unseen, or is neither open nor a known page."""
 
 _BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}
 _WHOLE = "u"
@@ -58,7 +60,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, in an
     even number of hexadecimal digits, or empty before the first. The first 14 digits grow with the time of the last visit
     (`lua/restore_visits.lua`). `tag`: what the program that queued it attached to it
-    (`tag_of`), or empty."""
+    (`tag_of`), or empty. `chain`: the mark (`mark_of`) of the URL with which the redirects began that led here, or empty;
+    not kept when the page is visited again."""
 
     url: str
     domain: str
@@ -71,6 +74,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     via: str = ""
     visit: str = ""
     tag: str = ""
+    chain: str = ""
 
     @property
     def raw(self) -> str:
@@ -84,7 +88,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def provenance(self) -> str:
-        """What is stored of where the URL is from: the page where it was found, and its tag."""
+        """What is stored of where the URL is from: the page where it was found, its tag, and its chain of redirects."""
+        if self.chain and not self.visit:
+            return f"{self.via}\t{self.tag}\t{self.chain}"
         return f"{self.via}\t{self.tag}" if self.tag else self.via
 
     @property
@@ -113,6 +119,11 @@ def tag_of(label: str, payload: Mapping[str, Any] | None) -> str:
     return label + text
 
 
+def mark_of(url: str) -> str:
+    """A short mark of the canonical `url`. If two URLs had the same one, one of them might be requested once more."""
+    return blake2b(url.encode(), digest_size=6).hexdigest()
+
+
 def payload_of(tag: str) -> dict[str, Any]:
     """The payload in `tag`, empty if it has none."""
     _, brace, text = tag.partition("{")
@@ -133,7 +144,8 @@ def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     """The inverse of `Entry.raw`. Raises ValueError for a text that is not an entry."""
     rest, _, more = raw[6:].partition(" ")
     origin, _, visit = more.partition(" ")
-    via, _, tag = origin.partition("\t")
+    via, _, rest_of_origin = origin.partition("\t")
+    tag, _, chain = rest_of_origin.partition("\t")
     url = rest if raw[0] == _WHOLE else _BEGINNINGS[raw[0]] + domain + rest
     depth, tries, hops, taken_back = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
-    return Entry(url, domain, priority, depth, tries, hops, taken_back, via=via, visit=visit, tag=tag)
+    return Entry(url, domain, priority, depth, tries, hops, taken_back, "new", via, visit, tag, chain)

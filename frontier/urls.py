@@ -185,6 +185,15 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
     raise BadUrl(text, result)
 
 
+def as_written(text: str, base: str, rules: UrlRules = DEFAULT_RULES) -> str:
+    """The URL `text`, resolved against the absolute URL `base`, with its path and query as they are written: points 4 to 6
+    above are left out. Raises BadUrl like `canonicalize`."""
+    result = _join(text, _parse_base(base), rules, is_tidied=False)
+    if isinstance(result, Url):
+        return result.href
+    raise BadUrl(text, result)
+
+
 EXCESS = "excess"
 """The reason for links beyond the limits of `canonicalize_links`."""
 
@@ -356,7 +365,7 @@ class _Directories(dict[str, _Directory]):
 _directories = lru_cache(maxsize=8)(_Directories)
 
 
-def _join(text: str, base: can_ada.URL | str | None, rules: UrlRules) -> Url | Reason:
+def _join(text: str, base: can_ada.URL | str | None, rules: UrlRules, is_tidied: bool = True) -> Url | Reason:
     if len(text) > LONGEST_WRITTEN * rules.max_length:
         text = _without_fragment(text).strip(_C0_AND_SPACE)
         if len(text) > LONGEST_WRITTEN * rules.max_length:
@@ -367,7 +376,7 @@ def _join(text: str, base: can_ada.URL | str | None, rules: UrlRules) -> Url | R
     try:
         href = _parse(text, base, has_unconverted_host=bool(host))
     except TypeError:  # lone surrogates
-        return _join(_without_surrogates(text), base, rules)
+        return _join(_without_surrogates(text), base, rules, is_tidied)
     except ValueError:
         return _why_not(text[:64], "syntax" if base is None else "host")
     if not href.startswith(_HTTP):
@@ -378,7 +387,7 @@ def _join(text: str, base: can_ada.URL | str | None, rules: UrlRules) -> Url | R
     site = site_of(href[:slash])
     if site is None:
         return "host"
-    if "%" in tail or "?" in tail or ";" in tail or "^" in tail:
+    if is_tidied and ("%" in tail or "?" in tail or ";" in tail or "^" in tail):
         tail = tidy(tail, rules)
     domain, origin = site
     if len(origin) + len(tail) > rules.max_length:

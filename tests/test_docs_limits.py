@@ -12,9 +12,10 @@ from crawler.fetch import cookies, fd_limit, library_patches, response, tunnel
 from crawler.fetch.client import FetchSettings
 from crawler.fetch.resolver import ResolverSettings
 from crawler.parse import content_coding, offload
+from crawler.scope import link_filter
 from crawler.scope.traps import TrapPolicy
 from crawler.settings.loading import CrawlSettings
-from crawler.worker import commit, next_turn, page_handling
+from crawler.worker import commit, leased_domain, next_turn, page_handling
 from frontier.urls import UrlRules
 
 PAGE = (Path(__file__).parent.parent / "docs" / "reference" / "limits.md").read_text()
@@ -25,7 +26,7 @@ UNITS = {"": 1, " KiB": 1 << 10, " MiB": 1 << 20}
 
 MODULES = (
     *(commit, content_coding, cookies, fd_limit, library_patches, next_turn),
-    *(offload, page_handling, response, tunnel),
+    *(leased_domain, link_filter, offload, page_handling, response, tunnel),
 )
 FIELDS = (FetchSettings("bot"), ResolverSettings())
 

@@ -26,10 +26,12 @@ from crawler.fetch.client import HttpClient
 from crawler.handlers.router import Router
 from crawler.page import Exchange, Item, Page
 from crawler.settings.loading import Settings
+from crawler.settings.policies import url_rules
 from frontier.entries import Entry, parse_entry
 from frontier.keys import CrawlKeys
 from frontier.scripts import command
 from frontier.store import Store
+from frontier.urls import UrlRules, canonicalize
 
 MOST = 10_000
 """Queued URLs of a domain that are read."""
@@ -83,7 +85,8 @@ class _OnePage(Crawl):
     def _adapted(self, reaching: Seams) -> Seams:
         self.router = reaching.router
         reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed)
-        self.http = _OneRequest(reaching.http, self._parsed(self._settings)[0].url.href)
+        rules = url_rules(self._settings)
+        self.http = _OneRequest(reaching.http, self._parsed(self._settings)[0].url.href, rules)
         return msgspec.structs.replace(reaching, http=self.http)
 
     def _observe(self, event: Event) -> None:
@@ -107,13 +110,15 @@ class _OnePage(Crawl):
 
 
 class _OneRequest:
-    """An HTTP client that requests `url` once, and nothing after that: whoever asks waits until it is cancelled. A page
-    whose handler fails would not count as the one page of the crawl, and the next URL would have its turn. `failure`: of
-    the last request, in words."""
+    """An HTTP client that requests `url`, and no other URL after that: whoever asks waits until it is cancelled. A page
+    whose handler fails would not count as the one page of the crawl, and the next URL would have its turn. If `url`
+    redirects to itself, it is requested once more, perhaps in another way of writing. `failure`: of the last request, in
+    words."""
 
-    def __init__(self, http: HttpClient, url: str) -> None:
+    def __init__(self, http: HttpClient, url: str, rules: UrlRules) -> None:
         self._http = http
         self._url = url
+        self._rules = rules
         self._is_over = False
         self.failure = ""
 
@@ -123,9 +128,10 @@ class _OneRequest:
     async def fetch(
         self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
     ) -> Exchange:
-        if self._is_over:
+        is_the_one = canonicalize(url, rules=self._rules).href == self._url
+        if self._is_over and not is_the_one:
             await asyncio.Event().wait()
-        self._is_over = url == self._url
+        self._is_over = self._is_over or is_the_one
         try:
             return await self._http.fetch(url, is_too_late=is_too_late, extra_headers=extra_headers)
         except FetchFailed as error:

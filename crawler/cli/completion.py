@@ -17,6 +17,7 @@ REASONS = tuple(
             *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout"),
             *(
                 "lost_with_holder",
+                "redirect_loop",
                 *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),
             ),
         }

@@ -19,7 +19,8 @@ class RecentUrls:
     Links that are queued only if their domain is known are stored with a mark, and match only such links. A marked link
     may have been dropped. If its domain is seeded later, the same link on a page of that domain must be pushed.
 
-    The target of a known page that has moved is never in the set: it may have to be queued although it was pushed.
+    The target of a known page that has moved, and one to which redirects lead back, are never in the set: they may have to
+    be queued although they were pushed.
     """
 
     def __init__(self, capacity: int) -> None:
@@ -33,7 +34,7 @@ class RecentUrls:
         return len(self._young) + len(self._old) + len(self._young_marked) + len(self._old_marked)
 
     def __contains__(self, link: Entry) -> bool:
-        if link.mode == "moved":
+        if link.mode in ("moved", "again"):
             return False
         return link.url in self._young or link.url in self._old or (link.mode == "known" and self.has_offered(link.url))
 

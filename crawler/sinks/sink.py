@@ -29,7 +29,8 @@ class Sink(Protocol):
         """Prepare for `write`."""
 
     async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> object:
-        """Return when the records of `pages` and of further `exchanges` (robots.txt) are durable. The result is ignored.
+        """Return when the records of `pages` and of further `exchanges`, such as of a robots.txt, are durable. The
+        result is ignored.
 
         Raises SinkFull during an outage, such as a full disk; the call is then repeated until it succeeds. After any other
         exception, the pages are passed one by one, and those that raise again are settled as defects.
@@ -53,7 +54,7 @@ class DurableSink(Protocol):
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
     ) -> Written:
-        """Return when the records of `pages` and of further `exchanges` (robots.txt) are durable.
+        """Return when the records of `pages` and of further `exchanges`, such as of a robots.txt, are durable.
 
         `leased`: the lease under which each of `pages` was fetched. If it is given, `settled` must be called before the
         next group is written. Raises SinkFull if there is no room. Then nothing is kept, and the call may be repeated.

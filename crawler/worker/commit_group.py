@@ -25,13 +25,14 @@ OTHER = "other"
 
 
 class Result(msgspec.Struct, frozen=True):
-    """The result of one turn of a leased domain: a settled URL with its page, links to push, or a robots.txt to archive."""
+    """The result of one turn of a leased domain: a settled URL with its page, links to push, or a
+    response to archive that settles nothing: of a robots.txt, or a redirect of a URL to itself."""
 
     leased: LeasedDomain
     settled: SettledUrl | None = None
     page: Page | None = None
     links: Sequence[Entry] = ()
-    exchange: Exchange | None = None  # of a robots.txt
+    exchange: Exchange | None = None  # that settles nothing
 
     @property
     def shard(self) -> int:

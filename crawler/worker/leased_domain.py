@@ -15,10 +15,15 @@ from politeness.backoff import BackoffState
 from politeness.robots_fetch import RobotsFetch
 from politeness.tdmrep import TdmFetch
 
+MAX_REPEATS = 3
+"""How often a URL that redirects to itself is requested once more: for two cookies and another way of writing the URL."""
+
 
 class LeasedDomain:
     """The mutable state of a lease. Other classes read its attributes, but change them only through its methods, except
     the collections `pending`, `robots` and `tdm`, and `timer`, which ends the requests in flight with the lease.
+
+    `repeats`: of URLs that redirected to themselves, how often they did, and the last redirect's way of writing them.
 
     `pending`: URLs that are not fetched yet. `next_at`: when the domain may be requested again, and thus when it is
     due in the queue, in monotonic seconds. `lease_end`: when the lease ends, by the local monotonic clock; a replica that
@@ -49,6 +54,7 @@ class LeasedDomain:
         "next_at",
         "pending",
         "refusals",
+        "repeats",
         "reservation",
         "robots",
         "tdm",
@@ -77,6 +83,7 @@ class LeasedDomain:
         self.is_queued = True
         self.closing = False
         self.wants_permit = False
+        self.repeats: dict[str, tuple[int, str]] = {}
         self._slot: tuple[str, float] | None = None  # reserved by the address limiter: network, monotonic seconds
         self._stored_robots: tuple[str, bytes | None] | None = None
         self._confirmed: set[str] = set()  # origins whose robots.txt is still unreachable according to Redis
@@ -158,6 +165,26 @@ class LeasedDomain:
     def received(self, received_bytes: int) -> None:
         """Record the size of the last body."""
         self.body_bytes = received_bytes
+
+    # URLs that redirect to themselves
+
+    def written(self, entry: Entry) -> str:
+        """How the URL of `entry` is written in the request."""
+        return self.repeats[entry.url][1] if entry.url in self.repeats else entry.url
+
+    def repeat(self, entry: Entry, written: str) -> bool:
+        """Make `entry` the next URL, once more, `written` as its redirect says. Returns False if that was done
+        `MAX_REPEATS` times."""
+        number, _ = self.repeats.get(entry.url, (0, ""))
+        if number == MAX_REPEATS:
+            return False
+        self.repeats[entry.url] = (number + 1, written)
+        self.pending.appendleft(entry)
+        return True
+
+    def forget_repeats(self, entry: Entry) -> None:
+        """`entry` is settled."""
+        self.repeats.pop(entry.url, None)
 
     # reservations
 

@@ -64,6 +64,10 @@ PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")
 """RFC 9110 15.5.3 (402): the site offers the page for money, by whatever scheme. That is an answer and no error."""
 
 
+REDIRECT_LOOP = UrlResult(Outcome.DEAD, "redirect_loop")
+"""The result for a URL that redirects to itself more often than it is requested once more."""
+
+
 @cache  # of a thousand statuses at most
 def judge_status(status: int) -> UrlResult:
     """Return the result for a response's status code."""

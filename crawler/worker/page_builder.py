@@ -18,15 +18,15 @@ from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
 from crawler.parse.page_usage import NOTED, Fields, noted_fields, robots_tags, usage_of
 from crawler.parse.sitemaps import named_sitemaps
-from crawler.scope.link_filter import NO_HINTS, LinkFilter
+from crawler.scope.link_filter import NO_HINTS, LinkFilter, leads_back
 from crawler.scope.next_visit import RecrawlRule
 from crawler.worker.outcomes import UrlResult
 from crawler.worker.visit_planning import has_moved, with_text_digest
 from frontier.control import Control, DomainRules
 from frontier.domains import domain_of, host_of
-from frontier.entries import Entry
+from frontier.entries import Entry, PushMode
 from frontier.errors import BadUrl
-from frontier.urls import Url, canonicalize, canonicalize_links, origin_of
+from frontier.urls import Url, as_written, canonicalize, canonicalize_links, origin_of
 from politeness.robots_cache import RobotsCache
 from politeness.robots_rules import Rules
 from politeness.site_usage import NOT_STATED, SiteUsage
@@ -148,13 +148,28 @@ class PageBuilder:
             reading = ParsedDocument(found, NO_HINTS, len(exchange.body))
         if self._control is not None and self._control.rules.forgotten:
             reading = reading._replace(found=_without_forgotten(reading.found, self._control.rules))
-        entries = await self._select(entry, reading, target is not None and has_moved(entry, exchange))
+        mode: PushMode = "new"
+        if target is not None:
+            back = leads_back(entry, target.href)
+            mode = "again" if back else "moved" if has_moved(entry, exchange) else "new"
+        entries = await self._select(entry, reading, mode)
         self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
         if recrawled := self._settings.recrawl_rules:
             page = await with_text_digest(recrawled, entry, page, self._limits.max_decoded, self._offload)
         usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
+
+    def redirect_to_itself(self, entry: Entry, exchange: Exchange) -> str | None:
+        """How the redirect in `exchange` writes the URL of `entry`, or None if it leads elsewhere."""
+        location, rules = _location(exchange), self._settings.extract.rules
+        if location is None:
+            return None
+        try:
+            is_same = canonicalize(location, exchange.url, rules).href == entry.url
+            return as_written(location, exchange.url, rules) if is_same else None
+        except BadUrl:
+            return None
 
     def relinked(self, entry: Entry, links: Sequence[Entry], handled: Handled) -> Sequence[Entry]:
         """Return the `links` of `entry` with the changes that its handler asks for. Added URLs that are malformed, or that
@@ -190,16 +205,16 @@ class PageBuilder:
             self._named[rules] = named_sitemaps(rules.sitemaps, origin, self._settings.extract.rules)
         return url in self._named[rules]
 
-    async def _select(self, entry: Entry, reading: ParsedDocument, is_moved: bool) -> list[Entry]:
-        """Return the entries for the links to follow. Emits an event for those that are dropped. `is_moved`: whether
-        they are where a known page is now."""
+    async def _select(self, entry: Entry, reading: ParsedDocument, mode: PushMode) -> list[Entry]:
+        """Return the entries for the links to follow. Emits an event for those that are dropped. `mode`: how they are
+        pushed."""
         found = reading.found
         selected: list[Entry] = []
         for at in range(0, len(found.urls), SLICE):
             if at:
                 await asyncio.sleep(0)
             links = zip(found.urls[at : at + SLICE], map(_kind_of, found.links[at : at + SLICE]), strict=True)
-            entries, dropped = self._links.select(links, entry, reading.hints, is_moved)
+            entries, dropped = self._links.select(links, entry, reading.hints, mode)
             selected += entries
             self._report_dropped(dropped)
         return self._found_on(entry.url, selected)
@@ -210,14 +225,19 @@ class PageBuilder:
 
     def _redirect(self, exchange: Exchange) -> Url | None:
         """Return where `exchange` redirects (RFC 9110 10.2.2), or None."""
-        if (location := exchange.header(b"location")) is None:
+        if (location := _location(exchange)) is None:
             return None
         try:
-            # Non-ASCII bytes are UTF-8 in practice; the URL standard percent-encodes them.
-            return canonicalize(location.decode("utf-8", "replace"), exchange.url, self._settings.extract.rules)
+            return canonicalize(location, exchange.url, self._settings.extract.rules)
         except BadUrl as error:
             self._events.emit(LinkDropped(error.reason, 1))
             return None
+
+
+def _location(exchange: Exchange) -> str | None:
+    location = exchange.header(b"location")
+    # Non-ASCII bytes are UTF-8 in practice; the URL standard percent-encodes them.
+    return None if location is None else location.decode("utf-8", "replace")
 
 
 _kind_of: Callable[[Link], LinkKind] = attrgetter("kind")

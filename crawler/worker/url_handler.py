@@ -15,7 +15,15 @@ from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.commit_group import Result
 from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, UrlResult, judge_failure, judge_status, last_try
+from crawler.worker.outcomes import (
+    DEFECT,
+    NOT_THE_URLS_FAULT,
+    REDIRECT_LOOP,
+    UrlResult,
+    judge_failure,
+    judge_status,
+    last_try,
+)
 from crawler.worker.page_builder import bare_page
 from crawler.worker.page_handling import PageHandling
 from crawler.worker.polite_fetch import PoliteFetch
@@ -59,7 +67,7 @@ class UrlHandler:
         """Request `entry`, for which `may_request` returned True, and pass the result to the committer."""
         try:
             conditional = conditions(self._builder.recrawl_rules, entry)
-            exchange = await self._fetch.fetch(leased, entry.url, known, conditional)
+            exchange = await self._fetch.fetch(leased, leased.written(entry), known, conditional)
         except FetchFailed as failure:
             self._allowance.give_back()
             await self._failed(leased, entry, failure)
@@ -85,6 +93,7 @@ class UrlHandler:
             at_ms = known.record.tdm_retry_at_ms if is_of_tdm else known.record.retry_at_ms
             settled = postpone(entry, result.reason, at_ms)
             self._runtime.events.emit(UrlPostponed(result.reason))
+            leased.forget_repeats(entry)
             await self._committer.add(Result(leased, settled))
         else:
             await self._settle(leased, entry, result, known=known if result == REFUSED else None)
@@ -97,7 +106,20 @@ class UrlHandler:
             self._fetch.throttle.update_backoff(leased, result, exchange)
         except Exception as error:
             self._report("answer", entry, error)
+        if result.reason == "redirect" and (written := self._builder.redirect_to_itself(entry, exchange)):
+            self._allowance.give_back()
+            if leased.repeat(entry, written):
+                await self._committer.add(Result(leased, exchange=self._kept(exchange)))
+                return
+            result = REDIRECT_LOOP
         await self._settle(leased, entry, result, exchange, known)
+
+    def _kept(self, exchange: Exchange) -> Exchange:
+        """What is kept of `exchange`, a redirect that settles nothing."""
+        purpose = self._runtime.policy.usage.purpose
+        if purpose and header_usage(exchange.headers).refusal(purpose):
+            return msgspec.structs.replace(exchange, body=b"", truncated=None)
+        return exchange
 
     async def _failed(self, leased: LeasedDomain, entry: Entry, failure: FetchFailed) -> None:
         if failure.kind in NOT_THE_URLS_FAULT:
@@ -117,6 +139,7 @@ class UrlHandler:
     ) -> None:
         """Pass the outcome of `entry` to the committer, with its page and links. `known`: the files of the site, if they
         may say something about the use of the page."""
+        leased.forget_repeats(entry)
         purpose = self._runtime.policy.usage.purpose
         if result.outcome is Outcome.RETRY:
             ready_ms = self._fetch.throttle.retry_at_ms(leased, entry, result)

@@ -99,7 +99,7 @@ class Worker:
                 known = self._robots.at_hand(entry.url) or await self._robots.robots_for(leased, entry.url)
                 if known is None or self._throttle.put_off_if_early(leased, known):
                     return None  # robots.txt was requested, or it is too early for this origin
-                result = self._verdict_by_robots(entry, known)
+                result = self._verdict_by_robots(entry, leased.written(entry), known)
             if result is None:
                 assert known is not None
                 leased.limit_to(self._throttle.concurrency(leased, known))
@@ -117,10 +117,10 @@ class Worker:
         given_up_reason = leased.backoff.reason if self._throttle.has_given_up(leased) else None
         return verdict_by_domain(self._throttle.is_blocked(leased.domain), given_up_reason)
 
-    def _verdict_by_robots(self, entry: Entry, known: OriginRobots) -> UrlResult | None:
+    def _verdict_by_robots(self, entry: Entry, url: str, known: OriginRobots) -> UrlResult | None:
         exceeds_cap, tries = self._throttle.exceeds_cap(known), self._runtime.policy.tries
         try:
-            return verdict_by_robots(entry.url, known, tries, exceeds_cap, self._runtime.policy.usage.purpose)
+            return verdict_by_robots(url, known, tries, exceeds_cap, self._runtime.policy.usage.purpose)
         except Exception as error:  # the file, which counts as unreachable for this URL, cannot be applied to it
             self._runtime.events.emit(defect("robots", entry.url, error))
             return last_try(ROBOTS_UNREACHABLE, entry.tries, tries)

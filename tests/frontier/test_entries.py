@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from frontier.entries import Entry, parse_entry, payload_of, tag_of
+from frontier.entries import Entry, mark_of, parse_entry, payload_of, tag_of
 
 
 @pytest.mark.parametrize(
@@ -36,10 +36,11 @@ def test_where_a_url_was_found_survives_and_costs_nothing_when_it_is_not_kept() 
 
 @pytest.mark.parametrize("via", ["", "https://b.test/y?z"])
 @pytest.mark.parametrize("visit", ["", 'a,b,"e tag"'])
+@pytest.mark.parametrize("chain", ["", mark_of("https://a.test/")])
 @pytest.mark.parametrize("tag", ["", "product", tag_of("p", {"a b": "c\td\n e", "n": [1, None]}), tag_of("", {})])
-def test_a_tag_survives_beside_everything_else(via: str, visit: str, tag: str) -> None:
-    tagged = Entry("https://a.test/x?y", "a.test", depth=1, via=via, visit=visit, tag=tag)
-    assert parse_entry(tagged.raw, "a.test", 0.0) == tagged
+def test_a_tag_survives_beside_everything_else(via: str, visit: str, tag: str, chain: str) -> None:
+    tagged = Entry("https://a.test/x?y", "a.test", depth=1, via=via, visit=visit, tag=tag, chain=chain)
+    assert parse_entry(tagged.raw, "a.test", 0.0) == (replace(tagged, chain="") if visit else tagged)
     assert "\n" not in tagged.raw
     assert len(tagged.raw) - len(replace(tagged, tag="").raw) <= len(tag) + 2
 
