@@ -14,14 +14,11 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import NamedTuple
 
 from bench.measure import Figure
+from tests.site import Request, Site
 
 PAGES = 100
 
@@ -35,57 +32,25 @@ class Start(NamedTuple):
     pages: int
 
 
-class LinkedPages(ThreadingHTTPServer):
-    """Pages that link to all others. `requested`: when each was requested."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.requested: list[float] = []
-
-
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    wbufsize = -1  # one segment per response: otherwise each waits 40 ms for an acknowledgement
-    server: LinkedPages
-
-    def do_GET(self) -> None:
-        is_page = self.path != "/robots.txt"
-        body = b"".join(b'<a href="/%d">' % number for number in range(1, PAGES)) if is_page else b""
-        if is_page:
-            self.server.requested.append(time.monotonic())
-        self.send_response(200 if is_page else 404)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, format: str, *values: object) -> None:
-        pass
-
-
-@contextmanager
-def linked_pages() -> Iterator[LinkedPages]:
-    with LinkedPages() as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+def linked_pages(request: Request) -> str | None:
+    """Pages that link to all others."""
+    return None if request.path == "/robots.txt" else "".join(f'<a href="/{number}">' for number in range(1, PAGES))
 
 
 def start() -> Start:
     """Crawl the site in a new folder. Raises CalledProcessError if the command fails."""
-    with linked_pages() as server, tempfile.TemporaryDirectory() as folder:
-        port = server.server_address[1]
+    with Site(linked_pages) as site, tempfile.TemporaryDirectory() as folder:
         environment = {
             **os.environ,
             "CRAWLER_FETCH__ALLOW": '["127.0.0.0/8"]',
-            "CRAWLER_FETCH__PORTS": f"[{port}]",
+            "CRAWLER_FETCH__PORTS": f"[{site.port}]",
             "CRAWLER_POLITENESS__DELAY": "0",
         }
-        command = [sys.executable, "-m", "crawler", "crawl", f"http://127.0.0.1:{port}/"]
+        command = [sys.executable, "-m", "crawler", "crawl", site.url]
         began = time.monotonic()
         subprocess.run(command, cwd=folder, env=environment, check=True, capture_output=True)
         ended = time.monotonic()
-    asked = server.requested
+    asked = [request.at for request, _ in site.answered if request.path != "/robots.txt"]
     return Start(asked[0] - began, asked[-1] - began, ended - began, len(asked))
 
 

@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -25,37 +24,27 @@ from crawler.app.embedded_valkey import open_store
 from crawler.app.requeue import requeue
 from crawler.settings.loading import CrawlSettings, load
 from frontier.crawls import open_crawl
-from tests.e2e.harness import PATIENCE_S, ROOT, answering, wait_until
+from tests.e2e.harness import PATIENCE_S, ROOT, wait_until
+from tests.site import Request, Site
 
 PAGES = 40
 
 
-class _Tree(BaseHTTPRequestHandler):
+def tree(request: Request) -> str | None:
     """Page n links to pages 2n+1 and 2n+2."""
-
-    def do_GET(self) -> None:
-        name = self.path.strip("/") or "0"
-        if not name.isdecimal():
-            self.send_error(404)
-            return
-        number = int(name)
-        links = "".join(f'<a href="/{one}">' for one in (2 * number + 1, 2 * number + 2) if one < PAGES)
-        body = f"<h1>page {number}</h1>{links}".encode()
-        self.send_response(200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    name = request.path.strip("/") or "0"
+    if not name.isdecimal():
+        return None
+    number = int(name)
+    links = "".join(f'<a href="/{one}">' for one in (2 * number + 1, 2 * number + 2) if one < PAGES)
+    return f"<h1>page {number}</h1>{links}"
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Tree)) as site:
+    with Site(tree) as site:
         yield {
-            "fetch": {"host_map": [f"a.test=127.0.0.1:{site.server_port}"]},
+            "fetch": {"host_map": site.host_map("a.test")},
             "politeness": {"delay": 0},
             "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
         }
@@ -339,10 +328,10 @@ def test_errors_name_settings_and_arguments_instead_of_options(
     """Each option in the messages of the rooms below the commands has such a name."""
     monkeypatch.chdir(tmp_path)
     Path("a-file").touch()
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Tree)) as other, pytest.raises(UserError) as found:
+    with Site(tree) as other, pytest.raises(UserError) as found:
         tables = arguments.get("settings", {})
         if "listen" in tables.get("replica", {}):
-            tables = {"replica": {"listen": f"127.0.0.1:{other.server_port}"}}
+            tables = {"replica": {"listen": f"127.0.0.1:{other.port}"}}
         whole = {name: settings.get(name, {}) | tables.get(name, {}) for name in {*settings, *tables}}
         Crawl(["http://a.test/"], **arguments | {"settings": whole}).run()
     assert said in str(found.value)

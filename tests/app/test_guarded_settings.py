@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable, Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,8 @@ from crawler.cli.main import app
 from crawler.settings.loading import load
 from frontier.crawls import open_crawl, save_settings
 from frontier.store import RedisStore, connect
-from tests.e2e.harness import Finished, Running, Tables, answering, wait_until
+from tests.e2e.harness import Finished, Running, Tables, wait_until
+from tests.site import Site
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
@@ -30,16 +30,6 @@ def hook(page): return {"hooked": True}
 def score(url, depth, kind): return 1.0
 def sink(context): raise SystemExit("made")
 """
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.send_response(404 if self.path == "/robots.txt" else 200)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 class Cluster:
@@ -107,8 +97,8 @@ class Cluster:
 
 @pytest.fixture
 def cluster(tmp_path: Path, valkey: ValkeyProcess, crawl_name: str) -> Iterator[Cluster]:
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Handler)) as site:
-        made = Cluster(tmp_path, valkey.url, crawl_name, site.server_port)
+    with Site(lambda request: None if request.path == "/robots.txt" else "") as site:
+        made = Cluster(tmp_path, valkey.url, crawl_name, site.port)
         made.create()
         yield made
         made.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,34 +12,24 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from crawler import Crawl, Handle, ParsedPage, Router
-from tests.e2e.harness import answering
+from tests.site import Request, Site
 from tests.typed import Typed
 
 PRICES: dict[str, Any] = {"/1": 1, "/2": 2.5, "/3": None, "/4": "on request", "/5": 3, "/6": [1]}
 REJECTED = {"/4", "/6"}
 
 
-class _Shop(BaseHTTPRequestHandler):
+def respond(request: Request) -> str | None:
     """Pages that have no heading, except /1."""
-
-    def do_GET(self) -> None:
-        body = b"<h1>One</h1><p>x" if self.path == "/1" else b"<p>x"
-        self.send_response(404 if self.path == "/robots.txt" else 200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+    return {"/robots.txt": None, "/1": "<h1>One</h1><p>x"}.get(request.path, "<p>x")
 
 
 @pytest.fixture
 def settings(tmp_path: Path) -> Iterator[dict[str, Any]]:
     fields = {"title": {"css": "h1", "required": True}, "text": {"css": "p"}, "size": {"css": "b", "type": "decimal"}}
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Shop)) as site:
+    with Site(respond) as site:
         yield {
-            "fetch": {"host_map": [f"a.test=127.0.0.1:{site.server_port}"]},
+            "fetch": {"host_map": site.host_map("a.test")},
             "politeness": {"delay": 0},
             "extract": [
                 {"name": "titles", "fields": fields},

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -13,44 +11,37 @@ import pytest
 
 from crawler import Crawl, Handle, ParsedPage, Router
 from frontier.entries import tag_of
-from tests.e2e.harness import answering
+from tests.site import Reply, Request, Site
 
 MANY = 60
 
 
-class _Shop(BaseHTTPRequestHandler):
+class Shop(Site):
     """The root, products, redirects to products, and pages that fail once."""
 
-    asked: Counter[str]
-
-    def do_GET(self) -> None:
-        _Shop.asked[self.path] += 1
-        status = 404 if self.path == "/robots.txt" else 200
-        if self.path.startswith("/moved/"):
-            status = 302
-        elif self.path.startswith("/fails/") and _Shop.asked[self.path] == 1:
-            status = 500
-        self.send_response(status)
-        if status == 302:
-            self.send_header("Location", self.path.replace("/moved/", "/target/"))
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def respond(self, request: Request) -> Reply | None:
+        path = request.path
+        if path.startswith("/moved/"):
+            return Reply(status=302, headers={"Location": path.replace("/moved/", "/target/")})
+        if path.startswith("/fails/") and path not in self.asked:
+            return Reply(status=500)
+        return None if path == "/robots.txt" else Reply()
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    _Shop.asked = Counter()
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _Shop)) as site:
-        yield {
-            "fetch": {"host_map": [f"a.test=127.0.0.1:{site.server_port}"]},
-            "politeness": {"delay": 0, "backoff_base": 0.1},
-            "frontier": {"pack_above": 10, "batch": 4},
-            "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
-        }
+def shop() -> Iterator[Shop]:
+    with Shop() as shop:
+        yield shop
+
+
+@pytest.fixture
+def settings(shop: Shop, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    return {
+        "fetch": {"host_map": shop.host_map("a.test")},
+        "politeness": {"delay": 0, "backoff_base": 0.1},
+        "frontier": {"pack_above": 10, "batch": 4},
+        "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
+    }
 
 
 router = Router()

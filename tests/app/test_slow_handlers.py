@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Iterator
-from http.server import ThreadingHTTPServer
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -13,28 +12,23 @@ import pytest
 
 from crawler import Crawl, Handle, ParsedPage, Router
 from crawler.worker.next_turn import HANDED_ON
-from tests.app.test_crawl import PAGES, _Tree
-from tests.e2e.harness import answering
-
-
-class _TimedTree(_Tree):
-    asked: list[float]
-
-    def do_GET(self) -> None:
-        if self.path != "/robots.txt":
-            _TimedTree.asked.append(time.monotonic())
-        super().do_GET()
+from tests.app.test_crawl import PAGES, tree
+from tests.site import Site
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
-    _TimedTree.asked = []
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), _TimedTree)) as site:
-        yield {
-            "fetch": {"host_map": [f"a.test=127.0.0.1:{site.server_port}"]},
-            "politeness": {"delay": 0},
-            "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
-        }
+def site() -> Iterator[Site]:
+    with Site(tree) as site:
+        yield site
+
+
+@pytest.fixture
+def settings(site: Site, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    return {
+        "fetch": {"host_map": site.host_map("a.test")},
+        "politeness": {"delay": 0},
+        "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
+    }
 
 
 async def test_as_many_pages_of_a_domain_as_may_wait_for_handlers_at_the_same_time(settings: dict[str, Any]) -> None:
@@ -62,7 +56,7 @@ async def test_as_many_pages_of_a_domain_as_may_wait_for_handlers_at_the_same_ti
     assert sorted(item["url"] for item in crawl.items("pages")) == sorted(f"http://a.test/{n}" for n in range(1, PAGES))
 
 
-async def test_the_delay_still_separates_requests(settings: dict[str, Any]) -> None:
+async def test_the_delay_still_separates_requests(site: Site, settings: dict[str, Any]) -> None:
     router = Router()
 
     @router.handler()
@@ -73,7 +67,8 @@ async def test_the_delay_still_separates_requests(settings: dict[str, Any]) -> N
     seeds = [f"http://a.test/{number}" for number in range(20, 26)]
     async with asyncio.timeout(60), Crawl(seeds, handlers=router, settings=with_delay) as crawl:
         await crawl.finish()
-    gaps = [after - before for before, after in zip(_TimedTree.asked, _TimedTree.asked[1:], strict=False)]
+    asked = [request.at for request, _ in site.answered if request.path != "/robots.txt"]
+    gaps = [after - before for before, after in pairwise(asked)]
     assert len(gaps) == 5
     assert min(gaps) >= 0.1
     assert min(gaps) < 0.5

@@ -6,7 +6,6 @@ import asyncio
 import json
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from unittest.mock import AsyncMock
 
@@ -15,7 +14,8 @@ import pytest
 from crawler import Router
 from crawler.app.trial import _OneRequest
 from frontier.urls import DEFAULT_RULES
-from tests.e2e.harness import Finished, Running, answering
+from tests.e2e.harness import Finished, Running
+from tests.site import Reply, Request, Site
 from tests.typed import Typed
 
 APP = """
@@ -34,42 +34,29 @@ def page(page, crawl):
 """
 
 
-class _Site(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)  # type: ignore[attr-defined]
-        body = b"User-agent: *\nDisallow: /private" if self.path == "/robots.txt" else b""
-        if self.path in ("/page", "/broken", "/other"):
-            body = b"<title>T</title><h1>Hello</h1><a href=/one>1</a><a href=/dropped>2</a>"
-        moved = self.path == "/moved"
-        self.send_response(302 if moved else 200 if body else 404)
-        if moved:
-            self.send_header("Location", "/page")
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def respond(request: Request) -> Reply | str | None:
+    if request.path == "/robots.txt":
+        return "User-agent: *\nDisallow: /private"
+    if request.path in ("/page", "/broken", "/other"):
+        return "<title>T</title><h1>Hello</h1><a href=/one>1</a><a href=/dropped>2</a>"
+    return Reply(status=302, headers={"Location": "/page"}) if request.path == "/moved" else None
 
 
 @pytest.fixture
-def site() -> Iterator[ThreadingHTTPServer]:
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Site)
-    server.asked = []  # type: ignore[attr-defined]
-    with answering(server):
-        yield server
+def site() -> Iterator[Site]:
+    with Site(respond) as site:
+        yield site
 
 
-def tried(folder: Path, site: ThreadingHTTPServer, path: str, *words: str) -> Finished:
+def tried(folder: Path, site: Site, path: str, *words: str) -> Finished:
     (folder / "shop.py").write_text(APP)
-    reach = [f"http://a.test{path}", "--app", "shop:router", "--host-map", f"a.test=127.0.0.1:{site.server_port}"]
+    reach = [f"http://a.test{path}", "--app", "shop:router", "--host-map", *site.host_map("a.test")]
     environment = {"CRAWLER_POLITENESS__DELAY": "0"}
     command = [sys.executable, "-m", "crawler", "try", *reach, *words]
     return Running(command, folder, "try", environment).wait()
 
 
-def test_items_links_and_what_would_be_queued_are_shown(tmp_path: Path, site: ThreadingHTTPServer) -> None:
+def test_items_links_and_what_would_be_queued_are_shown(tmp_path: Path, site: Site) -> None:
     done = tried(tmp_path, site, "/page")
     assert done.code == 0, done.err
     assert done.out.splitlines() == [
@@ -83,7 +70,7 @@ def test_items_links_and_what_would_be_queued_are_shown(tmp_path: Path, site: Th
         "  http://a.test/first (priority 7)",
         "  http://a.test/one (priority -1)",
     ]
-    assert site.asked == ["/robots.txt", "/page"]  # type: ignore[attr-defined]
+    assert site.asked == ["/robots.txt", "/page"]
     assert {path.name for path in tmp_path.iterdir()} - {"__pycache__"} == {"shop.py", "try.out", "try.err"}
 
 
@@ -97,14 +84,14 @@ def test_items_links_and_what_would_be_queued_are_shown(tmp_path: Path, site: Th
     ],
 )
 def test_one_request_whatever_becomes_of_it(
-    tmp_path: Path, site: ThreadingHTTPServer, path: str, outcome: str, reason: str, queued: list[str], code: int
+    tmp_path: Path, site: Site, path: str, outcome: str, reason: str, queued: list[str], code: int
 ) -> None:
     done = tried(tmp_path, site, path, "--json")
     found = json.loads(done.out)
     assert (found["outcome"], done.code) == (outcome, code), done.out
     assert found["reason"] == reason or outcome == "done"
     assert [one["url"].removeprefix("http://a.test") for one in found["queued"]] == queued
-    assert site.asked == ["/robots.txt", *([] if outcome == "denied" else [path])]  # type: ignore[attr-defined]
+    assert site.asked == ["/robots.txt", *([] if outcome == "denied" else [path])]
 
 
 EXTRACT = """
@@ -125,9 +112,7 @@ price = { css = "title", type = "TYPE" }
         ("int", ["1 item", '  headings: {"text":"Hello"}', "1 item rejected", "  products.price: type 'T'"]),
     ],
 )
-def test_what_the_settings_extract_is_shown(
-    tmp_path: Path, site: ThreadingHTTPServer, kind: str, told: list[str]
-) -> None:
+def test_what_the_settings_extract_is_shown(tmp_path: Path, site: Site, kind: str, told: list[str]) -> None:
     (tmp_path / "shop.toml").write_text(EXTRACT.replace("TYPE", kind))
     done = tried(tmp_path, site, "/page", "--settings", "shop.toml")
     assert done.code == 0, done.err
@@ -187,7 +172,7 @@ FINDINGS = [
 ]
 
 
-def test_it_says_what_each_table_has_found_and_what_not(tmp_path: Path, site: ThreadingHTTPServer) -> None:
+def test_it_says_what_each_table_has_found_and_what_not(tmp_path: Path, site: Site) -> None:
     (tmp_path / "shop.toml").write_text(TABLES)
     done = tried(tmp_path, site, "/page", "--settings", "shop.toml")
     assert done.code == 0, done.err
@@ -207,9 +192,7 @@ def test_it_says_what_each_table_has_found_and_what_not(tmp_path: Path, site: Th
         ("/private/x", ["nothing looks for items: the page is denied (robots)"]),
     ],
 )
-def test_it_says_which_handler_was_called(
-    tmp_path: Path, site: ThreadingHTTPServer, path: str, told: list[str]
-) -> None:
+def test_it_says_which_handler_was_called(tmp_path: Path, site: Site, path: str, told: list[str]) -> None:
     assert json.loads(tried(tmp_path, site, path, "--json").out)["findings"] == told
 
 

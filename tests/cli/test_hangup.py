@@ -8,41 +8,30 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from tests.cli.screen import Screen
-from tests.e2e.harness import ROOT, answering
+from tests.e2e.harness import ROOT
+from tests.site import Request, Site
 
 pytestmark = pytest.mark.e2e
 
 PATIENCE_S = 180.0
 
 
-class EndlessSite(BaseHTTPRequestHandler):
+def endless(request: Request) -> str | None:
     """Each page links to the next."""
-
-    def do_GET(self) -> None:
-        number = self.path.removeprefix("/") or "0"
-        is_page = number.isdecimal()
-        body = f"<a href=/{int(number) + 1}>next</a>".encode() if is_page else b""
-        self.send_response(200 if is_page else 404)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None: ...
+    number = request.path.removeprefix("/") or "0"
+    return f"<a href=/{int(number) + 1}>next</a>" if number.isdecimal() else None
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Path]:
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), EndlessSite)) as site:
-        port = site.server_address[1]
+    with Site(endless) as site:
         (tmp_path / "c.toml").write_text(
-            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]\n[politeness]\ndelay = 0.1\n[replica]\ngrace = 1.0\n'
+            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{site.port}"]\n[politeness]\ndelay = 0.1\n[replica]\ngrace = 1.0\n'
         )
         yield tmp_path
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import Finished, answering
-from tests.e2e.test_requeue import Site
+from tests.e2e.harness import Finished
+from tests.e2e.test_requeue import BrokenSite
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
@@ -107,9 +107,9 @@ def test_why_searches_all_folders_that_are_given(typed: Typed, tmp_path: Path) -
 
 
 def test_audit_and_export_name_the_other_folders_of_the_crawl(typed: Typed, tmp_path: Path) -> None:
-    with answering(Site()) as site:
-        options = ("--allow", "127.0.0.1", "--port", str(site.server_port), "--quiet", "--delay", "0")
-        seed = f"http://127.0.0.1:{site.server_port}/"
+    with BrokenSite() as site:
+        options = ("--allow", "127.0.0.1", "--port", str(site.port), "--quiet", "--delay", "0")
+        seed = site.url
         assert typed("crawl", seed, *options, "--out", "first").code == 0
         assert typed("seed", seed, "--again").code == 0
         assert typed("crawl", *options, "--out", str(tmp_path / "second")).code == 0
@@ -155,9 +155,9 @@ def test_finish_of_a_folder_that_was_copied_needs_no_crawl(typed: Typed, tmp_pat
 
 def crawl_into(typed: Typed, folders: Iterable[tuple[str, str, str]]) -> None:
     """Crawl a site for each (crawl, folder, delay)."""
-    with answering(Site()) as site:
-        seed = f"http://127.0.0.1:{site.server_port}/"
-        place = ("--allow", "127.0.0.1", "--port", str(site.server_port), "--quiet")
+    with BrokenSite() as site:
+        seed = site.url
+        place = ("--allow", "127.0.0.1", "--port", str(site.port), "--quiet")
         for crawl, folder, delay in folders:
             assert typed("crawl", seed, *place, "--crawl", crawl, "--out", folder, "--delay", delay).code == 0
 

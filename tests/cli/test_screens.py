@@ -7,7 +7,6 @@ import re
 import signal
 import subprocess
 import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import count
 from pathlib import Path
 
@@ -23,7 +22,7 @@ from frontier.peers import Health
 from frontier.store import RedisStore
 from tests.cli.conftest import Hand
 from tests.cli.screen import Screen
-from tests.e2e.harness import answering
+from tests.site import Reply, Request, Site
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
@@ -184,16 +183,8 @@ class Full:
 """
 
 
-class Site(BaseHTTPRequestHandler):
-    """One page."""
-
-    def do_GET(self) -> None:
-        self.send_response(200 if self.path == "/" else 404)
-        self.send_header("Content-Length", "2")
-        self.end_headers()
-        self.wfile.write(b"ok")
-
-    def log_message(self, *_: object) -> None: ...
+def one_page(request: Request) -> str | None:
+    return "ok" if request.path == "/" else None
 
 
 @pytest.mark.e2e
@@ -202,10 +193,9 @@ def test_a_full_disk_stays_on_the_screen_until_there_is_room(tmp_path: Path) -> 
     crawl ends once there is room."""
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "full_disk.py").write_text(SINK)
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Site)) as site:
-        port = site.server_address[1]
+    with Site(one_page) as site:
         (tmp_path / "c.toml").write_text(
-            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]\n[archive]\nsinks = ["full_disk:Full"]\n'
+            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{site.port}"]\n[archive]\nsinks = ["full_disk:Full"]\n'
         )
         words = ("crawl", "http://a.test/", "-s", "c.toml", "--out", "out")
         with Screen(tmp_path, *words, path=str(tmp_path / "path")) as screen:
@@ -220,22 +210,12 @@ def test_a_full_disk_stays_on_the_screen_until_there_is_room(tmp_path: Path) -> 
             assert "cannot write" not in screen.text.rpartition("crawl crawl")[2]
 
 
-class Overloaded(Site):
-    """Answers every request with 503."""
-
-    def do_GET(self) -> None:
-        self.send_response(503)
-        self.send_header("Content-Length", "0")
-        self.end_headers()
-
-
 @pytest.mark.e2e
 def test_a_crawl_says_from_the_first_failure_on_what_it_waits_for(tmp_path: Path) -> None:
     """Given a site whose robots.txt answers 503, then the display says so, and when it is tried again. `status` and `top`
     count its domain as resting, not as due."""
-    with answering(ThreadingHTTPServer(("127.0.0.1", 0), Overloaded)) as site:
-        url = f"http://127.0.0.1:{site.server_address[1]}/"
-        words = ("crawl", url, "--allow", "127.0.0.1", "--port", str(site.server_address[1]))
+    with Site(lambda _: Reply(status=503)) as site:
+        words = ("crawl", site.url, "--allow", "127.0.0.1", "--port", str(site.port))
         with Screen(tmp_path, *words, columns=120) as screen:
             screen.wait_for("robots.txt of 127.0.0.1 is unreachable (http_503), next try in")
             for command in (["status"], ["top", "--once"]):
@@ -246,22 +226,17 @@ def test_a_crawl_says_from_the_first_failure_on_what_it_waits_for(tmp_path: Path
                     assert "is unreachable (http_503), next try in" in other.text
 
 
-class HeldBack(ThreadingHTTPServer):
+class HeldBack(Site):
     """A site whose page is answered once it is `released`."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), HeldBackPage)
+        super().__init__()
         self.released = threading.Event()
 
-
-class HeldBackPage(Site):
-    """The page of `HeldBack`."""
-
-    def do_GET(self) -> None:
-        assert isinstance(self.server, HeldBack)
-        if self.path == "/":
-            self.server.released.wait()
-        super().do_GET()
+    def respond(self, request: Request) -> str | None:
+        if request.path == "/":
+            self.released.wait()
+        return one_page(request)
 
 
 @pytest.mark.e2e
@@ -269,11 +244,10 @@ def test_a_crawl_says_how_old_its_data_are_while_redis_is_away(tmp_path: Path) -
     (tmp_path / "data").mkdir()
     with (
         ValkeyProcess(tmp_path / "data", persistent=True) as valkey,
-        answering(HeldBack()) as site,
+        HeldBack() as site,
     ):
-        port = site.server_address[1]
         settings = (
-            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]',
+            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{site.port}"]',
             "[replica]\ninterval = 1.0",
             "[politeness]\nresponse_share = 0",
         )
@@ -287,7 +261,6 @@ def test_a_crawl_says_how_old_its_data_are_while_redis_is_away(tmp_path: Path) -
             screen.wait_for("waiting for Redis; the data below are")  # stays
             valkey.start()
             screen.wait_until_gone("waiting for Redis", "crawl crawl")
-            assert isinstance(site, HeldBack)
             site.released.set()
             assert screen.wait() == 0
 
@@ -295,9 +268,8 @@ def test_a_crawl_says_how_old_its_data_are_while_redis_is_away(tmp_path: Path) -
 @pytest.mark.e2e
 def test_a_killed_replica_stays_on_the_screen(tmp_path: Path) -> None:
     """Given a display with several replicas, when one is killed, then a line above the display says so and stays there."""
-    with answering(HeldBack()) as site:
-        port = str(site.server_address[1])
-        words = ("crawl", f"http://127.0.0.1:{port}/", "--allow", "127.0.0.1", "--port", port, "--replicas", "2")
+    with HeldBack() as site:
+        words = ("crawl", site.url, "--allow", "127.0.0.1", "--port", str(site.port), "--replicas", "2")
         with Screen(tmp_path, *words, columns=100) as screen:
             screen.wait_for("leased 1")
             os.kill(replicas_of(screen.pid)[0], signal.SIGKILL)
@@ -328,10 +300,9 @@ def one_of_each_shard(shards: int) -> list[str]:
 def test_a_replica_that_waits_for_page_permits_says_so(tmp_path: Path) -> None:
     """Given a limit of one page and two replicas, then one of them waits while the other fetches the page, which is not
     answered before."""
-    with answering(HeldBack()) as site:
-        port = site.server_address[1]
+    with HeldBack() as site:
         settings = (
-            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{port}"]\ntimeout = 120\nread_timeout = 120',
+            f'[fetch]\nhost_map = ["*.test=127.0.0.1:{site.port}"]\ntimeout = 120\nread_timeout = 120',
             "[frontier]\nshards = 8",
         )
         (tmp_path / "c.toml").write_text("\n".join(settings))

@@ -17,14 +17,13 @@ import subprocess
 import sysconfig
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event
-from typing import Any
 
 import trustme
 
 from tests.e2e.harness import PATIENCE_S, ROOT, Finished, Running, wait_until
+from tests.site import TEXT, Reply, Request, Site
 
 HOSTS = ("example.com", "example.org", "example.net")
 
@@ -40,17 +39,16 @@ def commands(block: str) -> list[str]:
     return [line for line in lines if line.strip()]
 
 
-class Site(ThreadingHTTPServer):
+class DocumentedSite(Site):
     """Three pages at every host, over TLS: the root links to the others, and to `/private/`, which is disallowed.
     Pages below the root are served while `serving` is set."""
 
-    daemon_threads = True
     pages = 3
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.serving = Event()
         self.serving.set()
-        super().__init__(("127.0.0.1", 0), _Pages)
         authority = trustme.CA()
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         authority.issue_cert(*HOSTS).configure_cert(context)
@@ -61,35 +59,20 @@ class Site(ThreadingHTTPServer):
     @property
     def environment(self) -> dict[str, str]:
         """What a crawler needs to find and trust the hosts."""
-        port = self.server_address[1]
         return {
-            "CRAWLER_FETCH__HOST_MAP": json.dumps([f"{host}=127.0.0.1:{port}" for host in HOSTS]),
+            "CRAWLER_FETCH__HOST_MAP": json.dumps(self.host_map(*HOSTS)),
             "SSL_CERT_FILE": str(self.certificates),
         }
 
-
-class _Pages(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    server: Site
-
-    def do_GET(self) -> None:
-        if self.path not in ("/", "/robots.txt"):
-            self.server.serving.wait(PATIENCE_S)
-        body, kind = self._page(), "text/html; charset=utf-8"
-        if self.path == "/robots.txt":
-            body, kind = b"User-agent: *\nDisallow: /private/\n", "text/plain"
-        self.send_response(200)
-        self.send_header("Content-Type", kind)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def _page(self) -> bytes:
-        links = " ".join(f'<a href="{path}">{path}</a>' for path in ("/private/", "/about", "/contact"))
-        return f"<title>{self.path}</title><p>The page {self.path} of a small site.<p>{links}".encode()
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Requests are not logged: pytest captures this process's output."""
+    def respond(self, request: Request) -> Reply:
+        path = request.path
+        if path == "/robots.txt":
+            return Reply("User-agent: *\nDisallow: /private/\n", headers=TEXT)
+        if path != "/":
+            self.serving.wait(PATIENCE_S)
+        links = " ".join(f'<a href="{link}">{link}</a>' for link in ("/private/", "/about", "/contact"))
+        page = f"<title>{path}</title><p>The page {path} of a small site.<p>{links}"
+        return Reply(page, headers={"Content-Type": "text/html; charset=utf-8"})
 
 
 def cloned(folder: Path) -> Path:

@@ -15,8 +15,18 @@ from pathlib import Path
 import duckdb
 import pytest
 
-from tests.e2e.document_commands import HOSTS, Shell, Site, blocks, cloned, commands, named_queue, packages, started
-from tests.e2e.harness import ROOT, Running, answering, wait_until
+from tests.e2e.document_commands import (
+    HOSTS,
+    DocumentedSite,
+    Shell,
+    blocks,
+    cloned,
+    commands,
+    named_queue,
+    packages,
+    started,
+)
+from tests.e2e.harness import ROOT, Running, wait_until
 from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 
@@ -67,13 +77,13 @@ def path_with(clone: Path) -> str:
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[Site]:
-    with answering(Site(tmp_path)) as made:
+def site(tmp_path: Path) -> Iterator[DocumentedSite]:
+    with DocumentedSite(tmp_path) as made:
         yield made
 
 
 @pytest.fixture
-def shell(clone: Path, site: Site, tmp_path: Path) -> Iterator[Shell]:
+def shell(clone: Path, site: DocumentedSite, tmp_path: Path) -> Iterator[Shell]:
     """A shell in the clone, with the crawler in its PATH, the site, and an empty Valkey at `queue`."""
     port = free_port()
     (tmp_path / "valkey").mkdir()
@@ -122,7 +132,7 @@ class Reader:
 
 
 @contextmanager
-def crawling(shell: Shell, site: Site, line: str) -> Iterator[Running]:
+def crawling(shell: Shell, site: DocumentedSite, line: str) -> Iterator[Running]:
     """A crawl that has its first page, and gets no other before the end of the block. It has to end cleanly then."""
     site.serving.clear()
     running = shell.start(line)
@@ -148,7 +158,7 @@ def is_taken(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def test_the_readme(shell: Shell, site: Site) -> None:
+def test_the_readme(shell: Shell, site: DocumentedSite) -> None:
     reader = Reader(shell)
     (install, first), *rest = pieces(README)
     assert (install, first) == (INSTALL, ".venv/bin/crawler crawl https://example.com --max-pages 100")
@@ -173,7 +183,7 @@ def test_the_readme(shell: Shell, site: Site) -> None:
     reader.follow(develop)
 
 
-def test_the_tutorial(shell: Shell, site: Site, tmp_path: Path) -> None:
+def test_the_tutorial(shell: Shell, site: DocumentedSite, tmp_path: Path) -> None:
     if is_taken(9410) and not os.environ.get("CI"):
         pytest.skip("port 9410 is taken, which the tutorial uses")
     shell.folder = tmp_path / "tutorial"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import Finished, answering
-from tests.e2e.test_requeue import Site
+from tests.e2e.harness import Finished
+from tests.e2e.test_requeue import BrokenSite
 from tests.e2e.test_start_settings import Folder
 from tests.typed import Typed
 
@@ -21,8 +21,8 @@ FAST = ("--delay", "0.02", "--quiet")
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    with answering(Site()) as site:
+def site() -> Iterator[BrokenSite]:
+    with BrokenSite() as site:
         yield site
 
 
@@ -30,8 +30,8 @@ def crawl(folder: Folder, *words: str, **environment: str) -> Finished:
     return folder.type("crawl", *words, *FAST, **environment)
 
 
-def test_a_local_site_is_crawled_with_the_advised_options(site: Site, tmp_path: Path, typed: Typed) -> None:
-    folder = Folder(tmp_path, site.server_port, typed)
+def test_a_local_site_is_crawled_with_the_advised_options(site: BrokenSite, tmp_path: Path, typed: Typed) -> None:
+    folder = Folder(tmp_path, site.port, typed)
     done = crawl(folder, folder.seed)
     assert (done.code, [one.name for one in tmp_path.iterdir() if one.suffix not in {".out", ".err"}]) == (
         2,
@@ -46,11 +46,13 @@ def test_a_local_site_is_crawled_with_the_advised_options(site: Site, tmp_path: 
 
 
 @pytest.mark.parametrize("why", ["refused", "robots"])
-def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(site: Site, tmp_path: Path, typed: Typed, why: str) -> None:
+def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(
+    site: BrokenSite, tmp_path: Path, typed: Typed, why: str
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         closed_port = unused.getsockname()[1]
     site.rules = "User-agent: *\nDisallow: /"
-    folder = Folder(tmp_path, closed_port if why == "refused" else site.server_port, typed)
+    folder = Folder(tmp_path, closed_port if why == "refused" else site.port, typed)
     folder.write({"politeness": {"delay": 0.02, "tries": 1}})
     done = folder.type("crawl", folder.seed, "-s", "crawler.toml", "--quiet")
     assert done.code == 1, done.err
@@ -59,18 +61,18 @@ def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(site: Site, tmp_path:
     assert (again.code, "nothing left to crawl" in again.err) == (0, True), again.err
 
 
-def test_a_crawl_that_only_finds_error_pages_ends_with_an_error(site: Site, tmp_path: Path, typed: Typed) -> None:
-    folder = Folder(tmp_path, site.server_port, typed)
+def test_a_crawl_that_only_finds_error_pages_ends_with_an_error(site: BrokenSite, tmp_path: Path, typed: Typed) -> None:
+    folder = Folder(tmp_path, site.port, typed)
     site.pages = 404
     folder.write({})
     done = folder.type("crawl", folder.seed, "-s", "crawler.toml", "--quiet")
     assert (done.code, folder.counts) == (1, (1, 0, 0))
 
 
-def test_the_advice_at_the_page_limit_continues_the_crawl(site: Site, tmp_path: Path, typed: Typed) -> None:
+def test_the_advice_at_the_page_limit_continues_the_crawl(site: BrokenSite, tmp_path: Path, typed: Typed) -> None:
     """The rate does not count the time between two runs."""
-    mapped = ("http://a.test/", "--host-map", f"a.test=127.0.0.1:{site.server_port}", "--max-pages")
-    folder = Folder(tmp_path, site.server_port, typed)
+    mapped = ("http://a.test/", "--host-map", f"a.test=127.0.0.1:{site.port}", "--max-pages")
+    folder = Folder(tmp_path, site.port, typed)
     done = crawl(folder, *mapped, "2")
     ended_at = time.monotonic()
     assert done.code == 0, done.err

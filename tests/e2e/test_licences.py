@@ -4,14 +4,13 @@ All requests say who sends them."""
 from __future__ import annotations
 
 import json
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
 from crawler import __version__
-from tests.e2e.harness import answering
 from tests.sinks import readers
+from tests.site import TEXT, Reply, Site
 from tests.typed import Typed
 
 pytestmark = pytest.mark.e2e
@@ -19,46 +18,17 @@ pytestmark = pytest.mark.e2e
 OFFER = "https://licences.test/rsl.xml"
 CONTACT = "https://example.org/bot"
 
-
-class Shop(ThreadingHTTPServer):
-    """A page that links to one that has to be paid for. `asked`: (method, path, User-Agent), in order."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        self.asked: list[tuple[str, str, str]] = []
-        super().__init__(("127.0.0.1", 0), _Shop)
-
-
-class _Shop(BaseHTTPRequestHandler):
-    server: Shop
-
-    def handle_one_request(self) -> None:
-        self.raw_requestline = self.rfile.readline(65_537)
-        if not self.raw_requestline or not self.parse_request():
-            self.close_connection = True
-            return
-        self.server.asked.append((self.command, self.path, self.headers["User-Agent"]))
-        pages = {
-            "/robots.txt": (200, f"License: {OFFER}\nUser-agent: *\nDisallow: /no\nLicense: not-a-url\n"),
-            "/": (200, "<a href=/paid>paid</a> <a href=/no>no</a>"),
-            "/paid": (402, "<p>pay first</p>"),
-        }
-        status, body = pages[self.path]
-        self.send_response(status)
-        self.send_header("Content-Type", "text/html" if self.path != "/robots.txt" else "text/plain")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Stay quiet."""
+PAGES = {
+    "/robots.txt": Reply(f"License: {OFFER}\nUser-agent: *\nDisallow: /no\nLicense: not-a-url\n", headers=TEXT),
+    "/": Reply("<a href=/paid>paid</a> <a href=/no>no</a>"),
+    "/paid": Reply("<p>pay first</p>", 402),
+}
 
 
 def test_a_page_for_money_ends_with_its_reason_and_offers_are_recorded(tmp_path: Path, typed: Typed) -> None:
-    with answering(Shop()) as shop:
+    with Site(lambda request: PAGES[request.path]) as shop:
         environment = {
-            "CRAWLER_FETCH__HOST_MAP": json.dumps([f"*=127.0.0.1:{shop.server_port}"]),
+            "CRAWLER_FETCH__HOST_MAP": json.dumps(shop.host_map("*")),
             "CRAWLER_FETCH__CONTACT": CONTACT,
             "CRAWLER_POLITENESS__DELAY": "0.01",
         }
@@ -67,7 +37,8 @@ def test_a_page_for_money_ends_with_its_reason_and_offers_are_recorded(tmp_path:
         status = json.loads(typed("status", "--json").out)
     # Each URL was requested once, with GET, by a crawler that says who it is.
     agent = f"peercrawl/{__version__} (+{CONTACT})"
-    assert sorted(shop.asked) == [("GET", path, agent) for path in ("/", "/paid", "/robots.txt")]
+    asked = sorted((one.method, one.path, one.headers["User-Agent"]) for one, _ in shop.answered)
+    assert asked == [("GET", path, agent) for path in ("/", "/paid", "/robots.txt")]
     lines = {str(line["url"]): line for line in readers.lines(tmp_path / "crawl-out")}
     paid = lines["http://shop.test/paid"]
     assert (paid["outcome"], paid["reason"], paid["status"]) == ("denied", "payment_required", 402)

@@ -11,7 +11,6 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Event, Thread
 from types import MappingProxyType
@@ -19,7 +18,8 @@ from types import MappingProxyType
 import pytest
 
 from crawler.logs import BURST
-from tests.e2e.harness import ROOT, Running, answering, toml, wait_until
+from tests.e2e.harness import ROOT, Running, toml, wait_until
+from tests.site import Reply, Request, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -62,38 +62,17 @@ CUT = {"/attributes": ["text"], "/many": ["links"]}
 PATHS = {"/", *GOOD, *(f"/{name}" for name in ODD), *(f"/from/{name}" for name in ODD)}
 
 
-class Web(ThreadingHTTPServer):
-    """One site with `GOOD` and `ODD` pages. `asked`: paths, in order."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.asked: list[str] = []
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Web
-
-    def do_GET(self) -> None:
-        self.server.asked.append(self.path)
-        type_, document = ODD.get(self.path[1:], (HTML, "<html lang=en><p>a page"))
-        if self.path == "/":
-            document = "".join(f"<a href={path}>" for path in [*(f"/{name}" for name in ODD), *GOOD])
-        if self.path == "/robots.txt":
-            type_, document = "text/plain", "User-agent: *\nDisallow: /private"
-        body = gzip.compress(document.encode(), 1)
-        self.send_response(200 if self.path in {*PATHS, "/robots.txt"} else 404)
-        self.send_header("Content-Type", type_)
-        self.send_header("Content-Encoding", "identity")
-        self.send_header("Content-Encoding", "gzip")  # one list with the line before (RFC 9110 5.3)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        with contextlib.suppress(OSError):  # the replica may have failed meanwhile
-            self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+def respond(request: Request) -> Reply:
+    """One site with `GOOD` and `ODD` pages."""
+    media, document = ODD.get(request.path[1:], (HTML, "<html lang=en><p>a page"))
+    if request.path == "/":
+        document = "".join(f"<a href={path}>" for path in [*(f"/{name}" for name in ODD), *GOOD])
+    if request.path == "/robots.txt":
+        media, document = "text/plain", "User-agent: *\nDisallow: /private"
+    # The names differ in case only for the test: this is one list (RFC 9110 5.3).
+    headers = {"Content-Type": media, "Content-Encoding": "identity", "content-encoding": "gzip"}
+    status = 200 if request.path in {*PATHS, "/robots.txt"} else 404
+    return Reply(gzip.compress(document.encode(), 1), status, headers)
 
 
 @contextlib.contextmanager
@@ -120,14 +99,14 @@ def watched(crawler: Running) -> Iterator[list[float]]:
 
 
 def crawl(
-    folder: Path, web: Web, environment: Mapping[str, str] = MappingProxyType({}), **archive: object
+    folder: Path, web: Site, environment: Mapping[str, str] = MappingProxyType({}), **archive: object
 ) -> tuple[Running, Path]:
     settings = folder / "crawler.toml"
     settings.write_text(
         toml(
             {
                 "politeness": {"delay": 0, "backoff_base": 0.1},
-                "fetch": {"host_map": [f"a.test=127.0.0.1:{web.server_port}"]},
+                "fetch": {"host_map": web.host_map("a.test")},
                 "archive": {"structured": True, **archive},
                 "limits": {"max_links": 100},
                 "replica": {
@@ -153,7 +132,7 @@ def lines_in(folder: Path) -> dict[str, dict[str, object]]:
 def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
     """Given pages that once crashed or froze a replica, or lost their links, when their site is crawled, then every
     page and each of its links is fetched once, and the replica stays responsive."""
-    with answering(Web()) as web:
+    with Site(respond) as web:
         crawler, out = crawl(tmp_path, web)
         with watched(crawler) as seconds:
             done = crawler.wait()
@@ -225,7 +204,7 @@ def test_an_error_at_any_stage_costs_one_page(tmp_path: Path) -> None:
     (tmp_path / "path" / "sitecustomize.py").write_text(RAISES)
     paths = {stage: f"/good/{number}" for number, stage in enumerate(STAGES, 20)}
     raises = json.dumps({STAGES[stage]: path for stage, path in paths.items()})
-    with answering(Web()) as web:
+    with Site(respond) as web:
         crawler, out = crawl(tmp_path, web, {"PYTHONPATH": f"{tmp_path / 'path'}:{ROOT}", "RAISES": raises})
         done = crawler.wait()
     assert done.code == 0, done.err
@@ -277,7 +256,7 @@ def test_user_code_that_raises_for_a_page_costs_that_page(tmp_path: Path) -> Non
     (tmp_path / "path").mkdir()
     (tmp_path / "path" / "user_code.py").write_text(USER_CODE)
     environment = {"PYTHONPATH": f"{tmp_path / 'path'}:{ROOT}"}
-    with answering(Web()) as web:
+    with Site(respond) as web:
         crawler, out = crawl(tmp_path, web, environment, sinks=["user_code:Picky"], on_page=["user_code:hook"])
         done = crawler.wait()
     assert done.code == 0, done.err

@@ -5,69 +5,45 @@ from __future__ import annotations
 import json
 import signal
 import sys
-import threading
 import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Running, answering, toml, wait_until
+from tests.e2e.harness import Running, toml, wait_until
 from tests.sinks import readers
+from tests.site import TEXT, Reply, Request, Site
 
 pytestmark = pytest.mark.e2e
 
 PAGES = ("/", "/still", "/moving", "/going")
 
 
-class Site(ThreadingHTTPServer):
-    """A site that knows validators. `versions`: of each page, None for one that is gone; `asked`: path and status."""
-
-    daemon_threads = True
+class ChangingSite(Site):
+    """A site that knows validators. `versions`: of each page, None for one that is gone."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.lock = threading.Lock()
+        super().__init__()
         self.versions: dict[str, int | None] = dict.fromkeys(PAGES, 1)
-        self.asked: list[tuple[str, int]] = []
 
-    def times(self, path: str, status: int) -> int:
-        return self.asked.count((path, status))
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Site
-
-    def do_GET(self) -> None:
-        version = self.server.versions.get(self.path)
+    def respond(self, request: Request) -> Reply | str:
+        version = self.versions.get(request.path)
         etag, links = f'"{version}"', "".join(f'<a href="{path}">x</a>' for path in PAGES)
-        body = f"<title>{self.path} {version}</title>{links}".encode()
-        status = 404 if version is None else 304 if self.headers["If-None-Match"] == etag else 200
-        with self.server.lock:
-            self.server.asked.append((self.path, status))
-        body = body if status == 200 else b""
-        self.send_response(status)
-        if status == 200:
-            self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.send_header("ETag", etag)
-        self.end_headers()
-        self.wfile.write(body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        status = 404 if version is None else 304 if request.headers["If-None-Match"] == etag else 200
+        body = f"<title>{request.path} {version}</title>{links}"
+        return Reply(body if status == 200 else "", status, {"ETag": etag})
 
 
-def settings(site: Site, folder: Path, **more: object) -> str:
+def settings(site: ChangingSite, folder: Path, **more: object) -> str:
     return toml(
         {
             "politeness": {"delay": 0.02, "response_share": 0},
-            "fetch": {"host_map": [f"site.test=127.0.0.1:{site.server_port}"]},
+            "fetch": {"host_map": site.host_map("site.test")},
             "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5},
             **more,
         }
@@ -80,7 +56,7 @@ def lines(folder: Path) -> Iterator[dict[str, Any]]:
 
 
 @contextmanager
-def recrawling(site: Site, folder: Path, rules: list[str]) -> Iterator[None]:
+def recrawling(site: ChangingSite, folder: Path, rules: list[str]) -> Iterator[None]:
     """A crawl of `site` with these rules of `[recrawl]` runs until the end of the block, and then stops cleanly."""
     (folder / "crawler.toml").write_text(settings(site, folder, recrawl={"rules": rules}))
     options = ["--settings", str(folder / "crawler.toml")]
@@ -97,7 +73,7 @@ def recrawling(site: Site, folder: Path, rules: list[str]) -> Iterator[None]:
 
 
 def test_changes_are_found_and_unchanged_pages_cost_a_304(tmp_path: Path) -> None:
-    with answering(Site()) as site, recrawling(site, tmp_path, ["every=1s"]):
+    with ChangingSite() as site, recrawling(site, tmp_path, ["every=1s"]):
         wait_until(lambda: all(site.times(path, 304) for path in PAGES), "a 304 of each page")
         site.versions |= {"/moving": 2, "/going": None}
         wait_until(lambda: site.times("/moving", 200) == 2 and site.times("/going", 404), "the changes")
@@ -109,7 +85,7 @@ def test_changes_are_found_and_unchanged_pages_cost_a_304(tmp_path: Path) -> Non
         by_page[line["url"].removeprefix("http://site.test")].append(line)
     for path in PAGES:
         visits = by_page[path]
-        assert len(visits) == len([asked for asked, _ in site.asked if asked == path])
+        assert len(visits) == site.times(path)
         assert [line["visit"] for line in visits].count("new") == 1 and visits[0]["visit"] == "new"
         assert [line["previous_visit"] for line in visits] == [None, *(line["fetched_at"] for line in visits[:-1])]
     assert {line["visit"] for line in by_page["/still"][1:]} == {"unchanged"}
@@ -141,38 +117,25 @@ def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
         assert "WARC-Payload-Digest" not in record.headers
 
 
-class MovingSite(Site):
+class MovingSite(ChangingSite):
     """`targets`: where a path redirects permanently. Other paths have a page, or are gone."""
 
     def __init__(self) -> None:
         super().__init__()
         self.targets = {"/right": "/left"}
         self.versions = dict.fromkeys(("/", "/left", "/source"), 1)
-        self.RequestHandlerClass = _WithTargets
 
-
-class _WithTargets(_Handler):
-    server: MovingSite
-
-    def do_GET(self) -> None:
-        target = self.server.targets.get(self.path)
-        if target is None and self.path != "/":
-            return super().do_GET()
-        body = b"".join(b"<a href=%s>x</a>" % path for path in (b"/left", b"/right", b"/source"))
-        self.server.asked.append((self.path, 301 if target else 200))
-        self.send_response(301 if target else 200)
-        if target:
-            self.send_header("Location", target)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-        return None
+    def respond(self, request: Request) -> Reply | str:
+        if target := self.targets.get(request.path):
+            return Reply(status=301, headers={"Location": target})
+        if request.path == "/":
+            return "".join(f"<a href={path}>x</a>" for path in ("/left", "/right", "/source"))
+        return super().respond(request)
 
 
 def test_what_has_moved_is_visited_where_it_is_now(tmp_path: Path) -> None:
     """To a URL that is new, and back; and to one that was a redirect before: both pages have changed places."""
-    with answering(MovingSite()) as site, recrawling(site, tmp_path, ["every=1s"]):
+    with MovingSite() as site, recrawling(site, tmp_path, ["every=1s"]):
         wait_until(lambda: all(site.times(path, 304) for path in ("/left", "/source")), "a 304 of each page")
         site.versions["/new"] = 1
         site.targets |= {"/source": "/new", "/left": "/right"}
@@ -195,33 +158,19 @@ def test_what_has_moved_is_visited_where_it_is_now(tmp_path: Path) -> None:
 STORY = "<p>The harbour was closed for the winter, and the boats stayed on land until the ice had gone. " * 4
 
 
-class SiteWithClocks(Site):
+class SiteWithClocks(ChangingSite):
     """Each response has another time in its footer. The long pages are read in the process for large documents."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.RequestHandlerClass = _WithClocks
-
-
-class _WithClocks(_Handler):
-    server: SiteWithClocks
-
-    def do_GET(self) -> None:
-        version, clock = self.server.versions.get(self.path), time.monotonic_ns()
-        story = STORY * (500 if self.path == "/still" else 1)
+    def respond(self, request: Request) -> Reply:
+        version, clock = self.versions.get(request.path), time.monotonic_ns()
+        story = STORY * (500 if request.path == "/still" else 1)
         links = "".join(f'<a href="{path}">x</a>' for path in PAGES)
-        body = f"<nav>{links}</nav><article><h1>{self.path}</h1>{story}{version}</article><footer>{clock}</footer>".encode()
-        with self.server.lock:
-            self.server.asked.append((self.path, 200 if version else 404))
-        self.send_response(200 if version else 404)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        article = f"<article><h1>{request.path}</h1>{story}{version}</article>"
+        return Reply(f"<nav>{links}</nav>{article}<footer>{clock}</footer>", 200 if version else 404)
 
 
 def test_a_clock_in_the_footer_is_no_change_by_a_rule_for_the_text(tmp_path: Path) -> None:
-    with answering(SiteWithClocks()) as site, recrawling(site, tmp_path, ["every=1s text"]):
+    with SiteWithClocks() as site, recrawling(site, tmp_path, ["every=1s text"]):
         wait_until(lambda: all(site.times(path, 200) >= 2 for path in PAGES), "two visits of each page")
         site.versions["/moving"] = 2
         visits = site.times("/moving", 200)
@@ -242,38 +191,26 @@ def test_a_clock_in_the_footer_is_no_change_by_a_rule_for_the_text(tmp_path: Pat
     assert len(archived) == len(of_still)
 
 
-class SiteWithSitemap(Site):
+class SiteWithSitemap(ChangingSite):
     """Its sitemap says when each page has changed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.changed = dict.fromkeys(PAGES, 1.6e9)
-        self.RequestHandlerClass = _WithSitemap
 
-
-class _WithSitemap(_Handler):
-    server: SiteWithSitemap
-
-    def do_GET(self) -> None:
-        if self.path not in ("/robots.txt", "/sitemap.xml"):
-            return super().do_GET()
-        body, media = b"Sitemap: http://site.test/sitemap.xml\n", "text/plain"
-        if self.path == "/sitemap.xml":
-            self.server.asked.append((self.path, 200))
-            times = ((path, datetime.fromtimestamp(at, UTC).isoformat()) for path, at in self.server.changed.items())
+    def respond(self, request: Request) -> Reply | str:
+        if request.path == "/robots.txt":
+            return Reply("Sitemap: http://site.test/sitemap.xml\n", headers=TEXT)
+        if request.path == "/sitemap.xml":
+            times = ((path, datetime.fromtimestamp(at, UTC).isoformat()) for path, at in self.changed.items())
             urls = (f"<url><loc>http://site.test{path}</loc><lastmod>{at}</lastmod></url>" for path, at in times)
-            body, media = f"<urlset>{''.join(urls)}</urlset>".encode(), "application/xml"
-        self.send_response(200)
-        self.send_header("Content-Type", media)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-        return None
+            return Reply(f"<urlset>{''.join(urls)}</urlset>", headers={"Content-Type": "application/xml"})
+        return super().respond(request)
 
 
 def test_a_page_is_visited_at_once_when_a_sitemap_says_that_it_has_changed(tmp_path: Path) -> None:
     rules = ["match=sitemap every=1s", "every=1d"]
-    with answering(SiteWithSitemap()) as site:
+    with SiteWithSitemap() as site:
         with recrawling(site, tmp_path, rules):
             wait_until(lambda: site.times("/sitemap.xml", 200) >= 2, "two visits of the sitemap")
             site.versions["/moving"] = 2
@@ -288,7 +225,7 @@ def test_a_page_is_visited_at_once_when_a_sitemap_says_that_it_has_changed(tmp_p
 
 
 def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:
-    with answering(Site()) as site:
+    with ChangingSite() as site:
         (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["adaptive"]}))
         words = [sys.executable, "-m", "crawler", "crawl", "--settings", str(tmp_path / "crawler.toml")]
         done = Running([*words, "http://site.test/"], tmp_path, "crawl", {}).wait()
@@ -297,7 +234,7 @@ def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:
 
 
 def test_the_next_run_in_the_folder_visits_what_is_due(tmp_path: Path) -> None:
-    with answering(Site()) as site:
+    with ChangingSite() as site:
         (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=4s"]}))
         words = [sys.executable, "-m", "crawler", "crawl", "--settings", str(tmp_path / "crawler.toml"), "--quiet"]
         assert Running([*words, "http://site.test/"], tmp_path, "first", {}).wait().code == 0

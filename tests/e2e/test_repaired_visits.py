@@ -9,7 +9,6 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,7 +19,8 @@ from frontier.domains import shard_of
 from frontier.entries import Entry, parse_entry
 from frontier.keys import CrawlKeys
 from frontier.known_pages import KnownPage, pages_in
-from tests.e2e.harness import Running, answering, toml, wait_until
+from tests.e2e.harness import Running, toml, wait_until
+from tests.site import Reply, Request, Site
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
@@ -38,52 +38,32 @@ FIRST, SECOND = [*FIXED, "every=1s"], [*FIXED, "adaptive min=1s start=1s max=2s"
 """A page that is gone or fails is forgotten after four minutes, when all is over."""
 
 
-class Site(ThreadingHTTPServer):
-    """Two domains with the same pages. `statuses`: of paths that have no page; `asked`: host, path and status."""
-
-    daemon_threads = True
-    request_queue_size = 100
+class ChangingSite(Site):
+    """Two domains with the same pages. `statuses`: of paths that have no page."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.versions = dict.fromkeys(PATHS, 1)
         self.statuses: dict[str, int] = {}
-        self.asked: list[tuple[str, str, int]] = []
 
-    def times(self, path: str, status: int, host: str = DOMAINS[0]) -> int:
-        return self.asked.count((host, path, status))
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Site
-
-    def do_GET(self) -> None:
-        version = self.server.versions.get(self.path)
+    def respond(self, request: Request) -> Reply:
+        version = self.versions.get(request.path)
         etag, links = f'"{version}"', "".join(f'<a href="{path}">x</a>' for path in PATHS)
-        body = f"<title>{self.path} {version}</title>{links if self.path == '/' else ''}".encode()
-        known = 304 if self.headers["If-None-Match"] == etag else 200
-        status = 404 if version is None else self.server.statuses.get(self.path, known)
-        self.server.asked.append((self.headers["Host"].partition(":")[0], self.path, status))
-        body = body if status == 200 else b""
-        self.send_response(status)
-        if status == 301:
-            self.send_header("Location", "/still")
-        if status in (200, 304):
-            self.send_header("ETag", etag)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+        known = 304 if request.headers["If-None-Match"] == etag else 200
+        status = 404 if version is None else self.statuses.get(request.path, known)
+        body = f"<title>{request.path} {version}</title>{links if request.path == '/' else ''}"
+        headers = {"Location": "/still"} if status == 301 else {"ETag": etag} if status in (200, 304) else {}
+        return Reply(body if status == 200 else "", status, headers)
 
-    def log_message(self, *_: object) -> None:
-        pass
+    def times(self, path: str, status: int | None = None, host: str | None = DOMAINS[0]) -> int:
+        return super().times(path, status, host)
 
 
 class Scene(NamedTuple):
     """A crawl of `site` whose queue is on `server`."""
 
     folder: Path
-    site: Site
+    site: ChangingSite
     valkey: ValkeyProcess
     server: redis.Redis
 
@@ -97,7 +77,7 @@ class Scene(NamedTuple):
         }
         tables = {
             "politeness": {"delay": 0.02, "response_share": 0},
-            "fetch": {"host_map": [f"{domain}=127.0.0.1:{self.site.server_port}" for domain in DOMAINS]},
+            "fetch": {"host_map": self.site.host_map(*DOMAINS)},
             "frontier": {"shards": SHARDS},
             "recrawl": {"rules": rules},
             "replica": replica,
@@ -172,7 +152,7 @@ def _has_open(pid: int, path: Path) -> bool:
 def scene(tmp_path: Path) -> Iterator[Scene]:
     (tmp_path / "valkey").mkdir()
     with (
-        answering(Site()) as site,
+        ChangingSite() as site,
         ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
         redis.Redis(unix_socket_path=str(valkey.socket)) as server,
     ):
@@ -242,14 +222,15 @@ def test_known_pages_of_a_lost_shard_are_visited_when_they_are_due(
 
     # and what is due is visited: conditionally, if it was unchanged, and where it is back.
     scene.site.statuses.clear()
-    scene.site.asked.clear()
+    scene.site.answered.clear()
     with scene.crawling():
         for host in DOMAINS:
             wait_until(lambda host=host: scene.site.times("/still", 304, host), "a visit")
             wait_until(lambda host=host: scene.site.times("/going", 200, host), "the page that is back")
             wait_until(lambda host=host: scene.site.times("/changing", 304, host) > 1, "two visits")
-    assert not [path for _, path, _ in scene.site.asked if path in (*RARE, "/never")]
-    assert not [path for _, path, status in scene.site.asked if path in ("/", "/still", "/changing") and status == 200]
+    assert not [path for path in scene.site.asked if path in (*RARE, "/never")]
+    unchanged = ("/", "/still", "/changing")
+    assert not [one.path for one, status in scene.site.answered if one.path in unchanged and status == 200]
     for domain in DOMAINS:
         pages = [*scene.known(domain), *(entry.url for entry in scene.queued(domain))]
         assert sorted(pages) == sorted(known[domain].keys() | waiting[domain].keys())

@@ -7,14 +7,13 @@ import re
 import signal
 import sys
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Running, Tables, answering, wait_until
+from tests.e2e.harness import Running, Tables, wait_until
 from tests.e2e.test_start_settings import Folder
+from tests.site import Reply, Request, Site
 from tests.typed import Typed
 
 pytestmark = pytest.mark.e2e
@@ -23,50 +22,32 @@ LONG: Tables = {"politeness": {"delay": 0.02, "response_share": 0, "tries": 1, "
 """The first failure is the last one, and what is stored of it counts for an hour."""
 
 
-class Site(ThreadingHTTPServer):
+class BrokenSite(Site):
     """Three pages, the first of which links to the others and to `link`. `robots`, `pages`: the status of its robots.txt
     and of its pages; `rules`: the robots.txt, which is sent with status 200 if it is given."""
 
-    daemon_threads = True
-
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
+        super().__init__()
         self.robots, self.pages = 404, 200
         self.rules = ""
         self.link = ""
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Any
-
-    def do_GET(self) -> None:
-        site: Site = self.server
-        body = (
-            f"<a href=/1><a href=/2><a href='{site.link}'>" if self.path == "/" and site.pages == 200 else "<p>a page"
-        )
-        if self.path == "/robots.txt":
-            body = site.rules
-            self.send_response(200 if site.rules else site.robots)
-        else:
-            self.send_response(site.pages)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def respond(self, request: Request) -> Reply:
+        if request.path == "/robots.txt":
+            return Reply(self.rules, 200 if self.rules else self.robots)
+        is_root = request.path == "/" and self.pages == 200
+        return Reply(f"<a href=/1><a href=/2><a href='{self.link}'>" if is_root else "<p>a page", self.pages)
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    with answering(Site()) as site:
+def site() -> Iterator[BrokenSite]:
+    with BrokenSite() as site:
         yield site
 
 
 @pytest.fixture
-def folder(site: Site, tmp_path: Path, typed: Typed) -> Folder:
-    made = Folder(tmp_path, site.server_port, typed)
+def folder(site: BrokenSite, tmp_path: Path, typed: Typed) -> Folder:
+    made = Folder(tmp_path, site.port, typed)
     made.write(LONG)
     return made
 
@@ -82,7 +63,7 @@ def requeued(folder: Folder, *words: str) -> int:
     return int(json.loads(done.out)["requeued"])
 
 
-def test_an_unreachable_robots_txt_is_fetched_again(site: Site, folder: Folder) -> None:
+def test_an_unreachable_robots_txt_is_fetched_again(site: BrokenSite, folder: Folder) -> None:
     site.robots = 500
     crawl(folder, folder.seed)
     assert folder.status["reasons"] == {"dead:robots_unreachable": 1}
@@ -92,7 +73,7 @@ def test_an_unreachable_robots_txt_is_fetched_again(site: Site, folder: Folder) 
     assert folder.counts == (3, 0, 0)
 
 
-def test_a_running_replica_fetches_it_again(site: Site, folder: Folder, tmp_path: Path) -> None:
+def test_a_running_replica_fetches_it_again(site: BrokenSite, folder: Folder, tmp_path: Path) -> None:
     """It has the record of the failure in memory, too."""
     site.robots = 500
     assert folder.type("seed", folder.seed, "-s", "crawler.toml").code == 0
@@ -111,7 +92,7 @@ def test_a_running_replica_fetches_it_again(site: Site, folder: Folder, tmp_path
         replica.wait()
 
 
-def test_urls_denied_for_a_block_are_queued_again(site: Site, folder: Folder) -> None:
+def test_urls_denied_for_a_block_are_queued_again(site: BrokenSite, folder: Folder) -> None:
     assert folder.type("seed", folder.seed, "-s", "crawler.toml").code == 0
     assert folder.type("block", "127.0.0.1").code == 0
     crawl(folder)
@@ -127,7 +108,7 @@ def test_urls_denied_for_a_block_are_queued_again(site: Site, folder: Folder) ->
     assert "settled: done (ok)" in folder.type("why", folder.seed).out
 
 
-def test_urls_denied_for_their_port_are_queued_again(site: Site, folder: Folder) -> None:
+def test_urls_denied_for_their_port_are_queued_again(site: BrokenSite, folder: Folder) -> None:
     """Given a crawl that goes on with settings that deny what is queued, then they can be corrected."""
     folder.write({**LONG, "limits": {"max_pages": 1}})
     crawl(folder, folder.seed)
@@ -145,9 +126,11 @@ def test_urls_denied_for_their_port_are_queued_again(site: Site, folder: Folder)
     ("link", "reason"),
     [("http://127.0.0.1:1/", "forbidden_port"), ("http://169.254.169.254/", "forbidden_address")],
 )
-def test_links_that_the_settings_forbid_are_denied_at_once(site: Site, folder: Folder, link: str, reason: str) -> None:
+def test_links_that_the_settings_forbid_are_denied_at_once(
+    site: BrokenSite, folder: Folder, link: str, reason: str
+) -> None:
     """They do not wait for their robots.txt, which cannot be fetched either, and can be queued again."""
-    folder.write({**LONG, "scope": {"kind": "any"}, "fetch": {"allow_private": True, "ports": [80, site.server_port]}})
+    folder.write({**LONG, "scope": {"kind": "any"}, "fetch": {"allow_private": True, "ports": [80, site.port]}})
     site.link = link
     crawl(folder, folder.seed)
     assert folder.counts == (3, 1, 0)
@@ -156,7 +139,7 @@ def test_links_that_the_settings_forbid_are_denied_at_once(site: Site, folder: F
     assert [one["url"] for one in shown] == [link]
 
 
-def test_urls_denied_by_robots_txt_are_seeded_again(site: Site, folder: Folder) -> None:
+def test_urls_denied_by_robots_txt_are_seeded_again(site: BrokenSite, folder: Folder) -> None:
     """They are not kept, but in the output."""
     crawl(folder, folder.seed)
     words = ("seed", folder.seed, "-s", "crawler.toml")
@@ -176,7 +159,7 @@ def waiting_crawl(folder: Folder, path: Path) -> Running:
 
 
 @pytest.mark.parametrize("broken", ["robots", "pages"])
-def test_a_repaired_site_is_asked_at_once(site: Site, folder: Folder, tmp_path: Path, broken: str) -> None:
+def test_a_repaired_site_is_asked_at_once(site: BrokenSite, folder: Folder, tmp_path: Path, broken: str) -> None:
     """By a replica that runs, in the way that the screens advise."""
     setattr(site, broken, 503)
     running = waiting_crawl(folder, tmp_path)

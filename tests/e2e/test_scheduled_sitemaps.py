@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import signal
 import sys
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import Running, answering, toml, wait_until
+from tests.e2e.harness import Running, toml, wait_until
 from tests.sinks import readers
+from tests.site import Reply, Request, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -19,47 +19,22 @@ SITEMAP = b'<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9"><url><lo
 BODIES = {"/": b"<p>home", "/listed": b"<p>listed", "/map.xml": SITEMAP}
 
 
-class Site(ThreadingHTTPServer):
-    """A site that knows validators. `asked`: path and If-None-Match of each request."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.asked: list[tuple[str, str | None]] = []
-
-    def times(self, path: str) -> int:
-        return sum(asked == path for asked, _ in self.asked)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Site
-
-    def do_GET(self) -> None:
-        condition, body = self.headers["If-None-Match"], BODIES.get(self.path)
-        self.server.asked.append((self.path, condition))
-        if condition == ETAG:
-            self.send_response(304)
-            body = b""
-        else:
-            self.send_response(200 if body is not None else 404)
-            self.send_header("Content-Type", "text/xml" if self.path.endswith(".xml") else "text/html")
-            self.send_header("Content-Length", str(len(body or b"")))
-        self.send_header("ETag", ETAG)
-        self.end_headers()
-        self.wfile.write(body or b"")
-
-    def log_message(self, *_: object) -> None:
-        pass
+def respond(request: Request) -> Reply | None:
+    """It knows validators."""
+    if request.headers["If-None-Match"] == ETAG:
+        return Reply(status=304, headers={"ETag": ETAG})
+    media = "text/xml" if request.path.endswith(".xml") else "text/html"
+    body = BODIES.get(request.path)
+    return Reply(body or b"", 404 if body is None else 200, {"Content-Type": media, "ETag": ETAG})
 
 
 def test_a_sitemap_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
-    with answering(Site()) as site:
+    with Site(respond) as site:
         (tmp_path / "crawler.toml").write_text(
             toml(
                 {
                     "politeness": {"delay": 0.05, "response_share": 0},
-                    "fetch": {"host_map": [f"site.test=127.0.0.1:{site.server_port}"]},
+                    "fetch": {"host_map": site.host_map("site.test")},
                     "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out"), "interval": 0.5},
                 }
             )
@@ -76,10 +51,11 @@ def test_a_sitemap_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> Non
             crawler.send(signal.SIGTERM)
             done = crawler.wait()
         assert done.code == 0, done.err
-    conditions = [condition for path, condition in site.asked if path == "/map.xml"]
+    asked = [(request.path, request.headers["If-None-Match"]) for request, _ in site.answered]
+    conditions = [condition for path, condition in asked if path == "/map.xml"]
     assert conditions[0] is None
     assert set(conditions[1:]) == {ETAG}
-    assert {condition for path, condition in site.asked if path != "/map.xml"} == {None}
+    assert {condition for path, condition in asked if path != "/map.xml"} == {None}
     assert site.times("/listed") == 1
     (file,) = readers.warc_files(tmp_path / "out")
     readers.check(file)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,8 @@ import pytest
 from typer.testing import CliRunner
 
 from crawler.cli.main import app
-from tests.e2e.harness import Finished, Tables, answering, toml
+from tests.e2e.harness import Finished, Tables, toml
+from tests.site import Request, Site
 from tests.typed import Typed
 
 pytestmark = pytest.mark.e2e
@@ -20,26 +20,10 @@ pytestmark = pytest.mark.e2e
 PAGES = 12
 
 
-class Site(ThreadingHTTPServer):
+def respond(request: Request) -> str | None:
     """One page that links to all others, at a port that crawls only visit if their settings allow it."""
-
-    daemon_threads = True
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-
-
-class _Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        body = "".join(f"<a href=/{number}>" for number in range(1, PAGES)) if self.path == "/" else "<p>a page"
-        self.send_response(404 if self.path == "/robots.txt" else 200)
-        self.send_header("Content-Type", "text/html")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+    root = "".join(f"<a href=/{number}>" for number in range(1, PAGES))
+    return {"/robots.txt": None, "/": root}.get(request.path, "<p>a page")
 
 
 class Folder:
@@ -79,8 +63,8 @@ class Folder:
 @pytest.fixture
 def folder(tmp_path: Path, typed: Typed) -> Iterator[Folder]:
     """In which a crawl of a few of the site's pages has ended."""
-    with answering(Site()) as site:
-        made = Folder(tmp_path, site.server_port, typed)
+    with Site(respond) as site:
+        made = Folder(tmp_path, site.port, typed)
         made.write({"limits": {"max_pages": 3}})
         done = made.type("crawl", made.seed, "-s", "crawler.toml", "--quiet")
         assert done.code == 0, done.err
@@ -130,9 +114,9 @@ def test_a_crawl_goes_on_with_its_own_settings_and_then_with_new_ones(folder: Fo
 
 def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path, typed: Typed) -> None:
     """As the README has it: the same command continues where it stopped."""
-    with answering(Site()) as site:
-        folder = Folder(tmp_path, site.server_port, typed)
-        mapped = f"a.test=127.0.0.1:{site.server_port}"
+    with Site(respond) as site:
+        folder = Folder(tmp_path, site.port, typed)
+        mapped = f"a.test=127.0.0.1:{site.port}"
         words = ("crawl", "http://a.test/", "--quiet", "--max-pages", "3", "--delay", "0.02", "--host-map", mapped)
         for _ in range(2):
             done = folder.type(*words)

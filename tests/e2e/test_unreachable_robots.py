@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.harness import Running, wait_until
-from tests.e2e.test_requeue import Site, folder, site  # noqa: F401 - fixtures
+from tests.e2e.test_requeue import BrokenSite, folder, site  # noqa: F401 - fixtures
 from tests.e2e.test_start_settings import Folder
 from tests.ports import free_port
 
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.e2e
 
 @pytest.mark.parametrize("reason", ["http_503", "refused"])
 def test_a_domain_that_waits_for_its_robots_txt_is_shown(
-    site: Site,  # noqa: F811
+    site: BrokenSite,  # noqa: F811
     folder: Folder,  # noqa: F811
     tmp_path: Path,
     reason: str,
 ) -> None:
     site.robots = 503
-    port = site.server_port if reason == "http_503" else free_port()
+    port = site.port if reason == "http_503" else free_port()
     tables = {"politeness": {"tries": 5, "backoff_base": 600.0}, "fetch": {"allow_private": True, "ports": [port]}}
     folder.write(tables)
     url = f"http://127.0.0.1:{port}/1"

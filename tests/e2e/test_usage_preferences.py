@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.e2e.crawl_world import crawl_from
-from tests.e2e.harness import Finished, answering
+from tests.e2e.harness import Finished
 from tests.sinks import readers
+from tests.site import Reply, Request, Site
 from tests.typed import Typed
 
 pytestmark = pytest.mark.e2e
@@ -40,46 +39,29 @@ PAGES: dict[str, tuple[dict[str, str], str]] = {
 EVERY = {"/", "/by-robots/1", "/by-header", "/by-meta", "/by-file/1", "/silent", "/linked", "/never"}
 
 
-class Site(ThreadingHTTPServer):
-    """One site with `pages`. `statuses`: of paths that do not answer with 200. `asked`: paths, in order."""
-
-    daemon_threads = True
+class ReservedSite(Site):
+    """One site with `pages`. `statuses`: of paths that do not answer with 200."""
 
     def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), _Handler)
-        self.asked: list[str] = []
+        super().__init__()
         self.pages = dict(PAGES)
         self.statuses: dict[str, int] = {}
-        self.lock = threading.Lock()
 
-
-class _Handler(BaseHTTPRequestHandler):
-    server: Site
-
-    def do_GET(self) -> None:
-        with self.server.lock:
-            self.server.asked.append(self.path)
-        headers, body = self.server.pages.get(self.path, ({}, "nothing"))
-        status = 302 if "Location" in headers else 200 if self.path in self.server.pages else 404
-        self.send_response(self.server.statuses.get(self.path, status))
-        for name, value in {"Content-Type": "text/html", "Content-Length": str(len(body)), **headers}.items():
-            self.send_header(name, value)
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, *_: object) -> None:
-        pass
+    def respond(self, request: Request) -> Reply:
+        headers, body = self.pages.get(request.path, ({}, "nothing"))
+        status = 302 if "Location" in headers else 200 if request.path in self.pages else 404
+        return Reply(body, self.statuses.get(request.path, status), headers)
 
 
 @pytest.fixture
-def site() -> Iterator[Site]:
-    with answering(Site()) as site:
+def site() -> Iterator[ReservedSite]:
+    with ReservedSite() as site:
         yield site
 
 
-def crawled(site: Site, folder: Path, expected: int = 0, **politeness: Any) -> dict[str, dict[str, Any]]:
+def crawled(site: ReservedSite, folder: Path, expected: int = 0, **politeness: Any) -> dict[str, dict[str, Any]]:
     """The lines of a crawl of `site`, by path."""
-    host_map = [f"a.test=127.0.0.1:{site.server_port}"]
+    host_map = site.host_map("a.test")
     code, err = asyncio.run(crawl_from(folder, ["http://a.test/"], host_map, {"politeness": politeness}))
     assert code == expected, err
     return {str(line["url"]).removeprefix("http://a.test"): line for line in readers.lines(folder / "out")}
@@ -89,7 +71,7 @@ def why(typed: Typed, folder: Path, path: str) -> Finished:
     return typed("why", f"http://a.test{path}", "--data-dir", str(folder / "data"), "--out", str(folder / "out"))
 
 
-def test_a_crawl_without_a_purpose_records_and_fetches_everything(site: Site, tmp_path: Path) -> None:
+def test_a_crawl_without_a_purpose_records_and_fetches_everything(site: ReservedSite, tmp_path: Path) -> None:
     lines = crawled(site, tmp_path)
     assert lines.keys() == EVERY
     assert {path: line["usage"] for path, line in lines.items() if line["usage"]} == {
@@ -102,7 +84,7 @@ def test_a_crawl_without_a_purpose_records_and_fetches_everything(site: Site, tm
     assert all(line["outcome"] == "done" for line in lines.values())
 
 
-def test_a_search_engine_gets_what_it_may_have(site: Site, tmp_path: Path, typed: Typed) -> None:
+def test_a_search_engine_gets_what_it_may_have(site: ReservedSite, tmp_path: Path, typed: Typed) -> None:
     lines = crawled(site, tmp_path, purpose=["search"])
     # What robots.txt refuses is not requested, so neither are the links there. Links of other pages are followed.
     assert "/by-robots/1" not in site.asked
@@ -128,7 +110,7 @@ def test_a_search_engine_gets_what_it_may_have(site: Site, tmp_path: Path, typed
     assert {breach["url"] for breach in json.loads(other.out)["breaches"]} == {"http://a.test/by-meta"}
 
 
-def test_training_asks_for_the_reservations_of_the_site_first(site: Site, tmp_path: Path, typed: Typed) -> None:
+def test_training_asks_for_the_reservations_of_the_site_first(site: ReservedSite, tmp_path: Path, typed: Typed) -> None:
     lines = crawled(site, tmp_path, purpose=["train-ai"])
     assert site.asked[:2] == ["/robots.txt", "/.well-known/tdmrep.json"]
     assert site.asked.count("/.well-known/tdmrep.json") == 1
@@ -141,14 +123,14 @@ def test_training_asks_for_the_reservations_of_the_site_first(site: Site, tmp_pa
     assert audit.code == 0, audit.out  # which checks the delay before the request for tdmrep.json, too
 
 
-def test_the_file_of_reservations_is_read_if_a_setting_asks_for_it(site: Site, tmp_path: Path) -> None:
+def test_the_file_of_reservations_is_read_if_a_setting_asks_for_it(site: ReservedSite, tmp_path: Path) -> None:
     lines = crawled(site, tmp_path, tdmrep="always")
     assert lines.keys() == EVERY
     assert (lines["/by-file/1"]["usage"], lines["/by-file/1"]["outcome"]) == ("train-ai=n, ai-use=n", "done")
 
 
-def test_a_page_that_is_not_kept_does_not_count_for_the_page_limit(site: Site, tmp_path: Path) -> None:
-    host_map = [f"a.test=127.0.0.1:{site.server_port}"]
+def test_a_page_that_is_not_kept_does_not_count_for_the_page_limit(site: ReservedSite, tmp_path: Path) -> None:
+    host_map = site.host_map("a.test")
     tables = {"politeness": {"purpose": ["search"]}, "limits": {"max_pages": 5}}
     code, err = asyncio.run(crawl_from(tmp_path, ["http://a.test/"], host_map, tables))
     assert code == 0, err
@@ -161,7 +143,7 @@ FILE = "/.well-known/tdmrep.json"
 
 @pytest.mark.parametrize("target", ["/private/tdm.json", "http://b.test/tdm.json"])
 def test_a_redirect_of_the_file_is_not_followed_where_robots_txt_may_deny_it(
-    site: Site, tmp_path: Path, target: str, typed: Typed
+    site: ReservedSite, tmp_path: Path, target: str, typed: Typed
 ) -> None:
     site.pages["/robots.txt"] = ({"Content-Type": "text/plain"}, "User-agent: *\nDisallow: /private/\n")
     site.pages[FILE] = ({"Location": target}, "")
@@ -172,7 +154,7 @@ def test_a_redirect_of_the_file_is_not_followed_where_robots_txt_may_deny_it(
     assert typed("audit", str(tmp_path / "out"), "--delay", "0.05", "--purpose", "train-ai").code == 0
 
 
-def test_a_redirect_of_the_file_within_the_site_is_followed(site: Site, tmp_path: Path, typed: Typed) -> None:
+def test_a_redirect_of_the_file_within_the_site_is_followed(site: ReservedSite, tmp_path: Path, typed: Typed) -> None:
     site.pages["/tdm.json"] = site.pages[FILE]
     site.pages[FILE] = ({"Location": "/tdm.json"}, "")
     lines = crawled(site, tmp_path, purpose=["train-ai"])
@@ -180,7 +162,7 @@ def test_a_redirect_of_the_file_within_the_site_is_followed(site: Site, tmp_path
     assert typed("audit", str(tmp_path / "out"), "--delay", "0.05", "--purpose", "train-ai").code == 0
 
 
-def test_pages_are_not_fetched_for_ai_while_the_file_is_unreachable(site: Site, tmp_path: Path) -> None:
+def test_pages_are_not_fetched_for_ai_while_the_file_is_unreachable(site: ReservedSite, tmp_path: Path) -> None:
     site.statuses[FILE] = 500
     lines = crawled(site, tmp_path, expected=1, purpose=["train-ai"], tries=2, backoff_base=1.5)
     assert {path: (line["outcome"], line["reason"]) for path, line in lines.items()} == {
