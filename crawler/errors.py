@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable
 from enum import StrEnum
 from pathlib import Path
@@ -80,7 +81,26 @@ class DataDirError(UserError):
 
 
 class SinkFull(CrawlerError):
-    """Raised when a sink has no room for the records. The caller may repeat the call."""
+    """Raised when a sink has no room for the records, or this machine lacks something to write them. The caller may repeat
+    the call."""
+
+
+_OURS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS, errno.EAGAIN})
+"""EAGAIN: no process can be started."""
+
+_NO_FILES = "Too many open files"  # all that an ImportError says of a library that cannot be opened
+
+
+def is_machines_fault(error: BaseException | None) -> bool:
+    """Return whether this machine lacks what `error` says: file descriptors, memory or processes. This passes, and says
+    nothing about the page or site that was being handled."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _OURS:
+            return True
+        if isinstance(error, ImportError) and _NO_FILES in str(error):
+            return True
+        error = error.__cause__
+    return False
 
 
 class FailureKind(StrEnum):
@@ -90,7 +110,9 @@ class FailureKind(StrEnum):
     FORBIDDEN_PORT = "forbidden_port"
     FORBIDDEN_ADDRESS = "forbidden_address"  # the address policy forbids every address of the host
     NO_SUCH_HOST = "no_such_host"  # an authoritative DNS answer
-    DNS = "dns"  # no DNS answer, or a temporary DNS failure
+    DNS = "dns"  # the DNS fails for this host, but answers for others
+    OUR_DNS = "our_dns"  # ours: the DNS fails, and nothing shows that it answers for other hosts
+    MACHINE = "machine"  # ours: no file descriptor, memory, port or route is left
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
     CONNECT_TIMEOUT = "connect_timeout"

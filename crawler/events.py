@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from crawler.errors import FailureKind
 from crawler.page import Page
 from frontier.peers import View
 
@@ -193,9 +194,11 @@ class SinkBlocked(msgspec.Struct, frozen=True, gc=False):
     error: str
 
 
-class ProxyFailed(msgspec.Struct, frozen=True, gc=False):
-    """The operator's proxy could not be reached, or refused its client. The domain waits, and its URL loses no try."""
+class OwnFailure(msgspec.Struct, frozen=True, gc=False):
+    """A request failed because of our DNS, this machine or the operator's proxy. The domain waits, and its URL loses no
+    try."""
 
+    kind: FailureKind
     error: str
 
 
@@ -243,7 +246,7 @@ Event = (
     | ItemsRejected
     | DefectFound
     | SinkBlocked
-    | ProxyFailed
+    | OwnFailure
     | SettingsFollowed
     | SettingsRefused
     | CrawlEnded

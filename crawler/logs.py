@@ -89,7 +89,8 @@ class Repeats(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
-        now, event = self._monotonic(), record.getMessage()
+        # Messages of asyncio have further lines, which differ.
+        now, event = self._monotonic(), record.getMessage().partition("\n")[0]
         began, count = self._windows.get(event, (float("-inf"), 0))
         if now - began < WINDOW_S:
             self._windows[event] = (began, count + 1)
@@ -119,9 +120,10 @@ def configure(form: Literal["console", "json"], level: str, stream: TextIO | Non
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(_Json() if form == "json" else _Console())
     handler.addFilter(Repeats())
-    logger.handlers[:] = [handler]
     logger.setLevel(level.upper())
-    logger.propagate = False
+    for one in (logger, logging.getLogger("asyncio")):  # which reports without end that it cannot accept connections
+        one.handlers[:] = [handler]
+        one.propagate = False
 
 
 def log(level: int, event: str, **fields: object) -> None:
@@ -139,7 +141,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.ItemsRejected,
     ev.DefectFound,
     ev.SinkBlocked,
-    ev.ProxyFailed,
+    ev.OwnFailure,
     ev.GroupCommitted,
     ev.SettingsFollowed,
     ev.SettingsRefused,
@@ -243,8 +245,8 @@ class LogListener:
                 self._failure(event)
             case ev.DefectFound(stage, url, error, trace):
                 log(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
-            case ev.ProxyFailed(error):
-                log(logging.WARNING, "proxy_failed", replica=self._replica, error=error)
+            case ev.OwnFailure(kind, error):
+                log(logging.WARNING, f"{kind}_failed", replica=self._replica, error=error)
             case ev.SinkBlocked() | ev.GroupCommitted():
                 self._sink(event)
             case ev.SettingsFollowed(revision, followed, waiting):

@@ -53,8 +53,8 @@ class BackoffState(msgspec.Struct, frozen=True):
 
     `failures`: number of failures in a row, 0 for a healthy domain. `until_ms`: when its backoff ends. `well_since_ms`:
     time of the first good response since the last failure, 0 if there was none. `reason`: one word for the last failure.
-    `limited_until_ms`: until when the domain waits because of the rate limit of its address, 0 if it never did. Only
-    status pages read it.
+    `limited_until_ms`: until when the domain waits because of the rate limit of its address, or a failure that is not the
+    domain's, 0 if it never did. Only status pages read it.
     """
 
     failures: int = 0

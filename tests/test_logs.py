@@ -26,7 +26,9 @@ def written(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
     text = io.StringIO()
     logs.configure(request.param, "info", text)
     yield text
-    logs.logger.handlers.clear()
+    for name in ("crawler", "asyncio"):
+        logging.getLogger(name).handlers.clear()
+        logging.getLogger(name).propagate = True
 
 
 @pytest.mark.parametrize(
@@ -79,6 +81,16 @@ def test_a_repeating_warning_is_held_back_and_counted() -> None:
     quiet = record("a")
     assert repeats.filter(quiet)
     assert not hasattr(quiet, "fields")
+
+
+def test_asyncio_does_not_flood_the_log(written: io.StringIO) -> None:
+    """Without a file descriptor, it reports each connection that it cannot accept."""
+    for number in range(100):
+        error = OSError(24, "Too many open files")
+        logging.getLogger("asyncio").error(
+            f"socket.accept() out of system resource\nsocket: <{number}>", exc_info=(OSError, error, None)
+        )
+    assert written.getvalue().count("out of system resource") == BURST
 
 
 def test_what_is_still_held_back_at_the_end_is_reported_once(written: io.StringIO) -> None:

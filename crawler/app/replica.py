@@ -19,7 +19,7 @@ from crawler.app.engine import Engine
 from crawler.app.kept_settings import keep_settings
 from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
-from crawler.events import Event, GroupCommitted, PageSettled, ProxyFailed, SettingsFollowed, SinkBlocked
+from crawler.events import Event, GroupCommitted, OwnFailure, PageSettled, SettingsFollowed, SinkBlocked
 from crawler.handlers.lifecycle import Lifecycle
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, log_held_back, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
@@ -82,7 +82,7 @@ class Replica:
         if logger.isEnabledFor(logging.DEBUG):
             seams.events.subscribe(DetailListener(self.id).observe, *DETAILS)
         seams.events.subscribe(self._failures.observe, PageSettled)
-        seams.events.subscribe(self._obstacles.observe, SinkBlocked, ProxyFailed, GroupCommitted)
+        seams.events.subscribe(self._obstacles.observe, SinkBlocked, OwnFailure, GroupCommitted)
         seams.events.subscribe(self._keep_settings, SettingsFollowed)
         store.watch_round_trips(self.metrics.round_trip)
 

@@ -21,7 +21,7 @@ from crawler.app.seams import Seams
 from crawler.app.seed_check import RefusedSeed
 from crawler.app.trial_findings import findings
 from crawler.errors import FetchFailed, UserError
-from crawler.events import Event, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed
+from crawler.events import Event, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed
 from crawler.fetch.client import HttpClient
 from crawler.handlers.router import Router
 from crawler.page import Exchange, Item, Page
@@ -84,7 +84,7 @@ class _OnePage(Crawl):
 
     def _adapted(self, reaching: Seams) -> Seams:
         self.router = reaching.router
-        reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, PageSettled, ProxyFailed, UrlPostponed)
+        reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed)
         rules = url_rules(self._settings)
         self.http = _OneRequest(reaching.http, self._parsed(self._settings)[0].url.href, rules)
         return msgspec.structs.replace(reaching, http=self.http)
@@ -97,7 +97,7 @@ class _OnePage(Crawl):
                 self.dropped += Counter(outside=outside, capped=capped)
             case PageSettled():
                 self._end()
-            case UrlPostponed(reason) | ProxyFailed(reason):
+            case UrlPostponed(reason) | OwnFailure(error=reason):
                 self.postponed = reason
                 self._end()
             case _:

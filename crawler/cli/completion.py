@@ -12,7 +12,10 @@ LOG_FORMATS = ("console", "json")
 REASONS = tuple(
     sorted(
         {
-            *({str(kind) for kind in FailureKind} - {"lease_expired", "stopped", "stale_connection", "proxy"}),
+            *(
+                {str(kind) for kind in FailureKind}
+                - {"lease_expired", "stopped", "stale_connection", "our_dns", "machine", "proxy"}
+            ),
             *("robots_unreachable", "robots", "usage", "usage_unreachable"),
             *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout"),
             *(

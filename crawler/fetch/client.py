@@ -20,13 +20,13 @@ from typing import Protocol
 
 import msgspec
 
-from crawler.errors import FailureKind, FetchFailed
+from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.aiohttp_late import aiohttp
 from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
 from crawler.fetch.cookies import Cookies
-from crawler.fetch.dns import DnsLookup, HostLookup
-from crawler.fetch.fd_limit import IDLE_CONNECTIONS
+from crawler.fetch.dns import DnsLookup, HostLookup, has_route
+from crawler.fetch.fd_limit import IDLE_CONNECTIONS, is_out_of_files
 from crawler.fetch.request import Origin, Signer, header_lines
 from crawler.fetch.request_rules import Handling, ProxyAnswers, RequestRule, RequestRules
 from crawler.fetch.resolver import Resolver, ResolverSettings
@@ -195,11 +195,18 @@ class Fetcher:
                 raise
             if isinstance(error, aiohttp.ClientConnectorError):
                 _forget_frames(error)
-            raise FetchFailed(_failure_kind(error), describe(error)) from error
+            kind = self._overdue(request, error) or _failure_kind(error)
+            raise FetchFailed(kind, describe(error)) from error
         finally:
             self._under_way -= 1
             if not self._under_way:
                 self._idle.set()
+
+    def _overdue(self, request: Request, error: Exception) -> FailureKind | None:
+        """The kind of `error` if the time for the connection of `request` has passed with the look-up of its host."""
+        if self._resolver is None or not isinstance(error, TimeoutError):
+            return None
+        return self._resolver.overdue(request.connection_key.host)
 
     async def locate(self, url: str) -> str | None:
         """The address that a request to the canonical `url` will be sent to; None if only a proxy knows it. Raises
@@ -273,6 +280,10 @@ _ERRNO_KINDS = {
 }
 
 
+_NO_ROUTE = frozenset({errno.ENETUNREACH, errno.ENETDOWN, errno.EADDRNOTAVAIL})
+"""A router, or an address of a family that this machine does not have, can be the reason as well."""
+
+
 def _forget_frames(error: BaseException | None) -> None:
     """Break the reference cycle between the error and the frames that tried to connect. Otherwise they and a socket would
     be kept until a garbage collection."""
@@ -286,10 +297,18 @@ def _failure_kind(error: Exception) -> FailureKind:
         case TimeoutError():
             return FailureKind.CONNECT_TIMEOUT
         case aiohttp.ClientSSLError() | ssl.SSLError():
-            return FailureKind.TLS
+            # Certificates that cannot be opened count as missing.
+            return FailureKind.MACHINE if is_out_of_files() else FailureKind.TLS
         case aiohttp.ClientConnectorError():
-            return _ERRNO_KINDS.get(error.os_error.errno or 0, FailureKind.UNREACHABLE)
+            return _connect_failure(error.os_error, error.host)
         case aiohttp.InvalidURL() | ValueError():
             return FailureKind.BAD_URL
         case _:
             return FailureKind.DISCONNECTED
+
+
+def _connect_failure(error: OSError, host: str) -> FailureKind:
+    has_no_ports = error.errno == errno.EADDRNOTAVAIL and ":" not in host
+    if is_machines_fault(error) or has_no_ports or (error.errno in _NO_ROUTE and not has_route()):
+        return FailureKind.MACHINE
+    return _ERRNO_KINDS.get(error.errno or 0, FailureKind.UNREACHABLE)

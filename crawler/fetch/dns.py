@@ -15,6 +15,7 @@ import msgspec
 import pycares
 
 from crawler.errors import FailureKind, FetchFailed
+from crawler.fetch.fd_limit import is_out_of_files
 
 
 class DnsAnswer(msgspec.Struct, frozen=True):
@@ -28,7 +29,7 @@ class HostLookup(Protocol):
     """Asks the DNS."""
 
     async def lookup(self, host: str) -> DnsAnswer:
-        """The addresses of `host`. Raises FetchFailed with NO_SUCH_HOST or DNS."""
+        """The addresses of `host`. Raises FetchFailed with NO_SUCH_HOST, DNS or MACHINE."""
 
     async def close(self) -> None:
         """Cancel the look-ups in progress."""
@@ -76,8 +77,7 @@ class DnsLookup:
             found = await self._channel.getaddrinfo(host, family=self._family, type=socket.SOCK_STREAM)
         except aiodns.error.DNSError as error:
             code, *text = error.args
-            kind = FailureKind.NO_SUCH_HOST if code in _NO_SUCH_HOST else FailureKind.DNS
-            raise FetchFailed(kind, f"{host}: {' '.join(map(str, text))}") from error
+            raise FetchFailed(_failure_kind(code), f"{host}: {' '.join(map(str, text))}") from error
         ttls = [node.ttl for node in found.nodes] + [alias.ttl for alias in found.cnames]
         return DnsAnswer(tuple(node.addr[0].decode() for node in found.nodes), float(min(ttls, default=0)))
 
@@ -101,11 +101,27 @@ class DnsLookup:
         )
 
 
+def _failure_kind(code: int) -> FailureKind:
+    if code in _NO_SUCH_HOST:
+        return FailureKind.NO_SUCH_HOST
+    # Without a descriptor for its socket, c-ares says that no server could be contacted.
+    return FailureKind.MACHINE if code == pycares.errno.ARES_ENOMEM or is_out_of_files() else FailureKind.DNS
+
+
 def has_ipv6_route() -> bool:
     """Whether this machine has a route to the public IPv6 Internet. Sends nothing."""
+    return _has_route(socket.AF_INET6, "2001:4860:4860::8888")  # any address in 2000::/3 will do
+
+
+def has_route() -> bool:
+    """Whether this machine has a route to the public Internet. Sends nothing."""
+    return _has_route(socket.AF_INET, "8.8.8.8") or has_ipv6_route()
+
+
+def _has_route(family: socket.AddressFamily, address: str) -> bool:
     try:
-        with socket.socket(socket.AF_INET6, socket.SOCK_DGRAM) as probe:
-            probe.connect(("2001:4860:4860::8888", 53))  # any address in 2000::/3 will do
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 53))
     except OSError:
         return False
     return True

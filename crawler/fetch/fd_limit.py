@@ -7,6 +7,8 @@ to the hard limit, which is usually about half a million.
 from __future__ import annotations
 
 import contextlib
+import errno
+import os
 import resource
 
 IDLE_CONNECTIONS = 1_024
@@ -14,8 +16,9 @@ IDLE_CONNECTIONS = 1_024
 domains, hardly any would be reused, and a new one costs as much CPU as the rest of a small page. A connection takes 9 KB,
 or 150 KB with TLS."""
 
-SPARE_FILES = 100
-"""For everything but requests in flight and idle connections: archive files, connections to Redis, the live page."""
+SPARE_FILES = 164
+"""For everything but requests in flight and idle connections: archive files, connections to Redis, and up to 64 to the
+status pages."""
 
 FEWEST_IDLE = 16
 
@@ -36,6 +39,15 @@ def highest_fd_limit() -> int:
     """The highest limit that a process may set for itself."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     return hard if hard != resource.RLIM_INFINITY else 1 << 30
+
+
+def is_out_of_files() -> bool:
+    """Whether this process cannot open another file now. Libraries that cannot do so often report something else."""
+    try:
+        os.close(os.open(os.devnull, os.O_RDONLY))
+    except OSError as error:
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    return False
 
 
 def _raise_to(wanted: int) -> int:

@@ -3,12 +3,17 @@
 aiohttp's connector calls `Resolver`, which consults the operator's host map, then its cache, then the DNS, with one look-up
 at a time for each host. It judges every address before it returns it, so no name leads into the operator's network.
 
+A look-up that fails (no answer in time, SERVFAIL, REFUSED) is the fault of the host's own name servers or of the DNS that
+this machine uses. It is the host's (`FailureKind.DNS`) only if the DNS has answered for another name since the failure of
+this host before. Otherwise it is ours (`OUR_DNS`), and another name is looked up, so that the next failure can be judged.
+
 aiohttp's own cache is off: it ignores the time to live and does not remember failures.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import socket
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -20,6 +25,9 @@ from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.fetch.dns import DnsAnswer, HostLookup
 from frontier.clock import Clock
+
+CONTROL_HOST = "example.com"
+"""The name that is looked up to see whether the DNS answers, if the crawl knows no other (RFC 2606)."""
 
 
 class ResolverSettings(msgspec.Struct, frozen=True):
@@ -38,11 +46,14 @@ class ResolverSettings(msgspec.Struct, frozen=True):
 
 
 class _CacheEntry(msgspec.Struct, frozen=True):
-    """A cache entry: addresses, or the kind and detail of the failure."""
+    """A cache entry: addresses, or the kind and detail of the failure. `cached_until`: until when other caches may answer,
+    too, so that an answer does not show that the DNS works. `failed_at`: when the DNS failed, None if it answered."""
 
     expires_at: float
     addresses: tuple[str, ...] = ()
     failure: tuple[FailureKind, str] | None = None
+    cached_until: float = math.inf
+    failed_at: float | None = None
 
 
 class Resolver(AbstractResolver):
@@ -66,6 +77,8 @@ class Resolver(AbstractResolver):
         self._in_turn = in_turn
         self._known: dict[str, _CacheEntry] = {}  # the oldest answer first
         self._asking: dict[str, asyncio.Task[_CacheEntry]] = {}
+        self._answered_at = -math.inf  # when the DNS has last answered for any host
+        self._control: asyncio.Task[_CacheEntry] | None = None  # a look-up that shows whether the DNS answers
 
     def __repr__(self) -> str:
         return f"<Resolver known={len(self._known)} asking={len(self._asking)}>"
@@ -73,7 +86,8 @@ class Resolver(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """Where to connect for `host`. Raises FetchFailed: NO_SUCH_HOST, DNS or FORBIDDEN_ADDRESS."""
+        """Where to connect for `host`. Raises FetchFailed: NO_SUCH_HOST, DNS, OUR_DNS, MACHINE or
+        FORBIDDEN_ADDRESS."""
         host = host.lower().rstrip(".")
         if (target := self._host_map.find(host)) is not None:
             return [_result(host, *target)]
@@ -91,6 +105,10 @@ class Resolver(AbstractResolver):
         except ValueError:
             return str((await self.resolve(host))[0]["host"])
 
+    def overdue(self, host: str) -> FailureKind | None:
+        """What it means that `host` is still being looked up when there is no time left; None if it is not."""
+        return self._failure_kind(host) if host.lower().rstrip(".") in self._asking else None
+
     async def close(self) -> None:
         """Cancel the look-ups in progress. Call once, after the last `resolve`."""
         for task in self._asking.values():
@@ -99,31 +117,55 @@ class Resolver(AbstractResolver):
 
     async def _ask(self, host: str) -> _CacheEntry:
         """One look-up for all concurrent callers. It continues when a caller is cancelled."""
+        return await asyncio.shield(self._start(host))
+
+    def _start(self, host: str) -> asyncio.Task[_CacheEntry]:
         task = self._asking.get(host)
         if task is None:
             task = self._asking[host] = asyncio.create_task(self._learn(host))
             task.add_done_callback(lambda _: self._asking.pop(host, None))
-        return await asyncio.shield(task)
+        return task
 
     async def _learn(self, host: str) -> _CacheEntry:
         try:
             known = self._judged(host, await self._lookup.lookup(host))
         except FetchFailed as failure:
-            is_temporary = failure.kind is FailureKind.DNS
-            ttl_s = self._settings.failure_ttl_s if is_temporary else self._settings.negative_ttl_s
-            known = _CacheEntry(self._clock.monotonic() + ttl_s, failure=(failure.kind, failure.detail))
-        self._known.pop(host, None)
+            known = self._failed(host, failure)
+        before, now = self._known.pop(host, None), self._clock.monotonic()
+        if known.failed_at is None and (before is None or before.failed_at is not None or before.cached_until <= now):
+            self._answered_at = now
         self._known[host] = known
         while len(self._known) > max(self._settings.max_entries, self._in_turn()):
             del self._known[next(iter(self._known))]
         return known
+
+    def _failed(self, host: str, failure: FetchFailed) -> _CacheEntry:
+        now, kind = self._clock.monotonic(), failure.kind
+        if kind not in (FailureKind.DNS, FailureKind.MACHINE):
+            return _CacheEntry(now + self._settings.negative_ttl_s, failure=(kind, failure.detail))
+        if kind is FailureKind.DNS:
+            kind = self._failure_kind(host)
+        expires_at = now + self._settings.failure_ttl_s
+        return _CacheEntry(expires_at, failure=(kind, failure.detail), failed_at=now)
+
+    def _failure_kind(self, host: str) -> FailureKind:
+        """Whose fault it is that the DNS fails for `host`."""
+        before = self._known.get(host)
+        if before is not None and before.failed_at is not None and before.failed_at <= self._answered_at:
+            return FailureKind.DNS
+        if self._control is None or self._control.done():
+            now, known = self._clock.monotonic(), self._known.items()
+            passed = (name for name, entry in known if entry.addresses and entry.cached_until <= now)
+            self._control = self._start(next(passed, CONTROL_HOST))
+        return FailureKind.OUR_DNS
 
     def _judged(self, host: str, answer: DnsAnswer) -> _CacheEntry:
         verdicts = {address: judge_address(address, self._policy) for address in answer.addresses}
         allowed = tuple(address for address, reason in verdicts.items() if reason is None)
         if allowed:
             ttl_s = min(answer.ttl_s, self._settings.max_ttl_s)
-            return _CacheEntry(self._clock.monotonic() + ttl_s, allowed)
+            now = self._clock.monotonic()
+            return _CacheEntry(now + ttl_s, allowed, cached_until=now + answer.ttl_s)
         if not verdicts:
             raise FetchFailed(FailureKind.NO_SUCH_HOST, f"{host} has no address")
         refused = ", ".join(f"{address} ({reason})" for address, reason in verdicts.items())

@@ -326,7 +326,10 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
             f"the end of a backoff ({backoff.reason}, {count_of(backoff.failures, 'failure')} in a row)",
         )
     if backoff.limited_until_ms > facts.now_ms:
-        return backoff.limited_until_ms, "the rate limit of its network address"
+        return (
+            backoff.limited_until_ms,
+            "the rate limit of its network address, or a replica whose DNS or machine failed",
+        )
     if domain.next_ms is not None and domain.next_ms > facts.now_ms:
         return domain.next_ms, "its delay"
     if status.where == "queued" and domain.leased_until_ms is not None:

@@ -111,7 +111,9 @@ class Metrics:
         self.truncated = self._counter("bodies_truncated", "Response bodies that were truncated, by reason", "reason")
         self.cut = self._counter("pages_cut", "Pages of which a part is missing, by reason", "reason")
         self.response = self._histogram("response_seconds", "Time from the request to the last byte of the response")
-        self.proxy_failures = self._counter("proxy_failures", "Requests that failed because of the operator's proxy")
+        self.own_failures = self._counter(
+            "own_failures", "Requests that failed because of our DNS, this machine or the operator's proxy", "kind"
+        )
         phases = "Phases of a fetch; dns, connect and tls only for new connections"
         self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
 
@@ -261,8 +263,8 @@ class Metrics:
                 self._failure(event)
             case ev.SinkBlocked():
                 self.sink_blocked.inc()
-            case ev.ProxyFailed():
-                self.proxy_failures.inc()
+            case ev.OwnFailure(kind):
+                self.own_failures.labels(kind).inc()
             case _:
                 pass
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
-from crawler.events import Event, GroupCommitted, ProxyFailed, SinkBlocked
+from crawler.errors import FailureKind
+from crawler.events import Event, GroupCommitted, OwnFailure, SinkBlocked
+
+_AWAITED = {FailureKind.OUR_DNS: "the DNS", FailureKind.MACHINE: "its machine", FailureKind.PROXY: "its proxy"}
 
 
 class Obstacles:
-    """Remembers a full disk, and a failure of the operator's proxy, until a write succeeds. `observe` is an event
-    listener."""
+    """Remembers a full disk until a write succeeds, and a failure that is ours until a result is written. `observe` is an
+    event listener."""
 
     def __init__(self) -> None:
-        self._sink = self._proxy = ""
+        self._sink = self._own = ""
 
     def observe(self, event: Event) -> None:
         match event:
             case SinkBlocked(error):
                 self._sink = error
-            case ProxyFailed(error):
-                self._proxy = error
-            case GroupCommitted():
-                self._sink = self._proxy = ""
+            case OwnFailure(kind, error):
+                self._own = f"waits for {_AWAITED[kind]}: {error}"
+            case GroupCommitted(results):
+                self._sink = ""
+                if results:  # and not only leases that were returned
+                    self._own = ""
             case _:
                 pass
 
@@ -28,6 +33,4 @@ class Obstacles:
         replicas hold the last permits of the page limit."""
         if self._sink:
             return f"cannot write output: {self._sink}"
-        if self._proxy:
-            return f"waits for its proxy: {self._proxy}"
-        return "waits for page permits, which other replicas hold" if waits_for_permits else ""
+        return self._own or ("waits for page permits, which other replicas hold" if waits_for_permits else "")

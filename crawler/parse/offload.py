@@ -16,6 +16,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TypeVar
 
+from crawler.errors import is_machines_fault
 from crawler.logs import log
 from crawler.parse.document import Document, ParsedDocument, ParseLimits
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
@@ -129,6 +130,8 @@ class DocumentOffloader:
                 if error.code != _KILLED:
                     break
             except OSError as error:  # no process could be started
+                if is_machines_fault(error):
+                    raise  # it can be started later
                 log(logging.WARNING, "offloaded_document_unread", url=url, error=error)
                 break
         return None

@@ -8,7 +8,8 @@ from http import HTTPStatus
 
 import msgspec
 
-from crawler.defects import defect
+from crawler.defects import Stage, defect
+from crawler.errors import SinkFull, is_machines_fault
 from crawler.events import DefectFound
 from crawler.hooks import KEEP, PageHooks
 from crawler.page import Exchange, Outcome, Page
@@ -42,6 +43,13 @@ class EncodedGroup(msgspec.Struct, frozen=True):
     duplicates: frozenset[str]
     doubt: JournalEntry | None
     defects: list[DefectFound]
+
+
+def _defect(stage: Stage, url: str, error: Exception) -> DefectFound:
+    """The report of `error`. Raises SinkFull if this machine lacks something to make the group, which can be made later."""
+    if is_machines_fault(error):
+        raise SinkFull(f"cannot make records now: {error}") from error
+    return defect(stage, url, error)
 
 
 def _has_long_links(page: Page) -> bool:
@@ -150,7 +158,7 @@ class GroupEncoder:
                         duplicates.add(page.url)
                 except Exception as error:
                     self.records.forget((page.url,))
-                    defects.append(defect("record", page.url, error))
+                    defects.append(_defect("record", page.url, error))
                     page = msgspec.structs.replace(page, cut=(*page.cut, "defect"))
             elif page.exchange and not digest and not page.body_at and not page.is_withheld:
                 digest = sha1(page.exchange.body)
@@ -162,7 +170,7 @@ class GroupEncoder:
             try:
                 tape.add(exchange, self.records.exchange(exchange))
             except Exception as error:
-                defects.append(defect("record", exchange.url, error))
+                defects.append(_defect("record", exchange.url, error))
         lines = self._encoded(rows, defects) if volume.pages else b""
         doubt = self._doubt(volume, shares)
         return EncodedGroup(b"".join(tape.records), tape.index, lines, frozenset(duplicates), doubt, defects)
@@ -175,7 +183,7 @@ class GroupEncoder:
 
     def _encoded(self, rows: Sequence[Row], defects: list[DefectFound]) -> bytes:
         def report(url: str, error: Exception) -> None:
-            defects.append(defect("line", url, error))
+            defects.append(_defect("line", url, error))
 
         return b"".join([self._lines.encode(row, report) for row in rows])
 
@@ -188,5 +196,5 @@ class GroupEncoder:
             content = content_of(*job) if is_light(page) else self._text_process.content_of(job)
             return self._likeness.judge(page, content) if content.is_judged else content
         except Exception as error:
-            defects.append(defect("text", page.url, error))
+            defects.append(_defect("text", page.url, error))
             return UNREADABLE

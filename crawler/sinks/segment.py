@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler.errors import SinkFull, UserError, reason_of
+from crawler.errors import SinkFull, UserError, is_machines_fault, reason_of
 
 OPEN_SUFFIX = ".open"
 LINES = ".pages.jsonl"
@@ -192,10 +192,12 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def translated(folder: Path) -> Iterator[None]:
-    """Translate OSError: to SinkFull if there is no space, to UserError otherwise."""
+    """Translate OSError: to SinkFull if there is no space or no file descriptor, to UserError otherwise."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise SinkFull(f"no room in {folder}: {error.strerror}") from error
+        if is_machines_fault(error):
+            raise SinkFull(f"cannot write in {folder} now: {error.strerror}") from error
         raise UserError(f"cannot write in {folder}: {reason_of(error, folder)}") from error

@@ -19,8 +19,9 @@ In the order in which data flows:
    the response into a page and the links to follow. `page_handling` has items extracted (`extractor`), passes the
    page to handlers if the crawl has any, and has all items checked (`page_items`, `item_type_check`). With `[recrawl]`,
    `visit_planning` plans the next visit. `sitemap_hints` makes known pages due that a sitemap says have changed.
-6. After a failure, `throttle` reads Retry-After and sets the domain's backoff (`politeness.robots_fetch` reads it for
-   an unreachable robots.txt). `next_turn` returns the domain to the queue, or ends its lease.
+6. After a failure that is ours (of the DNS, this machine or the proxy), `own_failures` has the domain wait. After any
+   other, `throttle` reads Retry-After and sets the domain's backoff (`politeness.robots_fetch` reads it for an unreachable
+   robots.txt). `next_turn` returns the domain to the queue, or ends its lease.
 7. `commit` collects the results in a `commit_group`, pushes their links (`link_pusher`), writes their pages to the sink,
    and settles their URLs (`group_settler`), in this order. Results whose lease has ended are dropped. `commit` also renews
    leases, in the way in which URLs are settled (`lease_manager` says when). `redis_restarts` repeats the last writes to a

@@ -53,11 +53,12 @@ DEFECT = UrlResult(Outcome.DEAD, "defect")
 FORBIDDEN = frozenset({FailureKind.FORBIDDEN_ADDRESS, FailureKind.FORBIDDEN_PORT})
 """Failures because the settings do not allow the request. They do not go away by waiting."""
 
-NOT_THE_URLS_FAULT = frozenset(
-    {FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION, FailureKind.PROXY}
-)
-"""Failures that say nothing about the URL: our lease or process ended, the server closed a kept-alive connection, or the
-operator's proxy is at fault."""
+OURS = frozenset({FailureKind.OUR_DNS, FailureKind.MACHINE, FailureKind.PROXY})
+"""Failures of this machine, its network or its operator's proxy. They pass, and the domain waits until then."""
+
+NOT_THE_URLS_FAULT = OURS | {FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION}
+"""Failures that say nothing about the URL: those that are ours, the end of our lease or process, and an idle connection
+that the server closed."""
 
 
 PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from crawler.errors import FailureKind, FetchFailed
-from crawler.events import ProxyFailed
+from crawler.errors import FetchFailed
 from crawler.fetch.scheduled_validators import Headers
 from crawler.page import Exchange
-from crawler.worker.address_limit import AddressLimiter, return_until
+from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.foreign_domains import ForeignDomainAccess
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.leased_fetch import LeasedFetch
+from crawler.worker.outcomes import OURS
+from crawler.worker.own_failures import OwnFailures
 from crawler.worker.runtime import Runtime
 from crawler.worker.throttle import Throttle
 from politeness.robots_cache import OriginRobots
-
-PROXY_PAUSE_S = 30.0
-"""Seconds before a domain has its next turn after a failure of the operator's proxy. Its URLs do not lose a try."""
 
 
 class PoliteFetch:
@@ -34,6 +32,7 @@ class PoliteFetch:
         self.may_request = limiter.may_request
         self._foreign = foreign
         self.throttle = throttle
+        self.own_failures = OwnFailures(runtime)
 
     async def may_request_any_domain(self, leased: LeasedDomain, url: str) -> bool:
         """Like `may_request`, which is that of the limiter, but `url` may belong to another domain. After the request,
@@ -50,20 +49,21 @@ class PoliteFetch:
     ) -> Exchange:
         """GET `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`: the
         robots.txt that may set the delay, None if unknown; `conditions`: header fields that make the request conditional.
-        Raises FetchFailed; after a failure of the proxy, the domain has to wait."""
+        Raises FetchFailed; after a failure that is ours, the domain has to wait."""
         began = self._runtime.now()
         try:
             exchange = await self._fetch.fetch(leased, url, conditions)
         except FetchFailed as failure:
             if failure.request_sent:
                 self.throttle.start_delay(leased, self._runtime.now() - began, known)
-            if failure.kind is FailureKind.PROXY:
-                return_until(leased, self._runtime, self._runtime.now() + PROXY_PAUSE_S)
-                self._runtime.events.emit(ProxyFailed(failure.detail))
+            if failure.kind in OURS:
+                self.own_failures.pause(leased, failure.kind, failure.detail)
             raise
         except BaseException:  # cancelled, or a defect; the request may have been sent nevertheless
             self.throttle.start_delay(leased, self._runtime.now() - began, known)
             raise
+        if exchange.phases is not None:  # of a new connection
+            self.own_failures.end()
         self.throttle.start_delay(leased, exchange.elapsed, known)
         await self._fetch.time_slice.wait()
         return exchange

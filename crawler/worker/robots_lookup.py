@@ -127,20 +127,20 @@ class RobotsLookup:
                 return
             result = fetch.failed(str(failure.kind))
         except Exception as error:
-            result = self._defect(fetch.url, error)
+            result = self._unless_ours(leased, fetch.url, error)
         else:
             try:
                 result = fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
                 result = None if result is None else await self._cache.condense(result)
             except Exception as error:
-                result = self._defect(fetch.url, error)
+                result = self._unless_ours(leased, fetch.url, error)
         was_foreign = await self._fetch.end_foreign_request(leased, exchange)
         if exchange is not None:
             if not was_foreign:
                 # A status such as 429 applies to the whole site and not only to this file.
                 self._fetch.throttle.update_backoff(leased, judge_status(exchange.status), exchange)
             await self._committer.add(Result(leased, exchange=exchange))
-        if result is not None:  # None after a redirect, which the next turn follows
+        if result is not None:  # None after a redirect, which the next turn follows, and after a failure that is ours
             del leased.robots[origin]
             await self._save(leased, origin, known, result)
 
@@ -161,6 +161,8 @@ class RobotsLookup:
         try:
             saved = await self._cache.keep(origin, record)
         except Exception as error:  # the rules of the file cannot be built
+            if self._fetch.own_failures.pauses_for(leased, error):
+                return
             record = self._next(known, self._defect(f"{origin}/robots.txt", error))
             saved = await self._cache.keep(origin, record)
         node = self._runtime.retry.node_of(leased.lease.shard)
@@ -181,6 +183,10 @@ class RobotsLookup:
                 self._runtime.events.emit(defect("robots", f"{origin}/robots.txt", error))
             if links:
                 await self._committer.add(Result(leased, links=links))
+
+    def _unless_ours(self, leased: LeasedDomain, url: str, error: Exception) -> RobotsFetchResult | None:
+        """What `_defect` returns, or None if this machine is at fault. `leased` then has to wait."""
+        return None if self._fetch.own_failures.pauses_for(leased, error) else self._defect(url, error)
 
     def _defect(self, url: str, error: Exception) -> RobotsFetchResult:
         """Report the defect. A robots.txt that cannot be processed counts as unreachable."""

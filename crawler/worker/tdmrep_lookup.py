@@ -69,16 +69,20 @@ class TdmrepLookup:
                 return
             result = fetch.failed(str(failure.kind))
         except Exception as error:
-            result = self._defect(fetch.url, error)
+            result = self._unless_ours(leased, fetch.url, error)
         else:
             try:
                 result = fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
             except Exception as error:
-                result = self._defect(fetch.url, error)
+                result = self._unless_ours(leased, fetch.url, error)
             self._fetch.throttle.update_backoff(leased, judge_status(exchange.status), exchange)
             await self._committer.add(Result(leased, exchange=exchange))
-        if result is not None:  # None after a redirect, which the next turn follows
+        if result is not None:  # None after a redirect, which the next turn follows, and after a failure that is ours
             await self._save(leased, origin, known, result)
+
+    def _unless_ours(self, leased: LeasedDomain, url: str, error: Exception) -> RobotsFetchResult | None:
+        """What `_defect` returns, or None if this machine is at fault. `leased` then has to wait."""
+        return None if self._fetch.own_failures.pauses_for(leased, error) else self._defect(url, error)
 
     def _defect(self, url: str, error: Exception) -> RobotsFetchResult:
         """Report the defect. A tdmrep.json that cannot be processed counts as unreachable."""

@@ -73,6 +73,9 @@ class UrlHandler:
             await self._failed(leased, entry, failure)
         except Exception as error:
             self._allowance.give_back()
+            if self._fetch.own_failures.pauses_for(leased, error):
+                leased.pending.appendleft(entry)
+                return
             self._report("fetch", entry, error)
             await self._settle(leased, entry, DEFECT)
         except BaseException:
@@ -157,6 +160,11 @@ class UrlHandler:
             if page.outcome is Outcome.DONE:
                 page, links = await self._handling.handle(leased, entry, page, links)
         except Exception as error:
+            if self._fetch.own_failures.pauses_for(leased, error):  # costs a second request
+                if exchange is not None and result.outcome is Outcome.DONE:
+                    self._allowance.give_back()
+                leased.pending.appendleft(entry)
+                return
             self._report("read", entry, error)
             page = bare_page(entry, DEFECT, exchange, self._now_s())
             page = page.withheld() if purpose else page  # what its owner says is not known

@@ -356,10 +356,11 @@ REPLICA = Dashboard(
                     "Each is logged with its URL.",
                 ),
                 Panel(
-                    "Proxy",
+                    "DNS, machine, proxy",
                     "cps",
-                    rate("proxy_failures_total", "replica", ONE),
-                    "Requests that failed because of your proxy. Their domains wait.",
+                    rate("own_failures_total", "kind", ONE),
+                    "Requests that failed because of your DNS, this machine (descriptors, memory, ports, no route) or your "
+                    "proxy. Their domains wait.",
                 ),
                 Panel(
                     "Archive full",

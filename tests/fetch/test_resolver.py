@@ -13,7 +13,8 @@ import pytest
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap, OperatorAddress
 from crawler.fetch.dns import DnsAnswer, DnsLookup, has_ipv6_route
-from crawler.fetch.resolver import Resolver, ResolverSettings
+from crawler.fetch.resolver import CONTROL_HOST, Resolver, ResolverSettings
+from tests.no_files import no_files_left
 
 
 class ManualClock:
@@ -34,12 +35,18 @@ class ScriptedLookup:
     def __init__(self, *answers: DnsAnswer | FailureKind) -> None:
         self._answers = list(answers)
         self.asked: list[str] = []
+        self.answers_for: dict[str, DnsAnswer] = {}
         self.gate = asyncio.Event()
         self.gate.set()
+
+    def script(self, *answers: DnsAnswer | FailureKind) -> None:
+        self._answers = list(answers)
 
     async def lookup(self, host: str) -> DnsAnswer:
         self.asked.append(host)
         await self.gate.wait()
+        if host in self.answers_for:
+            return self.answers_for[host]
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, FailureKind):
             raise FetchFailed(answer, host)
@@ -114,7 +121,55 @@ async def test_an_answer_is_kept_for_its_time(
             await resolver.resolve("www.example.org", 80)
         except FetchFailed:
             assert not isinstance(answer, DnsAnswer) or answer.addresses == ("10.0.0.1",)
-        assert len(lookup.asked) == asked
+        assert lookup.asked.count("www.example.org") == asked
+
+
+async def test_a_failing_look_up_is_ours_until_the_dns_answers_for_another_host() -> None:
+    """Given a DNS that does not answer, then this is not the fault of any host, however long it lasts."""
+    clock, lookup = ManualClock(), ScriptedLookup(FailureKind.DNS)
+    resolver = _resolver(lookup, clock)
+    for _ in range(5):
+        assert await _kind(resolver, "lame.example") is FailureKind.OUR_DNS
+        await asyncio.sleep(0)
+        assert lookup.asked == ["lame.example", CONTROL_HOST]
+        lookup.asked.clear()
+        clock.now += 600
+    # When it answers for another one, and fails for the host again, then the host is at fault,
+    lookup.answers_for["www.example.org"] = PUBLIC
+    await resolver.resolve("www.example.org", 80)
+    clock.now += 10
+    assert await _kind(resolver, "lame.example") is FailureKind.DNS
+    # but only as long as it answers: what other caches may have says nothing.
+    for kind in (FailureKind.OUR_DNS, FailureKind.OUR_DNS):
+        clock.now += 10
+        assert await _kind(resolver, "lame.example") is kind
+
+
+@pytest.mark.parametrize("is_known", [False, True])
+async def test_the_last_hosts_of_a_crawl_are_at_fault_if_the_dns_answers(is_known: bool) -> None:
+    """A control shows it: a host whose answer no cache has any more, or one that always exists."""
+    clock, lookup = ManualClock(), ScriptedLookup(FailureKind.DNS)
+    resolver, control = _resolver(lookup, clock), "www.example.org" if is_known else CONTROL_HOST
+    lookup.answers_for[control] = PUBLIC
+    if is_known:
+        await resolver.resolve(control, 80)
+        clock.now += PUBLIC.ttl_s
+    for kind in (FailureKind.OUR_DNS, FailureKind.DNS, FailureKind.OUR_DNS):
+        clock.now += 10
+        assert await _kind(resolver, "lame.example") is kind
+        await asyncio.sleep(0)
+    assert control in lookup.asked[is_known:]
+
+
+async def test_that_no_host_of_a_name_exists_is_an_answer_once() -> None:
+    clock, lookup = ManualClock(), ScriptedLookup(FailureKind.DNS, FailureKind.DNS, FailureKind.NO_SUCH_HOST)
+    resolver = _resolver(lookup, clock)
+    assert await _kind(resolver, "lame.example") is FailureKind.OUR_DNS
+    await asyncio.sleep(0)
+    clock.now += 10
+    assert await _kind(resolver, "gone.example") is FailureKind.NO_SUCH_HOST
+    lookup.script(FailureKind.DNS)
+    assert await _kind(resolver, "lame.example") is FailureKind.DNS
 
 
 async def test_the_cache_forgets_the_oldest_answer() -> None:
@@ -229,6 +284,14 @@ async def test_a_name_that_does_not_exist_is_told_from_a_server_that_does_not_an
                 await lookup.lookup(host)
             assert caught.value.kind is kind
     assert ("nowhere.example", 1) in dns.questions
+
+
+async def test_a_look_up_without_a_file_descriptor_is_the_machines_fault() -> None:
+    """c-ares says that no server could be contacted."""
+    async with _dns(ipv6=False, timeout_s=0.05, tries=1) as (_, lookup):
+        with no_files_left(), pytest.raises(FetchFailed) as caught:
+            await lookup.lookup("www.example.org")
+    assert caught.value.kind is FailureKind.MACHINE
 
 
 async def test_a_rebinding_name_server_leads_nowhere() -> None:

@@ -3,6 +3,7 @@ A file that the crawler cannot process counts as unreachable."""
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Generator
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -10,10 +11,12 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 from msgspec.structs import replace
 
+from crawler.errors import FetchFailed
 from crawler.events import DefectFound
 from crawler.page import Exchange, Outcome
 from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.outcomes import UrlResult
+from crawler.worker.outcomes import OURS, UrlResult
+from crawler.worker.own_failures import OwnFailures
 from crawler.worker.robots_lookup import RobotsLookup
 from crawler.worker.url_verdict import verdict_by_robots
 from frontier.clock import ServerClock
@@ -89,11 +92,16 @@ class Visit:
         self.requests.end_foreign_request.return_value = False
         self.defects: list[DefectFound] = []
         shared = runtime(self.clock)
+        self.requests.own_failures = OwnFailures(shared)
         shared.events.subscribe(self.defects.append, DefectFound)  # type: ignore[arg-type]
         self.cache = RobotsCache(store, frontier, "peercrawl")
         builder = Mock(sitemaps=Mock(return_value=()))
         self._lookup = RobotsLookup(shared, self.cache, self.requests, builder, AsyncMock())
         self._leased = leased
+
+    async def is_known(self) -> bool:
+        """Return whether the robots.txt of `URL` is known, or request it."""
+        return await self._lookup.robots_for(self._leased, URL) is not None
 
     async def turn(self) -> UrlResult | None:
         """Return what becomes of `URL` after one turn that may fetch robots.txt. None: it is requested."""
@@ -132,6 +140,28 @@ async def test_a_file_whose_rules_cannot_be_built_counts_as_unreachable(
     assert [found.stage for found in visit.defects] == ["robots", "robots"]
     # As soon as it can be processed, it is obeyed.
     visit.clock.now += 140
+    assert await visit.turn() is None
+
+
+@pytest.mark.parametrize(
+    "error", [*(FetchFailed(kind) for kind in sorted(OURS)), OSError(errno.EMFILE, "Too many open files")], ids=str
+)
+@pytest.mark.parametrize("is_condensed", [False, True])
+async def test_a_file_that_could_not_be_fetched_because_of_us_does_not_count_as_unreachable(
+    visit: Visit, monkeypatch: pytest.MonkeyPatch, error: Exception, is_condensed: bool
+) -> None:
+    if is_condensed and isinstance(error, FetchFailed):
+        pytest.skip("raised by requests")
+    with monkeypatch.context() as patched:
+        if is_condensed:
+            patched.setattr(visit.cache, "condense", AsyncMock(side_effect=error))
+        else:
+            visit.requests.fetch.side_effect = error
+        for _ in range(5):
+            assert not await visit.is_known()
+    assert await visit.cache.load(ORIGIN, "a.test") is None
+    assert visit.defects == []
+    visit.requests.fetch.side_effect = None
     assert await visit.turn() is None
 
 

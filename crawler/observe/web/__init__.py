@@ -1,7 +1,8 @@
 """The HTTP server of a replica. It is read-only: the state of a crawl can only be changed through Redis.
 
-`status_server` listens. With the first connection it imports `routes`, which serves these pages, after a check of the Host
-header, so that no page of a site can read them in the browser of an operator. `template` turns values into HTML.
+`status_server` listens. With the first connection it imports `bounded_server`, which limits connections, and `routes`,
+which serves these pages after a check of the Host header, so that no page of a site can read them in the browser of an
+operator. `template` turns values into HTML.
 `live.html` is the live page, and `state_pages` has those about a domain, a replica and a URL (`answer.html`).
 
 `/` is the live page, which gets its data as server-sent events from `/events`. `/domain/NAME`, `/replica/NAME` and

@@ -16,8 +16,9 @@ from crawler.observe.web.state_pages import StatePages
 from crawler.observe.web.template import Template
 from crawler.wording import count_of
 
-MAX_WATCHERS = 64
-"""The most live pages open at a time. Each takes a connection and some kilobytes per second."""
+MAX_WATCHERS = 32
+"""The most live pages open at a time. Each takes some kilobytes per second, and one of the connections of the server
+(`bounded_server.MAX_CONNECTIONS`), which health checks need, too."""
 
 _PAGE = Template("live.html")
 

@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
 LOOPBACK = "127.0.0.1"
 
+BACKLOG = 100
+"""Connections that the kernel keeps until they are accepted."""
+
 STOP_S = 1.0
 """Seconds that running requests may still take when the replica stops."""
 
@@ -62,7 +65,13 @@ class StatusServer:
         """Start listening. Raises UserError if the address cannot be used."""
         loop = asyncio.get_running_loop()
         try:
-            self._listener = await loop.create_server(self._connection, self._host.strip("[]") or None, self._port)
+            # asyncio accepts up to `backlog` connections at once. Without a free file descriptor, it would fail and log as
+            # often, again and again.
+            listener = await loop.create_server(self._connection, self._host.strip("[]") or None, self._port, backlog=1)
+            for listening in listener.sockets:
+                with socket.fromfd(listening.fileno(), listening.family, listening.type) as twin:
+                    twin.listen(BACKLOG)
+            self._listener = listener
         except OSError as error:
             raise UserError(
                 f"cannot listen at {self._host}:{self._port}: {error.strerror}; choose another --listen"
@@ -89,13 +98,10 @@ class StatusServer:
         """Return the protocol of a new connection. aiohttp's server is imported for the first one, because it takes a
         twentieth of the time in which a replica starts, and often nobody looks."""
         if self._web is None:
-            from aiohttp import web  # noqa: PLC0415
-
+            from crawler.observe.web.bounded_server import BoundedServer  # noqa: PLC0415
             from crawler.observe.web.routes import Routes, name_in  # noqa: PLC0415
 
-            self._web = web.Server(
-                Routes([*self._hosts, name_in(self.address)], *self._contents).answer, access_log=None
-            )
+            self._web = BoundedServer(Routes([*self._hosts, name_in(self.address)], *self._contents).answer)
         return self._web()
 
 
