@@ -196,7 +196,7 @@ class SinkBlocked(msgspec.Struct, frozen=True, gc=False):
 
 class OwnFailure(msgspec.Struct, frozen=True, gc=False):
     """A request failed because of our DNS, this machine or the operator's proxy. The domain waits, and its URL loses no
-    try."""
+    try. `kind`: which of them."""
 
     kind: FailureKind
     error: str

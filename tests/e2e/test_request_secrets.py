@@ -194,7 +194,7 @@ def check_what_is_left(seen: list[bytes]) -> None:
     assert b"Cookie: [redacted]" in everything
     assert b"Set-Cookie: [redacted]" in everything
     assert b"Proxy-Authorization: [redacted]" in everything
-    assert b"peercrawl_proxy_failures_total" in everything
+    assert b"peercrawl_own_failures_total" in everything
     assert [secret for secret in SECRETS if secret in everything] == []
 
 
