@@ -18,7 +18,7 @@ from crawler.worker.own_failures import FIRST_PAUSE_S, JITTER, LONGEST_PAUSE_S
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.url_handler import UrlHandler
 from frontier.entries import Entry
-from frontier.queue import Lease
+from frontier.settle import Lease
 from tests.worker.test_throttle import Stopped, robots, runtime, throttle_for
 
 NO_FILES = OSError(errno.EMFILE, "Too many open files", "turbohtml/__init__.py")
