@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from crawler.handlers.router import Router
     from crawler.hooks import PageHook
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
-    from crawler.sinks.content import decoded
+    from crawler.parse.content import decoded
     from crawler.sinks.sink import Sink, SinkContext
 
 __version__ = "0.1.0"
@@ -32,7 +32,7 @@ _MODULES = {
     "crawler.handlers.router": ("Router",),
     "crawler.hooks": ("PageHook",),
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
-    "crawler.sinks.content": ("decoded",),
+    "crawler.parse.content": ("decoded",),
     "crawler.sinks.sink": ("Sink", "SinkContext"),
 }
 

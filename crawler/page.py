@@ -47,7 +47,7 @@ class LinkKind(StrEnum):
     LISTED = "listed"
 
 
-Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sitemap", "unread", "defect"]
+Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sitemap", "unread", "budget", "defect"]
 """Why part of a page is missing.
 
 - `length`, `time`, `disconnect`: the body was truncated while it was received (`Exchange.truncated`)
@@ -56,6 +56,7 @@ Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sit
 - `links`: the page has more links than `limits.max_links`, or longer ones than `limits.max_link_bytes` in all
 - `sitemap`: the sitemap is malformed, breaks off, or has too many or too long entries
 - `unread`: parsing exceeded the time or memory limit of a document
+- `budget`: its text was not extracted, because that of earlier pages of the domain took too long
 - `defect`: an unexpected exception occurred (`crawler.defects`)
 """
 
@@ -186,6 +187,43 @@ class CopyAge(NamedTuple):
     fresh_s: float | None
 
 
+TextForm = Literal["off", "text", "markdown"]
+
+
+class Content(msgspec.Struct, frozen=True):
+    """The content of a page. Values are None if the settings do not ask for them, or if the page has none.
+
+    `json_ld`: the blocks, unchanged; `opengraph`: keys without "og:". `near_of`: the URL of an earlier page with nearly the
+    same text; `is_dropped`: whether the body is therefore not stored. `cut`: "text" if only the beginning of the page was
+    parsed or only that of its text is here, or if it took too long; "defect" after an exception.
+
+    `simhash`: the fingerprint of the text to compare (`crawler.parse.text_fingerprint.text_to_compare`).
+
+    Two fields are only for comparing pages (`is_judged`). `compared`: the beginning of the text to compare; `heading`: the
+    first heading.
+    """
+
+    description: str | None = None
+    text: str | None = None
+    markdown: str | None = None
+    json_ld: list[Any] | None = None
+    opengraph: dict[str, str] | None = None
+    simhash: int | None = None
+    near_of: str | None = None
+    soft_404: bool | None = None
+    is_dropped: bool = False
+    is_judged: bool = False
+    cut: tuple[str, ...] = ()
+    compared: str = ""
+    heading: str = ""
+
+
+NO_CONTENT = Content()
+
+UNREADABLE = Content(cut=("defect",))
+"""The content of a page whose extraction raised an unexpected exception."""
+
+
 class Page(msgspec.Struct, frozen=True, gc=False):
     """A settled URL with everything that sinks may need.
 
@@ -202,7 +240,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     not; `rejected`: items that were not written, all that were complete and the first others; `rejected_by`: the number
     of all, by `RejectedItem.word`. `tag`: label and payload of the URL (`frontier.entries`); `followed`: the links that
     were queued, by their tags, if its handler has chosen them; None if they follow from `links`. `text_digest`: the
-    fingerprint of its main text, if that tells whether the page has changed.
+    fingerprint of its main text, if that tells whether the page has changed. `content`: its text and data, if they are
+    wanted and were extracted before the page is written, because that takes long.
     """
 
     url: str
@@ -243,6 +282,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     text_digest: str = ""
     next_at: float = 0.0
     visit_state: str = ""
+    content: Content | None = None
 
     @property
     def rejected_count(self) -> int:

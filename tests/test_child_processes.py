@@ -10,13 +10,9 @@ import pytest
 
 from crawler.child_processes import python_command
 from crawler.parse.content_coding import DEFAULT_LIMIT
-from crawler.parse.document import Document, ParseLimits
+from crawler.parse.document import Document, ParseLimits, ReadJob
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.subprocess_client import OffloadProcess
-from crawler.sinks.content import content_of
-from crawler.sinks.content_process import Job, TextProcess
-from tests.sinks.test_content import HTML
-from tests.sinks.test_content_process import document
 
 SECRETS = {
     "CRAWLER_REPLICA__REDIS": "redis://:s3cret@queue:6379/0",
@@ -41,29 +37,13 @@ async def test_the_process_that_parses_documents_is_confined() -> None:
     process = OffloadProcess()
     link = Document(b"<a href=x>x</a>", "https://a.test/", content_type="text/html")
     try:
-        found = await process.read(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT))
+        found = await process.read(ReadJob(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)), link.body)
         assert found is not None
         assert [one.url for one in found.found.links] == ["https://a.test/x"]
         assert process.pid is not None
         assert_confined(process.pid)
     finally:
         await process.stop()
-
-
-def test_the_process_that_finds_texts_is_confined() -> None:
-    process, before = TextProcess(), children()
-    try:
-        job = Job(document(HTML), "text", structured=True)
-        assert process.content_of(job) == content_of(*job)
-        (pid,) = children() - before
-        assert_confined(pid)
-    finally:
-        process.stop()
-
-
-def children() -> set[int]:
-    """The ids of the processes that this thread has started."""
-    return {int(pid) for pid in Path("/proc/thread-self/children").read_text().split()}
 
 
 @pytest.fixture
@@ -96,7 +76,7 @@ async def test_nor_does_the_process_that_parses_documents() -> None:
     process = OffloadProcess()
     link = Document(b"<a href=x>x</a>", "https://a.test/", content_type="text/html")
     try:
-        assert await process.read(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)) is not None
+        assert await process.read(ReadJob(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)), link.body) is not None
     finally:
         await process.stop()
 

@@ -39,6 +39,7 @@ from crawler.sinks.archive import Archive
 from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
 from crawler.sinks.types_file import save_types
+from crawler.worker.content_extractor import ContentExtractor
 from crawler.worker.extractor import Extractor, ExtractSettings
 from crawler.worker.item_type_check import ItemTypes
 from crawler.worker.next_turn import Turns
@@ -138,13 +139,18 @@ def page_items(
 
 
 def page_handling(
-    seams: Seams, settings: CrawlSettings, builder: PageBuilder, items: PageItems, turns: Turns
+    seams: Seams,
+    settings: CrawlSettings,
+    builder: PageBuilder,
+    items: PageItems,
+    contents: ContentExtractor,
+    turns: Turns,
 ) -> PageHandling:
-    """Return what has `items` extracted from the pages of `builder`, and passes these to the handlers of users, if there
-    are any."""
+    """Return what has `items` and `contents` extracted from the pages of `builder`, and passes these to the handlers of
+    users, if there are any."""
     limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
     runner = None if seams.router is None else HandlerRunner(seams.router, limits, seams.context)
-    return PageHandling(builder, items, runner, turns.handing_on, seams.events)
+    return PageHandling(builder, items, contents, runner, turns.handing_on, seams.events)
 
 
 def extraction(settings: CrawlSettings) -> ExtractSettings:

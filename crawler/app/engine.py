@@ -11,6 +11,7 @@ import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
 
+from crawler.app.archive_setup import archive_settings
 from crawler.app.background_tasks import Tasks
 from crawler.app.build import PageRules, frontier_settings, page_handling, page_items, page_rules
 from crawler.app.last_writes import REDIS_STEP_S, look_for_new_runs, wait_until_safe
@@ -30,6 +31,7 @@ from crawler.wording import count_of
 from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
+from crawler.worker.content_extractor import ContentExtractor
 from crawler.worker.delay_queue import DelayQueue
 from crawler.worker.foreign_domains import KEPT_MS, ForeignDomainAccess
 from crawler.worker.held_leases import HeldLeases
@@ -159,14 +161,17 @@ class Engine:
             seams.store, self.frontier, self._settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
         self._pool = WorkerPool()
-        self._offload = DocumentOffloader(self._pool.stand_in)
+        self._offload = DocumentOffloader(self._pool.stand_in, events=seams.events)
         self._builder = PageBuilder(rules.build, rules.links, self._offload, cache, seams.events, self.control)
         robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
         turns = Turns(runtime, self.leases, self.allowance, self._pool.stand_in)
+        contents = ContentExtractor(
+            archive_settings(seams.crawl.name, seams.replica, self._settings, self._local).content, self._offload
+        )
         items = page_items(seams, runtime, self._settings, self._local.out, self._offload)
-        self._handling = page_handling(seams, self._settings, self._builder, items, turns)
+        self._handling = page_handling(seams, self._settings, self._builder, items, contents, turns)
         pages = UrlHandler(runtime, self._fetch, self._handling, self.committer, self.allowance)
         hints = SitemapHints(runtime, seams.store, self.frontier, self.tasks.spawn).observe
         seams.events.subscribe(hints, PageSettled)

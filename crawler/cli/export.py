@@ -21,9 +21,9 @@ from crawler.cli.terminal import Terminal
 from crawler.cli.unknown_names import note
 from crawler.errors import UserError, reason_of
 from crawler.logs import printable
+from crawler.page import TextForm
 from crawler.settings.loading import load
 from crawler.sinks import export as exporting
-from crawler.sinks.content import TextForm
 from crawler.sinks.crawl_files import files_of
 from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.open_files import is_open

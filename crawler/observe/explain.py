@@ -48,6 +48,7 @@ CUT = {
     "sitemap": "the sitemap is malformed, breaks off, or has too many or too long entries",
     "unread": "parsing it exceeded the time or memory limit of a document, so its links are unknown",
     "text": "extracting its text exceeded a limit",
+    "budget": "texts of its domain took too long before, so that of this page was not extracted",
     "defect": "handling it raised an error, which is in the log",
 }
 """Why part of a page is missing, by the words of `crawler.page.Cut`. `text` is added by the sinks."""

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import msgspec
 import pcre2  # type: ignore[import-untyped]
@@ -111,6 +111,8 @@ class RuleReport(msgspec.Struct, frozen=True):
 class ExtractionJob(msgspec.Struct, frozen=True):
     """A page from which the `rules` extract items. `charset`: the encoding of its text; `coding`: its Content-Encoding;
     `facts`: what is known of it, by the names of `PageFact`; `max_decoded`: the most bytes of its decoded body."""
+
+    CPU_S: ClassVar[float] = 10.0  # selectors and expressions are the operator's, and may be dear on ordinary pages
 
     rules: tuple[ExtractRule, ...]
     url: str

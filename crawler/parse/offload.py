@@ -5,6 +5,9 @@ interpreter lock, which the event loop needs for every request. The process star
 have turns (`crawler.parse.fair_queue`).
 
 A worker that waits for a document lends its slot to another worker, so a hundred large pages delay only each other.
+
+If no process can be started, documents wait, because that is the fault of this machine: a page without its links would be
+taken for one that has none. Texts that take long have a budget (`crawler.parse.text_budget`).
 """
 
 from __future__ import annotations
@@ -16,13 +19,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from typing import TypeVar
 
-from crawler.errors import is_machines_fault
+from crawler.errors import FailureKind
+from crawler.events import Events, OwnFailure
 from crawler.logs import log
-from crawler.parse.document import Document, ParsedDocument, ParseLimits
+from crawler.page import Content
+from crawler.parse.content import ContentJob
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.fair_queue import FairQueue
 from crawler.parse.html import Extracted
-from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
+from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded, ProcessNotStarted
+from crawler.parse.text_budget import TextBudget
 from crawler.parse.text_fingerprint import TextJob
 from crawler.scope.link_filter import NO_HINTS
 from frontier.domains import site_of
@@ -33,9 +40,15 @@ MAX_WAITING_DOCUMENTS = 1_000
 """The most that may wait while the workers lend their slots. Beyond that, they keep their slots, which slows fetching. On a
 busy machine as much as that does wait, because the process has a low priority."""
 
+RETRY_S = 5.0
+"""Seconds until another process is started if none could be."""
+
 TRIES = 2
 _KILLED = -signal.SIGKILL
 """Exit code of a process that an operator, or the kernel for lack of memory, ended: worth a second try."""
+
+UNREAD = Content(cut=("text",))
+"""The content of a document that exceeded the time or memory limit."""
 
 T = TypeVar("T")
 
@@ -46,10 +59,19 @@ StandIn = Callable[[], AbstractAsyncContextManager[None]]
 class DocumentOffloader:
     """Reads large documents. The caller waits in a block of `stand_in`, unless too much is waiting already."""
 
-    def __init__(self, stand_in: StandIn = nullcontext, process: OffloadProcess | None = None) -> None:
+    def __init__(
+        self,
+        stand_in: StandIn = nullcontext,
+        process: OffloadProcess | None = None,
+        events: Events | None = None,
+        retry_s: float = RETRY_S,
+    ) -> None:
         self._stand_in = stand_in
         self._process = process or OffloadProcess()
+        self._events = events or Events()
+        self._retry_s = retry_s
         self._queue = FairQueue[asyncio.Future[None]]()
+        self._text_budget = TextBudget()
         self._is_busy = False
         self._waiting_documents = self._waiting_bytes = 0  # with lent slots
 
@@ -58,18 +80,30 @@ class DocumentOffloader:
 
     async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
         """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`."""
-        found = await self._waited(document.url, document.body, lambda: self._process.read(document, limits))
+        job, body = ReadJob(document._replace(body=b""), limits), document.body
+        found = await self._waited(document.url, body, lambda: self._process.read(job, body))
         return found or _unread(document)
 
     async def extract(self, job: ExtractionJob, body: bytes) -> Extraction:
         """What `job` extracts from `body`: nothing if it exceeds the limits on time or memory, which is reported as
         `unread`."""
-        found = await self._waited(job.url, body, lambda: self._process.extract(job, body))
+        found = await self._waited(job.url, body, lambda: self._process.run(job, body, Extraction))
         return found or unread(job.rules)
 
     async def text_digest(self, job: TextJob, body: bytes) -> str:
-        """The fingerprint of the main text of `body`: empty if it exceeds the limits on time or memory."""
-        return await self._waited(job.url, body, lambda: self._process.text_digest(job, body)) or ""
+        """The fingerprint of the text of `body`: empty if it exceeds the limits on time or memory."""
+        return await self._waited(job.url, body, lambda: self._process.run(job, body, str)) or ""
+
+    async def content(self, job: ContentJob, body: bytes) -> Content | None:
+        """The content of the page with this `body`: with the cut "text" if it exceeds the limits on time or memory. None if
+        its domain has used up its budget. The caller keeps its slot."""
+        loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
+        async with self._turn(domain):
+            if self._text_budget.is_spent(domain, loop.time()):
+                return None
+            found = await self._asked(job.url, lambda: self._process.run(job, body, Content))
+            self._text_budget.spend(domain, self._process.cpu_s if found else job.CPU_S, loop.time())
+        return found or UNREAD
 
     async def _waited(self, url: str, body: bytes, ask: Callable[[], Awaitable[T | None]]) -> T | None:
         """The answer of the process to `ask` about the page at `url`, None if there is none. The slot of the caller is lent
@@ -122,18 +156,16 @@ class DocumentOffloader:
             call.set_result(None)
 
     async def _asked(self, url: str, ask: Callable[[], Awaitable[T | None]]) -> T | None:
-        for _ in range(TRIES):
+        tries = 0
+        while tries < TRIES:
             try:
                 return await ask()
+            except ProcessNotStarted as error:
+                self._events.emit(OwnFailure(FailureKind.MACHINE, f"no process for large documents starts: {error}"))
+                await asyncio.sleep(self._retry_s)
             except OffloadProcessEnded as error:
                 log(logging.WARNING, "offloaded_document_unread", url=url, error=error)
-                if error.code != _KILLED:
-                    break
-            except OSError as error:  # no process could be started
-                if is_machines_fault(error):
-                    raise  # it can be started later
-                log(logging.WARNING, "offloaded_document_unread", url=url, error=error)
-                break
+                tries += 1 if error.code == _KILLED else TRIES
         return None
 
     async def stop(self) -> None:

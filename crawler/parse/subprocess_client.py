@@ -12,10 +12,8 @@ import msgspec
 
 from crawler.child_processes import environment, python_command
 from crawler.page import Link
-from crawler.parse.document import Document, ParsedDocument, ParseLimits
-from crawler.parse.extraction import Extraction, ExtractionJob
-from crawler.parse.subprocess_main import FRAME, OffloadPart, OffloadReply, frame
-from crawler.parse.text_fingerprint import TextJob
+from crawler.parse.document import ParsedDocument, ReadJob
+from crawler.parse.subprocess_main import FRAME, Head, Job, OffloadPart, OffloadReply, frame
 from frontier.urls import Url
 
 REPLY_TIMEOUT_S = 60.0
@@ -39,14 +37,24 @@ class OffloadProcessEnded(Exception):
         self.code = code
 
 
+class OffloadJobFailed(Exception):
+    """Raised when the process has answered with an error: a defect."""
+
+
+class ProcessNotStarted(Exception):
+    """Raised when no process can be started, or when it ends before it reads anything: this machine's fault."""
+
+
 class OffloadProcess:
     """A process that reads documents one at a time. It runs from the first one until `stop`."""
 
     def __init__(self, reply_timeout_s: float = REPLY_TIMEOUT_S, documents: int = DOCUMENTS) -> None:
-        self._reply_timeout_s = reply_timeout_s
+        self._start_timeout_s, self._reply_timeout_s = REPLY_TIMEOUT_S, reply_timeout_s
         self._documents = documents
         self._process: asyncio.subprocess.Process | None = None
         self._left = 0
+        self.cpu_s = 0.0
+        """CPU seconds of the last job that was answered."""
 
     def __repr__(self) -> str:
         return f"<OffloadProcess pid={self.pid} left={self._left}>"
@@ -56,18 +64,14 @@ class OffloadProcess:
         """The ID of the process, or None."""
         return self._process.pid if self._process else None
 
-    async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument | None:
-        """The contents of `document`; None if there was not enough memory. Raises OffloadProcessEnded, and OSError if no
-        process can be started."""
-        return await self._with_process(lambda process: _ask(process, document, limits))
+    async def read(self, job: ReadJob, body: bytes) -> ParsedDocument | None:
+        """The contents of the document with this `body`; None if there was not enough memory. Raises OffloadProcessEnded,
+        ProcessNotStarted and OffloadJobFailed."""
+        return await self._with_process(lambda process: self._read(process, job, body))
 
-    async def extract(self, job: ExtractionJob, body: bytes) -> Extraction | None:
-        """What `job` extracts from `body`. Returns and raises as `read`."""
-        return await self._with_process(lambda process: _ask_for(process, job, body, Extraction))
-
-    async def text_digest(self, job: TextJob, body: bytes) -> str | None:
-        """The fingerprint of the main text of `body`. Returns and raises as `read`."""
-        return await self._with_process(lambda process: _ask_for(process, job, body, str))
+    async def run(self, job: Job, body: bytes, kind: type[T]) -> T | None:
+        """The result of another `job`. Returns and raises as `read`."""
+        return await self._with_process(lambda process: self._run(process, job, body, kind))
 
     async def _with_process(self, ask: Callable[[asyncio.subprocess.Process], Awaitable[T]]) -> T:
         if not self._left:
@@ -82,6 +86,8 @@ class OffloadProcess:
             raise OffloadProcessEnded(0) from error
         except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError) as error:
             raise OffloadProcessEnded(await self._code_of(process)) from error
+        except OffloadJobFailed:
+            raise
         except BaseException:  # cancelled: nobody reads the answer
             await self.stop()
             raise
@@ -89,11 +95,26 @@ class OffloadProcess:
     async def _start(self) -> asyncio.subprocess.Process:
         pipe = asyncio.subprocess.PIPE
         command = python_command("crawler.parse.subprocess_main")
-        self._process = await asyncio.create_subprocess_exec(
-            *command, stdin=pipe, stdout=pipe, limit=_BUFFER, env=environment()
-        )
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *command, stdin=pipe, stdout=pipe, limit=_BUFFER, env=environment()
+            )
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread that waits for its end
+            raise ProcessNotStarted(str(error)) from error
+        assert process.stdout is not None
+        try:
+            async with asyncio.timeout(self._start_timeout_s):
+                await _content(process.stdout)
+        except TimeoutError as error:
+            await self.stop()
+            raise ProcessNotStarted("it did not begin in time") from error
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise ProcessNotStarted(f"it ended with {await self._code_of(process)}") from error
+        except BaseException:
+            await self.stop()
+            raise
         self._left = self._documents
-        return self._process
+        return process
 
     async def stop(self) -> None:
         """End the process at once."""
@@ -105,6 +126,38 @@ class OffloadProcess:
                 process.kill()
         await process.wait()
 
+    async def _read(self, process: asyncio.subprocess.Process, job: ReadJob, body: bytes) -> ParsedDocument | None:
+        answers, parts = await self._asked(process, job, body)
+        if not parts:
+            return None
+        reply = msgspec.msgpack.decode(await _content(answers), type=OffloadReply)
+        links: list[Link] = []
+        urls: list[Url] = []
+        hints: dict[str, float] = {}
+        for _ in range(parts - 1):
+            part = msgspec.msgpack.decode(await _content(answers), type=OffloadPart)
+            links += part.links
+            urls += part.urls
+            hints |= part.hints
+            await asyncio.sleep(0)  # the next part may already be here
+        found = msgspec.structs.replace(reply.found, links=tuple(links), urls=tuple(urls))
+        return ParsedDocument(found, hints, reply.decoded_size, reply.cut)
+
+    async def _run(self, process: asyncio.subprocess.Process, job: Job, body: bytes, kind: type[T]) -> T | None:
+        answers, parts = await self._asked(process, job, body)
+        return msgspec.msgpack.decode(await _content(answers), type=kind) if parts else None
+
+    async def _asked(
+        self, process: asyncio.subprocess.Process, job: Job, body: bytes
+    ) -> tuple[asyncio.StreamReader, int]:
+        """Send a job. Returns where the parts of its answer arrive, and their number."""
+        answers = await _sent(process, job, body)
+        head = msgspec.msgpack.decode(await _content(answers), type=Head)
+        self.cpu_s = head.cpu_s
+        if head.error:
+            raise OffloadJobFailed(head.error)
+        return answers, head.parts
+
     async def _code_of(self, process: asyncio.subprocess.Process) -> int:
         """The exit code of a `process` that no longer answers. Wait before sending a signal, which would reap the process
         and take the code from the event loop."""
@@ -115,7 +168,7 @@ class OffloadProcess:
         return process.returncode or 0
 
 
-async def _sent(process: asyncio.subprocess.Process, job: object, body: bytes) -> asyncio.StreamReader:
+async def _sent(process: asyncio.subprocess.Process, job: Job, body: bytes) -> asyncio.StreamReader:
     """Send a job. Returns where its answer arrives."""
     jobs, answers = process.stdin, process.stdout
     assert jobs is not None and answers is not None
@@ -126,29 +179,6 @@ async def _sent(process: asyncio.subprocess.Process, job: object, body: bytes) -
         jobs.write(view[at : at + _SLICE])
         await jobs.drain()
     return answers
-
-
-async def _ask_for(process: asyncio.subprocess.Process, job: object, body: bytes, kind: type[T]) -> T | None:
-    answers = await _sent(process, job, body)
-    return msgspec.msgpack.decode(await _content(answers), type=kind | None)
-
-
-async def _ask(process: asyncio.subprocess.Process, document: Document, limits: ParseLimits) -> ParsedDocument | None:
-    answers = await _sent(process, (document._replace(body=b""), limits), document.body)
-    reply = msgspec.msgpack.decode(await _content(answers), type=OffloadReply)
-    if reply.found is None:
-        return None
-    links: list[Link] = []
-    urls: list[Url] = []
-    hints: dict[str, float] = {}
-    for _ in range(reply.parts):
-        part = msgspec.msgpack.decode(await _content(answers), type=OffloadPart)
-        links += part.links
-        urls += part.urls
-        hints |= part.hints
-        await asyncio.sleep(0)  # the next part may already be here
-    found = msgspec.structs.replace(reply.found, links=tuple(links), urls=tuple(urls))
-    return ParsedDocument(found, hints, reply.decoded_size, reply.cut)
 
 
 async def _content(answers: asyncio.StreamReader) -> bytes:

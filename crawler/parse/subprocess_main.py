@@ -4,10 +4,12 @@ Jobs arrive on standard input, and answers go to standard output, as frames: fou
 process ends when its input does. It has a low priority, and the kernel limits its memory and its CPU time for each
 document, which also ends a loop in C.
 
-A job is two frames: a pickle, because it comes from the crawler, and the document's body, which needs no copy. It asks
-for the contents of the document, for the items in it (`crawler.parse.extraction`), or for the fingerprint of its text
-(`crawler.parse.text_fingerprint`). An answer was made by C parsers from untrusted data, so it is MessagePack, decoded into
-fixed types. Links follow in parts, so that the 50,000 of a sitemap do not hold up the event loop that receives them.
+The first answer is empty: the process has started. A job is two frames: a pickle, because it comes from the crawler, and
+the document's body, which needs no copy. It asks for the contents of the document (`crawler.parse.document`), for the
+items in it (`crawler.parse.extraction`), for its text and data (`crawler.parse.content`), or for the fingerprint of its
+text (`crawler.parse.text_fingerprint`). An answer was made by C parsers from untrusted data, so it is MessagePack, decoded
+into fixed types: a `Head`, and the parts that it counts. Links come in several parts, so that the 50,000 of a sitemap do
+not hold up the event loop that receives them.
 """
 
 from __future__ import annotations
@@ -18,17 +20,16 @@ import pickle
 import resource
 import signal
 import sys
+import time
 from collections.abc import Iterator
-from typing import BinaryIO, NamedTuple
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol
 
 import msgspec
 
 from crawler.child_processes import renounce_privileges
 from crawler.page import Cut, Link
-from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
-from crawler.parse.extraction import ExtractionJob
+from crawler.parse.document import ParsedDocument
 from crawler.parse.html import Extracted
-from crawler.parse.text_fingerprint import TextJob
 from frontier.urls import Url
 
 NICENESS = 10
@@ -36,9 +37,6 @@ NICENESS = 10
 
 MEMORY = 1 << 30
 """Bytes of address space. The worst markup takes 150 times its size, and the process itself 200 MB."""
-
-CPU_S = 10.0
-"""CPU seconds for a document: 40 times what the worst known one takes."""
 
 PART = 1_000
 """Links of a part, which take about 2 ms of the event loop."""
@@ -56,13 +54,29 @@ class OffloadPart(NamedTuple):
 
 
 class OffloadReply(NamedTuple):
-    """The contents of a document without its links. `parts`: the number of `OffloadPart` frames that follow. `found`: None
-    if there was not enough memory."""
+    """The contents of a document without its links. `OffloadPart`s follow."""
 
-    found: Extracted | None
+    found: Extracted
     decoded_size: int
     cut: tuple[Cut, ...]
+
+
+class Head(NamedTuple):
+    """Begins an answer. `parts`: the number of frames that follow: none if there was not enough memory, or if `error` was
+    raised. `cpu_s`: CPU seconds that the job took."""
+
     parts: int
+    cpu_s: float
+    error: str = ""
+
+
+class Job(Protocol):
+    """What to do with the body of a document, in at most `CPU_S` CPU seconds."""
+
+    CPU_S: ClassVar[float]
+
+    def run(self, body: bytes) -> Any:
+        """The result. Raises MemoryError if there is not enough memory."""
 
 
 def frame(content: bytes) -> bytes:
@@ -72,35 +86,38 @@ def frame(content: bytes) -> bytes:
 def answer(reading: ParsedDocument) -> Iterator[bytes]:
     """The contents of the frames that carry `reading`."""
     found, hints = reading.found, reading.hints
-    starts = range(0, len(found.links), PART)
     bare = msgspec.structs.replace(found, links=(), urls=())
-    yield msgspec.msgpack.encode(OffloadReply(bare, reading.decoded_size, reading.cut, len(starts)))
-    for at in starts:
+    yield msgspec.msgpack.encode(OffloadReply(bare, reading.decoded_size, reading.cut))
+    for at in range(0, len(found.links), PART):
         urls = found.urls[at : at + PART]
         hinted = {url.href: hints[url.href] for url in urls if url.href in hints}
         yield msgspec.msgpack.encode(OffloadPart(found.links[at : at + PART], urls, hinted))
 
 
-def _contents(job: tuple[Document, ParseLimits] | ExtractionJob | TextJob, body: bytes) -> list[bytes]:
+def _answered(job: Job, body: bytes) -> list[bytes]:
     """The contents of the frames that answer `job`."""
-    if isinstance(job, ExtractionJob | TextJob):
-        return [msgspec.msgpack.encode(job.run(body))]
-    document, limits = job
-    return list(answer(read(document._replace(body=body), limits)))
+    parts, error = [], ""
+    began = time.process_time()
+    try:
+        result = job.run(body)
+        parts = list(answer(result)) if isinstance(result, ParsedDocument) else [msgspec.msgpack.encode(result)]
+    except MemoryError:
+        pass
+    except Exception as raised:
+        error = ascii(f"{type(raised).__name__}: {raised}"[:200])
+    return [msgspec.msgpack.encode(Head(len(parts), time.process_time() - began, error)), *parts]
 
 
 def serve(jobs: BinaryIO, answers: BinaryIO) -> None:
     """Answer jobs until they end."""
+    answers.write(frame(b""))
+    answers.flush()
     while len(size := jobs.read(FRAME)) == FRAME:
-        job = jobs.read(int.from_bytes(size))
+        asked = jobs.read(int.from_bytes(size))
         body = jobs.read(int.from_bytes(jobs.read(FRAME)))
-        signal.setitimer(signal.ITIMER_PROF, CPU_S)  # SIGPROF ends the process
-        asked = pickle.loads(job)
-        has_plain_answer = isinstance(asked, ExtractionJob | TextJob)
-        try:
-            contents = _contents(asked, body)
-        except MemoryError:
-            contents = [msgspec.msgpack.encode(None if has_plain_answer else OffloadReply(None, 0, (), 0))]
+        job: Job = pickle.loads(asked)
+        signal.setitimer(signal.ITIMER_PROF, job.CPU_S)  # SIGPROF ends the process
+        contents = _answered(job, body)
         signal.setitimer(signal.ITIMER_PROF, 0.0)
         for content in contents:
             answers.write(frame(content))

@@ -11,7 +11,7 @@ process for large documents (`crawler.parse.offload`) reads the others.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 
@@ -88,6 +88,8 @@ def text_to_compare(main: Element | None, document: Document) -> str:
 class TextJob(msgspec.Struct, frozen=True):
     """A page whose text is wanted as a fingerprint. `coding`: its Content-Encoding; `charset`: the encoding of its
     text; `max_decoded`: the most bytes of its decoded body."""
+
+    CPU_S: ClassVar[float] = 1.0  # several times what ordinary markup of the largest size takes
 
     url: str
     charset: str

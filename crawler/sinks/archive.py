@@ -134,7 +134,6 @@ class Archive:
             await self._in_thread(self._end)
         finally:
             self._thread.shutdown()
-            self._encoder.stop()
             left = await self._post_processor.stop()
         return left
 

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import msgspec
 
+from crawler.page import TextForm
+from crawler.parse.content import ContentWanted
 from crawler.sinks.compression import CompressionName
-from crawler.sinks.content import TextForm
 from crawler.sinks.near_duplicates import Treatment
 
 
@@ -44,6 +45,11 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
     metadata: bool = True
     about: tuple[tuple[str, str], ...] = ()
     refetched: frozenset[str] = frozenset()
+
+    @property
+    def content(self) -> ContentWanted:
+        """What is extracted from pages."""
+        return ContentWanted(self.text, self.structured, self.judges, self.soft_404 != "off")
 
     @property
     def judges(self) -> bool:

@@ -21,9 +21,9 @@ from urllib.parse import urlsplit
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.page import Page
+from crawler.page import NO_CONTENT, UNREADABLE, Content, Page, TextForm
+from crawler.parse.content import content_of
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.content import NOTHING, UNREADABLE, Content, TextForm, content_of
 from crawler.sinks.export_record import Made, prepare
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.open_files import is_open, open_and_finished
@@ -221,7 +221,7 @@ def encoded(path: Path, settings: ExportSettings, selection: Selection) -> Itera
     lines = PageLines(settings.links, "")
     likeness = Likeness("off", "off", simhash=settings.simhash)
     for row in selection.of(read_rows(path)):
-        content = _content(row.page, settings, likeness) if has_body(row) else NOTHING
+        content = _content(row.page, settings, likeness) if has_body(row) else NO_CONTENT
         yield lines.encode(row._replace(content=content), report)
 
 

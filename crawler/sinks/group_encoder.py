@@ -12,11 +12,9 @@ from crawler.defects import Stage, defect
 from crawler.errors import SinkFull, is_machines_fault
 from crawler.events import DefectFound
 from crawler.hooks import KEEP, PageHooks
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import NO_CONTENT, UNREADABLE, Content, Exchange, Outcome, Page
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.cdxj_index import Indexed
-from crawler.sinks.content import NOTHING, UNREADABLE, Content, content_of
-from crawler.sinks.content_process import Job, TextProcess, is_light
 from crawler.sinks.journal import JournalEntry, Share
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.page_lines import PageLines, Place, Row
@@ -88,14 +86,10 @@ class GroupEncoder:
         self._hooks = hooks
         self.records = WarcRecords(settings)
         self._lines = PageLines(settings.links, settings.replica)
-        self._text_process = TextProcess()
+        self._wanted = settings.content
         self._likeness = Likeness(
             settings.near_duplicates, settings.soft_404, settings.near_remembered, simhash=settings.simhash
         )
-
-    def stop(self) -> None:
-        """Stop the process that extracts texts."""
-        self._text_process.stop()
 
     @contextlib.contextmanager
     def undone_if_it_fails(self) -> Iterator[None]:
@@ -108,8 +102,7 @@ class GroupEncoder:
 
     def is_ordinary(self, pages: Sequence[Page], exchanges: Sequence[Exchange]) -> bool:
         """Whether the records of each page take some milliseconds at most, and no code of users is called."""
-        settings = self._settings
-        if self._hooks or settings.text != "off" or settings.structured or settings.judges:
+        if self._hooks or self._wanted:
             return False
         received = [*exchanges, *(page.exchange for page in pages if page.exchange)]
         return all(len(one.body) <= LARGE_BODY for one in received) and not any(map(_has_long_links, pages))
@@ -145,7 +138,7 @@ class GroupEncoder:
             start = tape.at
             is_settled = page.outcome is not Outcome.RETRY
             answer = self._hooks.ask(page) if is_settled else KEEP
-            content = self._content(page, defects) if is_settled else NOTHING
+            content = self._content(page, defects) if is_settled else NO_CONTENT
             is_barred = page.is_withheld or (page.noarchive and self._settings.noarchive)
             digest, place = page.digest, None
             if volume.warc and page.exchange and answer.keeps_body and not content.is_dropped and not is_barred:
@@ -188,12 +181,10 @@ class GroupEncoder:
         return b"".join([self._lines.encode(row, report) for row in rows])
 
     def _content(self, page: Page, defects: list[DefectFound]) -> Content:
-        settings = self._settings
-        if settings.text == "off" and not settings.structured and not settings.judges:
-            return NOTHING
+        if not self._wanted:
+            return NO_CONTENT
         try:
-            job = Job(page, settings.text, settings.structured, settings.judges, settings.soft_404 != "off")
-            content = content_of(*job) if is_light(page) else self._text_process.content_of(job)
+            content = page.content or self._wanted.of(page)
             return self._likeness.judge(page, content) if content.is_judged else content
         except Exception as error:
             defects.append(_defect("text", page.url, error))

@@ -18,9 +18,9 @@ from urllib.parse import unquote, urlsplit
 
 import msgspec
 
-from crawler.page import Page
-from crawler.sinks.content import GONE, NOTHING, SHORT_CHARACTERS, Content
-from crawler.sinks.simhash import NearIndex, is_near, simhash, words_of
+from crawler.page import NO_CONTENT, Content, Page
+from crawler.parse.content import GONE, SHORT_CHARACTERS
+from crawler.parse.simhash import NearIndex, is_near, simhash, words_of
 
 Treatment = Literal["off", "mark", "drop"]
 
@@ -71,7 +71,7 @@ class Likeness:
         if self._soft_404 != "off":
             soft_404 = self._error_pages.is_soft_404(page, content)
         if page.exchange.status in GONE:
-            return NOTHING
+            return NO_CONTENT
         if self._near != "off" and fingerprint is not None:
             near_of = self._near_of(page.url, fingerprint)
         judged = msgspec.structs.replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from crawler.page import Item, Page, RejectedItem
-from crawler.sinks.content import NOTHING, Content
+from crawler.page import NO_CONTENT, Content, Item, Page, RejectedItem
+from crawler.parse.content import plain
 from crawler.sinks.time_formats import iso_time
 
 
@@ -118,7 +118,7 @@ class Row(NamedTuple):
     digest: str = ""
     place: Place | None = None
     extra: msgspec.Raw | None = None
-    content: Content = NOTHING
+    content: Content = NO_CONTENT
     columns: Mapping[str, Any] = {}
 
 
@@ -225,27 +225,10 @@ def _complete(rejected: Sequence[RejectedItem]) -> msgspec.Raw | None:
     return msgspec.Raw(msgspec.json.encode(named)) if named else None
 
 
-_DEEPEST = 100
-"""Levels of lists and objects in the values from a page. Deeper ones become null."""
-
-
 def _encodable(line: Line) -> Line:
     """`line`, with question marks for lone surrogates, integers above 64 bits as text, and nothing nested too deeply."""
     fields = msgspec.structs.asdict(line)
     return Line(**{name: plain(value) for name, value in fields.items()})
-
-
-def plain(value: Any, depth: int = _DEEPEST) -> Any:
-    """`value`, without anything that an encoder rejects."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
-        return hex(value)
-    if isinstance(value, list):
-        return [plain(item, depth - 1) for item in value] if depth else None
-    if isinstance(value, dict):
-        return {plain(key, 1): plain(item, depth - 1) for key, item in value.items()} if depth else None
-    return value
 
 
 def minimal_row(row: Row) -> Row:

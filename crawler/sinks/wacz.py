@@ -30,14 +30,14 @@ from pathlib import Path
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.page import Page
+from crawler.page import Page, TextForm
+from crawler.parse.content import content_of, plain
 from crawler.parse.encoding import is_html
 from crawler.sinks.cdxj_index import read_index
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.content import TextForm, content_of
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.open_files import is_open
-from crawler.sinks.page_lines import Row, plain
+from crawler.sinks.page_lines import Row
 from crawler.sinks.process_pool import shared_work
 from crawler.sinks.rewritten_record import decompressed
 from crawler.sinks.time_formats import iso_time

@@ -22,11 +22,11 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 from crawler.http_head import Head
 from crawler.logs import log
 from crawler.page import Exchange, Link, Outcome, Page
+from crawler.parse.content import MAX_DECODED
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.page_usage import noted_fields, robots_tags, usage_of
-from crawler.sinks.content import MAX_DECODED
 from crawler.sinks.open_files import complete_part
 from crawler.sinks.page_lines import Place, Row
 from crawler.sinks.segment import OPEN_SUFFIX

@@ -1,13 +1,15 @@
-"""Has items extracted from fetched pages, passes these to the handlers of users, and applies what those ask for.
+"""Has items extracted from fetched pages, passes these to the handlers of users, and applies what those ask for. Has texts
+that take long extracted before the page is written, so that no other page waits for them.
 
-While a handler runs, another worker has the slot of the one that waits for it, and the next request to the domain need not
-wait (`crawler.worker.next_turn`). If too many pages wait, both wait for them, which slows fetching.
+While a handler runs, or such a text is extracted, another worker has the slot of the one that waits for it, and the next
+request to the domain need not wait (`crawler.worker.next_turn`). If too many pages wait, both wait for them, which slows
+fetching.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 
 import msgspec
 
@@ -15,6 +17,7 @@ from crawler.events import Events, HandlerFailed, LinkDropped
 from crawler.hooks import Handled, PageHandlers
 from crawler.page import Outcome, Page
 from crawler.scope.link_filter import LinkFilter
+from crawler.worker.content_extractor import ContentExtractor
 from crawler.worker.extractor import ExtractSettings
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.outcomes import DEFECT
@@ -24,7 +27,7 @@ from frontier.entries import Entry
 
 MAX_WAITING = 100
 MAX_WAITING_BYTES = 128 << 20
-"""The most pages that may wait for handlers while the workers lend their slots, and the bytes of their bodies."""
+"""The most pages that may wait for handlers and texts while the workers lend their slots, and the bytes of their bodies."""
 
 Waiting = Callable[[LeasedDomain], AbstractAsyncContextManager[None]]
 """While its block runs, the turn of the domain holds up nobody."""
@@ -32,18 +35,21 @@ Waiting = Callable[[LeasedDomain], AbstractAsyncContextManager[None]]
 
 class PageHandling:
     """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none.
-    `items`: extracts and checks items. `waiting`: the block in which a handler is awaited."""
+    `items`: extracts and checks items. `contents`: extracts texts that take long. `waiting`: the block in which a handler
+    or such a text is awaited."""
 
     def __init__(
         self,
         builder: PageBuilder,
         items: PageItems,
+        contents: ContentExtractor,
         handlers: PageHandlers | None,
         waiting: Waiting,
         events: Events,
     ) -> None:
         self.builder = builder
         self._items = items
+        self._contents = contents
         self._handlers = handlers
         self._waits = waiting
         self._events = events
@@ -94,13 +100,27 @@ class PageHandling:
             self._events.emit(LinkDropped(reason, len(links)))
 
     async def _handled(self, handlers: PageHandlers, leased: LeasedDomain, page: Page) -> Handled:
+        async with self._awaiting(leased, page):
+            return await handlers.handle(page)
+
+    async def with_content(self, leased: LeasedDomain, page: Page) -> Page:
+        """Return `page` of `leased` with its text and data, if extracting them takes long."""
+        if not self._contents.takes_long(page):
+            return page
+        async with self._awaiting(leased, page):
+            return await self._contents.with_content(page)
+
+    @asynccontextmanager
+    async def _awaiting(self, leased: LeasedDomain, page: Page) -> AsyncIterator[None]:
+        """A block in which `page` waits. It holds up nobody, unless too much is waiting already."""
         size = len(page.exchange.body) if page.exchange else 0
         if self._waiting >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
-            return await handlers.handle(page)
+            yield
+            return
         self._waiting, self._waiting_bytes = self._waiting + 1, self._waiting_bytes + size
         try:
             async with self._waits(leased):
-                return await handlers.handle(page)
+                yield
         finally:
             self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size
 

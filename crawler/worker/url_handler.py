@@ -9,7 +9,7 @@ import msgspec
 from crawler.defects import Stage, defect
 from crawler.errors import FetchFailed
 from crawler.events import UrlPostponed
-from crawler.page import KEPT_DENIALS, Exchange, Outcome, Page
+from crawler.page import KEPT_DENIALS, UNREADABLE, Exchange, Outcome, Page
 from crawler.parse.page_usage import header_usage
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
@@ -159,6 +159,7 @@ class UrlHandler:
             page = _if_allowed(page, purpose) if purpose else page
             if page.outcome is Outcome.DONE:
                 page, links = await self._handling.handle(leased, entry, page, links)
+                page = await self._with_content(leased, entry, page)
         except Exception as error:
             if self._fetch.own_failures.pauses_for(leased, error):  # costs a second request
                 if exchange is not None and result.outcome is Outcome.DONE:
@@ -177,6 +178,13 @@ class UrlHandler:
         done = SettledUrl(entry, page.outcome, reason, keep)
         settled, page = planned(self._builder.recrawl_rules, done, page, self._gains)
         await self._committer.add(Result(leased, settled, page, links))
+
+    async def _with_content(self, leased: LeasedDomain, entry: Entry, page: Page) -> Page:
+        try:
+            return await self._handling.with_content(leased, page)
+        except Exception as error:
+            self._report("text", entry, error)
+            return msgspec.structs.replace(page, content=UNREADABLE)
 
     def _now_s(self) -> float:
         return self._runtime.server_clock.now_ms() / 1000

@@ -12,12 +12,15 @@ from contextlib import asynccontextmanager
 import brotli  # type: ignore[import-untyped]
 import pytest
 
+from crawler.child_processes import python_command
+from crawler.errors import FailureKind
+from crawler.events import Event, Events, OwnFailure
 from crawler.parse.content_coding import DEFAULT_LIMIT
-from crawler.parse.document import Document, ParsedDocument, ParseLimits, read, read_if_small
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob, read, read_if_small
 from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
-from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded
+from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded, ProcessNotStarted
 from crawler.scope.extract_rules import ExtractRule, FieldRule
 from crawler.worker.pool import WorkerPool
 from frontier.urls import UrlRules
@@ -156,7 +159,7 @@ async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_re
     process = OffloadProcess(reply_timeout_s=0.001)
     try:
         with pytest.raises(OffloadProcessEnded, match="took too long"):
-            await process.read(PAGE, LIMITS)
+            await process.read(ReadJob(PAGE._replace(body=b""), LIMITS), PAGE.body)
         assert process.pid is None
         offloader = DocumentOffloader(process=process)
         given_up = await offloader.read(PAGE, LIMITS)
@@ -171,7 +174,7 @@ async def test_a_document_that_the_process_dies_of_is_not_tried_again() -> None:
     class Dying(OffloadProcess):
         asked = 0
 
-        async def read(self, document: Document, limits: ParseLimits) -> None:
+        async def read(self, job: ReadJob, body: bytes) -> None:
             self.asked += 1
             raise OffloadProcessEnded(-signal.SIGPROF)
 
@@ -197,7 +200,7 @@ async def test_a_process_is_replaced_after_its_share_of_documents() -> None:
     try:
         pids = []
         for _ in range(4):
-            await process.read(SMALL, LIMITS)
+            await process.read(ReadJob(SMALL, LIMITS), SMALL.body)
             pids.append(process.pid)
     finally:
         await process.stop()
@@ -212,11 +215,11 @@ class Slow(OffloadProcess):
         self.order: list[str] = []
         self.began = [asyncio.Event() for _ in range(64)]
 
-    async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
-        self.order.append(document.url)
+    async def read(self, job: ReadJob, body: bytes) -> ParsedDocument:
+        self.order.append(job.document.url)
         self.began[len(self.order)].set()
-        await asyncio.sleep(0.02 if "heavy" in document.url else 0.0)
-        return read(document, limits)
+        await asyncio.sleep(0.02 if "heavy" in job.document.url else 0.0)
+        return job.run(body)
 
 
 async def test_sites_with_documents_that_take_long_do_not_hold_up_the_others() -> None:
@@ -280,7 +283,7 @@ async def test_a_page_whose_extraction_takes_too_long_is_reported() -> None:
 class Stopped(OffloadProcess):
     """Never answers, as on a machine that is busy with other work."""
 
-    async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
+    async def read(self, job: ReadJob, body: bytes) -> ParsedDocument:
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
 
@@ -300,3 +303,41 @@ async def test_few_bodies_wait_for_a_process_that_gets_no_cpu_time(size: int, mo
         await asyncio.sleep(0)
     assert most - 1 <= taken <= most
     await pool.stop()
+
+
+class CommandMissing:
+    """Replaces the command line of the process by those of others, one after the other."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *commands: tuple[str, ...]) -> None:
+        self._left = [*commands]
+        monkeypatch.setattr("crawler.parse.subprocess_client.python_command", self._next)
+
+    def _next(self, module: str) -> tuple[str, ...]:
+        return self._left.pop(0) if self._left else python_command(module)
+
+
+BROKEN = [("/missing/python",), ("/bin/false",), ("/bin/sh", "-c", "echo")]
+
+
+async def test_a_document_waits_until_a_process_can_be_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its links would be lost, for a reason of this machine."""
+    CommandMissing(monkeypatch, *BROKEN)
+    events, seen = Events(), list[Event]()
+    events.subscribe(seen.append)
+    offloader = DocumentOffloader(events=events, retry_s=0.01)
+    try:
+        assert await offloader.read(PAGE, LIMITS) == read(PAGE, LIMITS)
+    finally:
+        await offloader.stop()
+    assert [one.kind for one in seen if isinstance(one, OwnFailure)] == [FailureKind.MACHINE] * len(BROKEN)
+
+
+@pytest.mark.parametrize("command", BROKEN)
+async def test_a_process_that_does_not_begin_was_not_started(
+    command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    CommandMissing(monkeypatch, command)
+    process = OffloadProcess()
+    with pytest.raises(ProcessNotStarted):
+        await process.read(ReadJob(SMALL, LIMITS), SMALL.body)
+    assert process.pid is None

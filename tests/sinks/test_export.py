@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Link, Outcome
+from crawler.parse.content import MAX_DECODED
 from crawler.sinks.archive import Archive
-from crawler.sinks.content import MAX_DECODED
 from crawler.sinks.export import ExportSettings, Form, export, warc_files
+from tests.parse.test_content import HTML
 from tests.sinks import readers
-from tests.sinks.test_content import HTML
 from tests.sinks.values import NOON, exchange, page, settings
 from tests.typed import Typed
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from crawler.page import Page
+from crawler.page import Content, Page
+from crawler.parse.content import content_of
 from crawler.parse.html import ExtractPolicy, extract
 from crawler.sinks.archive import Archive
-from crawler.sinks.content import Content, content_of
 from crawler.sinks.near_duplicates import Likeness
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings

@@ -49,7 +49,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     delays, web = throttle_for(clock, DELAY_S), SimpleNamespace(fetch=fetch, time_slice=AsyncMock())
     polite_fetch = PoliteFetch(shared, web, AsyncMock(), nobody, delays)  # type: ignore[arg-type]
     items = Mock(extracted=AsyncMock(return_value=page), checked=AsyncMock(return_value=page))
-    handling = PageHandling(builder, items, None, nullcontext, nobody)
+    handling = PageHandling(builder, items, Mock(takes_long=lambda _: False), None, nullcontext, nobody)
     pages = UrlHandler(shared, polite_fetch, handling, AsyncMock(), nobody)
     turns = Turns(shared, Mock(queue=queue, is_held_up=lambda _: False), nobody, nullcontext)
     worker = Worker(shared, turns, robots_lookup, delays, pages)

@@ -10,10 +10,10 @@ import pandas  # type: ignore[import-untyped]
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
-from crawler.page import Link, Outcome
+from crawler.page import NO_CONTENT, Link, Outcome, TextForm
+from crawler.parse.content import content_of
 from crawler.parse.text_fingerprint import MAX_BYTES
 from crawler.sinks.archive import Archive
-from crawler.sinks.content import NOTHING, TextForm, content_of
 from crawler.sinks.parquet import GROUP_ROWS, parquet_path, write_parquet
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
@@ -120,11 +120,11 @@ def test_names_of_formatting_that_are_no_tags_are_left_as_they_are() -> None:
     ],
 )
 def test_what_is_no_document_has_no_content(made: object) -> None:
-    assert content_of(made, "text", structured=True) == NOTHING  # type: ignore[arg-type]
+    assert content_of(made, "text", structured=True) == NO_CONTENT  # type: ignore[arg-type]
 
 
 def test_nothing_is_looked_at_unless_it_is_wanted() -> None:
-    assert content_of(page(exchange("a", HTML), **HTML_TYPE), "off", structured=False) is NOTHING
+    assert content_of(page(exchange("a", HTML), **HTML_TYPE), "off", structured=False) is NO_CONTENT
 
 
 async def test_finished_files_become_parquet_while_the_crawl_goes_on(tmp_path: Path) -> None:
