@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from frontier import peers as owners
-from frontier import peers as peer_loop
-from frontier import peers as ring
-from frontier.peers import Member, View, parse_roster
+from frontier import peers
+from frontier.peers import Member, View, assign, parse_roster
 
 KEPT = 16
 """Results of a kind that are kept. Replicas of one epoch need the last one or two."""
@@ -32,7 +30,7 @@ class SharedViews:
 
     def assign(self, roster: Mapping[str, float], shards: int, before: Sequence[str] = ()) -> tuple[str, ...]:
         key = (tuple(roster.items()), shards, tuple(before))
-        return _kept(self._tables, key, lambda: ring.assign(roster, shards, before))
+        return _kept(self._tables, key, lambda: assign(roster, shards, before))
 
     def checksum(self, view: View) -> int:
         return _kept(self._checksums, (view.epoch, view.roster, view.owners), lambda: view.checksum)
@@ -50,9 +48,8 @@ def _kept(results: dict[Any, Any], key: object, compute: Callable[[], Any]) -> A
 def shared_views() -> Iterator[SharedViews]:
     """Let all replicas of this process share their results until the end of the block."""
     shared = SharedViews()
-    before = owners.assign, peer_loop.parse_roster  # type: ignore[attr-defined]
-    owners.assign, peer_loop.parse_roster = shared.assign, shared.parse_roster  # type: ignore[attr-defined]
+    peers.assign, peers.parse_roster = shared.assign, shared.parse_roster
     try:
         yield shared
     finally:
-        owners.assign, peer_loop.parse_roster = before  # type: ignore[attr-defined]
+        peers.assign, peers.parse_roster = assign, parse_roster

@@ -18,13 +18,11 @@ from pathlib import Path
 
 from frontier.errors import RedisAway
 from tests.chaos import command, standstills
-from tests.chaos.cluster_report import ClusterReport, feel
-from tests.chaos.node_deeds import NodeDeeds, domains_by_slot, shards_by_slot
-from tests.chaos.node_faults import NodeDiary
-from tests.chaos.node_plan import NodeOptions, plan_outages
-from tests.chaos.nodes import PATIENCE_S, GatedCluster
+from tests.chaos.diary import NodeDiary
+from tests.chaos.nodes import PATIENCE_S, GatedCluster, NodeDeeds, domains_by_slot, shards_by_slot
+from tests.chaos.plan import NodeOptions, plan_outages
 from tests.chaos.replicas import Replicas
-from tests.chaos.report import Observed, report
+from tests.chaos.report import ClusterReport, Observed, feel, report
 from tests.e2e.harness import Bench, Web, bench
 from tests.killing import find
 from tests.simweb.features import Features

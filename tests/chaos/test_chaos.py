@@ -9,10 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.cluster_run import run as run_on_cluster
-from tests.chaos.diary import Kind
-from tests.chaos.node_faults import OUTAGES, NodeKind
-from tests.chaos.node_plan import NodeOptions
-from tests.chaos.plan import Options
+from tests.chaos.diary import OUTAGES, Kind, NodeKind
+from tests.chaos.plan import NodeOptions, Options
 from tests.chaos.run import run
 
 LOADED_RETURN_S = 5.0

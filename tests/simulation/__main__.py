@@ -12,8 +12,8 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from tests.simulation.control_load import BUSY, replay
-from tests.simulation.history import Breach
+from tests.simulation.crowd import BUSY, replay
+from tests.simulation.loop import Breach
 from tests.simulation.run import Run
 from tests.simulation.scenario import Scenario
 from tests.simulation.wire import Wire

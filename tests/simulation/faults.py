@@ -6,8 +6,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from tests.simulation.history import History
-from tests.simulation.loop import Universe
+from tests.simulation.loop import History, Universe
 from tests.simulation.network import CONTROL_KEY, Network
 from tests.simulation.replica import SimReplica
 from tests.simulation.scenario import Scenario

@@ -3,6 +3,10 @@
 The ledger does not repeat what the scripts do. It knows what they promise: a URL is accepted once and settled once; a
 replica that was told that it holds a domain until some time holds it until then; no domain is leased before its delay is
 over; a shard serves the newest view that it has seen, and one replica in that view. Each call is checked when it runs.
+
+It has books of each domain (its URLs, who holds it, until when it rests), of each shard (who leased last, the last grant,
+the restarts of its server), of the outboxes and of the page budget. It also checks that queues are packed and unpacked
+without a loss, and what replicas believe of crawl time, by the times in their calls.
 """
 
 from __future__ import annotations
@@ -10,20 +14,292 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence, Set
+from dataclasses import dataclass, field
 
 from frontier.domains import shard_of
 from frontier.entries import Entry, parse_entry
+from frontier.packing import rows_of
 from frontier.scripts import Call, Reply
-from tests.simulation.arguments import each_end, shard_tag
-from tests.simulation.domain_books import NOBODYS, Domain, Holding
-from tests.simulation.history import Breach, History
-from tests.simulation.outbox_book import OutboxBook
-from tests.simulation.packing_referee import PackingReferee
-from tests.simulation.permit_book import PermitBook
-from tests.simulation.scenario import Scenario
-from tests.simulation.shard_books import GRACE_MS, ShardBook
-from tests.simulation.time_referee import TimeReferee
-from tests.simulation.world import World
+from tests.simulation.loop import Breach, History
+from tests.simulation.scenario import Scenario, World
+from tests.simulation.wire import bytes_of, each_end, linked_url, shard_number, shard_tag
+
+NOBODYS = 0
+"""The token of a revoked lease. No replica has it, and the lease stays until it expires."""
+
+
+@dataclass(slots=True)
+class Holding:
+    """A lease as its holder knows it. `until_ms`: the latest end of the lease that the holder was told."""
+
+    token: int
+    replica: str
+    until_ms: int
+    urls: set[str]
+
+
+@dataclass(slots=True)
+class Domain:
+    """`rests_until_ms`: no lease may be given before. `delay_ms`: as last settled, 0 for the default."""
+
+    name: str
+    shard: str
+    queued: dict[str, float] = field(default_factory=dict)  # url -> priority
+    packed: set[str] = field(default_factory=set)  # those of `queued` that are in blocks
+    waiting: dict[str, int] = field(default_factory=dict)  # url -> ready ms
+    holding: Holding | None = None
+    rests_until_ms: int = 0
+    filled_ms: int = 0  # by the clock of whoever queued a URL last
+    delay_ms: int = 0
+    accepted: int = 0
+    raw: dict[str, str] = field(default_factory=dict)  # url -> its text, where it is known to have changed
+
+    @property
+    def due_ms(self) -> int:
+        """When the domain is due: from then on a lease call must return it if anything is queued."""
+        return max(self.rests_until_ms, self.filled_ms)
+
+    def wake(self, now_ms: int) -> None:
+        """Queue the waiting URLs that are ready."""
+        ready = [url for url, ready_ms in self.waiting.items() if ready_ms <= now_ms]
+        if ready and not self.queued:  # it is due from now on, for a late call with an earlier time not yet
+            self.filled_ms = max(self.filled_ms, now_ms)
+        for url in ready:
+            del self.waiting[url]
+            self.queued[url] = 0.0
+
+
+GRACE_MS = 1_000
+TOKENS_LOST = 10_000
+
+
+@dataclass(slots=True)
+class ShardBook:
+    """`call`: number of the last call that got leases; `granted`: domain -> token of these. `tails`: tokens that the server
+    may have lost, above the first number of each pair and up to the second. `decided`: (token, entry) settled under
+    them, or found unsettled."""
+
+    epoch: int = 0
+    replica: str = ""
+    run: str = ""
+    token: int = 0
+    quiet_ms: int = 0
+    call: int = 0
+    granted: dict[str, int] = field(default_factory=dict)
+    tails: list[tuple[int, int]] = field(default_factory=list)
+    decided: set[tuple[int, str]] = field(default_factory=set)
+
+    def own(self, epoch: int, replica: str) -> None:
+        """A call of `replica` in `epoch` was not refused."""
+        if replica != self.replica:
+            self.call, self.granted = 0, {}
+        self.epoch, self.replica = epoch, replica
+
+    def notice(self, run: str, now_ms: int) -> None:
+        """A call was sent to the server process `run`."""
+        if not run or run == self.run:
+            return
+        last = max(self.token + TOKENS_LOST, now_ms)
+        self.tails.append((self.token, last))
+        self.run, self.token, self.quiet_ms = run, last, now_ms + GRACE_MS
+
+    def has_lost(self, token: int) -> bool:
+        """Whether a lease with this token was lost with the last writes of a server."""
+        return any(first < token <= last for first, last in self.tails)
+
+
+class OutboxBook:
+    """`is_pushed`: whether a URL was accepted or capped. `check(holds, invariant, message, about)` raises Breach unless
+    `holds`. `open`: how many links are kept; `ever`: how many ever were."""
+
+    def __init__(
+        self, history: History, is_pushed: Callable[[str], bool], check: Callable[[bool, str, str, str], None]
+    ) -> None:
+        self._history = history
+        self._is_pushed = is_pushed
+        self._check = check
+        self.forget()
+
+    def forget(self) -> None:
+        self.open = self.ever = 0
+        self._members: dict[str, set[str]] = defaultdict(set)  # shard -> members
+
+    def members(self, shard: str) -> set[str]:
+        return self._members.get(shard, set())
+
+    def urls(self, shard: str) -> set[str]:
+        """The links that the outbox of `shard` keeps."""
+        return set(map(linked_url, self.members(shard)))
+
+    def keep(self, replica: str, call: Call, reply: Reply) -> None:
+        kept = self._members[shard_tag(call.keys[0])]
+        news = set(map(str, call.arguments[3::2])) - kept
+        self._history.note(replica, "keep", (call.arguments[2:], reply))
+        if reply[0] == b"kept":
+            self._check(int(reply[1]) == len(news), "I1", f"keep_links says {reply}, not {len(news)}", call.keys[0])
+            kept |= news
+            self.open += len(news)
+            self.ever += len(news)
+
+    def deliver(self, replica: str, call: Call, reply: Reply) -> None:
+        """A link leaves an outbox when it was pushed, or when the crawl turned out not to know its domain."""
+        kept = self._members[shard_tag(call.keys[0])]
+        gone = {member.decode() if isinstance(member, bytes) else str(member) for member in call.arguments[1:]}
+        self._history.note(replica, "deliver", (sorted(gone), reply))
+        for member in sorted(gone & kept):
+            url = linked_url(member)
+            is_safe = self._is_pushed(url) or member.startswith("known\n")
+            self._check(is_safe, "I1", f"{url} leaves an outbox before it is pushed", url)
+        self._check(int(reply[1]) == len(gone & kept), "I1", f"deliver says {reply}", call.keys[0])
+        self.open -= len(gone & kept)
+        kept -= gone
+
+    def move(self, shards: Sequence[str]) -> None:
+        """The crawl uses the shards with these hash tags from now on."""
+        before, self._members = self._members, defaultdict(set)
+        for shard, members in before.items():
+            self._members[shards[shard_number(shard) % len(shards)]] |= members
+        self.open = sum(map(len, self._members.values()))
+
+
+class PackingReferee:
+    """`domain(name, key)` returns the referee's record of a domain. `check(holds, invariant, message, about)` raises Breach
+    unless `holds`."""
+
+    def __init__(
+        self,
+        history: History,
+        domain: Callable[[str, str], Domain],
+        check: Callable[[bool, str, str, str], None],
+    ) -> None:
+        self._history = history
+        self._domain = domain
+        self._check = check
+
+    def pack(self, replica: str, call: Call, reply: Reply) -> None:
+        domain = self._domain(str(call.arguments[1]), call.keys[0])
+        urls = {parse_entry(raw.decode(), domain.name, 0.0).url for _, raw in rows_of(bytes_of(call.arguments[6]))}
+        self._history.note(replica, "pack", (domain.name, sorted(urls), reply))
+        if reply[0] == b"packed":
+            strange = urls - domain.queued.keys()
+            self._check(not strange, "I1", f"packed what was not queued: {strange}", domain.name)
+            number = int(call.arguments[2])
+            self._check(len(urls - domain.packed) == number, "I1", f"{number} are packed, not {urls}", domain.name)
+            domain.packed |= urls
+
+    def unpack(self, replica: str, call: Call, reply: Reply) -> None:
+        domain = self._domain(str(call.arguments[1]), call.keys[0])
+        raws = [bytes_of(raw).decode() for raw in call.arguments[7::2]]
+        urls = {parse_entry(raw, domain.name, 0.0).url for raw in raws}
+        self._history.note(replica, "unpack", (domain.name, sorted(urls), reply))
+        if reply[0] == b"unpacked":
+            strange = urls - domain.packed
+            self._check(not strange, "I1", f"unpacked what was not packed: {strange}", domain.name)
+            domain.packed -= urls
+
+
+@dataclass(slots=True)
+class Permits:
+    """What a replica holds of the page budget, by its call with the highest `number`."""
+
+    number: int
+    permits: int
+    until_ms: int
+
+
+class PermitBook:
+    """`limit`: of the crawl, 0 for none. `check(holds, invariant, message, about)` raises Breach unless `holds`.
+
+    `done`: URLs that were ever settled as done. If the server has lost that, it will be repeated.
+
+    `most`: how many pages there may be, more than the limit if as many were requested before all replicas knew it.
+    """
+
+    def __init__(self, history: History, limit: int, check: Callable[[bool, str, str, str], None]) -> None:
+        self._history = history
+        self.done: set[str] = set()
+        self._check = check
+        self.limit = limit
+        self.most = limit or math.inf
+        self._permits: dict[str, Permits] = {}
+        self._lapsed_ms = 0  # permits that expired before may have been withdrawn
+
+    def reserve(self, replica: str, call: Call, reply: Reply) -> None:
+        """A call that arrives after a later one changes nothing, and no call takes permits away that its replica keeps."""
+        self._history.note(replica, "reserve", (call.arguments, reply))
+        number, keep, wanted, until_ms = (int(call.arguments[at]) for at in (1, 4, 5, 8))
+        self._lapsed_ms = max(self._lapsed_ms, int(call.arguments[9]))
+        last = self._permits.get(replica)
+        if last is None or number > last.number:
+            self._check(int(reply[1]) >= keep, "limit", f"{replica} keeps {keep} permits, not {reply}", replica)
+            is_early = self.limit > 0 and self.most == math.inf and int(reply[1]) > max(0, keep)
+            self._check(not is_early, "limit", f"{replica} gets permits before pages are counted: {reply}", replica)
+            self._permits[replica] = Permits(number, int(reply[1]), until_ms)
+        elif last.until_ms >= self._lapsed_ms:
+            message = f"call {number} of {replica} changes its permits from {last} to {reply}"
+            self._check(int(reply[1]) == last.permits, "limit", message, replica)
+        if wanted < 0:
+            del self._permits[replica]
+
+    def set_limit(self, pages: int) -> None:
+        """Record that the crawl's limit is set to `pages` during the crawl."""
+        self._history.note("operator", "limit", pages)
+        self.limit = pages
+
+    def recount(self, replica: str, call: Call, reply: Reply) -> None:
+        """Pages are counted once every replica needs permits. From then on, no more are requested than the limit allows."""
+        self._history.note(replica, "recount", (call.arguments, reply))
+        if reply[0] == b"recounted" and self.most == math.inf:
+            held = {name: one.permits for name, one in self._permits.items() if one.until_ms >= self._lapsed_ms}
+            free = [name for name, permits in held.items() if permits < 0]
+            self._check(not free, "limit", f"pages are counted while {free} need no permits", replica)
+            self.most = max(self.limit, len(self.done) + sum(held.values()))
+
+
+TIME_AT = {"push": 1, "lease": 5, "settle": 2}
+"""Script -> which of its arguments is crawl time, as its caller knows it."""
+
+BEHIND_S = 40.0
+"""By how much a replica's crawl time may be behind at most: each correction after a step of the server's clock may put it
+back by the errors of two readings, of up to two timeouts each. Steps are longer."""
+
+
+class TimeReferee:
+    """`server_ms`: crawl time without any error. `slack_ms`: by how much replicas may be ahead of it. `check(holds,
+    invariant, message, about)` raises Breach unless `holds`."""
+
+    def __init__(
+        self, server_ms: Callable[[], float], slack_ms: float, check: Callable[[bool, str, str, str], None]
+    ) -> None:
+        self._server_ms = server_ms
+        self._slack_ms = slack_ms
+        self._check = check
+        self._follows_step = False
+
+    def follow_step(self) -> None:
+        """Record that all who knew crawl time have ended before they noticed a step of the server's clock. Those who are
+        left trust the server's clock in the end, as `frontier.clock` says."""
+        self._follows_step = True
+
+    def observe(self, replica: str, call: Call) -> None:
+        """Check the time in a call that the server ran."""
+        told_ms = self._told_ms(call)
+        if told_ms is not None:
+            ahead_ms = told_ms - self._server_ms()
+            message = f"{replica} believes that crawl time is {ahead_ms:.0f} ms ahead of where it is"
+            self._check(ahead_ms <= self._slack_ms, "I2", message, replica)
+
+    def observe_sending(self, replica: str, call: Call) -> None:
+        """Check the time in a call when it is sent."""
+        told_ms = self._told_ms(call)
+        if told_ms is not None:
+            behind_ms = self._server_ms() - told_ms
+            message = f"{replica} believes that crawl time is {behind_ms:.0f} ms behind where it is"
+            self._check(behind_ms <= BEHIND_S * 1000, "I8", message, replica)
+
+    def _told_ms(self, call: Call) -> int | None:
+        name = call.script.name if call.script else ""
+        return None if self._follows_step or name not in TIME_AT else int(call.arguments[TIME_AT[name]])
 
 
 class Ledger:

@@ -25,11 +25,9 @@ from dataclasses import dataclass
 from frontier.errors import RedisAway, RedisMisused
 from frontier.scripts import CLAIM, COPY_KEYS, CORRECT_TIME, SETTLE, SWITCH_LAYOUT, Call, Reply
 from tests.divided_calls import in_order, places_by_node
-from tests.simulation.arguments import shard_tag
-from tests.simulation.history import History
-from tests.simulation.loop import SimLoop, Universe
+from tests.simulation.loop import History, SimLoop, Universe
 from tests.simulation.scenario import Scenario
-from tests.simulation.wire import Wire
+from tests.simulation.wire import Wire, shard_tag
 
 TIMEOUT_S = 5.0
 """As `frontier.store.connect` has it."""

@@ -34,8 +34,7 @@ from frontier.keys import CrawlKeys, layout_of, shard_keys
 from frontier.peers import REPORTS_A_SECOND, Health, View, period_s
 from frontier.scripts import REVOKE, script_call
 from frontier.settle import LeasedUrl
-from tests.simulation.history import Breach, History
-from tests.simulation.loop import SimClock, SimLoop
+from tests.simulation.loop import Breach, History, SimClock, SimLoop
 from tests.simulation.network import Network, SimStore
 from tests.simulation.scenario import Scenario
 from tests.simulation.sites import SimFetcher, Sites

@@ -19,23 +19,18 @@ from frontier.queue import Frontier
 from frontier.scripts import SAVE_SETTINGS, script_call
 from frontier.urls import canonicalize
 from tests.shared_views import shared_views
-from tests.simulation.audit import audit
-from tests.simulation.control_load import ControlLoad
-from tests.simulation.crowd import INTERVALS, Agreement, Crowd, judge
-from tests.simulation.end_judge import EndJudge
+from tests.simulation.audit import EndJudge, audit
+from tests.simulation.crowd import INTERVALS, Agreement, ControlLoad, Crowd, judge
 from tests.simulation.faults import SOON_S, Faults, timekeepers
-from tests.simulation.history import Breach, History
-from tests.simulation.layouts import Layouts
 from tests.simulation.ledger import Ledger
-from tests.simulation.loop import SimClock, SimLoop, Universe
+from tests.simulation.loop import Breach, History, SimClock, SimLoop, Universe
 from tests.simulation.network import SEEDER, Network, SimStore
 from tests.simulation.replica import SimReplica, Surroundings, crawl_settings
-from tests.simulation.reshards import Operators
-from tests.simulation.scenario import Scenario
+from tests.simulation.reshards import Layouts, Operators
+from tests.simulation.scenario import Scenario, World
 from tests.simulation.sites import Sites
 from tests.simulation.views import Views
 from tests.simulation.wire import ScriptFailed, Wire
-from tests.simulation.world import World
 
 PACE_EVERY, PACE_S, PACED = 50_000, 0.1, 200
 """This many events of so many replicas or fewer take at least so many simulated seconds; otherwise a replica repeats

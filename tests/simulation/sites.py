@@ -11,11 +11,9 @@ from dataclasses import dataclass
 from crawler.errors import FailureKind, FetchFailed
 from crawler.page import Exchange
 from frontier.domains import domain_of
-from tests.simulation.history import Breach, History
-from tests.simulation.loop import SimClock, SimLoop, Universe
+from tests.simulation.loop import Breach, History, SimClock, SimLoop, Universe
 from tests.simulation.network import EPOCH_MS
-from tests.simulation.scenario import Scenario
-from tests.simulation.world import World
+from tests.simulation.scenario import Scenario, World
 
 TEXT = ((b"Content-Type", b"text/plain"),)
 

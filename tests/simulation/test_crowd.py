@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from frontier.peers import Member, View
-from tests.simulation.control_load import BUSY, replay, size_of
-from tests.simulation.crowd import Agreement, Crowd, judge
-from tests.simulation.history import Breach
+from tests.simulation.crowd import BUSY, Agreement, Crowd, judge, replay, size_of
+from tests.simulation.loop import Breach
 from tests.simulation.run import Run
 from tests.simulation.scenario import Scenario
 from tests.simulation.wire import Wire

@@ -8,9 +8,9 @@ from typing import cast
 import pytest
 
 from frontier.scripts import Call
-from tests.simulation.end_judge import EndJudge
-from tests.simulation.history import Breach
+from tests.simulation.audit import EndJudge
 from tests.simulation.ledger import Ledger
+from tests.simulation.loop import Breach
 
 
 @dataclass

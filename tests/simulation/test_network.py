@@ -8,8 +8,7 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.keys import CrawlKeys
-from tests.simulation.history import History
-from tests.simulation.loop import SimLoop, Universe
+from tests.simulation.loop import History, SimLoop, Universe
 from tests.simulation.network import LASTING_S, Network, SimStore
 from tests.simulation.scenario import Scenario
 from tests.simulation.wire import Wire

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.simulation.history import Breach
+from tests.simulation.loop import Breach
 from tests.simulation.recrawl import Plan, RecrawlRun
 from tests.simulation.wire import Wire
 

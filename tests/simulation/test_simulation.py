@@ -8,8 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.simulation.history import Breach
-from tests.simulation.loop import SimLoop, Universe
+from tests.simulation.loop import Breach, SimLoop, Universe
 from tests.simulation.mutant_gate import NOTICED_BY, QUICK, is_noticed
 from tests.simulation.mutants import MUTANTS, ROOT, Mutant
 from tests.simulation.run import Run

@@ -8,7 +8,7 @@ from collections import Counter, deque
 
 from frontier.peers import Member, View, fair_shares, moved
 from frontier.scripts import SAVE_OWNERS, Call, Reply
-from tests.simulation.history import Breach
+from tests.simulation.loop import Breach
 
 LOAD_LIMIT = 1.1
 """I5: no replica owns more than so many times its fair share, rounded up."""

@@ -1,15 +1,19 @@
-"""A blocking connection to the Valkey server. The simulation runs one call at a time, so blocking costs nothing."""
+"""A blocking connection to the Valkey server. The simulation runs one call at a time, so blocking costs nothing.
+
+Reads what the referee needs from the keys and arguments of the frontier's scripts.
+"""
 
 from __future__ import annotations
 
 import socket
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import hiredis
 
 from frontier import scripts
+from frontier.entries import parse_entry
 from frontier.scripts import Call, Reply
 
 
@@ -62,3 +66,33 @@ def _words(call: Call) -> tuple[Any, ...]:
     if call.script is None:
         return tuple(call.arguments)
     return ("EVALSHA", call.script.sha, len(call.keys), *call.keys, *call.arguments)
+
+
+def shard_tag(key: str) -> str:
+    """The hash tag of a shard's key, as `Domain.shard` has it."""
+    return key[: key.index("}") + 1]
+
+
+def shard_number(tag: str) -> int:
+    """The number of the shard with this hash tag."""
+    return int(tag[1:-1].rpartition(":")[2].partition("@")[0])
+
+
+def bytes_of(word: object) -> bytes:
+    """An argument as Redis has got it."""
+    return word if isinstance(word, bytes) else str(word).encode()
+
+
+def linked_url(member: str) -> str:
+    """The URL of a link in an outbox."""
+    _, domain, _, raw = member.split("\n")
+    return parse_entry(raw, domain, 0.0).url
+
+
+def each_end(ends: list[str]) -> Iterator[tuple[str, str, str]]:
+    """Outcome, what shall come again, and entry of each URL whose end `settle` is told."""
+    at = 0
+    while at < len(ends):
+        last = at + 4 + int(ends[at + 3])
+        yield from ((ends[at], ends[at + 2], raw) for raw in ends[at + 4 : last])
+        at = last
