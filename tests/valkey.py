@@ -1,8 +1,13 @@
-"""A real Valkey server under a test's control: started, killed and restarted by its own process id."""
+"""A real Valkey server under a test's control: started, killed and restarted by its own process id.
+
+PEERCRAWL_TEST_SERVER names another program to start instead of the bundled server: with `redis-server`, the tests run on
+Debian's Redis.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 import socket
 import subprocess
@@ -11,6 +16,17 @@ import time
 from pathlib import Path
 
 from crawler.app.embedded_valkey import server_binary
+
+
+def chosen_server() -> Path:
+    """The program that tests start as their server. Raises RuntimeError if PEERCRAWL_TEST_SERVER names none."""
+    name = os.environ.get("PEERCRAWL_TEST_SERVER")
+    if not name:
+        return server_binary()
+    found = shutil.which(name)
+    if found is None:
+        raise RuntimeError(f"PEERCRAWL_TEST_SERVER names {name}, which is not installed")
+    return Path(found)
 
 
 class ValkeyProcess:
@@ -29,7 +45,7 @@ class ValkeyProcess:
         self._socket_dir = Path(tempfile.mkdtemp(prefix="pc-"))
         self.socket = self._socket_dir / "valkey.sock"
         self._persistent = persistent
-        self._binary = binary or server_binary()
+        self._binary = binary or chosen_server()
         self._options = options
         self._config = [str(config)] if config else []
         self._process: subprocess.Popen[bytes] | None = None

@@ -16,8 +16,8 @@ import redis
 from redis.crc import key_slot
 from redis.exceptions import RedisError, ResponseError
 
-from crawler.app.embedded_valkey import server_binary
 from tests.ports import free_port
+from tests.valkey import chosen_server
 
 SLOTS = 16_384
 MASTERS = 3
@@ -64,7 +64,7 @@ class ClusterNode:
         places = {"port": self.port, "cluster-port": self.bus, "bind": HOST, "dir": self.folder}
         words = [word for name, value in {**_OPTIONS, **places}.items() for word in (f"--{name}", str(value))]
         with (self.folder / "valkey.log").open("ab") as log:
-            self._process = subprocess.Popen([str(server_binary()), *words, *self._options], stdout=log, stderr=log)
+            self._process = subprocess.Popen([str(chosen_server()), *words, *self._options], stdout=log, stderr=log)
 
     def has_its_ports(self) -> bool:
         """Whether the process listens. It ends at once if another one has taken one of its ports meanwhile."""

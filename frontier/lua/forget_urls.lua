@@ -38,7 +38,7 @@ if place == 'known' then
   end
   redis.call('DEL', KEYS[5] .. 'visits:' .. domain)
   redis.call('ZREM', KEYS[5] .. 'revisits', domain)
-  redis.call('HINCRBY', KEYS[1], 'known', -gone)
+  redis.call('HINCRBY', KEYS[1], 'known', 0 - gone)
 end
 if gone > 0 and is_open then
   redis.call('HINCRBY', KEYS[1], 'denied', gone)
@@ -53,5 +53,5 @@ for i = 5 + members, #ARGV do
   if bucket >= buckets then bucket = bucket - half end
   unseen = unseen + redis.call('SREM', KEYS[5] .. 'seen:' .. bucket, ARGV[i])
 end
-if unseen > 0 then redis.call('HINCRBY', KEYS[1], 'seen', -unseen) end
+if unseen > 0 then redis.call('HINCRBY', KEYS[1], 'seen', 0 - unseen) end
 return {'removed', gone, unseen}

@@ -58,8 +58,8 @@ local function put_page(base, domain, due_s, body, is_first)
 end
 
 local function count_taken(base, domain, taken)
-  redis.call('HINCRBY', base .. 'stats', 'known', -taken)
-  local left = redis.call('HINCRBY', base .. 'd:' .. domain, 'known', -taken)
+  redis.call('HINCRBY', base .. 'stats', 'known', 0 - taken)
+  local left = redis.call('HINCRBY', base .. 'd:' .. domain, 'known', 0 - taken)
   if left > 0 then return left end
   redis.call('HDEL', base .. 'd:' .. domain, 'known')
   redis.call('DEL', base .. 'known:' .. domain, base .. 'visits:' .. domain)

@@ -68,7 +68,7 @@ local function lease(domain)
     if #best == 0 then return true end
     -- Copied within the server. To pop the entries and add them again takes longer.
     redis.call('ZRANGESTORE', inflight, queue, 0, urls - 1, 'REV')
-    redis.call('ZREMRANGEBYRANK', queue, -urls, -1)
+    redis.call('ZREMRANGEBYRANK', queue, 0 - urls, -1)
   end
   last_token = token
   redis.call('HSET', domain_key, 'token', last_token)

@@ -8,7 +8,7 @@
 
 local function unpacked_first(base, domain, number, urls, most)
   local first = redis.call('ZRANGE', base .. 'blocks:' .. domain, 0, 0, 'WITHSCORES')
-  local ready = redis.call('ZCOUNT', base .. 'q:' .. domain, -tonumber(first[2]), most)
+  local ready = redis.call('ZCOUNT', base .. 'q:' .. domain, 0 - first[2], most)
   if ready >= 2 * urls then return urls, nil end
   local contents = redis.call('GET', base .. 'block:' .. first[1] .. ':' .. domain)
   return math.min(urls, ready), {domain, number, first[1], contents}

@@ -14,7 +14,6 @@ from pathlib import Path
 import pytest
 import redis
 
-from crawler.app.embedded_valkey import server_binary
 from frontier.cluster import slot_of
 from frontier.errors import RedisAway
 from frontier.scripts import command
@@ -22,6 +21,7 @@ from frontier.store import RedisStore, connect
 from tests.frontier.test_servers import running
 from tests.ports import free_port
 from tests.tcp_proxy import TcpProxy
+from tests.valkey import chosen_server
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
 pytestmark = pytest.mark.e2e
@@ -36,7 +36,7 @@ def pair(folder: Path) -> Iterator[tuple[int, int]]:
         for port, options in more.items():
             (folder / str(port)).mkdir()
             words = ["--port", str(port), "--bind", "127.0.0.1", "--repl-diskless-sync-delay", "0", *options]
-            servers.enter_context(running(server_binary(), folder / str(port), words, port))
+            servers.enter_context(running(chosen_server(), folder / str(port), words, port))
         deadline = time.monotonic() + 20
         with redis.Redis(port=replica) as client:
             while client.info("replication")["master_link_status"] != "up":
@@ -96,7 +96,7 @@ async def test_sentinels_name_the_new_master(tmp_path: Path, how: str) -> None:
                 "sentinel failover-timeout main 3000\n"
             )
             log = stack.enter_context((tmp_path / f"{port}.log").open("wb"))
-            words = [str(server_binary()), str(config), "--sentinel"]
+            words = [str(chosen_server()), str(config), "--sentinel"]
             process = subprocess.Popen(words, stdout=log, stderr=log)  # noqa: ASYNC220
             stack.callback(process.wait)
             stack.callback(process.kill)

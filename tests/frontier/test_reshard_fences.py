@@ -182,11 +182,18 @@ async def test_a_begin_that_arrives_after_the_reshard_was_undone_begins_nothing(
 
 
 async def contents(crawled: Crawled) -> dict[str, object]:
-    """All keys of a crawl, as Redis would store them, without those that expire within seconds."""
+    """All keys of a crawl, without those that expire within seconds: each as Redis would store it, or the fields of a hash,
+    whose order differs between servers."""
     store = crawled.store
     found = [key.decode() for key in await ask(store, "KEYS", f"{{{crawled.name}[:}}]*")]
     keys = [key for key in found if not key.endswith(":acked")]
-    return dict(zip(keys, await store.send([command("DUMP", key) for key in keys]), strict=True))
+    kinds = await store.send([command("TYPE", key) for key in keys])
+    reads = [command("HGETALL" if kind == b"hash" else "DUMP", key) for key, kind in zip(keys, kinds, strict=True)]
+    values = await store.send(reads)
+    return {
+        key: dict(zip(value[::2], value[1::2], strict=True)) if kind == b"hash" else value
+        for key, kind, value in zip(keys, kinds, values, strict=True)
+    }
 
 
 async def lose_shard(crawled: Crawled, shard: int) -> None:
