@@ -18,6 +18,7 @@ from typing import Any, Literal, TextIO
 import msgspec
 
 from crawler import events as ev
+from frontier.redis_url import OPEN_OPTIONS
 
 logger = logging.getLogger("crawler")
 
@@ -31,17 +32,27 @@ _UNPRINTABLE = re.compile(
     "\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"  # line separators, and controls of the text direction
     "\ud800-\udfff]"  # lone surrogates, which cannot be encoded
 )
-_CREDENTIALS = re.compile(r"(?<=://)(?!USER:PASSWORD@)[^/@\s]*@|(?<=[?&]password=)[^&\s]*")
-"""Those of any URL. USER:PASSWORD stands for them in commands to be copied."""
+_CREDENTIALS = re.compile(
+    r"(?<=://)(?!USER:PASSWORD@)[^/@\s]*@|(?<=[?&])(\w*password=)(?!PASSWORD\b)[^&\s]*", re.IGNORECASE
+)
+"""Those of any URL. USER and PASSWORD stand for them in commands to be copied."""
 
 _OF_REDIS = re.compile(r"((?:rediss?|valkeys?|unix)(?:\+\w+)?:/++)(?!USER:PASSWORD@)\S*@", re.IGNORECASE)
 """Those of a Redis URL, which may contain any character. A URL that was taken for a path has one slash."""
 
+_OPTIONS = re.compile(r"(?<![^\W_])(?:rediss?|valkeys?|unix)(?:\+\w+)?:/\S*?\?\S+", re.IGNORECASE)
+_OPTION = re.compile(r"(?<=[?&])([^?&=\s]+=)(?!(?:USER|PASSWORD)(?![^&\W]))[^&\s]*")
+"""A Redis URL with options, and one of these."""
+
 
 def without_secrets(text: str) -> str:
-    """Return `text` with the credentials in all URLs replaced by `***`."""
-    text = _OF_REDIS.sub(r"\1***@", text)
-    return _CREDENTIALS.sub(lambda match: "***@" if match[0].endswith("@") else "***", text)
+    """Return `text` with `***` for the credentials in all URLs, and for the options of Redis URLs that may be secret."""
+    text = _OPTIONS.sub(lambda url: _OPTION.sub(_without_secret, url[0]), _OF_REDIS.sub(r"\1***@", text))
+    return _CREDENTIALS.sub(lambda match: "***@" if match[0].endswith("@") else f"{match[1]}***", text)
+
+
+def _without_secret(option: re.Match[str]) -> str:
+    return option[0] if option[1][:-1] in OPEN_OPTIONS else f"{option[1]}***"
 
 
 def printable(text: str) -> str:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Mapping
 from ssl import SSLContext
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlencode, urlsplit
 
 import msgspec
 
@@ -72,6 +72,28 @@ _SCHEME = re.compile(r"rediss?(\+cluster|\+sentinel)?")
 _MASTER_NAME = re.compile(r"/([A-Za-z0-9][A-Za-z0-9_.-]*)(?:/(\d*))?")  # as Sentinel allows them
 _PATH = re.compile(r"[/?#]")
 _PORT, _SENTINEL_PORT = 6379, 26379
+
+OPEN_OPTIONS = frozenset(
+    (
+        *(
+            "address_map",
+            "client_name",
+            "db",
+            "health_check_interval",
+            "max_connections",
+            "protocol",
+            "retry_on_timeout",
+        ),
+        *("socket_connect_timeout", "socket_keepalive", "socket_read_size", "socket_timeout", "timeout"),
+        *("ssl_ca_certs", "ssl_ca_path", "ssl_cert_reqs", "ssl_certfile", "ssl_check_hostname", "ssl_ciphers"),
+        *("ssl_keyfile", "ssl_min_version", "ssl_validate_ocsp", "ssl_validate_ocsp_stapled"),
+    )
+)
+"""The options that are shown. All others may be a secret, or hold one."""
+
+_FILLED_IN = {"username": "USER", "password": "PASSWORD", "ssl_password": "PASSWORD"}
+_FILLED_IN |= {f"sentinel_{name}": _FILLED_IN[name] for name in ("username", "password")}
+"""The other options that a connection may need -> what stands for the value in a command to be copied."""
 
 
 class Address(NamedTuple):
@@ -224,3 +246,21 @@ def display_url(url: str) -> str:
     names = [f"[{host}]" if ":" in host else host for host, _ in shown]
     ports = ["" if port is None else f":{port}" for _, port in shown]
     return f"{parts.scheme}://{','.join(map(''.join, zip(names, ports, strict=True)))}{parts.path}"
+
+
+def url_to_copy(url: str) -> str:
+    """`url` for commands to be copied: with its options, and USER and PASSWORD in place of what has to be filled in."""
+    shown = display_url(url)
+    if shown == "(malformed URL)":
+        return shown
+    parts = _split(url)
+    if "@" in parts.netloc:
+        shown = shown.replace("://", "://USER:PASSWORD@", 1)
+    options: list[str] = []
+    for option in filter(None, parts.query.split("&")):
+        name = unquote_plus(option.partition("=")[0])
+        if name in OPEN_OPTIONS:
+            options.append(option)
+        elif name in _FILLED_IN:
+            options.append(f"{name}={_FILLED_IN[name]}")
+    return f"{shown}?{'&'.join(options)}" if options else shown

@@ -37,6 +37,10 @@ def written(request: pytest.FixtureRequest) -> Iterator[io.StringIO]:
         f"redis://user:{SECRET}@host:6379/0 cannot",
         f"error at rediss+cluster://:{SECRET}@host",
         f"unix:///run/valkey.sock?db=0&password={SECRET}&x=1",
+        f"redis+sentinel://host/name?sentinel_password={SECRET}",
+        f"'rediss://host?db=1&ssl_password={SECRET}'",
+        f"unix:///run/s?pass%77ord={SECRET}&pasword={SECRET}",
+        f"postgresql://host/db?sslpassword={SECRET}",
         f"fetch of http://me:{SECRET}@site.test/path failed",
     ],
 )
@@ -45,6 +49,12 @@ def test_credentials_in_urls_are_not_written(written: io.StringIO, text: str) ->
     assert SECRET not in written.getvalue()
     assert SECRET not in without_secrets(text)
     assert "***" in written.getvalue()
+
+
+def test_a_command_to_copy_stays_as_it_is() -> None:
+    url = "rediss+sentinel://USER:PASSWORD@host/name?db=1&sentinel_password=PASSWORD&ssl_ca_certs=/ca.pem"
+    text = f"start one with `crawler run --redis '{url}'`, or {url}; see http://a.test/?db=secret"
+    assert without_secrets(text) == text
 
 
 def test_a_plain_url_stays_as_it_is() -> None:

@@ -14,7 +14,6 @@ from crawler.app.embedded_valkey import open_store
 from crawler.app.signals import run_until_signal
 from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags, typed
 from crawler.errors import UserError
-from crawler.logs import without_secrets
 from crawler.settings.loading import load
 from crawler.sinks.line_search import has_lines
 from crawler.wording import DEFAULT_NAME, with_place
@@ -122,15 +121,7 @@ class CrawlAccess:
 
 def place_of(crawl: str, redis: str | None, data_dir: Path | None, settings: Path | None) -> str:
     """Return the options that select the crawl, those that are given, for a command in a message."""
-    words = ["--crawl", crawl]
-    for option, value in (
-        ("--redis", without_secrets(redis or "")),
-        ("--data-dir", data_dir),
-        ("--settings", settings),
-    ):
-        if value:
-            words += [option, str(value)]
-    return shlex.join(words)
+    return f"--crawl {shlex.quote(crawl)}{typed(redis, data_dir, settings)}"
 
 
 async def crawl_names(store: RedisStore) -> list[str]:

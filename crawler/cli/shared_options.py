@@ -6,13 +6,12 @@ import shlex
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import urlsplit
 
 import typer
 
 from crawler.cli.completion import log_formats, log_levels
 from frontier.keys import check_crawl_name
-from frontier.redis_url import display_url
+from frontier.redis_url import url_to_copy
 
 
 class Use(StrEnum):
@@ -55,17 +54,16 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
 def typed(redis: str | None, data_dir: Path | None, settings: Path | None) -> str:
-    """Return the options that select a store as they were typed, to be copied: each after a space. Credentials in the URL
-    are replaced by USER:PASSWORD."""
+    """Return the options that select a store as they were typed, to be copied: each after a space. USER and PASSWORD stand
+    for the secrets in the URL."""
     words: list[str] = []
-    for option, value in (("--redis", redis and _copied(redis)), ("--data-dir", data_dir), ("--settings", settings)):
+    for option, value in (
+        ("--redis", redis and url_to_copy(redis)),
+        ("--data-dir", data_dir),
+        ("--settings", settings),
+    ):
         words += [option, str(value)] if value else []
     return "".join(f" {shlex.quote(word)}" for word in words)
-
-
-def _copied(url: str) -> str:
-    shown = display_url(url)
-    return shown.replace("://", "://USER:PASSWORD@", 1) if "@" in urlsplit(url).netloc else shown
 
 
 def flags(**tables: dict[str, Any]) -> dict[str, dict[str, Any]]:

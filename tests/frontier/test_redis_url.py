@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from frontier.errors import BadInput
-from frontier.redis_url import Address, check_url, display_url, read_url
+from frontier.redis_url import Address, check_url, display_url, read_url, url_to_copy
 
 
 def test_a_cluster_has_several_seed_hosts() -> None:
@@ -79,3 +79,21 @@ def test_an_address_map_that_is_none_is_refused(mapped: str) -> None:
 )
 def test_all_hosts_are_shown(url: str, shown: str) -> None:
     assert display_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "copied"),
+    [
+        ("redis://host:1/2", "redis://host:1/2"),
+        ("rediss://me:secret@host?ssl_ca_certs=/ca.pem&db=2", "rediss://USER:PASSWORD@host?ssl_ca_certs=/ca.pem&db=2"),
+        (
+            "redis+sentinel://:secret@one,two/name?sentinel_password=secret&sentinel_username=secret&socket_timeout=2",
+            "redis+sentinel://USER:PASSWORD@one,two/name?sentinel_password=PASSWORD&sentinel_username=USER&socket_timeout=2",
+        ),
+        ("rediss://host?ssl_keyfile=/k&ssl_password=secret", "rediss://host?ssl_keyfile=/k&ssl_password=PASSWORD"),
+        ("unix:///run/s?pass%77ord=secret&pasword=secret&secret", "unix:///run/s?password=PASSWORD"),
+        ("redis://me:sec/ret@host", "(malformed URL)"),
+    ],
+)
+def test_a_url_to_copy_has_all_options_but_no_secret(url: str, copied: str) -> None:
+    assert url_to_copy(url) == copied
