@@ -366,6 +366,30 @@ def bench(folder: Path, web: Web, redis: str = "", tables: Tables | None = None)
         made.close()
 
 
+@contextlib.contextmanager
+def crawling(folder: Path, url: str, settings: str) -> Iterator[list[str]]:
+    """A crawl of `url` with the embedded store, one process and these `settings` runs until the end of the block, and then
+    stops cleanly. Yields the options that name it."""
+    (folder / "crawler.toml").write_text(settings)
+    options = ["--settings", str(folder / "crawler.toml")]
+    seeded = Running([*CRAWLER, "seed", *options, url], folder, "seed", {}).wait()
+    assert seeded.code == 0, seeded.err
+    replica = Running([*CRAWLER, "run", *options], folder, "run", {})
+    try:
+        yield options
+    finally:
+        replica.send(signal.SIGTERM)
+        done = replica.wait()
+    assert done.code == 0, done.err
+
+
+def quick(folder: Path, host_map: list[str], **more: object) -> str:
+    """Settings for `crawling`: a short delay and output below `folder`, and `more` tables."""
+    replica = {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5}
+    politeness = {"delay": 0.02, "response_share": 0}
+    return toml({"politeness": politeness, "fetch": {"host_map": host_map}, "replica": replica, **more})
+
+
 def toml(tables: Tables) -> str:
     """`tables` as TOML, whose numbers, strings, booleans and arrays of them are those of JSON."""
     lines: list[str] = []

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import signal
 import sys
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.e2e.harness import Running, toml, wait_until
+from tests.e2e.harness import Running, crawling, quick, wait_until
 from tests.sinks import readers
 from tests.site import TEXT, Reply, Request, Site
 
@@ -39,37 +38,18 @@ class ChangingSite(Site):
         return Reply(body if status == 200 else "", status, {"ETag": etag})
 
 
-def settings(site: ChangingSite, folder: Path, **more: object) -> str:
-    return toml(
-        {
-            "politeness": {"delay": 0.02, "response_share": 0},
-            "fetch": {"host_map": site.host_map("site.test")},
-            "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5},
-            **more,
-        }
-    )
-
-
 def lines(folder: Path) -> Iterator[dict[str, Any]]:
     for path in sorted((folder / "out").rglob("*.pages.jsonl")):
         yield from map(json.loads, path.read_text().splitlines())
 
 
-@contextmanager
-def recrawling(site: ChangingSite, folder: Path, rules: list[str]) -> Iterator[None]:
-    """A crawl of `site` with these rules of `[recrawl]` runs until the end of the block, and then stops cleanly."""
-    (folder / "crawler.toml").write_text(settings(site, folder, recrawl={"rules": rules}))
-    options = ["--settings", str(folder / "crawler.toml")]
-    words = [sys.executable, "-m", "crawler"]
-    seeded = Running([*words, "seed", *options, "http://site.test/"], folder, "seed", {}).wait()
-    assert seeded.code == 0, seeded.err
-    crawler = Running([*words, "run", *options], folder, "run", {})
-    try:
-        yield
-    finally:
-        crawler.send(signal.SIGTERM)
-        done = crawler.wait()
-    assert done.code == 0, done.err
+def settings(site: ChangingSite, folder: Path, rules: list[str]) -> str:
+    return quick(folder, site.host_map("site.test"), recrawl={"rules": rules})
+
+
+def recrawling(site: ChangingSite, folder: Path, rules: list[str]) -> AbstractContextManager[list[str]]:
+    """A crawl of `site` with these rules of `[recrawl]` runs until the end of the block."""
+    return crawling(folder, "http://site.test/", settings(site, folder, rules))
 
 
 def test_changes_are_found_and_unchanged_pages_cost_a_304(tmp_path: Path) -> None:
@@ -226,7 +206,7 @@ def test_a_page_is_visited_at_once_when_a_sitemap_says_that_it_has_changed(tmp_p
 
 def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:
     with ChangingSite() as site:
-        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["adaptive"]}))
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, ["adaptive"]))
         words = [sys.executable, "-m", "crawler", "crawl", "--settings", str(tmp_path / "crawler.toml")]
         done = Running([*words, "http://site.test/"], tmp_path, "crawl", {}).wait()
         assert done.code == 0, done.err
@@ -235,7 +215,7 @@ def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:
 
 def test_the_next_run_in_the_folder_visits_what_is_due(tmp_path: Path) -> None:
     with ChangingSite() as site:
-        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, recrawl={"rules": ["every=4s"]}))
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, ["every=4s"]))
         words = [sys.executable, "-m", "crawler", "crawl", "--settings", str(tmp_path / "crawler.toml"), "--quiet"]
         assert Running([*words, "http://site.test/"], tmp_path, "first", {}).wait().code == 0
         time.sleep(4.5)

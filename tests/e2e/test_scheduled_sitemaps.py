@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import Running, toml, wait_until
+from tests.e2e.harness import crawling, quick, wait_until
 from tests.sinks import readers
 from tests.site import Reply, Request, Site
 
@@ -30,27 +28,9 @@ def respond(request: Request) -> Reply | None:
 
 def test_a_sitemap_that_has_not_changed_is_not_sent_again(tmp_path: Path) -> None:
     with Site(respond) as site:
-        (tmp_path / "crawler.toml").write_text(
-            toml(
-                {
-                    "politeness": {"delay": 0.05, "response_share": 0},
-                    "fetch": {"host_map": site.host_map("site.test")},
-                    "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out"), "interval": 0.5},
-                }
-            )
-            + '\n[[schedule]]\nevery = "1s"\nsitemap = "http://site.test/map.xml"\n'
-        )
-        words = [sys.executable, "-m", "crawler"]
-        options = ["--settings", str(tmp_path / "crawler.toml")]
-        seeded = Running([*words, "seed", *options, "http://site.test/"], tmp_path, "seed", {}).wait()
-        assert seeded.code == 0, seeded.err
-        crawler = Running([*words, "run", *options], tmp_path, "run", {})
-        try:
+        schedule = '\n[[schedule]]\nevery = "1s"\nsitemap = "http://site.test/map.xml"\n'
+        with crawling(tmp_path, "http://site.test/", quick(tmp_path, site.host_map("site.test")) + schedule):
             wait_until(lambda: site.times("/map.xml") >= 3 and site.times("/listed"), "three readings of the sitemap")
-        finally:
-            crawler.send(signal.SIGTERM)
-            done = crawler.wait()
-        assert done.code == 0, done.err
     asked = [(request.path, request.headers["If-None-Match"]) for request, _ in site.answered]
     conditions = [condition for path, condition in asked if path == "/map.xml"]
     assert conditions[0] is None

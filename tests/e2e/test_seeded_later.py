@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import signal
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.e2e.harness import Running, toml, wait_until
+from tests.e2e.harness import CRAWLER, Running, crawling, quick, wait_until
 from tests.site import Request, Site
 
 pytestmark = pytest.mark.e2e
@@ -28,32 +26,11 @@ class Web(Site):
 
 def test_links_to_a_domain_that_is_seeded_later_are_followed(tmp_path: Path) -> None:
     with Web() as web:
-        (tmp_path / "crawler.toml").write_text(
-            toml(
-                {
-                    "politeness": {"delay": 0.05, "response_share": 0},
-                    "fetch": {"host_map": web.host_map("*.test")},
-                    "scope": {"kind": "seeds"},
-                    "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out"), "interval": 0.5},
-                }
-            )
-        )
-        words = [sys.executable, "-m", "crawler"]
-        options = ["--settings", str(tmp_path / "crawler.toml")]
-
-        def seed(url: str) -> None:
-            done = Running([*words, "seed", *options, url], tmp_path, "seed", {}).wait()
-            assert done.code == 0, done.err
-
-        seed("http://a.test/0")
-        crawler = Running([*words, "run", *options], tmp_path, "run", {})
-        try:
+        settings = quick(tmp_path, web.host_map("*.test"), scope={"kind": "seeds"})
+        with crawling(tmp_path, "http://a.test/0", settings) as options:
             wait_until(lambda: len(web.pages_of("a.test")) >= 5, "pages that link to a domain outside the crawl")
             assert not web.pages_of("b.test")
-            seed("http://b.test/")
+            seeded = Running([*CRAWLER, "seed", *options, "http://b.test/"], tmp_path, "seed-b", {}).wait()
+            assert seeded.code == 0, seeded.err
             wait_until(lambda: web.times("/linked"), "the page that was linked before")
-        finally:
-            crawler.send(signal.SIGTERM)
-            done = crawler.wait()
-        assert done.code == 0, done.err
     assert web.times("/linked") == 1

@@ -220,7 +220,12 @@ OF_VISITS = (
     _without(
         "equal-intervals", "crawler/scope/next_visit.py", "            if seen.compared:", "            if False:"
     ),
-    _without("moved-is-swallowed", "crawler/scope/recent_urls.py", 'if link.mode == "moved":', "if False:"),
+    _without(
+        "moved-is-swallowed",
+        "crawler/scope/recent_urls.py",
+        'if link.mode in ("moved", "again"):',
+        'if link.mode == "again":',
+    ),
     _without("moved-is-queued-twice", LUA + "push_moved.lua", " and not open[page]", ""),
     _without("repair-forgets-later-visits", LUA + "restore_visits.lua", " and not is_stored(domain, body)", ""),
     _without("moved-is-visited-early", LUA + "push_moved.lua", " and not locate_page(base, domain, page)", ""),
