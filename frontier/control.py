@@ -12,11 +12,11 @@ from collections.abc import Collection
 import msgspec
 
 from frontier.crawls import RESHARD_FIELDS, ReshardProgress, reshard_progress
-from frontier.domains import forgotten_mark, shard_of
+from frontier.domains import forgotten_mark
 from frontier.keys import CrawlKeys, tokens_of
 from frontier.lookup import escaped
 from frontier.scripts import RETRY_NOW, command, script_call
-from frontier.store import Store, pairs
+from frontier.store import Store, batched, pairs, scan
 
 BEGUN = "begun"
 """The value of a rule to forget a domain until its shard has nothing of it any more."""
@@ -135,7 +135,7 @@ class Control:
     async def show_delay(self, domain: str, delay_ms: int) -> None:
         """Replace the delay that is stored for `domain`, which the next lease and readers use. A domain that was never
         queued stores none."""
-        key = self._keys.shards[shard_of(domain, len(self._keys.shards))].domain(domain)
+        key = self._keys.of(domain).domain(domain)
         (is_known,) = await self._store.send([command("HEXISTS", key, "accepted")])
         if is_known:
             await self._store.send([command("HSET", key, "delay", delay_ms)])
@@ -150,7 +150,7 @@ class Control:
 SCAN_COUNT = 2_000
 """Waiting URLs of a shard that are searched in one call, which takes about 2 ms."""
 
-AT_ONCE = 500
+RETRIED_AT_ONCE = 500
 """Waiting URLs that one call makes ready, which then takes about 1 ms."""
 
 
@@ -166,19 +166,15 @@ class RetryReply(msgspec.Struct, frozen=True):
 async def retry_now(store: Store, keys: CrawlKeys, domain: str, now_ms: int, delay_ms: int) -> RetryReply:
     """End the backoff of `domain`, and have its URLs that wait for a retry tried now, in any order. Its delay stays.
     `delay_ms`: that of a domain that has none of its own. Repeating the call is harmless. Raises RedisAway."""
-    shard = keys.shards[shard_of(domain, len(keys.shards))]
-    found, cursor = set[str](), 0
-    while True:
-        words = ("ZSCAN", shard.waiting, cursor, "MATCH", f"{escaped(domain)}\n*", "COUNT", SCAN_COUNT)
-        ((cursor, members),) = await store.send([command(*words)])
-        found |= pairs(members).keys()
-        if not int(cursor):
-            break
+    shard = keys.of(domain)
+    found: set[bytes] = set()
+    async for page in scan(store, "ZSCAN", shard.waiting, "MATCH", f"{escaped(domain)}\n*", "COUNT", SCAN_COUNT):
+        found.update(page[::2])
     members = sorted(found)
     names = (shard.due, shard.leases, shard.waiting, shard.domain(domain))
     calls = [
-        script_call(RETRY_NOW, names, domain, now_ms, delay_ms, *members[at : at + AT_ONCE])
-        for at in range(0, max(1, len(members)), AT_ONCE)
+        script_call(RETRY_NOW, names, domain, now_ms, delay_ms, *part)
+        for part in (batched(members, RETRIED_AT_ONCE) if members else ((),))
     ]
     *replies, queued = await store.send([*calls, command("ZCARD", shard.queue(domain))])
     return RetryReply(sum(int(reply[1]) for reply in replies), queued, replies[-1][0] == b"held")

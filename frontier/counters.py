@@ -34,7 +34,7 @@ import msgspec
 from frontier.errors import RedisAway, ShardLost
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.scripts import SURVEY, Call, Reply, command, script_call
-from frontier.store import Store, send_in_parts
+from frontier.store import Store, batched, fields_of, send_in_parts
 
 SHARDS_A_PART = 128
 """Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
@@ -192,15 +192,14 @@ class Counters:
 
     async def _read_each(
         self, shards: Sequence[ShardKeys], calls_of: Callable[[ShardKeys], Sequence[Call]]
-    ) -> list[list[Reply]]:
+    ) -> list[Sequence[Reply]]:
         """For each of `shards`, the replies to the calls of `calls_of`, which returns the same number for every shard."""
-        parts = [shards[at : at + SHARDS_A_PART] for at in range(0, len(shards), SHARDS_A_PART)]
-        calls = ([call for shard in part for call in calls_of(shard)] for part in parts)
+        calls = ([call for of in part for call in calls_of(of)] for part in batched(shards, SHARDS_A_PART))
         width = len(calls_of(shards[0]))
-        rows: list[list[Reply]] = []
+        rows: list[Sequence[Reply]] = []
 
         def look(replies: list[Reply]) -> None:
-            rows.extend(replies[at : at + width] for at in range(0, len(replies), width))
+            rows.extend(batched(replies, width))
 
         await send_in_parts(self._store.send, calls, look)
         return rows
@@ -223,8 +222,7 @@ def _most_open(totals: Sequence[tuple[int, int]]) -> int | None:
 
 def shard_counters(stats: Reply, waiting: int, due: int, leased: int) -> ShardCounters:
     """The counters of one shard, from the replies to `_counter_calls`."""
-    fields = stats if isinstance(stats, dict) else dict(zip(stats[::2], stats[1::2], strict=True))
-    return ShardCounters(fields, waiting, due, leased)
+    return ShardCounters(fields_of(stats), waiting, due, leased)
 
 
 def last_holder(shard: int, epoch: bytes, replica: bytes | None, since: bytes | None) -> LastHolder | None:
@@ -329,10 +327,7 @@ async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: i
 
     The calls are sent in parts of `SHARDS_A_PART`. Each shard is read atomically, but the whole survey is not.
     """
-    calls = (
-        [_call(keys, shard, now_ms, names) for shard in shards[at : at + SHARDS_A_PART]]
-        for at in range(0, len(shards), SHARDS_A_PART)
-    )
+    calls = ([_survey_call(keys, shard, now_ms, names) for shard in part] for part in batched(shards, SHARDS_A_PART))
     numbers = iter(shards)
     surveys: list[ShardSurvey] = []
     away: list[RedisAway] = []
@@ -367,7 +362,7 @@ def _delay(reply: Reply | RedisAway, robots: Reply | RedisAway) -> DomainDelay:
     return DomainDelay(int(delay) if delay else None, state.decode() if state else "", records)
 
 
-def _call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
+def _survey_call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
     of = keys.shards[shard]
     return script_call(SURVEY, (of.stats, of.base), now_ms, names)
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from itertools import chain
 
@@ -30,7 +30,7 @@ from frontier.errors import (
 from frontier.keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, tokens_of
 from frontier.scripts import CREATE_CRAWL, KEEP_TYPES, SAVE_SETTINGS, Reply, command, script_call
 from frontier.shards import identify_shards
-from frontier.store import Store, pairs
+from frontier.store import Store, batched, pairs
 
 MOST_FIELDS = 5_000
 """Fields of all data sets whose types are kept, at about 70 bytes each. A program that invents names of fields, such as a
@@ -56,18 +56,20 @@ class FieldTypes:
     async def read(self) -> dict[tuple[str, str], str]:
         """Return the types that are kept."""
         (reply,) = await self._store.send([command("HGETALL", self._key)])
-        flat = [part for pair in reply.items() for part in pair] if isinstance(reply, dict) else reply
-        return {_parsed(name): kind for name, kind in pairs(flat).items()}
+        fields = ((name.partition("\n"), kind) for name, kind in pairs(reply).items())
+        return {(data_set, field): kind for (data_set, _, field), kind in fields}
 
     async def keep(self, offered: Types) -> dict[tuple[str, str], str]:
         """Keep the `offered` types of fields that have none. Returns the types that all of them have from now on, without
         those that are not kept."""
         names = [name for name in offered if len(name[1]) <= LONGEST_FIELD]
         calls = [
-            script_call(KEEP_TYPES, [self._key], MOST_FIELDS, *_words(offered, names[at : at + CHUNK]))
-            for at in range(0, len(names), CHUNK)
+            script_call(
+                KEEP_TYPES, [self._key], MOST_FIELDS, *(w for name in part for w in ("\n".join(name), offered[name]))
+            )
+            for part in batched(names, CHUNK)
         ]
-        replies = await self._store.send(calls) if calls else []
+        replies = await self._store.send(calls)
         kinds = [kind.decode() for reply in replies for kind in reply[1:]]
         return {name: kind for name, kind in zip(names, kinds, strict=True) if kind}
 
@@ -77,17 +79,6 @@ class FieldTypes:
         if names:
             await self._store.send([command("HDEL", self._key, *names)])
         return len(names)
-
-
-def _words(offered: Types, names: Sequence[tuple[str, str]]) -> Iterator[str]:
-    for name in names:
-        yield "\n".join(name)
-        yield offered[name]
-
-
-def _parsed(name: str) -> tuple[str, str]:
-    data_set, _, field = name.partition("\n")
-    return data_set, field
 
 
 class ReshardProgress(msgspec.Struct, frozen=True):
@@ -221,8 +212,7 @@ async def open_crawl(store: Store, name: str, for_reshard: bool = False) -> Craw
     `for_reshard`, while its number of shards is being changed."""
     check_crawl_name(name)
     store.keep_time_by(meta_key(name))
-    (reply,) = await store.send([command("HGETALL", meta_key(name))])
-    fields = [item for pair in reply.items() for item in pair] if isinstance(reply, dict) else reply
+    (fields,) = await store.send([command("HGETALL", meta_key(name))])
     if not fields:
         raise NoSuchCrawl(f"no crawl named {name!r} here; create it with `crawler seed`")
     crawl = _crawl(name, fields, created=False)

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from frontier.domains import shard_of
 from frontier.errors import BadInput
 
 SCHEMA = 9
@@ -25,51 +26,32 @@ keys and owners of all take 15 MB in each replica."""
 _CRAWL_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
+class _Key:
+    """A key of a shard: its prefix and the name of this attribute."""
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self._name = name
+
+    def __get__(self, of: ShardKeys, owner: type) -> str:
+        return of.base + self._name
+
+
 class ShardKeys(msgspec.Struct, frozen=True):
     """The keys of one shard. The methods return the keys of one domain or bucket in it."""
 
     base: str
 
-    @property
-    def owner(self) -> str:
-        """The fence: the epoch and the replica that last leased here, the last holder. The owner is in the view."""
-        return self.base + "owner"
-
-    @property
-    def acked(self) -> str:
-        return self.base + "acked"
-
-    @property
-    def due(self) -> str:
-        return self.base + "due"
-
-    @property
-    def leases(self) -> str:
-        return self.base + "leases"
-
-    @property
-    def waiting(self) -> str:
-        return self.base + "waiting"
-
-    @property
-    def stats(self) -> str:
-        return self.base + "stats"
-
-    @property
-    def dead(self) -> str:
-        return self.base + "dead"
-
-    @property
-    def lost(self) -> str:
-        return self.base + "lost"
-
-    @property
-    def outbox(self) -> str:
-        return self.base + "outbox"
-
-    @property
-    def revisits(self) -> str:
-        return self.base + "revisits"
+    owner = _Key()
+    """The fence: the epoch and the replica that last leased here, the last holder. The owner is in the view."""
+    acked = _Key()
+    due = _Key()
+    leases = _Key()
+    waiting = _Key()
+    stats = _Key()
+    dead = _Key()
+    lost = _Key()
+    outbox = _Key()
+    revisits = _Key()
 
     def visits(self, domain: str) -> str:
         return f"{self.base}visits:{domain}"
@@ -121,6 +103,14 @@ class CrawlKeys:
         self.domains = f"{{{crawl}}}:domains"
         self.summary = f"{{{crawl}}}:summary"
         self.types = f"{{{crawl}}}:types"
+
+    def shard_of(self, domain: str) -> int:
+        """The number of the shard of `domain`."""
+        return shard_of(domain, len(self.shards))
+
+    def of(self, domain: str) -> ShardKeys:
+        """The keys of the shard of `domain`."""
+        return self.shards[self.shard_of(domain)]
 
     def rate_limit(self, address: str) -> str:
         """The rate limit of one network address. It has its own hash tag, so that addresses are spread over a cluster."""

@@ -14,12 +14,11 @@ from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
 
-from frontier.domains import shard_of
 from frontier.entries import Entry, parse_entry
 from frontier.keys import CrawlKeys, ShardKeys
-from frontier.scripts import REFRESH, Argument, Reply, command, script_call
-from frontier.shards import check_identity
-from frontier.store import Store
+from frontier.scripts import REFRESH, Argument, command
+from frontier.shards import send_to_shards, shard_call
+from frontier.store import Store, scan
 
 _HEAD = Struct(">HI")
 _SIZE = 2  # bytes of a record that do not count
@@ -162,19 +161,14 @@ async def count_known(
 async def domains_with_known_pages(store: Store, keys: CrawlKeys) -> AsyncIterator[str]:
     """The domains with known pages, some of them perhaps more than once. Raises RedisAway."""
     for of in keys.shards:
-        cursor: int | None = None
-        while cursor != 0:
-            ((following, found),) = await store.send(
-                [command("ZSCAN", of.revisits, cursor or 0, "COUNT", DOMAINS_AT_ONCE)]
-            )
-            cursor = int(following)
-            for domain in found.keys() if isinstance(found, dict) else found[::2]:
+        async for found in scan(store, "ZSCAN", of.revisits, "COUNT", DOMAINS_AT_ONCE):
+            for domain in found[::2]:
                 yield domain.decode()
 
 
 async def _known(store: Store, keys: CrawlKeys, domain: str) -> AsyncIterator[list[Entry]]:
     """The known pages of `domain`, some buckets at a time."""
-    name, at, buckets = keys.shards[shard_of(domain, len(keys.shards))].known(domain), 0, 1
+    name, at, buckets = keys.of(domain).known(domain), 0, 1
     while at < buckets:
         names = range(at, at + READ_AT_ONCE)
         found, buckets = await store.send([command("HMGET", name, *names), command("HLEN", name)])
@@ -183,9 +177,6 @@ async def _known(store: Store, keys: CrawlKeys, domain: str) -> AsyncIterator[li
 
 
 async def _refresh(store: Store, keys: CrawlKeys, domain: str, words: Sequence[Argument]) -> tuple[int, int, list[str]]:
-    number = shard_of(domain, len(keys.shards))
-    of = keys.shards[number]
-    reply: Reply
-    (reply,) = await store.send([script_call(REFRESH, (of.stats, of.base), keys.identity, domain, *words)])
-    check_identity(keys.crawl, [number], [reply])
+    shard = keys.shard_of(domain)
+    (reply,) = await send_to_shards(store, keys, [(shard, shard_call(REFRESH, keys, shard, domain, *words))])
     return int(reply[1]), int(reply[2]), [page.decode() for page in reply[3]]

@@ -17,9 +17,9 @@ import msgspec
 
 from frontier.entries import Entry, PushMode, parse_entry
 from frontier.keys import CrawlKeys
-from frontier.scripts import ADD_TO_OUTBOX, REMOVE_FROM_OUTBOX, Call, command, script_call
-from frontier.shards import check_identity
-from frontier.store import Store
+from frontier.scripts import ADD_TO_OUTBOX, REMOVE_FROM_OUTBOX, Call, command
+from frontier.shards import send_to_shards, shard_call
+from frontier.store import Store, batched
 
 OUTBOX_LINKS = 20_000
 """The most links in one outbox: about 3 MB. The pages of a shard whose outbox is full wait until there is room."""
@@ -55,15 +55,14 @@ class Outboxes:
     async def keep(self, links: Mapping[int, Sequence[tuple[int, Entry]]]) -> set[int]:
         """Put `links` into the outboxes: by shard of the page, the shard where each belongs and the link. Returns the
         shards whose outboxes were full; some of their links may be missing. Raises RedisAway and ShardLost."""
-        chunks = [
-            (shard, of_shard[at : at + LINKS_A_CALL])
+        calls = [
+            (shard, self._keep_call(shard, part))
             for shard, of_shard in links.items()
-            for at in range(0, len(of_shard), LINKS_A_CALL)
+            for part in batched(of_shard, LINKS_A_CALL)
         ]
-        self._was_used = self._was_used or bool(chunks)
-        replies = await self._store.send([self._keep_call(*chunk) for chunk in chunks]) if chunks else []
-        check_identity(self._keys.crawl, [shard for shard, _ in chunks], replies)
-        return {shard for (shard, _), reply in zip(chunks, replies, strict=True) if reply[0] == b"full"}
+        self._was_used = self._was_used or bool(calls)
+        replies = await send_to_shards(self._store, self._keys, calls)
+        return {shard for (shard, _), reply in zip(calls, replies, strict=True) if reply[0] == b"full"}
 
     def take_use(self) -> bool:
         """Whether links were put into an outbox since the last call."""
@@ -71,16 +70,15 @@ class Outboxes:
         return was_used
 
     def _keep_call(self, shard: int, links: Sequence[tuple[int, Entry]]) -> Call:
-        keys = self._keys.shards[shard]
-        arguments: list[str | int] = [self._keys.identity, OUTBOX_LINKS]
+        arguments: list[str | int] = [OUTBOX_LINKS]
         for target, link in links:
             arguments += (target, f"{link.mode}\n{link.domain}\n{link.priority!r}\n{link.raw}")
-        return script_call(ADD_TO_OUTBOX, (keys.outbox, keys.stats), *arguments)
+        return shard_call(ADD_TO_OUTBOX, self._keys, shard, *arguments)
 
     async def filled(self, shards: Sequence[int]) -> list[int]:
         """Those of `shards` whose outboxes are not empty. Raises RedisAway."""
         calls = [command("EXISTS", self._keys.shards[shard].outbox) for shard in shards]
-        replies = await self._store.send(calls) if calls else []
+        replies = await self._store.send(calls)
         return [shard for shard, found in zip(shards, replies, strict=True) if found]
 
     async def read(self, starts: Mapping[int, int], at_most: int) -> list[list[KeptLink]]:
@@ -93,7 +91,7 @@ class Outboxes:
             )
             for shard, start in starts.items()
         ]
-        replies = await self._store.send(calls) if calls else []
+        replies = await self._store.send(calls)
         return [
             [KeptLink(shard, int(float(target)), member) for member, target in zip(flat[::2], flat[1::2], strict=True)]
             for shard, flat in zip(starts, replies, strict=True)
@@ -104,15 +102,9 @@ class Outboxes:
         members: dict[int, list[bytes]] = {}
         for link in links:
             members.setdefault(link.shard, []).append(link.member)
-        keys = self._keys.shards
-        chunks = [
-            (shard, of_shard[at : at + LINKS_A_CALL])
-            for shard, of_shard in members.items()
-            for at in range(0, len(of_shard), LINKS_A_CALL)
-        ]
         calls = [
-            script_call(REMOVE_FROM_OUTBOX, (keys[shard].outbox, keys[shard].stats), self._keys.identity, *chunk)
-            for shard, chunk in chunks
+            (shard, shard_call(REMOVE_FROM_OUTBOX, self._keys, shard, *part))
+            for shard, of_shard in members.items()
+            for part in batched(of_shard, LINKS_A_CALL)
         ]
-        if calls:
-            check_identity(self._keys.crawl, [shard for shard, _ in chunks], await self._store.send(calls))
+        await send_to_shards(self._store, self._keys, calls)

@@ -23,7 +23,7 @@ import msgspec
 from frontier.entries import QUEUED_VISIT, Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
-from frontier.scripts import PACK, UNPACK, Call, Reply, command, script_call
+from frontier.scripts import PACK, UNPACK, Call, command, script_call
 from frontier.store import Store
 
 if sys.version_info >= (3, 14):
@@ -158,11 +158,6 @@ class First(msgspec.Struct, frozen=True):
     packed: int
     name: str
     contents: bytes
-
-
-def reported_queues(shard: int, reply: Reply) -> list[Queue]:
-    """The queues that `push.lua` reports."""
-    return [Queue(shard, domain.decode(), queued, int(packed)) for domain, queued, packed in reply[5:]]
 
 
 class Packer:

@@ -13,42 +13,32 @@ import contextlib
 import hashlib
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from operator import itemgetter
 
 import msgspec
 
 from frontier.clock import ServerClock
-from frontier.domains import shard_of
 from frontier.entries import Entry, PushMode, bounded
 from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
-from frontier.packing import Packer, Sizes, reported_queues
+from frontier.packing import Packer, Queue, Sizes
 from frontier.recent_writes import RecentWrites, Write
-from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, Reply, command, script_call
-from frontier.settle import (
-    LeasedUrl,
-    LeaseReply,
-    Settlement,
-    SettleReply,
-    lease_reply,
-    parts_of,
-    settle_reply,
-)
-from frontier.shards import check_identity
-from frontier.store import Store
+from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
+from frontier.settle import LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
+from frontier.shards import send_to_shards, shard_call
+from frontier.store import Store, batched
 
 PUSH_CHUNK = 250
 """URLs per push call. It takes about a millisecond, and 7 at most in a queue of a million URLs, where 10 are the limit of a
 script. Lua's unpack() takes up to about 8,000 values."""
 
 PUSH_BATCH = 500
-"""URLs per round trip, approximately. Packing this many blocks the event loop for 3 ms."""
+"""URLs per round trip. Packing this many blocks the event loop for 3 ms."""
 
 Group = tuple[str, PushMode]
 """A domain, and the mode in which its URLs are pushed."""
-
-Chunk = tuple[int, dict[Group, list[Entry]]]
-"""The contents of one push call: a shard, and the entries by group."""
 
 
 class PushReply(msgspec.Struct, frozen=True):
@@ -60,47 +50,6 @@ class PushReply(msgspec.Struct, frozen=True):
     capped: int = 0
     outside: int = 0
     shards: frozenset[int] = frozenset()
-
-
-def requeued_seeds(by_shard: Mapping[int, Mapping[Group, list[Entry]]]) -> dict[tuple[int, str], list[Entry]]:
-    """Return the entries with mode "again", by shard and domain."""
-    return {
-        (shard, domain): entries
-        for shard, groups in by_shard.items()
-        for (domain, mode), entries in groups.items()
-        if mode == "again"
-    }
-
-
-def batches(chunks: Sequence[Chunk]) -> Iterable[list[Chunk]]:
-    """Split `chunks` into parts of about `PUSH_BATCH` entries."""
-    batch: list[Chunk] = []
-    size = 0
-    for shard, groups in chunks:
-        batch.append((shard, groups))
-        size += sum(map(len, groups.values()))
-        if size >= PUSH_BATCH:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def chunks(groups: dict[Group, list[Entry]], size: int) -> Iterable[dict[Group, list[Entry]]]:
-    """Split `groups` into parts of at most `size` entries."""
-    chunk: dict[Group, list[Entry]] = {}
-    room = size
-    for group, entries in groups.items():
-        at = 0
-        while at < len(entries):
-            chunk[group] = entries[at : at + room]
-            at += len(chunk[group])
-            room -= len(chunk[group])
-            if room == 0:
-                yield chunk
-                chunk, room = {}, size
-    if chunk:
-        yield chunk
 
 
 class FrontierSettings(msgspec.Struct, frozen=True):
@@ -124,18 +73,19 @@ class FrontierSettings(msgspec.Struct, frozen=True):
         return Sizes(self.pack_above, self.batch)
 
 
-UNKNOWN = 2
-"""What `revoke.lua` returns if it cannot tell."""
-
 SEEN_DOMAINS = 10_000
 """Maximum number of seen domains that are cached, at about 100 bytes each."""
 
 OnPushed = Callable[[int, Sequence[Entry]], None]
 """Called with a shard, and with entries that were pushed into it."""
 
+_Row = tuple[int, Group, Entry]
+"""A shard, and an entry that is pushed to it."""
+
 
 class Frontier:
-    """The frontier of the crawl with `keys`. All replicas of a crawl share `fingerprint_key`."""
+    """The frontier of the crawl with `keys`. All replicas of a crawl share `fingerprint_key`. A change of `settings` leaves
+    existing leases their duration."""
 
     def __init__(
         self, store: Store, keys: CrawlKeys, clock: ServerClock, settings: FrontierSettings, fingerprint_key: bytes
@@ -151,15 +101,11 @@ class Frontier:
         self._calls: dict[int, int] = {}  # shard -> number of its next reply with leases, from 1
         self._recent = RecentWrites(self._run_of, store.runs, self._is_away, clock.now_ms)
 
-    def apply(self, settings: FrontierSettings) -> None:
-        """Use `settings` from now on. Existing leases keep their duration."""
-        self.settings = settings
-
     def __repr__(self) -> str:
         return f"<Frontier crawl={self.keys.crawl} shards={len(self.keys.shards)}>"
 
     def shard_of(self, domain: str) -> int:
-        return shard_of(domain, len(self.keys.shards))
+        return self.keys.shard_of(domain)
 
     def fingerprint(self, url: str) -> int:
         """63 bits that represent `url` in the seen-set. The hash is keyed, so that outsiders cannot construct collisions.
@@ -180,26 +126,38 @@ class Frontier:
             if number % PUSH_BATCH == 0:
                 await asyncio.sleep(0)
         outside = await self._drop_outside(by_shard)
-        unpacked = await self._packer.unpack_seeds(requeued_seeds(by_shard))
-        parts = [(shard, part) for shard, groups in by_shard.items() for part in chunks(groups, PUSH_CHUNK)]
-        replies: list[Reply] = []
-        for batch in batches(parts):
-            answers = await self._store.send([self._push_call(shard, part, replicas_ack) for shard, part in batch])
-            check_identity(self.keys.crawl, [shard for shard, _ in batch], answers)
-            for shard, part in batch:
-                on_pushed(shard, [entry for entries in part.values() for entry in entries])
-            replies += answers
-            reported = [reported_queues(shard, reply) for (shard, _), reply in zip(batch, answers, strict=True)]
-            await self._packer.pack((queue for of_shard in reported for queue in of_shard), self.settings.packing)
+        rows = [
+            (shard, group, entry)
+            for shard, groups in by_shard.items()
+            for group, of_group in groups.items()
+            for entry in of_group
+        ]
+        seeds: dict[tuple[int, str], list[Entry]] = {}
+        for shard, (domain, mode), entry in rows:
+            if mode == "again":
+                seeds.setdefault((shard, domain), []).append(entry)
+        unpacked = await self._packer.unpack_seeds(seeds)
+        counts = [0, 0, 0, outside]  # accepted, seen, capped, outside
+        shards: set[int] = set()
+        for batch in batched(rows, PUSH_BATCH):
+            parts = [
+                (shard, part)
+                for shard, of_shard in groupby(batch, itemgetter(0))
+                for part in batched([*of_shard], PUSH_CHUNK)
+            ]
+            calls = [(shard, self._push_call(shard, part, replicas_ack)) for shard, part in parts]
+            long: list[Queue] = []
+            replies = await send_to_shards(self._store, self.keys, calls)
+            for (shard, part), (_, *numbers) in zip(parts, replies, strict=True):
+                on_pushed(shard, [entry for _, _, entry in part])
+                counts = [total + int(number) for total, number in zip(counts, numbers, strict=False)]
+                if int(numbers[0]):
+                    shards.add(shard)
+                long += (Queue(shard, domain.decode(), size, int(packed)) for domain, size, packed in numbers[4:])
+            await self._packer.pack(long, self.settings.packing)
         await self._packer.repack(unpacked, self.settings.packing)
-        counts = [(part[0], *map(int, reply[1:5])) for part, reply in zip(parts, replies, strict=True)]
-        return PushReply(
-            accepted=sum(count[1] for count in counts),
-            seen=sum(count[2] for count in counts),
-            capped=sum(count[3] for count in counts),
-            outside=outside + sum(count[4] for count in counts),
-            shards=frozenset(count[0] for count in counts if count[1]),
-        )
+        accepted, seen, capped, outside = counts
+        return PushReply(accepted, seen, capped, outside, frozenset(shards))
 
     async def _drop_outside(self, by_shard: dict[int, dict[Group, list[Entry]]]) -> int:
         """Remove URLs with mode "known" from `by_shard` if their domain is unknown. Returns how many were removed.
@@ -216,8 +174,7 @@ class Frontier:
             and not groups.keys() & {(domain, "new"), (domain, "again"), (domain, "moved")}
         ]
         outside = 0
-        for at in range(0, len(doubtful), PUSH_BATCH):
-            part = doubtful[at : at + PUSH_BATCH]
+        for part in batched(doubtful, PUSH_BATCH):
             calls = [command("HEXISTS", self.keys.shards[shard].domain(domain), "accepted") for shard, domain in part]
             for (shard, domain), is_known in zip(part, await self._store.send(calls), strict=True):
                 if is_known:
@@ -228,13 +185,14 @@ class Frontier:
             self._seen_domains.clear()
         return outside
 
-    def _push_call(self, shard: int, groups: dict[Group, list[Entry]], replicas_ack: int) -> Call:
+    def _push_call(self, shard: int, rows: Sequence[_Row], replicas_ack: int) -> Call:
         keys = self.keys.shards[shard]
         self._recent.reached(shard)
         limits = (self.settings.domain_cap, self.settings.packing.least_step)
-        arguments: list[str | int | float] = [self.keys.identity, self._clock.now_ms(), *limits]
-        for (domain, mode), entries in groups.items():
-            arguments += (domain, mode, len(entries))
+        arguments: list[Argument] = [self.keys.identity, self._clock.now_ms(), *limits]
+        for group, of_group in groupby(rows, itemgetter(1)):
+            entries = [entry for _, _, entry in of_group]
+            arguments += (*group, len(entries))
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), bounded(entry.priority), entry.raw)
         return Call(arguments, (keys.stats, keys.base), PUSH, replicas_ack)
@@ -247,16 +205,14 @@ class Frontier:
         and a `Fenced` for each shard that has another owner in a newer view. Raises RedisAway."""
         now_ms, lease_ms = self._clock.now_ms(), self._lease_ms
         share = "" if self.settings.known_share is None else self.settings.known_share
-        limits = (max_domains, self.settings.batch, self.settings.delay_ms, share)
+        limits = (now_ms, lease_ms, max_domains, self.settings.batch, self.settings.delay_ms, share)
         shards = [shard for shard in shards if not self._recent.is_replaced(shard)]
         self._recent.reached(*shards)
         calls = []
         for shard in shards:
-            of = self.keys.shards[shard]
-            who = (self.keys.identity, epoch, replica, self._run_of(shard), self._calls.get(shard, 1))
-            calls.append(script_call(LEASE, (of.stats, of.base), *who, now_ms, lease_ms, *limits))
-        replies = await self._store.send(calls) if calls else []
-        check_identity(self.keys.crawl, shards, replies)
+            caller = (epoch, replica, self._run_of(shard), self._calls.get(shard, 1))
+            calls.append((shard, shard_call(LEASE, self.keys, shard, *caller, *limits)))
+        replies = await send_to_shards(self._store, self.keys, calls)
         leased, fenced = [], []
         for shard, reply in zip(shards, replies, strict=True):
             if reply[0] == b"fenced":
@@ -278,15 +234,15 @@ class Frontier:
         """Those of `shards` in which a domain is queued or leased, a URL waits, or a visit is due. It costs the server a
         tenth of an unsuccessful lease call. Raises RedisAway."""
         keys = [self.keys.shards[shard] for shard in shards]
-        calls = [command("EXISTS", one.stats, one.due, one.leases, one.waiting) for one in keys]
+        calls = [command("EXISTS", of.stats, of.due, of.leases, of.waiting) for of in keys]
         if self.visits_by_ms is not None:
-            calls += [command("ZCOUNT", one.revisits, "-inf", self.visits_by_ms) for one in keys]
-        replies = await self._store.send(calls) if calls else []
-        found = dict(zip(shards, replies, strict=False))
-        visits = replies[len(found) :] or [0] * len(found)
-        if lost := [shard for shard, number in found.items() if not number]:
+            calls += [command("ZCOUNT", of.revisits, "-inf", self.visits_by_ms) for of in keys]
+        replies = await self._store.send(calls)
+        existing = dict(zip(shards, replies, strict=False))
+        visits = replies[len(existing) :] or [0] * len(existing)
+        if lost := [shard for shard, number in existing.items() if not number]:
             raise ShardLost(self.keys.crawl, lost)
-        return {shard for (shard, number), due in zip(found.items(), visits, strict=True) if number > 1 or due}
+        return {shard for (shard, number), due in zip(existing.items(), visits, strict=True) if number > 1 or due}
 
     @property
     def _lease_ms(self) -> int:
@@ -300,13 +256,12 @@ class Frontier:
         for place, settlement in enumerate(settlements):
             by_shard[settlement.lease.shard].append(place)
         chunks = [(shard, part) for shard, places in by_shard.items() for part in parts_of(settlements, places)]
-        calls = [self._settle_call(shard, [settlements[place] for place in places]) for shard, places in chunks]
-        settled = [SettleReply(stale=True)] * len(settlements)
-        replies = await self._store.send(calls) if calls else []
-        check_identity(self.keys.crawl, [shard for shard, _ in chunks], replies)
+        calls = [(shard, self._settle_call(shard, [settlements[place] for place in part])) for shard, part in chunks]
+        replies = await send_to_shards(self._store, self.keys, calls)
         for settlement in settlements:
             if settlement.urls:
                 self._recent.settled(settlement)
+        settled = [SettleReply(stale=True)] * len(settlements)
         for (_, places), reply in zip(chunks, replies, strict=True):
             for place, word, ms in zip(places, reply[1::2], reply[2::2], strict=True):
                 settled[place] = settle_reply(word, ms)
@@ -314,24 +269,17 @@ class Frontier:
 
     def _settle_call(self, shard: int, settlements: Sequence[Settlement]) -> Call:
         self._recent.reached(shard)
-        arguments: list[Argument] = [self.keys.identity, self._run_of(shard), self._clock.now_ms(), self._lease_ms]
-        for settlement in settlements:
-            arguments += settlement.words(self._clock.uncertainty_ms)
-        keys = self.keys.shards[shard]
-        return script_call(SETTLE, (keys.stats, keys.base), *arguments)
+        words = [word for one in settlements for word in one.words(self._clock.uncertainty_ms)]
+        return shard_call(SETTLE, self.keys, shard, self._run_of(shard), self._clock.now_ms(), self._lease_ms, *words)
 
     async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
         """Return the leases of `settlements`, with the URLs left in them. Their `urls` are ignored. Raises RedisAway."""
         calls = []
         for settlement in settlements:
-            lease, keys = settlement.lease, self.keys.shards[settlement.lease.shard]
-            state = "" if settlement.state is None else settlement.state
-            next_ms = settlement.next_ms + self._clock.uncertainty_ms
-            what = (self.keys.identity, lease.domain, lease.token, next_ms, state)
-            calls.append(script_call(RELEASE, (keys.stats, keys.base), *what))
-        replies = await self._store.send(calls) if calls else []
-        check_identity(self.keys.crawl, [settlement.lease.shard for settlement in settlements], replies)
-        return [settle_reply(*reply) for reply in replies]
+            lease, state = settlement.lease, "" if settlement.state is None else settlement.state
+            words = (lease.domain, lease.token, settlement.next_ms + self._clock.uncertainty_ms, state)
+            calls.append((lease.shard, shard_call(RELEASE, self.keys, lease.shard, *words)))
+        return [settle_reply(*reply) for reply in await send_to_shards(self._store, self.keys, calls)]
 
     async def revoke(self, urls: Sequence[LeasedUrl], crawl: str = "") -> list[bool | None]:
         """For each of `urls`, whether it was not settled under its lease. Then it never will be under this lease, and is
@@ -348,14 +296,14 @@ class Frontier:
         for (shard, domain, token), of_lease in places.items():
             entries = [urls[place].entry.raw for place in of_lease]
             layout = layout_of(token, last_tokens)  # a lease stays with the layout in which it was granted
-            keys = shard_keys(crawl or self.keys.crawl, shard, layout)
+            of = shard_keys(crawl or self.keys.crawl, shard, layout)
             identity = "" if crawl or layout != self.keys.layout else self.keys.identity
-            of = (keys.lost, keys.inflight(domain), keys.domain(domain), keys.owner, keys.stats)
-            calls.append(script_call(REVOKE, of, identity, self._store.run_of(keys.base), token, now_ms, *entries))
+            keys = (of.lost, of.inflight(domain), of.domain(domain), of.owner, of.stats)
+            calls.append(script_call(REVOKE, keys, identity, self._store.run_of(of.base), token, now_ms, *entries))
         answers: list[bool | None] = [None] * len(urls)
-        for of_lease, reply in zip(places.values(), await self._store.send(calls) if calls else [], strict=True):
+        for of_lease, reply in zip(places.values(), await self._store.send(calls), strict=True):
             for place, answer in zip(of_lease, reply[1:], strict=False):  # none if the shard is lost
-                answers[place] = None if answer == UNKNOWN else bool(answer)
+                answers[place] = None if answer == 2 else bool(answer)
         unsettled = {url for url, answer in zip(urls, answers, strict=True) if answer}
         if unsettled and crawl in ("", self.keys.crawl):  # the server may have lost them with their leases
             with contextlib.suppress(ShardLost):  # frozen by a reshard: the URLs are queued in it again
@@ -402,7 +350,7 @@ class Frontier:
         may not keep the latest writes. Raises RedisAway."""
         shards = self._recent.one_of_each(self._node_of, if_lately)
         calls = [command("EXISTS", self.keys.shards[shard].owner) for shard in shards]
-        answers = await self._store.send_each(calls) if calls else []
+        answers = await self._store.send_each(calls)
         if away := [answer for answer in answers if isinstance(answer, RedisAway)]:
             raise away[0]
 

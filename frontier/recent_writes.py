@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Hashable, Mapping, Sequence, Set
-from itertools import islice
 
 import msgspec
 from msgspec.structs import replace
@@ -64,26 +63,17 @@ class RecentWrites:
         self._leases: Counter[tuple[int, int]] = Counter()  # shard and token -> settlements among the writes
         self._runs: dict[int, str] = {}  # shard -> the run that has all writes to it
         self._replaced: dict[int, str] = {}
-        self._of_node: dict[str, int] = {}  # of the first `_seen` shards in `_runs`
-        self._seen = 0
-        self._mapped: Hashable = None  # the runs for which this holds
         self._compared: Hashable = None  # the runs of which `_replaced` holds; None: it may be outdated
 
     def __repr__(self) -> str:
         return f"<RecentWrites {len(self._writes)} urls={self._entries}>"
 
     def one_of_each(self, node_of: Callable[[int], str], if_lately: bool = False) -> Collection[int]:
-        """For each node, one of its shards that were written to or leased from. `node_of`: shard -> its node, which only
-        changes with the runs. `if_lately`: none if the servers keep all writes by now."""
+        """For each node, one of its shards that were written to or leased from. `node_of`: shard -> its node.
+        `if_lately`: none if the servers keep all writes by now."""
         if if_lately and not (self._writes and self._writes[-1].at_ms >= self._now_ms() - KEPT_MS):
             return ()
-        runs = self._all_runs()
-        if self._mapped != runs:
-            self._mapped, self._seen, self._of_node = runs, 0, {}
-        for shard in islice(self._runs, self._seen, None):
-            self._of_node[node_of(shard)] = shard
-        self._seen = len(self._runs)
-        return self._of_node.values()
+        return {node_of(shard): shard for shard in self._runs}.values()
 
     def reached(self, *shards: int) -> None:
         """Record that calls to `shards` are sent now. Another connection may notice a new run before the replies are

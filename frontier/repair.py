@@ -8,18 +8,18 @@ that was interrupted is repeated from the start.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
-from frontier.keys import ShardKeys, with_identity
+from frontier.keys import with_identity
 from frontier.known_pages import KnownPage, rest_of_record
 from frontier.queue import Frontier, FrontierSettings
-from frontier.scripts import RESTORE, RESTORE_VISITS, Argument, Script, command, script_call
-from frontier.shards import check_identity, check_not_frozen, frozen, identify_shards, lost_shards
-from frontier.store import Store
+from frontier.scripts import RESTORE, RESTORE_VISITS, Argument, Script, command
+from frontier.shards import check_not_frozen, frozen, identify_shards, lost_shards, send_to_shards, shard_call
+from frontier.store import Store, batched
 
 CHUNK = 500
 """URLs per call, which then takes about 1 ms."""
@@ -53,7 +53,7 @@ class Repair:
         settled, found = (FrontierSettings(domain_cap=cap, pack_above=0) for cap in (0, domain_cap))
         self._settled = Frontier(store, self._keys, clock, settled, crawl.fingerprint_key)
         self._frontier = Frontier(store, self._keys, clock, found, crawl.fingerprint_key)
-        self.shards: Sequence[int] = ()
+        self.shards: frozenset[int] = frozenset()  # those that are lost
         self._items: dict[int, Counter[str]] = defaultdict(Counter)
 
     async def begin(self, forgotten: Collection[str] = ()) -> Sequence[int]:
@@ -62,31 +62,26 @@ class Repair:
         if all of them are complete, and were frozen by a reshard."""
         found = await lost_shards(self._store, self._crawl.keys)
         check_not_frozen(self._crawl.keys, found)
-        self.shards = sorted(shard for shard, identity in found.items() if identity != frozen(self._crawl.keys))
-        await identify_shards(self._store, self._keys, self.shards)
+        self.shards = frozenset(shard for shard, of in found.items() if of != frozen(self._crawl.keys))
+        await identify_shards(self._store, self._keys, sorted(self.shards))
         lost, calls = [self._keys.shards[shard] for shard in self.shards], []
-        if self._keys.last_tokens:  # tokens must be above those of the layouts before: see `redis_keys.layout_of`
+        if self._keys.last_tokens:  # tokens must be above those of the layouts before: see `keys.layout_of`
             calls += [command("HSETNX", of.owner, "token", self._keys.last_tokens[-1]) for of in lost]
         if claims := self._crawl.reshard_claims:  # suspended commands that were undone must not freeze them
             calls += [command("HSET", of.owner, "cancelled", claims) for of in lost]
         if marks := " ".join(sorted(forgotten)):
             calls += [command("HSET", of.stats, "forgotten", marks) for of in lost]
-        if calls:
-            await self._store.send(calls)
-        return self.shards
+        await self._store.send(calls)
+        return sorted(self.shards)
 
     def concerns(self, domain: str) -> bool:
         """Whether `domain` belongs to a lost shard."""
-        return self._frontier.shard_of(domain) in self._lost
-
-    @property
-    def _lost(self) -> frozenset[int]:
-        return frozenset(self.shards)
+        return self._keys.shard_of(domain) in self.shards
 
     def count_items(self, domain: str, numbers: Mapping[str, int]) -> None:
         """Count the items of a visit to a page of `domain`, which belongs to a lost shard: their numbers by data set.
         `finish` stores the sums."""
-        self._items[self._frontier.shard_of(domain)].update(numbers)
+        self._items[self._keys.shard_of(domain)].update(numbers)
 
     async def push(self, entries: Iterable[Entry]) -> int:
         """Queue those of `entries` that belong to lost shards and are not known. Returns how many were queued."""
@@ -97,30 +92,26 @@ class Repair:
         concerned = [one for one in ended if self.concerns(one.entry.domain)]
         await self._settled.push([one.entry for one in concerned])
         words = ((one.entry.domain, (one.outcome, one.reason, one.entry.raw)) for one in concerned)
-        return await self._restore(words, CHUNK, RESTORE, lambda keys: (keys.due, keys.stats, keys.dead, keys.base))
+        return await self._restore(words, CHUNK, RESTORE)
 
     async def restore_visits(self, pages: Iterable[KnownPage]) -> int:
         """Have those of `pages` visited again that belong to lost shards and were restored. One that is stored with a later
         visit stays as it is. Returns how many were stored."""
         concerned = (page for page in pages if self.concerns(page.entry.domain))
         words = ((page.entry.domain, (page.due_s, rest_of_record(page.entry))) for page in concerned)
-        return await self._restore(words, PAGES, RESTORE_VISITS, lambda keys: (keys.stats, keys.base))
+        return await self._restore(words, PAGES, RESTORE_VISITS)
 
-    async def _restore(
-        self, items: Iterable[Item], size: int, script: Script, keys_of: Callable[[ShardKeys], Sequence[str]]
-    ) -> int:
+    async def _restore(self, items: Iterable[Item], size: int, script: Script) -> int:
         """Call `script` for `items`, at most `size` of them in a call. Returns the sum of the replies."""
         by_shard: dict[int, list[Item]] = defaultdict(list)
         for item in items:
-            by_shard[self._frontier.shard_of(item[0])].append(item)
-        calls, asked = [], []
+            by_shard[self._keys.shard_of(item[0])].append(item)
+        calls = []
         for shard, of_shard in by_shard.items():
-            for at in range(0, len(of_shard), size):
-                words = [word for domain, about in of_shard[at : at + size] for word in (domain, *about)]
-                asked.append(shard)
-                calls.append(script_call(script, keys_of(self._keys.shards[shard]), self._keys.identity, *words))
-        replies = await self._store.send(calls) if calls else []
-        check_identity(self._crawl.name, asked, replies)
+            for part in batched(of_shard, size):
+                words = [word for domain, about in part for word in (domain, *about)]
+                calls.append((shard, shard_call(script, self._keys, shard, *words)))
+        replies = await send_to_shards(self._store, self._keys, calls)
         return sum(int(reply[1]) for reply in replies)
 
     async def finish(self) -> None:
@@ -128,4 +119,4 @@ class Repair:
         for shard, items in self._items.items():
             fields: list[str | int] = [word for name, number in items.items() for word in (f"items:{name}", number)]
             await self._store.send([command("HSET", self._keys.shards[shard].stats, *fields)])
-        await identify_shards(self._store, self._crawl.keys, self.shards, former=self._keys.identity)
+        await identify_shards(self._store, self._crawl.keys, sorted(self.shards), former=self._keys.identity)

@@ -10,11 +10,10 @@ from __future__ import annotations
 import msgspec
 
 from frontier.clock import ServerClock
-from frontier.domains import shard_of
 from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
 from frontier.scripts import END_RESERVATION, RESERVE, script_call
-from frontier.shards import check_identity
+from frontier.shards import send_to_shards, shard_call
 from frontier.store import Store
 
 SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 20, 1_000
@@ -56,18 +55,15 @@ class Reservations:
 
     def shard_of(self, domain: str) -> int:
         """The shard of `domain`."""
-        return shard_of(domain, len(self._keys.shards))
+        return self._keys.shard_of(domain)
 
     async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
         """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises ShardLost, and RedisAway: then the
         reservation may have been made nevertheless, and the next attempt waits for its end."""
-        shard, now_ms = self.shard_of(domain), self._clock.now_ms()
-        keys = self._keys.shards[shard]
-        of = (keys.due, keys.leases, keys.domain(domain), keys.stats)
-        call = script_call(RESERVE, of, self._keys.identity, domain, now_ms, self._hold_ms, max_wait_ms)
-        replies = await self._store.send([call])
-        check_identity(self._keys.crawl, [shard], replies)
-        match replies[0]:
+        shard, now_ms = self._keys.shard_of(domain), self._clock.now_ms()
+        call = shard_call(RESERVE, self._keys, shard, domain, now_ms, self._hold_ms, max_wait_ms)
+        (answer,) = await send_to_shards(self._store, self._keys, [(shard, call)])
+        match answer:
             case [b"reserved", slot_ms, until_ms, delay_ms]:
                 return Reservation(domain, int(slot_ms), int(until_ms), max(0, int(delay_ms)))
             case [b"resting", until_ms]:
@@ -81,6 +77,6 @@ class Reservations:
     async def end(self, reservation: Reservation, next_ms: int) -> None:
         """End `reservation` after its request. The next one may start at `next_ms` (server time). Raises RedisAway."""
         domain = reservation.domain
-        keys = self._keys.shards[self.shard_of(domain)]
+        keys = self._keys.of(domain)
         times = (reservation.until_ms, next_ms + self._clock.uncertainty_ms)
         await self._store.send([script_call(END_RESERVATION, (keys.due, keys.domain(domain)), domain, *times)])

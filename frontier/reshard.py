@@ -4,29 +4,19 @@ The shards of each layout have keys of their own, so the old ones stay as they a
 
 1. `begin`: nobody opens the crawl from now on. Replicas return their leases, which takes some seconds, and wait. Then all
    old shards are frozen: leases that are left end, and nothing is queued, leased or settled in them any more.
-2. `copy`: the contents are copied to the new shards, and their numbers compared (`frontier.reshard`). Then the new
+2. `copy`: the contents are copied to the new shards, and their numbers compared (`LayoutCopy`). Then the new
    shards get the identity with which replicas use them, and the servers sync all this.
 3. `switch`: one script lets the crawl use the new shards.
 4. `open`: replicas may open the crawl again. They do so by themselves.
 5. `clean`: the old keys are removed. Replicas do not use them.
 
-A command that was killed is run again. Before the switch, the next command removes what was copied, and copies anew, since
+A command that was killed is run again. Before the switch, the next command removes what was copied, and copies again, since
 the old shards stay frozen. After it, the next command continues. Until the switch, the reshard can be cancelled.
 
 Any call may arrive late, when its command has given it up, and in the middle of a later reshard. So each command claims
 its reshard and gets a number. The shards that it fills have that number in their keys, so no two commands write to the
 same ones. Other calls that could do harm name the claim, too, and are refused if it is not the last one
 (`lua/begin_reshard.lua`). Fingerprints do not tell their domain: see the decision 0015.
-
-Copies the contents of frozen shards to the shards of a new layout, and compares how many there are: the long step of a
-reshard.
-
-The seen-sets are copied by the names of their buckets. A single server copies whole buckets by itself if a crawl gets more
-shards, and sends their union if it gets fewer. All other keys are found page by page with SCAN. Of these, a single
-server copies most queues by itself. Up to four pages are copied at the same time, so that the server reads and writes while
-this process divides what it has read. Copying again what was copied before changes nothing.
-
-How long a crawl stood still while it was given another number of shards.
 """
 
 from __future__ import annotations
@@ -37,7 +27,6 @@ import secrets
 from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from itertools import chain, islice
-from typing import NamedTuple
 
 from frontier import scripts
 from frontier.clock import Clock, ServerClock
@@ -61,7 +50,6 @@ from frontier.packing import size_of
 from frontier.peers import owners_fields
 from frontier.scripts import ADD_COPIED, COPY_KEYS, Argument, Call, Reply, command, script_call
 from frontier.shard_contents import (
-    AT_ONCE,
     CHUNK,
     EXPIRING,
     LEFT_BEHIND,
@@ -69,14 +57,13 @@ from frontier.shard_contents import (
     Division,
     Key,
     Part,
-    asked,
     key_count,
     pages,
     pages_of_all,
     stats_of,
 )
-from frontier.shards import check_identity, frozen, identify_shards, lost_shards, until_synced
-from frontier.store import Store
+from frontier.shards import check_identity, frozen, identify_shards, lost_shards, shard_call, until_synced
+from frontier.store import AT_ONCE, Store, ask, batched, fields_of
 
 PAGES_AT_ONCE = 4
 """Pages, or parts of seen-sets, that are copied at a time. Each may hold some megabytes."""
@@ -85,18 +72,11 @@ BUCKETS_AT_ONCE = 64
 """Buckets of seen-sets that are read in one round trip, or copied in one call. Each has about 5 KB as text, and 2 KB in the
 server."""
 
-UNITED = 32
-"""Buckets of which a server sends the union in one call, which takes about 1 ms."""
-
 LONGEST = 4_000
 """URLs of the longest queue that the server copies in one call, because it does nothing else meanwhile."""
 
-SAMPLED, MOST_SAMPLED = 4, 10_000
-"""To estimate how many different fingerprints there are: buckets that are read of the largest shard, and the most
-fingerprints that are kept of all that are read."""
-
-ESTIMATED_AT_ONCE = 64
-"""New shards whose number of buckets is estimated at a time."""
+SAMPLED = 4
+"""Buckets of the largest shard that are read to estimate how many different fingerprints there are."""
 
 FILL = 208
 """The mean number of members of a bucket, as in `lua/push.lua`."""
@@ -116,15 +96,16 @@ class LayoutCopy:
         self._old = old.shards
         self._layout = old.layout
         self._filled = filled
-        self._division = Division(len(old.shards), len(filled.shards), {})
+        self._division = Division(len(old.shards), len(filled.shards))
+        self._buckets: Mapping[int, int] = {}  # of each new shard
         self._can_copy = False
 
     async def run(self, last_token: int, tell: Tell) -> None:
         """Copy everything, and compare. The new shards give out tokens above `last_token`. Raises CrawlLost if the copy is
         not equal, and CrawlResharded if the reshard was undone, or another command continues it."""
-        buckets = await self._buckets(self._old)
+        buckets = await self._bucket_counts()
         seen = await self._sizes(buckets)
-        self._division = self._division._replace(buckets=await self._buckets_of(buckets))
+        self._buckets = await self._buckets_of(buckets)
         total, done = await key_count(self._store, self._old), 0
 
         def note(keys: int) -> None:
@@ -176,57 +157,40 @@ class LayoutCopy:
         families = [*self._division.families()]
         if self._division.after > self._division.before:
             return {target: buckets[shard][1] for (shard,), targets in families for target in targets}
-        made: dict[int, int] = {}
-        for at in range(0, len(families), ESTIMATED_AT_ONCE):
-            some = families[at : at + ESTIMATED_AT_ONCE]
-            counts = await asyncio.gather(*(self._different([buckets[shard] for shard in of]) for of, _ in some))
-            made |= {target: max(1, -(-count // FILL)) for (_, (target,)), count in zip(some, counts, strict=True)}
-        return made
+        return {
+            target: max(1, -(-await self._different([buckets[shard] for shard in sources]) // FILL))
+            for sources, (target,) in families
+        }
 
     async def _different(self, sets: Sequence[tuple[ShardKeys, int]]) -> int:
         """About how many different fingerprints are in `sets` (shard, number of its buckets), mostly within a tenth. Only
-        those count that would be in the first of `step` buckets. If these are more than `MOST_SAMPLED`, `step` doubles
-        (adaptive sampling, Flajolet 1990)."""
+        those count that would be in the first of `step` buckets."""
         step = max(1, _power_of_two(max(count for _, count in sets)) // SAMPLED)
         names = [of.seen(at) for of, count in sets for at in range(0, count, min(step, _power_of_two(count)))]
         found: set[bytes] = set()
-        for at in range(0, len(names), AT_ONCE):
-            for members in await self._store.send([command("SMEMBERS", name) for name in names[at : at + AT_ONCE]]):
-                found |= _one_in(step, members)
-            while len(found) > MOST_SAMPLED:
-                step *= 2
-                found = _one_in(step, found)
+        for part in batched(names, AT_ONCE):
+            for members in await self._store.send([command("SMEMBERS", name) for name in part]):
+                found.update(one for one in members if not seen_bucket(int(one), step))
         return len(found) * step
 
     async def _bucket_copies(self, buckets: Mapping[ShardKeys, int]) -> AsyncIterator[Coroutine[None, None, int]]:
         """Copies of all seen-sets by whole buckets."""
         for shard, of in enumerate(self._old):
-            for first in range(0, buckets[of], BUCKETS_AT_ONCE):
-                yield self._copy_buckets(shard, range(first, min(first + BUCKETS_AT_ONCE, buckets[of])))
+            for numbers in batched(range(buckets[of]), BUCKETS_AT_ONCE):
+                yield self._copy_buckets(shard, [f"{SEEN}:{number}" for number in numbers])
 
-    async def _copy_buckets(self, shard: int, numbers: range) -> int:
-        """Copy the buckets `numbers` of the old `shard`, and return how many there are."""
-        names = [f"{SEEN}:{number}" for number in numbers]
+    async def _copy_buckets(self, shard: int, names: Sequence[str]) -> int:
         await self._call([self._key_copy(shard, target, names) for target in self._division.targets_of(shard)])
-        return len(numbers)
+        return len(names)
 
     def _key_copy(self, shard: int, target: int, names: Sequence[str]) -> Call:
         of = self._filled.shards[target]
         keys = (of.stats, of.base, self._old[shard].base)
         return script_call(COPY_KEYS, keys, self._filled.identity, *names)
 
-    async def _can_unite(self) -> bool:
-        """Whether a server can send the union of buckets of several shards. The nodes of a cluster cannot."""
-        try:
-            await self._store.send([command("SUNION", *(of.seen(0) for of in self._old[:UNITED]))])
-        except RedisMisused:  # CROSSSLOT, or a user that may not call SUNION
-            return False
-        return True
-
     async def _seen_copies(self, buckets: Mapping[ShardKeys, int]) -> AsyncIterator[Coroutine[None, None, int]]:
         """Copies of all seen-sets. Old shards that were one shard before have most fingerprints in common. So buckets that
         may have the same ones are read together, and these are written once."""
-        united = UNITED if await self._can_unite() else 1
         for sources, targets in self._division.families():
             sets = [(self._old[shard], buckets[self._old[shard]]) for shard in sources]
             common = _power_of_two(min(count for _, count in sets))
@@ -234,18 +198,27 @@ class LayoutCopy:
             for of, count in sets:
                 for bucket in range(count):
                     alike[bucket % common].append(of.seen(bucket))
-            groups = [names[at : at + united] for names in alike.values() for at in range(0, len(names), united)]
-            at_once = BUCKETS_AT_ONCE // len(groups[0])
-            for at in range(0, len(groups), at_once):
-                yield self._copy_seen(groups[at : at + at_once], targets)
+            together: list[str] = []
+            for names in alike.values():
+                together += names
+                if len(together) >= BUCKETS_AT_ONCE:
+                    yield self._copy_seen(together, targets)
+                    together = []
+            yield self._copy_seen(together, targets)
 
-    async def _copy_seen(self, groups: Sequence[Sequence[str]], targets: Sequence[int]) -> int:
-        """Copy the buckets with the names in `groups` to all `targets`, and return their number."""
-        calls = [command("SUNION" if len(names) > 1 else "SMEMBERS", *names) for names in groups]
-        members = await self._store.send(calls)
-        different = dict.fromkeys(chain.from_iterable(members))  # in order: a server adds ascending integers fastest
-        await self._write(self._division.seen_parts(targets, different))
-        return sum(map(len, groups))
+    async def _copy_seen(self, names: Sequence[str], targets: Sequence[int]) -> int:
+        """Copy the buckets `names` to all `targets`, which get nothing else, so that theirs are the same."""
+        divided = defaultdict[int, list[Argument]](list)
+        for part in batched(names, AT_ONCE):
+            members = await self._store.send([command("SMEMBERS", name) for name in part])
+            for fingerprint in dict.fromkeys(chain.from_iterable(members)):  # a server adds ascending integers fastest
+                divided[seen_bucket(int(fingerprint), self._buckets[targets[0]])].append(fingerprint)
+        await self._write(
+            Part(target, f"{SEEN}:{bucket}", "SADD", 0, words)
+            for bucket, words in divided.items()
+            for target in targets
+        )
+        return len(names)
 
     # all other keys
 
@@ -256,7 +229,7 @@ class LayoutCopy:
     async def _copy_queues(self, page: Sequence[Key]) -> frozenset[Key]:
         """Have the server copy those queues of `page` that are not too long for one call, and return these."""
         queues = [key for key in page if key.first == "q"]
-        sizes = await asked(self._store, [command("ZCARD", key.whole) for key in queues])
+        sizes = await ask(self._store, [command("ZCARD", key.whole) for key in queues])
         whole = [key for key, size in zip(queues, sizes, strict=True) if size <= LONGEST]
         places = ((key, shard_of(key.domain, self._division.after)) for key in whole)
         await self._call([self._key_copy(key.shard, target, [key.name]) for key, target in places])
@@ -287,25 +260,16 @@ class LayoutCopy:
     async def _write(self, parts: Iterable[Part]) -> None:
         calls: list[tuple[int, list[Argument]]] = []
         for part in sorted(parts, key=lambda part: part.target):
-            for at in range(0, len(part.words), 2 * CHUNK):
-                words = part.words[at : at + 2 * CHUNK]
-                section = (part.name, part.verb, part.expires_ms, len(words), *words)
+            for words in batched(part.words, 2 * CHUNK):
                 if not calls or calls[-1][0] != part.target or len(calls[-1][1]) > 2 * CHUNK:
                     calls.append((part.target, []))
-                calls[-1][1].extend(section)
-        for start in range(0, len(calls), AT_ONCE):
-            some = calls[start : start + AT_ONCE]
-            keys = [self._filled.shards[target] for target, _ in some]
-            await self._call(
-                [
-                    script_call(ADD_COPIED, (of.stats, of.base), self._filled.identity, *words)
-                    for of, (_, words) in zip(keys, some, strict=True)
-                ]
-            )
+                calls[-1][1].extend((part.name, part.verb, part.expires_ms, len(words), *words))
+        for some in batched(calls, AT_ONCE):
+            await self._call([shard_call(ADD_COPIED, self._filled, target, *words) for target, words in some])
 
     async def _call(self, calls: Sequence[Call]) -> None:
         """Carry out `calls` of scripts that write to new shards. Raises CrawlResharded if one was refused."""
-        if any(reply[0] == b"lost" for reply in await asked(self._store, calls)):
+        if any(reply[0] == b"lost" for reply in await ask(self._store, calls)):
             raise CrawlResharded(
                 f"the reshard of crawl {self._crawl.name!r} was undone or taken over by another command meanwhile, or a "
                 "Redis server has lost its data"
@@ -313,17 +277,16 @@ class LayoutCopy:
 
     # comparing
 
-    async def _buckets(self, shards: Sequence[ShardKeys]) -> list[tuple[ShardKeys, int]]:
-        replies = await asked(self._store, [command("HGET", of.stats, "buckets") for of in shards])
-        return [(of, int(reply or 1)) for of, reply in zip(shards, replies, strict=True)]
+    async def _bucket_counts(self) -> list[tuple[ShardKeys, int]]:
+        replies = await ask(self._store, [command("HGET", of.stats, "buckets") for of in self._old])
+        return [(of, int(reply or 1)) for of, reply in zip(self._old, replies, strict=True)]
 
     async def _sizes(self, buckets: Sequence[tuple[ShardKeys, int]]) -> list[int]:
         """The number of fingerprints in each shard with so many buckets."""
         sizes: list[int] = []
-        for at in range(0, len(buckets), AT_ONCE):  # all calls at once could take a gigabyte
-            part = buckets[at : at + AT_ONCE]
+        for part in batched(buckets, AT_ONCE):  # all calls at once could take a gigabyte
             calls = [command("SCARD", of.seen(bucket)) for of, count in part for bucket in range(count)]
-            replies = iter(await asked(self._store, calls))
+            replies = iter(await ask(self._store, calls))
             sizes += (sum(islice(replies, count)) for _, count in part)
         return sizes
 
@@ -333,10 +296,10 @@ class LayoutCopy:
         delays and records of known pages are not compared."""
         old, new = self._old, self._filled.shards
         for verb, name in (("ZCARD", "due"), ("ZCARD", "waiting"), ("HLEN", "dead"), ("ZCARD", "revisits")):
-            before = sum(await asked(self._store, [command(verb, of.base + name) for of in old]))
-            if before != sum(await asked(self._store, [command(verb, of.base + name) for of in new])):
+            before = sum(await ask(self._store, [command(verb, of.base + name) for of in old]))
+            if before != sum(await ask(self._store, [command(verb, of.base + name) for of in new])):
                 raise self._unequal(name)
-        waiting = await asked(self._store, [command("ZCARD", of.waiting) for of in new])
+        waiting = await ask(self._store, [command("ZCARD", of.waiting) for of in new])
         queued, arrived = await self._queued(old), await self._queued(new)
         if sum(queued) != sum(arrived):
             raise self._unequal("q")
@@ -344,7 +307,7 @@ class LayoutCopy:
         settled = sum(int(stats.get(name, 0)) for stats in totals for name in (b"done", b"denied", b"dead"))
         if sum(int(stats.get(b"accepted", 0)) for stats in totals) != settled + sum(arrived) + sum(waiting):
             raise self._unequal("accepted")
-        buckets = self._division.buckets
+        buckets = self._buckets
         copied = await self._sizes([(of, buckets[at]) for at, of in enumerate(new)])
         for target, size in enumerate(copied):
             sources = [seen[shard] for shard in self._division.sources_of(target)]
@@ -359,7 +322,7 @@ class LayoutCopy:
     async def _compared_outboxes(self) -> list[int]:
         """The number of links in the outbox of each new shard. Old shards may have kept the same links."""
         kept, arrived = [
-            await asked(self._store, [command("ZCARD", of.outbox) for of in shards])
+            await ask(self._store, [command("ZCARD", of.outbox) for of in shards])
             for shards in (self._old, self._filled.shards)
         ]
         for target, size in enumerate(arrived):
@@ -374,46 +337,34 @@ class LayoutCopy:
             "undo it with `crawler reshard --cancel`, and run the command again"
         )
 
-    async def _packed(self, shards: Sequence[ShardKeys], domains: Sequence[tuple[int, str]]) -> list[tuple[int, int]]:
-        """For each block of `domains` (number of the shard, domain): the number of its shard, and of the URLs in it, 0 if
-        it is not there."""
-        listed = await asked(
-            self._store, [command("ZRANGE", shards[number].blocks(domain), 0, -1) for number, domain in domains]
-        )
-        blocks = [
-            (number, domain, name.decode())
-            for (number, domain), names in zip(domains, listed, strict=True)
-            for name in names
-        ]
-        there = await asked(
-            self._store, [command("EXISTS", shards[number].block(name, domain)) for number, domain, name in blocks]
-        )
-        return [(number, size_of(name) * is_there) for (number, _, name), is_there in zip(blocks, there, strict=True)]
-
     async def _queued(self, shards: Sequence[ShardKeys]) -> list[int]:
-        """The number of queued URLs of each of `shards`."""
+        """The number of queued URLs of each of `shards`, packed ones included."""
         totals = [0] * len(shards)
         left = [(number, 0) for number in range(len(shards))]
         while left:
             some, left = left[:AT_ONCE], left[AT_ONCE:]
-            replies = await self._store.send(
+            pages = await self._store.send(
                 [command("ZRANGE", shards[number].due, at, at + CHUNK - 1) for number, at in some]
             )
-            found = [(number, domain) for (number, _), reply in zip(some, replies, strict=True) for domain in reply]
-            sizes = await asked(
-                self._store, [command("ZCARD", shards[number].queue(domain.decode())) for number, domain in found]
+            due = [(number, name.decode()) for (number, _), page in zip(some, pages, strict=True) for name in page]
+            sizes = await ask(self._store, [command("ZCARD", shards[number].queue(domain)) for number, domain in due])
+            listed = await ask(
+                self._store, [command("ZRANGE", shards[number].blocks(domain), 0, -1) for number, domain in due]
             )
-            for (number, _), size in zip(found, sizes, strict=True):
+            blocks = [(*of, name.decode()) for of, names in zip(due, listed, strict=True) for name in names]
+            there = await ask(
+                self._store, [command("EXISTS", shards[number].block(name, domain)) for number, domain, name in blocks]
+            )
+            for (number, _), size in zip(due, sizes, strict=True):
                 totals[number] += size
-            for number, size in await self._packed(shards, [(number, domain.decode()) for number, domain in found]):
-                totals[number] += size
-            left += [(n, at + CHUNK) for (n, at), reply in zip(some, replies, strict=True) if len(reply) == CHUNK]
+            for (number, _, name), is_there in zip(blocks, there, strict=True):
+                totals[number] += size_of(name) * is_there
+            left += [(n, at + CHUNK) for (n, at), page in zip(some, pages, strict=True) if len(page) == CHUNK]
         return totals
 
     async def _stats(self) -> list[dict[bytes, bytes]]:
-        replies = await asked(self._store, [command("HGETALL", of.stats) for of in self._old])
         return [
-            reply if isinstance(reply, dict) else dict(zip(reply[::2], reply[1::2], strict=True)) for reply in replies
+            fields_of(reply) for reply in await ask(self._store, [command("HGETALL", of.stats) for of in self._old])
         ]
 
     async def _write_stats(self, counted: Sequence[dict[str, int]], last_token: int) -> None:
@@ -434,17 +385,9 @@ def _power_of_two(number: int) -> int:
     return int(1 << (number.bit_length() - 1))
 
 
-def _one_in(step: int, fingerprints: Iterable[bytes]) -> set[bytes]:
-    """Those of `fingerprints` that are in the first of `step` buckets, a power of two."""
-    return {one for one in fingerprints if not seen_bucket(int(one), step)}
-
-
 RECENT_MS, AGAIN_S = 60_000, 30.0
 """Replicas work if they have settled a URL within so many milliseconds before the reshard. Their next one is awaited for so
 many seconds after it."""
-
-SETTLED_LOOK_S = 0.1
-"""Seconds between two looks."""
 
 
 async def standstill_ms(store: Store, clock: Clock, layouts: tuple[CrawlKeys, CrawlKeys], began_ms: int) -> int | None:
@@ -462,12 +405,12 @@ async def standstill_ms(store: Store, clock: Clock, layouts: tuple[CrawlKeys, Cr
             return min(later) - before
         if is_last:
             return None
-        await clock.sleep(SETTLED_LOOK_S)
+        await clock.sleep(LOOK_S)
 
 
 async def _settled_ms(store: Store, keys: CrawlKeys) -> list[int]:
     """When a URL of each shard was settled last; 0 for never."""
-    found = await asked(store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
+    found = await ask(store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
     return [int(ms or 0) for ms in found]
 
 
@@ -496,26 +439,22 @@ RESHARD_STEP = ("resharding", "reshard_may_switch", "reshard_progress")
 """The fields of the key `meta` that are there during a reshard."""
 
 
-class Wanted(NamedTuple):
-    """What a reshard needs to know: the new number of `shards`, and the delay of domains that have none of their own."""
-
-    shards: int
-    delay_ms: int
-
-
 class Reshard:
-    """Gives `crawl` the `wanted` shards. All methods raise RedisAway. Then open the crawl again, and make another object
+    """Gives `crawl` another number of `shards`. `clocks`: of this machine, and crawl time; `delay_ms`: of domains that have
+    none of their own. All methods raise RedisAway. Then open the crawl again, and make another object
     from it, as `crawler reshard` does when it is run again: a step may have been carried out."""
 
-    def __init__(self, store: Store, crawl: Crawl, clocks: tuple[Clock, ServerClock], wanted: Wanted) -> None:
+    def __init__(
+        self, store: Store, crawl: Crawl, clocks: tuple[Clock, ServerClock], shards: int, delay_ms: int
+    ) -> None:
         self._store = store
         self._crawl = crawl
         self._local_clock, self._clock = clocks
-        self._delay_ms = wanted.delay_ms
+        self._delay_ms = delay_ms
         is_switched = bool(crawl.former)
         self._tokens = crawl.last_tokens[:-1] if is_switched else crawl.last_tokens
         self._old = crawl.keys_of(self._tokens, crawl.former or crawl.shards)
-        self._after = crawl.shards if is_switched else wanted.shards
+        self._after = crawl.shards if is_switched else shards
         self._frozen = with_identity(self._old, frozen(self._old))
         self._command = secrets.token_hex(8)
         self._claimed = crawl.reshard_claims
@@ -549,7 +488,7 @@ class Reshard:
         left = list(range(len(self._old.shards)))
         while left:
             part = left[:AT_ONCE]
-            replies = await self._store.send([self._freeze(self._old.shards[shard]) for shard in part])
+            replies = await self._store.send([self._freeze(shard) for shard in part])
             check_identity(self._crawl.name, part, replies)
             if any(reply[0] == b"cancelled" for reply in replies):
                 raise self._overtaken()
@@ -585,7 +524,7 @@ class Reshard:
         deadline, quiet_at = now() + LEASES_END_S, 0.0
         runs = await self._servers()
         while True:
-            leases = sum(await asked(self._store, [command("ZCARD", of.leases) for of in self._old.shards]))
+            leases = sum(await ask(self._store, [command("ZCARD", of.leases) for of in self._old.shards]))
             tell("waiting", leases, 0)
             latest = await self._servers()
             if latest != runs:
@@ -594,9 +533,9 @@ class Reshard:
                 return
             await self._local_clock.sleep(LOOK_S)
 
-    def _freeze(self, of: ShardKeys) -> Call:
-        what = (self._old.identity, self._frozen.identity, self._clock.now_ms(), self._delay_ms, self._claimed)
-        return script_call(scripts.FREEZE_SHARD, (of.stats, of.base), *what)
+    def _freeze(self, shard: int) -> Call:
+        what = (self._frozen.identity, self._clock.now_ms(), self._delay_ms, self._claimed)
+        return shard_call(scripts.FREEZE_SHARD, self._old, shard, *what)
 
     async def _servers(self) -> list[tuple[str, str]]:
         """The node of each shard and of the key `meta`, and its run."""
@@ -635,7 +574,7 @@ class Reshard:
 
     async def _last_token(self) -> int:
         """A token above those of all old leases, which tells the claim (`redis_keys.ATTEMPTS`)."""
-        tokens = await asked(self._store, [command("HGET", of.owner, "token") for of in self._old.shards])
+        tokens = await ask(self._store, [command("HGET", of.owner, "token") for of in self._old.shards])
         least = max(self._clock.now_ms(), *(int(token or 0) for token in tokens)) + TOKENS_AHEAD
         return (least // ATTEMPTS + 1) * ATTEMPTS + self._claimed % ATTEMPTS
 
@@ -652,7 +591,7 @@ class Reshard:
             async for page in pages_of_all(self._store, self._crawl.name):
                 keys = [key for number, key in page if number not in used and was_made_until(number, last)]
                 gone = [key.whole for key in keys if removes_all or key.name == "stats"]
-                await asked(self._store, [command("UNLINK", key) for key in gone])
+                await ask(self._store, [command("UNLINK", key) for key in gone])
                 removed += len(gone)
                 tell("undone", removed, removed)
 
@@ -723,7 +662,7 @@ class Reshard:
         calls = [command("PEXPIRE", key, KEPT_MS) for of in old for key in (of.owner, of.lost, of.stats)]
         calls += [command("HDEL", of.owner, "granted") for of in old]  # it names domains, and nobody leases here again
         calls.append(command("HDEL", f"{self._old.peers}:owners", *owners_fields(owners_table(self._old.layout))))
-        await asked(self._store, calls)
+        await ask(self._store, calls)
         await self._remove_attempts(self._claimed - 1, _tell_nobody)
         await self._until_synced()  # otherwise the old keys could come back, and nobody would know of them
         # SCAN does not find all keys of a server that was replaced, or of a slot that moves.
@@ -762,11 +701,8 @@ class Reshard:
             for key in page:
                 if key.name not in kept and key.shard < len(keys.shards):
                     names[key.shard].append(key.name)
-            places = ((keys.shards[shard], some) for shard, some in names.items())
-            calls = [
-                script_call(scripts.REMOVE_COPIED, (of.stats, of.base), keys.identity, *some) for of, some in places
-            ]
-            await asked(self._store, calls)
+            calls = [shard_call(scripts.REMOVE_COPIED, keys, shard, *some) for shard, some in names.items()]
+            await ask(self._store, calls)
             done += len(page)
             tell("removed", min(done, total), total)
         tell("removed", total, total)

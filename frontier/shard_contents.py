@@ -16,9 +16,8 @@ from typing import Literal, NamedTuple
 from frontier.domains import shard_of
 from frontier.errors import RedisMisused
 from frontier.keys import ShardKeys, shard_keys
-from frontier.lookup import seen_bucket
 from frontier.scripts import Argument, Call, Reply, command
-from frontier.store import Store, send_in_parts
+from frontier.store import Store, scan
 
 Kind = Literal["zset", "hash", "string"]
 
@@ -120,37 +119,24 @@ class Part(NamedTuple):
 
 
 class Division(NamedTuple):
-    """How the contents of `before` shards are divided among `after`. `buckets`: of the seen-set of each new shard."""
+    """How the contents of `before` shards are divided among `after`. One of the two is a multiple of the other."""
 
     before: int
     after: int
-    buckets: Mapping[int, int]
 
-    def targets_of(self, shard: int) -> Iterator[int]:
-        """The new shards of the domains of `shard`. One of the two numbers is a multiple of the other."""
-        return iter(range(shard, self.after, self.before)) if self.after > self.before else iter((shard % self.after,))
+    def targets_of(self, shard: int) -> range:
+        """The new shards of the domains of `shard`."""
+        return range(shard % self.after, self.after, self.before)
 
-    def sources_of(self, target: int) -> Iterator[int]:
+    def sources_of(self, target: int) -> range:
         """The old shards of the domains of `target`."""
-        return (
-            iter(range(target, self.before, self.after)) if self.before > self.after else iter((target % self.before,))
-        )
+        return range(target % self.before, self.before, self.after)
 
     def families(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
         """Old and new shards, so that each of the new ones needs all fingerprints of each of the old ones, and no others. A
         fingerprint does not tell its domain."""
         for shard in range(min(self.before, self.after)):
-            yield [*self.sources_of(shard)], [*self.targets_of(shard)]
-
-    def seen_parts(self, targets: Sequence[int], fingerprints: Iterable[bytes]) -> Iterator[Part]:
-        """Where `fingerprints` belong in each of `targets`, which get nothing else, so their buckets are the same."""
-        buckets = self.buckets[targets[0]]
-        divided = defaultdict[int, list[Argument]](list)
-        for fingerprint in fingerprints:
-            divided[seen_bucket(int(fingerprint), buckets)].append(fingerprint)
-        for bucket, words in divided.items():
-            for target in targets:
-                yield Part(target, f"{SEEN}:{bucket}", "SADD", 0, words)
+            yield self.sources_of(shard), self.targets_of(shard)
 
     def parts(self, key: Key, rows: Iterable[tuple[bytes, ...]], expires_ms: int) -> Iterator[Part]:
         """Where the members `rows` of `key`, which is not one of the seen-set, belong."""
@@ -204,17 +190,6 @@ PAGE = 200
 PROBES = 4096
 """Names of shards by which the nodes of a cluster are found: enough for some hundred nodes."""
 
-AT_ONCE = 128
-"""Calls in one round trip."""
-
-
-async def asked(store: Store, calls: Sequence[Call]) -> list[Reply]:
-    """The replies to `calls`, which are sent in parts."""
-    replies: list[Reply] = []
-    parts = (calls[at : at + AT_ONCE] for at in range(0, len(calls), AT_ONCE))
-    await send_in_parts(store.send, parts, replies.extend)
-    return replies
-
 
 def nodes_of(store: Store, shards: Sequence[ShardKeys]) -> list[str]:
     """A key of each node that serves some of `shards`."""
@@ -242,12 +217,7 @@ async def pages_of_all(
     form = re.compile(rf"\{{{re.escape(crawl)}:(\d+)(?:@(\d+))?\}}:(.*)".encode(), re.DOTALL)
     pattern = f"{{{crawl}:*}}:*"
     for base in nodes_of(store, shards):
-        cursor: int | None = None
-        while cursor != 0:
-            ((following, found),) = await store.send(
-                [Call(("SCAN", cursor or 0, "MATCH", pattern, "COUNT", PAGE), at=base)]
-            )
-            cursor = int(following)
+        async for found in scan(store, "SCAN", "", "MATCH", pattern, "COUNT", PAGE, at=base):
             matches = ((form.fullmatch(key), key) for key in found)
             yield [
                 (int(match[2] or 0), Key(int(match[1]), match[3].decode(), key.decode()))

@@ -10,11 +10,25 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from frontier.clock import Clock
-from frontier.counters import SHARDS_A_PART
 from frontier.errors import CrawlLost, CrawlResharded, RedisMisused, ShardLost
 from frontier.keys import CrawlKeys
-from frontier.scripts import IDENTIFY_SHARD, Call, Reply, command, script_call
-from frontier.store import Store, send_in_parts
+from frontier.scripts import IDENTIFY_SHARD, Argument, Call, Reply, Script, command, script_call
+from frontier.store import Store, ask
+
+
+def shard_call(script: Script, keys: CrawlKeys, shard: int, *arguments: Argument) -> Call:
+    """A call of `script` for `shard`: its keys are `stats` and the prefix of the others, and its first argument is the
+    identity of the crawl."""
+    of = keys.shards[shard]
+    return script_call(script, (of.stats, of.base), keys.identity, *arguments)
+
+
+async def send_to_shards(store: Store, keys: CrawlKeys, calls: Sequence[tuple[int, Call]]) -> list[Reply]:
+    """The replies to `calls` of scripts, each for a shard. Raises ShardLost if one lacks the identity of the crawl, and
+    RedisAway."""
+    replies = await store.send([call for _, call in calls])
+    check_identity(keys.crawl, [shard for shard, _ in calls], replies)
+    return replies
 
 
 async def identify_shards(
@@ -26,19 +40,11 @@ async def identify_shards(
     Raises CrawlLost if a shard belongs to another crawl of that name, CrawlResharded if another command for the same crawl
     has given it another identity, and RedisAway.
     """
-    calls = (
-        [
-            script_call(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base), cancelled)
-            for of in (keys.shards[shard] for shard in shards[at : at + SHARDS_A_PART])
-        ]
-        for at in range(0, len(shards), SHARDS_A_PART)
-    )
-    foreign: list[str] = []
-
-    def look(replies: list[Reply]) -> None:
-        foreign.extend(reply[1].decode() for reply in replies if reply[0] == b"foreign")
-
-    await send_in_parts(store.send, calls, look)
+    calls = [
+        script_call(IDENTIFY_SHARD, (of.stats, of.owner), keys.identity, former, store.run_of(of.base), cancelled)
+        for of in (keys.shards[shard] for shard in shards)
+    ]
+    foreign = [reply[1].decode() for reply in await ask(store, calls) if reply[0] == b"foreign"]
     if foreign and all(_fingerprint_key(identity) == _fingerprint_key(keys.identity) for identity in foreign):
         raise CrawlResharded(
             f"{len(foreign):,} of the shards that this command has to fill belong to another command, of which Redis may "
@@ -60,13 +66,9 @@ async def lost_shards(store: Store, keys: CrawlKeys, shards: Sequence[int] | Non
     """Those of `shards`, or of all, that lack the identity of the crawl, and the identity that each has instead, "" for
     none. Raises RedisAway."""
     asked = range(len(keys.shards)) if shards is None else shards
-    found: list[str] = []
-    calls = (
-        [command("HGET", keys.shards[shard].stats, "crawl") for shard in asked[at : at + SHARDS_A_PART]]
-        for at in range(0, len(asked), SHARDS_A_PART)
-    )
-    await send_in_parts(store.send, calls, lambda replies: found.extend((one or b"").decode() for one in replies))
-    return {shard: identity for shard, identity in zip(asked, found, strict=True) if identity != keys.identity}
+    found = await ask(store, [command("HGET", keys.shards[shard].stats, "crawl") for shard in asked])
+    identities = {shard: (identity or b"").decode() for shard, identity in zip(asked, found, strict=True)}
+    return {shard: identity for shard, identity in identities.items() if identity != keys.identity}
 
 
 def frozen(keys: CrawlKeys) -> str:
@@ -95,63 +97,63 @@ T = TypeVar("T")
 
 
 class Nodes:
-    """The nodes of the crawl with `keys`."""
+    """The nodes of a Redis Cluster that serve the shards of the crawl with `keys`. On a single server, one node serves them
+    all.
+
+    The slot map of a cluster changes with failovers and slot moves, and is then read again. A part that is sorted by an
+    older map costs nothing but time: the store sends each call to the node that serves it.
+    """
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys
-        self._of_shard: tuple[str, ...] = ()
-        self._crawl_node = ""
-        self._names: frozenset[str] = frozenset()
         self._runs: Hashable = None
+        self._of_shard: tuple[str, ...] = ()
+        self._names: frozenset[str] = frozenset()
 
     def __repr__(self) -> str:
-        return f"<Nodes {sorted(self._names)}>"
+        return f"<Nodes {sorted(self.names)}>"
 
-    def _read(self) -> None:
+    def _by_shard(self) -> tuple[str, ...]:
         runs = self._store.runs()
-        if self._runs != runs or not self._names:  # to read it for a thousand shards takes about a millisecond
+        if self._runs != runs or not self._of_shard:  # for a thousand shards, this takes about a millisecond
             self._runs = runs
             self._of_shard = tuple(self._store.node_of(shard.base) for shard in self._keys.shards)
-            self._crawl_node = self._store.node_of(self._keys.meta)
-            self._names = frozenset((*self._of_shard, self._crawl_node))
-
-    @property
-    def has_many_nodes(self) -> bool:
-        """Whether some nodes may serve while others cannot."""
-        self._read()
-        return len(self._names) > 1
+            self._names = frozenset((*self._of_shard, self.crawl_node))
+        return self._of_shard
 
     @property
     def names(self) -> frozenset[str]:
         """The nodes that serve anything of this crawl."""
-        self._read()
+        self._by_shard()
         return self._names
+
+    @property
+    def has_many_nodes(self) -> bool:
+        """Whether some nodes may serve while others cannot."""
+        return len(self.names) > 1
 
     @property
     def crawl_node(self) -> str:
         """The node of the keys of the whole crawl: roster, settings, commands, page limit."""
-        self._read()
-        return self._crawl_node
+        return self._store.node_of(self._keys.meta)
 
     def of(self, shard: int) -> str:
         """The node of `shard`."""
-        self._read()
-        return self._of_shard[shard]
+        return self._by_shard()[shard]
 
     def split(self, items: Iterable[T], shard_of: Callable[[T], int]) -> dict[str, list[T]]:
         """`items` by the node of their shards, in their order."""
-        self._read()
+        by_shard = self._by_shard()
         parts: dict[str, list[T]] = {}
         for item in items:
-            parts.setdefault(self._of_shard[shard_of(item)], []).append(item)
+            parts.setdefault(by_shard[shard_of(item)], []).append(item)
         return parts
 
     async def check(self, node: str, writes: bool = False) -> None:
         """Ask `node` whether it serves and has its shards, and with `writes` whether it takes writes,
         too. Raises RedisAway, RedisMisused and ShardLost."""
-        self._read()
-        shards = [shard for shard, name in enumerate(self._of_shard) if name == node]
+        shards = [shard for shard, name in enumerate(self._by_shard()) if name == node]
         if not shards:  # nobody creates the field ""
             verb = ("HDEL", self._keys.control, "") if writes else ("EXISTS", self._keys.meta)
             await self._store.send([command(*verb)])

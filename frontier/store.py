@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
-from typing import NamedTuple, Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hiredis import ReplyError
 
@@ -21,7 +21,9 @@ from frontier.cluster import UNSERVED, Cluster, NodeFacts
 from frontier.connection import WRONG_SERVER, RedisServer, Servers, TimeLimits, fields, first_word, translate
 from frontier.errors import FrontierError, RedisAway, RedisMisused
 from frontier.redis_url import RedisUrl, display_url, read_url
-from frontier.scripts import Call, Reply, packed, packed_by_source, packed_words
+from frontier.scripts import Argument, Call, Reply, packed, packed_by_source, packed_words
+
+T = TypeVar("T")
 
 OLDEST_SERVER = (7, 0)
 """The oldest Redis version that is tested. For compatibility, Valkey reports 7.2.4 or later."""
@@ -430,18 +432,33 @@ async def connect(url: str, timeout_s: float = 5.0) -> RedisStore:
     return store
 
 
+def fields_of(reply: Reply) -> dict[bytes, Any]:
+    """A reply of field, value, field, value ... as a dict."""
+    return dict(zip(reply[::2], reply[1::2], strict=True))
+
+
 def pairs(reply: Reply) -> dict[str, str]:
     """Convert a reply of field, value, field, value ... to a dict of strings."""
     items = [item.decode() if isinstance(item, bytes) else str(item) for item in reply]
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
+def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+    """`items` in parts of at most `size`."""
+    return (items[at : at + size] for at in range(0, len(items), size))
+
+
+AT_ONCE = 128
+"""Calls in one round trip, if there may be thousands. They take about 10 ms of the server's time, so that other clients do
+not wait long."""
+
 Send = Callable[[Sequence[Call]], Awaitable[list[Reply]]]
 """`Store.send` or `Store.send_each`."""
 
 
 async def send_in_parts(send: Send, parts: Iterable[Sequence[Call]], look: Callable[[list[Reply]], None]) -> None:
-    """Call `look` with the replies to each of `parts`, in order. At most two parts are in flight. `send`: of a store.
+    """Call `look` with the replies to each of `parts`, in order. At most two parts are in flight: while the caller looks at
+    the replies to one, the server works on the next. `send`: of a store.
 
     Raises as `send` does. When it returns or raises, no part is in flight. An asynchronous generator could not
     guarantee this to a caller that is cancelled.
@@ -458,3 +475,20 @@ async def send_in_parts(send: Send, parts: Iterable[Sequence[Call]], look: Calla
         for part in asked:
             part.cancel()
         await asyncio.gather(*asked, return_exceptions=True)
+
+
+async def ask(store: Store, calls: Sequence[Call]) -> list[Reply]:
+    """The replies to `calls`, which are sent in parts of `AT_ONCE`."""
+    replies: list[Reply] = []
+    await send_in_parts(store.send, batched(calls, AT_ONCE), replies.extend)
+    return replies
+
+
+async def scan(store: Store, verb: str, key: str, *options: Argument, at: str = "") -> AsyncIterator[list[Any]]:
+    """The pages that HSCAN, ZSCAN or SCAN (without `key`, on the node of the key `at`) find; some members perhaps more than
+    once. Raises RedisAway."""
+    cursor: bytes | int | None = None
+    while cursor is None or int(cursor):
+        words = (verb, key, cursor or 0) if key else (verb, cursor or 0)
+        ((cursor, page),) = await store.send([Call((*words, *options), at=at)])
+        yield page

@@ -340,7 +340,7 @@ class Engine:
         """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""
         rules, policy = page_rules(settings, self._recent), politeness_policy(settings)
         self.runtime.policy.replace(policy)
-        self.frontier.apply(frontier_settings(settings))
+        self.frontier.settings = frontier_settings(settings)
         lease_ms = leased_ms(self.frontier.settings.lease_ms, self._local.interval)
         self.allowance.apply(PageLimit(settings.limits.max_pages, revision), lease_ms)
         self._reservations.apply(self.frontier.settings.delay_ms)

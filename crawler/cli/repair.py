@@ -169,7 +169,7 @@ async def _repair(
             queued += await repair.push(_found(line, links, rules))
             without_links += line.links is None and line.link_count > 0
     await repair.finish()
-    return Result(list(repair.shards), restored, known, queued, without_links)
+    return Result(sorted(repair.shards), restored, known, queued, without_links)
 
 
 async def _restore_visits(repair: Repair, pages: Iterator[KnownPage]) -> int:

@@ -26,7 +26,7 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters
 from frontier.crawls import Crawl, check_new_shards, crawl_clock, open_crawl
 from frontier.errors import RedisAway, RedisMisused, ShardLost
-from frontier.reshard import Reshard, Wanted, open_with_new_shards
+from frontier.reshard import Reshard, open_with_new_shards
 from frontier.store import RedisStore
 
 EVERY_S = 5.0
@@ -169,7 +169,7 @@ async def _reshard(store: RedisStore, crawl: Crawl, shards: int, progress: Progr
     if _begins(crawl, shards) and shards > crawl.shards:
         await _check_memory(store, crawl, shards)
     before = crawl.former or crawl.shards
-    work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, shards))
+    work = Reshard(store, crawl, await _clocks(store, crawl), shards, _delay_ms(crawl))
     try:
         paused_ms = await _carry_out(work, crawl, progress)
     except ShardLost as error:
@@ -201,7 +201,7 @@ async def _cancel(store: RedisStore, crawl: Crawl, progress: Progress) -> Result
         )
     if crawl.resharding is None:
         raise UserError(f"crawl {crawl.name!r} is not being resharded, so there is nothing to undo")
-    work = Reshard(store, crawl, await _clocks(store, crawl), _wanted(crawl, crawl.resharding.after))
+    work = Reshard(store, crawl, await _clocks(store, crawl), crawl.resharding.after, _delay_ms(crawl))
     await work.cancel(progress.tell)
     return Result(crawl.name, crawl.shards, crawl.shards, 0, None, round(progress.seconds, 1))
 
@@ -210,8 +210,8 @@ async def _clocks(store: RedisStore, crawl: Crawl) -> tuple[SystemClock, ServerC
     return SystemClock(), await crawl_clock(store, crawl)
 
 
-def _wanted(crawl: Crawl, shards: int) -> Wanted:
-    return Wanted(shards, int(1000 * CrawlSettings.from_json(crawl.settings).politeness.delay))
+def _delay_ms(crawl: Crawl) -> int:
+    return int(1000 * CrawlSettings.from_json(crawl.settings).politeness.delay)
 
 
 def _begins(crawl: Crawl, shards: int) -> bool:

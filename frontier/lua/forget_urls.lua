@@ -3,41 +3,39 @@
 -- repeated call changes nothing.
 --
 -- KEYS[1] stats    hash  crawl; denied, denied:forgotten, seen
--- KEYS[2] waiting  zset  "domain LF priority LF entry" -> ready ms
--- KEYS[3] dead     hash  "domain LF entry" -> reason
--- KEYS[4] lost     zset  "token LF entry" -> time ms
--- KEYS[5] the prefix of q:<domain> zset, inflight:<domain> zset, blocks:<domain> zset, block:<block>:<domain> string,
---         seen:<bucket> set, known:<domain> hash, visits:<domain> zset, revisits zset
+-- KEYS[2] the prefix of waiting zset ("domain LF priority LF entry"), dead hash ("domain LF entry"), lost zset ("token LF entry"),
+--         q:<domain> zset, inflight:<domain> zset, blocks:<domain> zset, block:<block>:<domain> string, seen:<bucket> set,
+--         known:<domain> hash, visits:<domain> zset, revisits zset
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] place: q, inflight, waiting, dead, lost, block, known or "" (only fingerprints)
 -- ARGV[4] number of members   ARGV[5...] the members (of "block": the name of a block; of "known": buckets), then the fingerprints
 --
 -- Returns {"removed", number of URLs, number of fingerprints} | {"lost"}
 
-local domain, place, members = ARGV[2], ARGV[3], tonumber(ARGV[4])
+local base, domain, place, members = KEYS[2], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local stats = redis.call('HMGET', KEYS[1], 'crawl', 'buckets')
 if stats[1] ~= ARGV[1] then return {'lost'} end
 
 local gone, is_open = 0, true
 if place == 'block' then
-  if redis.call('ZREM', KEYS[5] .. 'blocks:' .. domain, ARGV[5]) == 1 then gone = tonumber(string.sub(ARGV[5], 1, 4)) end
-  redis.call('DEL', KEYS[5] .. 'block:' .. ARGV[5] .. ':' .. domain)
+  if redis.call('ZREM', base .. 'blocks:' .. domain, ARGV[5]) == 1 then gone = tonumber(string.sub(ARGV[5], 1, 4)) end
+  redis.call('DEL', base .. 'block:' .. ARGV[5] .. ':' .. domain)
 elseif place == 'q' or place == 'inflight' then
-  gone = redis.call('ZREM', KEYS[5] .. place .. ':' .. domain, unpack(ARGV, 5, 4 + members))
+  gone = redis.call('ZREM', base .. place .. ':' .. domain, unpack(ARGV, 5, 4 + members))
 elseif place == 'waiting' then
-  gone = redis.call('ZREM', KEYS[2], unpack(ARGV, 5, 4 + members))
+  gone = redis.call('ZREM', base .. 'waiting', unpack(ARGV, 5, 4 + members))
 elseif place == 'dead' then
-  gone, is_open = redis.call('HDEL', KEYS[3], unpack(ARGV, 5, 4 + members)), false
+  gone, is_open = redis.call('HDEL', base .. 'dead', unpack(ARGV, 5, 4 + members)), false
 elseif place == 'lost' then
-  gone, is_open = redis.call('ZREM', KEYS[4], unpack(ARGV, 5, 4 + members)), false
+  gone, is_open = redis.call('ZREM', base .. 'lost', unpack(ARGV, 5, 4 + members)), false
 end
 if place == 'known' then
   is_open = false
   for i = 5, 4 + members do
-    for _ in each_record(redis.call('HGET', KEYS[5] .. 'known:' .. domain, ARGV[i]) or '') do gone = gone + 1 end
-    redis.call('HDEL', KEYS[5] .. 'known:' .. domain, ARGV[i])
+    for _ in each_record(redis.call('HGET', base .. 'known:' .. domain, ARGV[i]) or '') do gone = gone + 1 end
+    redis.call('HDEL', base .. 'known:' .. domain, ARGV[i])
   end
-  redis.call('DEL', KEYS[5] .. 'visits:' .. domain)
-  redis.call('ZREM', KEYS[5] .. 'revisits', domain)
+  redis.call('DEL', base .. 'visits:' .. domain)
+  redis.call('ZREM', base .. 'revisits', domain)
   redis.call('HINCRBY', KEYS[1], 'known', 0 - gone)
 end
 if gone > 0 and is_open then
@@ -51,7 +49,7 @@ while half * 2 <= buckets do half = half * 2 end
 for i = 5 + members, #ARGV do
   local bucket = tonumber(string.sub(ARGV[i], -9)) % (half * 2)
   if bucket >= buckets then bucket = bucket - half end
-  unseen = unseen + redis.call('SREM', KEYS[5] .. 'seen:' .. bucket, ARGV[i])
+  unseen = unseen + redis.call('SREM', base .. 'seen:' .. bucket, ARGV[i])
 end
 if unseen > 0 then redis.call('HINCRBY', KEYS[1], 'seen', 0 - unseen) end
 return {'removed', gone, unseen}

@@ -6,10 +6,8 @@
 --
 -- What is stored of a domain that has no URLs in the crawl expires some time after the reservation (KEPT_MS).
 --
--- KEYS[1] due     zset  domain -> due ms
--- KEYS[2] leases  zset  domain -> expiry ms
--- KEYS[3] d:<domain>  hash  accepted, next, delay, held
--- KEYS[4] stats  hash  crawl
+-- KEYS[1] stats  hash  crawl
+-- KEYS[2] the prefix of due zset, leases zset, d:<domain> hash (accepted, next, delay, held)
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] now_ms   ARGV[4] hold_ms: maximum duration of the request and its response
 -- ARGV[5] max_wait_ms: nothing is reserved if the delay lasts longer than this
 --
@@ -17,13 +15,14 @@
 --       | {"busy", delay_ms or -1}: leased or reserved | {"resting", until ms} | {"lost"}
 
 local KEPT_MS = 3600000
-if is_lost(KEYS[4], ARGV[1]) then return {'lost'} end
-local domain_key, now_ms = KEYS[3], tonumber(ARGV[3])
+if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
+local base, now_ms = KEYS[2], tonumber(ARGV[3])
+local domain_key = base .. 'd:' .. ARGV[2]
 
 local state = redis.call('HMGET', domain_key, 'next', 'delay', 'held', 'accepted')
 local slot_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')
 local is_held = state[3] and state[3] == state[1] and slot_ms > now_ms
-if is_held or redis.call('ZSCORE', KEYS[2], ARGV[2]) then
+if is_held or redis.call('ZSCORE', base .. 'leases', ARGV[2]) then
   return {'busy', delay_ms}
 end
 if slot_ms > now_ms + tonumber(ARGV[5]) then
@@ -32,6 +31,6 @@ end
 local until_ms = slot_ms + tonumber(ARGV[4])
 local text = string.format('%.0f', until_ms)
 redis.call('HSET', domain_key, 'next', text, 'held', text)
-redis.call('ZADD', KEYS[1], 'XX', until_ms, ARGV[2])
+redis.call('ZADD', base .. 'due', 'XX', until_ms, ARGV[2])
 if not state[4] then redis.call('PEXPIRE', domain_key, string.format('%.0f', until_ms - now_ms + KEPT_MS)) end
 return {'reserved', slot_ms, until_ms, delay_ms}

@@ -14,7 +14,7 @@ from crawler.app.run import run_until_stopped
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.errors import ShardLost
-from frontier.reshard import Reshard, Wanted
+from frontier.reshard import Reshard
 from frontier.scripts import command
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, reshard_crawl
@@ -47,7 +47,7 @@ async def _opened_before_a_reshard(store: RedisStore, name: str) -> tuple[Starti
     await clock.refresh()
     replica = Starting(store, await create_crawl(store, name, 2, b"{}"), "first")
     replica.clocks = (time, clock)
-    work = Reshard(store, await open_crawl(store, name), (time, clock), Wanted(4, 1))
+    work = Reshard(store, await open_crawl(store, name), (time, clock), 4, 1)
     await work.begin(lambda step, done, total: None)
     return replica, work
 
@@ -79,7 +79,7 @@ async def test_a_replica_that_was_refused_by_a_reshard_that_is_undone_continues(
     replica, _ = await _opened_before_a_reshard(store, crawl_name)
     refused = SimpleNamespace(tasks=SimpleNamespace(failure=ShardLost(crawl_name, [0, 1])))
     replica.engine = cast(Any, refused)
-    undoing = Reshard(store, await open_crawl(store, crawl_name, for_reshard=True), replica.clocks, Wanted(4, 1))
+    undoing = Reshard(store, await open_crawl(store, crawl_name, for_reshard=True), replica.clocks, 4, 1)
     assert await was_resharded(cast(Replica, replica), asyncio.Event())
     await undoing.cancel(lambda step, done, total: None)
     assert await was_resharded(cast(Replica, replica), asyncio.Event())

@@ -10,7 +10,7 @@ from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings
-from frontier.reshard import Reshard, Wanted
+from frontier.reshard import Reshard
 from frontier.scripts import Call, Reply, Script
 from frontier.settle import SettledUrl, Settlement, retry, with_next_visit
 from frontier.store import RedisStore
@@ -92,12 +92,12 @@ class Crawled:
 
     async def reshard(self, shards: int, store: RedisStore | CountingStore | None = None) -> None:
         crawl = await open_crawl(self.store, self.name, for_reshard=True)
-        work = Reshard(store or self.store, crawl, (self.time, self.clock), Wanted(shards, 1))
+        work = Reshard(store or self.store, crawl, (self.time, self.clock), shards, 1)
         await reshard_crawl(work, crawl, silent)
 
     async def freeze(self, shards: int) -> Reshard:
         crawl = await open_crawl(self.store, self.name)
-        work = Reshard(self.store, crawl, (self.time, self.clock), Wanted(shards, 1))
+        work = Reshard(self.store, crawl, (self.time, self.clock), shards, 1)
         await work.begin(silent)
         return work
 

@@ -19,7 +19,7 @@ from frontier.packing import rows_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Repair
 from frontier.reservations import Reservations
-from frontier.reshard import Reshard, Wanted
+from frontier.reshard import Reshard
 from frontier.scripts import FORGET_DOMAIN, Call, Reply, command
 from frontier.settle import Lease, SettledUrl, Settlement, retry, with_next_visit
 from frontier.store import RedisStore
@@ -307,7 +307,7 @@ async def test_after_a_reshard_it_is_still_refused(store: RedisStore, crawl: Cra
     await frontier.push(entries(OTHER, 5) + entries(GONE, 5))
     await forget(store, crawl)
     clock = await crawl_clock(store, crawl)
-    await reshard_crawl(Reshard(store, crawl, (SystemClock(), clock), Wanted(2 * SHARDS, 1)), crawl, lambda *_: None)
+    await reshard_crawl(Reshard(store, crawl, (SystemClock(), clock), 2 * SHARDS, 1), crawl, lambda *_: None)
     after = await open_crawl(store, crawl.name)
     assert after.shards == 2 * SHARDS
     pushed = await (await frontier_of(store, after)).push(entries(GONE, 2) + entries(OTHER, 6))

@@ -76,7 +76,7 @@ class TestPush:
         time.ms += 2 * frontier.settings.lease_ms
         await frontier.lease([0], 2, "r2", 0)  # takes it back
         await frontier.push([entry(priority=1.0, mode="again")])
-        frontier.apply(replace(frontier.settings, batch=1))
+        frontier.settings = replace(frontier.settings, batch=1)
         time.ms += frontier.settings.lease_ms
         await lease_one(frontier, epoch=2, replica="r2")
         time.ms += 2 * frontier.settings.lease_ms

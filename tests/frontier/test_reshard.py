@@ -18,7 +18,7 @@ from frontier.keys import ShardKeys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Repair
 from frontier.reservations import Reservations
-from frontier.reshard import Reshard, Wanted, open_with_new_shards
+from frontier.reshard import Reshard, open_with_new_shards
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT, Call, Reply, command
 from frontier.settle import LeasedUrl, SettledUrl, Settlement
 from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
@@ -71,7 +71,7 @@ async def test_a_killed_reshard_can_be_cancelled_also_in_several_attempts(
         await crawled.reshard(16, Kills(store, killed))
     for after in (1, 3, 6, 10_000):  # the last one has to look at the keys of all other tests, too
         if (opened := await meta(crawled)).resharding:
-            work = Reshard(Kills(store, after), opened, (crawled.time, crawled.clock), Wanted(0, 1))
+            work = Reshard(Kills(store, after), opened, (crawled.time, crawled.clock), 0, 1)
             with contextlib.suppress(Stopped):
                 await work.cancel(silent)
     assert not await ask(store, "KEYS", f"{{{crawled.name}:*@2}}:*")
@@ -87,7 +87,7 @@ async def test_a_reshard_that_has_switched_cannot_be_cancelled(crawled: Crawled,
     opened = await meta(crawled)
     assert opened.former
     with pytest.raises(CrawlResharded):
-        await Reshard(store, opened, (crawled.time, crawled.clock), Wanted(0, 1)).cancel(silent)
+        await Reshard(store, opened, (crawled.time, crawled.clock), 0, 1).cancel(silent)
 
 
 async def test_a_second_command_is_refused_while_the_first_one_reports(crawled: Crawled, store: RedisStore) -> None:
@@ -103,7 +103,7 @@ async def test_a_second_command_is_refused_while_the_first_one_reports(crawled: 
                 await ask(store, "HSET", first._old.meta, "reshard_progress", reported.pop(0))
             return await super().send(calls)
 
-    second = Reshard(Reports(store), opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    second = Reshard(Reports(store), opened, (crawled.time, crawled.clock), 16, 1)
     with pytest.raises(CrawlResharded, match="another command is resharding"):
         await second.begin(silent)
     await crawled.reshard(16)
@@ -118,7 +118,7 @@ async def test_a_whole_second_command_waits_until_the_first_has_been_silent_for_
     _, _, silent_since_ms, _ = (await ask(store, "HGET", first._old.meta, "reshard_progress")).split()
     begun: list[int] = []
     await open_with_new_shards(
-        Reshard(store, opened := await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)),
+        Reshard(store, opened := await meta(crawled), (crawled.time, crawled.clock), 16, 1),
         opened,
         lambda step, done, total: begun.append(crawled.time.ms) if step == "begun" else None,
     )
@@ -247,7 +247,7 @@ async def test_without_memory_for_the_copy_the_crawl_goes_on_as_before(tmp_path:
         with pytest.raises((RedisAway, RedisMisused), match="OOM"):
             await crawled.reshard(16)
         opened = await meta(crawled)
-        work = Reshard(store, opened, (time, crawled.clock), Wanted(0, 1))
+        work = Reshard(store, opened, (time, crawled.clock), 0, 1)
         with pytest.raises((RedisAway, RedisMisused), match="OOM"):
             await work.cancel(silent)
         assert not await ask(store, "KEYS", "{crawl:*@2}:*")  # which makes room
@@ -287,7 +287,7 @@ async def test_a_shard_that_is_lost_before_the_switch_is_not_taken_for_an_empty_
 
 def test_every_key_of_a_shard_is_moved_or_left_behind() -> None:
     """Leases have ended when the contents are copied."""
-    whole = {name for name, value in vars(ShardKeys).items() if isinstance(value, property)}
+    whole = {name for name, value in vars(ShardKeys).items() if type(value).__name__ == "_Key"}
     methods = [value for value in vars(ShardKeys).values() if isfunction(value)]
     named = {value(ShardKeys(""), *range(value.__code__.co_argcount - 1)) for value in methods}
     assert whole == SHARD_KEYS.keys() | LEFT_BEHIND | {OUTBOX, "leases"}

@@ -12,7 +12,7 @@ from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlResharded
 from frontier.forget import Forgetting
 from frontier.repair import Repair
-from frontier.reshard import Reshard, Wanted
+from frontier.reshard import Reshard
 from frontier.scripts import (
     BEGIN_RESHARD,
     FREEZE_SHARD,
@@ -54,7 +54,7 @@ def undone(crawled: Crawled, is_due: Callable[[Call], bool]) -> Meanwhile:
 
     async def cancel() -> None:
         opened = await meta(crawled)
-        await Reshard(crawled.store, opened, (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
+        await Reshard(crawled.store, opened, (crawled.time, crawled.clock), 16, 1).cancel(silent)
 
     return Meanwhile(crawled.store, is_due, cancel)
 
@@ -65,7 +65,7 @@ async def test_a_command_that_was_suspended_until_it_was_undone_freezes_nothing(
     opened = await open_crawl(store, crawled.name)
 
     slow = undone(crawled, lambda call: call.script is FREEZE_SHARD)
-    first = Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    first = Reshard(slow, opened, (crawled.time, crawled.clock), 16, 1)
     with pytest.raises(CrawlResharded, match="was undone"):
         await first.begin(silent)
     await crawled.open()
@@ -81,7 +81,7 @@ async def test_a_command_whose_reshard_is_undone_while_it_compares_says_so(crawl
     filled = opened.keys_of((1,), 16).shards
 
     slow = undone(crawled, lambda call: call.arguments[:2] == ("ZCARD", filled[0].waiting))
-    work = Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    work = Reshard(slow, opened, (crawled.time, crawled.clock), 16, 1)
     await work.begin(silent)
     with pytest.raises(CrawlResharded, match="was undone, or another command continues it"):
         await work.copy(silent)
@@ -121,7 +121,7 @@ async def test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing(
     crawled: Crawled, store: RedisStore, ended: str, step: str
 ) -> None:
     earlier = Recording(store)
-    work = Reshard(earlier, await open_crawl(store, crawled.name), (crawled.time, crawled.clock), Wanted(16, 1))
+    work = Reshard(earlier, await open_crawl(store, crawled.name), (crawled.time, crawled.clock), 16, 1)
     await work.begin(silent)
     last_token = await work.copy(silent)
     if ended == "completed":
@@ -129,7 +129,7 @@ async def test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing(
         await work.open(last_token)
         await work.clean(last_token, silent)
     else:
-        undoing = Reshard(earlier, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1))
+        undoing = Reshard(earlier, await meta(crawled), (crawled.time, crawled.clock), 16, 1)
         await undoing.cancel(silent)
         # The one that was undone has given up its switch, which is on its way.
         earlier.kept.append(script_call(SWITCH_LAYOUT, [work._old.meta], "", 16, last_token, 1))
@@ -141,7 +141,8 @@ async def test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing(
         store,
         await open_crawl(store, crawled.name),
         (crawled.time, crawled.clock),
-        Wanted(4 if ended == "completed" else 16, 1),
+        4 if ended == "completed" else 16,
+        1,
     )
     await later.begin(silent)
     if step != "frozen":
@@ -175,7 +176,7 @@ async def test_a_begin_that_arrives_after_the_reshard_was_undone_begins_nothing(
     late = script_call(
         BEGIN_RESHARD, [first._old.meta], "", 16, "late", crawled.time.ms + 20_000, opened.reshard_claims
     )
-    await Reshard(store, opened, (crawled.time, crawled.clock), Wanted(0, 1)).cancel(silent)
+    await Reshard(store, opened, (crawled.time, crawled.clock), 0, 1).cancel(silent)
     assert await store.send([late]) == [[b"other"]]
     await crawled.open()
     await crawled.reshard(16)
@@ -211,7 +212,7 @@ async def test_a_shard_that_is_repaired_after_a_reshard_was_undone_is_not_frozen
     async def undo_and_repair() -> None:
         if lost_first:
             await lose_shard(crawled, 2)
-        await Reshard(store, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
+        await Reshard(store, await meta(crawled), (crawled.time, crawled.clock), 16, 1).cancel(silent)
         if not lost_first:
             await lose_shard(crawled, 2)
         repair = Repair(store, await open_crawl(store, crawled.name), crawled.clock, 0)
@@ -220,7 +221,7 @@ async def test_a_shard_that_is_repaired_after_a_reshard_was_undone_is_not_frozen
 
     slow = Meanwhile(store, lambda call: call.script is FREEZE_SHARD, undo_and_repair)
     with pytest.raises(CrawlResharded, match="was undone"):
-        await Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1)).begin(silent)
+        await Reshard(slow, opened, (crawled.time, crawled.clock), 16, 1).begin(silent)
     assert not await lost_shards(store, opened.keys)
 
 
@@ -259,7 +260,7 @@ async def test_a_command_that_is_undone_before_it_copies_leaves_nothing(crawled:
     opened = await open_crawl(store, crawled.name)
 
     slow = undone(crawled, lambda call: call.script is IDENTIFY_SHARD)
-    work = Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    work = Reshard(slow, opened, (crawled.time, crawled.clock), 16, 1)
     await work.begin(silent)
     with pytest.raises(CrawlResharded):
         await work.copy(silent)

@@ -11,7 +11,7 @@ from frontier.crawls import open_crawl
 from frontier.entries import Entry
 from frontier.errors import CrawlLost, CrawlResharded, RedisAway, RedisMisused
 from frontier.repair import Repair
-from frontier.reshard import Reshard, Wanted
+from frontier.reshard import Reshard
 from frontier.scripts import END_RESHARD, IDENTIFY_SHARD, REMOVE_COPIED, Call, Reply, command
 from frontier.settle import LeasedUrl
 from frontier.shards import DURABLE_S, lost_shards
@@ -92,7 +92,7 @@ async def test_a_command_whose_claim_was_lost_and_given_to_another_removes_nothi
         return call.arguments[0] == "SET" if step == "begins" else call.script is IDENTIFY_SHARD
 
     slow = Meanwhile(store, is_due, lose_the_claim)
-    first = Reshard(slow, opened, (crawled.time, crawled.clock), Wanted(16, 1))
+    first = Reshard(slow, opened, (crawled.time, crawled.clock), 16, 1)
     with pytest.raises(CrawlLost):
         await first.begin(silent)
         await first.copy(silent)
@@ -105,7 +105,7 @@ async def test_a_command_whose_claim_was_lost_and_given_to_another_removes_nothi
 async def test_shards_whose_reshard_was_lost_are_not_taken_for_lost_ones(crawled: Crawled, store: RedisStore) -> None:
     """Nor for those of another crawl, whose keys the user would remove."""
     opened = await open_crawl(store, crawled.name)
-    await Reshard(store, opened, (crawled.time, crawled.clock), Wanted(16, 1)).begin(silent)
+    await Reshard(store, opened, (crawled.time, crawled.clock), 16, 1).begin(silent)
     fields = ("resharding", "reshard_may_switch", "reshard_claims", "reshard_progress")
     await store.send([command("HDEL", opened.keys.meta, *fields)])
 
@@ -118,7 +118,7 @@ async def test_shards_whose_reshard_was_lost_are_not_taken_for_lost_ones(crawled
 
 async def test_a_repair_restores_lost_shards_beside_frozen_ones(crawled: Crawled, store: RedisStore) -> None:
     opened = await open_crawl(store, crawled.name)
-    await Reshard(store, opened, (crawled.time, crawled.clock), Wanted(16, 1)).begin(silent)
+    await Reshard(store, opened, (crawled.time, crawled.clock), 16, 1).begin(silent)
     base = opened.keys.shards[2].base
     await store.send([command("DEL", key) for key in await ask(store, "KEYS", f"{base}*")])
     repair = Repair(store, opened, crawled.clock, 0)
@@ -160,14 +160,14 @@ async def test_what_a_server_has_to_keep_is_synced_after_a_reshard_was_undone(
     """Otherwise the reshard could be back when the command has said that it is undone."""
     await crawled.freeze(16)
     watched = Watched(store)
-    await Reshard(watched, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1)).cancel(silent)
+    await Reshard(watched, await meta(crawled), (crawled.time, crawled.clock), 16, 1).cancel(silent)
     assert "WAITAOF" in watched.sent[watched.sent.index(END_RESHARD) :]
 
 
 async def test_a_copy_is_synced_before_the_switch(crawled: Crawled, store: RedisStore) -> None:
     """Otherwise one server could keep the switch, and another lose a part of the copy."""
     watched = Watched(store)
-    work = Reshard(watched, await open_crawl(store, crawled.name), (crawled.time, crawled.clock), Wanted(16, 1))
+    work = Reshard(watched, await open_crawl(store, crawled.name), (crawled.time, crawled.clock), 16, 1)
     await work.begin(silent)
     await work.copy(silent)
     last = max(at for at, one in enumerate(watched.sent) if one is IDENTIFY_SHARD)

@@ -55,7 +55,7 @@ def test_the_map_of_all_shards_is_read_once_for_each_change() -> None:
     store = Moving()
     nodes = Nodes(cast(Store, store), CrawlKeys("crawl", MOST_SHARDS))
     for _ in range(3):
-        assert nodes.of(MOST_SHARDS - 1) == nodes.crawl_node == "node 0"
+        assert nodes.of(MOST_SHARDS - 1) == "node 0"
         assert not nodes.has_many_nodes
     assert store.read == MOST_SHARDS + 1
     store.moves = 1

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from frontier.reshard import Reshard, Wanted, open_with_new_shards
+from frontier.reshard import Reshard, open_with_new_shards
 from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.frontier.crawled import Crawled, meta, silent
 
 
 async def prepare(crawled: Crawled) -> Reshard:
-    return Reshard(crawled.store, await meta(crawled), (crawled.time, crawled.clock), Wanted(16, 1))
+    return Reshard(crawled.store, await meta(crawled), (crawled.time, crawled.clock), 16, 1)
 
 
 async def test_a_standstill_lasts_from_the_last_settled_url_to_the_next_one(

@@ -13,7 +13,7 @@ from frontier.entries import Entry, tag_of
 from frontier.known_pages import refresh_domain
 from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Ended, Repair
-from frontier.reshard import Reshard, Wanted
+from frontier.reshard import Reshard
 from frontier.scripts import command
 from frontier.settle import KEEP, Lease, SettledUrl, Settlement, postpone, retry, with_next_visit
 from frontier.store import RedisStore
@@ -51,9 +51,7 @@ class Scene:
 
     async def reshard(self) -> None:
         crawl = await open_crawl(self.store, self.frontier.keys.crawl, for_reshard=True)
-        await reshard_crawl(
-            Reshard(self.store, crawl, (self.time, await self.clock()), Wanted(3, 1)), crawl, lambda *_: None
-        )
+        await reshard_crawl(Reshard(self.store, crawl, (self.time, await self.clock()), 3, 1), crawl, lambda *_: None)
         self.frontier = await make_frontier(self.store, crawl.name, self.time, SETTINGS)
 
 

@@ -122,7 +122,7 @@ async def test_the_share_is_that_of_the_settings(
 ) -> None:
     time.ms = await know(frontier, time, *map(page, range(8)))
     await frontier.push([page(number) for number in range(100, 108)])
-    frontier.apply(FrontierSettings(known_share=share, batch=4, delay_ms=0))
+    frontier.settings = FrontierSettings(known_share=share, batch=4, delay_ms=0)
     assert sum(bool(one.visit) for one in (await lease_one(frontier)).entries) == expected
 
 
@@ -130,7 +130,7 @@ async def test_all_due_visits_are_leased_before_the_crawl_ends(
     frontier: Frontier, counters: Counters, time: ManualTime
 ) -> None:
     """A queue takes 256 of them at a time."""
-    frontier.apply(FrontierSettings(known_share=0.5, batch=100, delay_ms=0))
+    frontier.settings = FrontierSettings(known_share=0.5, batch=100, delay_ms=0)
     time.ms = await know(frontier, time, *map(page, range(600)))
     visited = 0
     while not await counters.has_ended(frontier.visits_by_ms):
@@ -150,7 +150,7 @@ async def test_a_crawl_ends_before_a_visit_is_due_and_not_after(
     for time.ms in (due_ms - 1, due_ms):
         assert await counters.has_ended(frontier.visits_by_ms) == (time.ms < due_ms)
         assert await frontier.shards_with_work([0]) == ({0} if time.ms == due_ms else set())
-    frontier.apply(FrontierSettings(batch=4, delay_ms=0))
+    frontier.settings = FrontierSettings(batch=4, delay_ms=0)
     assert await counters.has_ended(frontier.visits_by_ms)
     assert await frontier.shards_with_work([0]) == set()
 
@@ -225,7 +225,7 @@ async def test_where_a_page_has_moved_is_visited_although_it_was_seen(
     """And only once, although each page that has moved there says so. That it was full before does not matter."""
     await frontier.push([page(1)])
     await frontier.settle([settled_for_good(await lease_one(frontier))])
-    frontier.apply(FrontierSettings(known_share=0.5, batch=4, delay_ms=0, domain_cap=1))
+    frontier.settings = FrontierSettings(known_share=0.5, batch=4, delay_ms=0, domain_cap=1)
     assert (await frontier.push([page(1), page(2, mode="moved")])).accepted == 0
     for depth in (3, 4):
         moved = await frontier.push([page(1, mode="moved", depth=depth)])
@@ -300,7 +300,7 @@ async def test_a_refreshed_page_comes_before_visits_that_are_due_later(
     store: RedisStore, frontier: Frontier, time: ManualTime
 ) -> None:
     """Given a page that was planned for the next month and refreshed, and others that are due by now, and a new one."""
-    frontier.apply(FrontierSettings(known_share=0.5, batch=1, delay_ms=0))
+    frontier.settings = FrontierSettings(known_share=0.5, batch=1, delay_ms=0)
     plans_ms = [time.ms + 3_600_000 * hours for hours in (1, 2, 24 * 30)]
     for number, due_ms in enumerate(plans_ms):
         await frontier.push([page(number, priority=-(due_ms / 1000 // 60))])
@@ -327,7 +327,7 @@ async def test_named_pages_are_refreshed_up_to_a_number(
 
 
 async def test_all_pages_of_a_domain_are_refreshed(store: RedisStore, frontier: Frontier, time: ManualTime) -> None:
-    frontier.apply(FrontierSettings(known_share=0.5, batch=500, delay_ms=0))
+    frontier.settings = FrontierSettings(known_share=0.5, batch=500, delay_ms=0)
     await know(frontier, time, *map(page, range(3_200)))
     assert await ask(store, "HLEN", frontier.keys.shards[0].known("a.test")) > BUCKETS_AT_ONCE
     assert await refresh_domain(store, frontier.keys, "a.test", time.ms) == 3_200

@@ -9,7 +9,7 @@ from frontier.clock import ServerClock
 from frontier.crawls import create_crawl, open_crawl
 from frontier.entries import Entry
 from frontier.queue import Frontier, FrontierSettings
-from frontier.reshard import Reshard, Wanted
+from frontier.reshard import Reshard
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime
 
@@ -24,7 +24,7 @@ async def test_a_reader_says_how_far_it_is_and_then_reads_the_new_shards(store: 
     reader = CrawlReader(store, crawl.keys)
     assert (await reader.complete()).condition.word == "no replica"
 
-    work = Reshard(store, crawl, (time, clock), Wanted(8, 1))
+    work = Reshard(store, crawl, (time, clock), 8, 1)
 
     def ignore(step: str, done: int, total: int) -> None:
         pass

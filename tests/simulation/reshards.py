@@ -22,7 +22,7 @@ from frontier.clock import ServerClock, crawl_ms
 from frontier.crawls import Crawl, check_new_shards, open_crawl
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway
 from frontier.keys import CrawlKeys
-from frontier.reshard import Reshard, Wanted, open_with_new_shards
+from frontier.reshard import Reshard, open_with_new_shards
 from frontier.scripts import (
     BEGIN_RESHARD,
     CANCEL_RESHARD,
@@ -245,7 +245,7 @@ class Operators:
         await server_clock.refresh()
         after, cancels = self._choose(crawl)
         self._history.note(store.sender, "reshards", (crawl.shards, after, cancels))
-        work = Reshard(store, crawl, (clock, server_clock), Wanted(after, self._scenario.delay_ms))
+        work = Reshard(store, crawl, (clock, server_clock), after, self._scenario.delay_ms)
         if cancels:
             await work.cancel(_tell_nobody)
             return

@@ -106,7 +106,7 @@ async def test_a_shard_with_later_visits_is_leased_from_once_and_then_looked_at_
     fed = await Fed.on(counting, crawl_name, tmp_path)
     frontier = (await Fed.on(store, crawl_name, tmp_path)).frontier
     for one in (frontier, fed.frontier):
-        one.apply(FrontierSettings(known_share=0.5, delay_ms=0))
+        one.settings = FrontierSettings(known_share=0.5, delay_ms=0)
     await frontier.push([entry()])
     lease = await lease_one(frontier)
     now_ms = frontier.visits_by_ms or 0
@@ -164,7 +164,7 @@ async def test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back
 ) -> None:
     """Redis has lost the settle call in a restart. Without the return, the lease would be renewed for ever."""
     fed = await Fed.on(store, crawl_name, tmp_path)
-    fed.frontier.apply(FrontierSettings(lease_ms=2_000))
+    fed.frontier.settings = FrontierSettings(lease_ms=2_000)
     await fed.frontier.push([entry()])
     tasks = [asyncio.create_task(fed.leases.run()), asyncio.create_task(fed.committer.run())]
     leased = await fed.queue.take()

@@ -72,7 +72,7 @@ class TestPack:
     async def test_blocks_become_full_whatever_the_order_of_priorities(
         self, frontier: Frontier, held: Held, levels: Sequence[int]
     ) -> None:
-        frontier.apply(FrontierSettings(pack_above=1_000))
+        frontier.settings = FrontierSettings(pack_above=1_000)
         for number, level in enumerate(level for level in levels for _ in range(25)):
             new = [f"https://{DOMAIN}/{number}/{of}" for of in range(500)]
             await frontier.push([Entry(url, DOMAIN, priority=level, depth=1) for url in new])
@@ -84,12 +84,12 @@ class TestPack:
         self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime
     ) -> None:
         await frontier.push(urls(100))
-        frontier.apply(FrontierSettings(batch=2, delay_ms=1, pack_above=0))
+        frontier.settings = FrontierSettings(batch=2, delay_ms=1, pack_above=0)
         await frontier.push(urls(20, 100))
         assert len(await fetched(frontier, time)) == 120
 
     async def test_a_queue_that_became_small_takes_little_memory(self, frontier: Frontier, store: RedisStore) -> None:
-        frontier.apply(FrontierSettings(batch=2, pack_above=200))
+        frontier.settings = FrontierSettings(batch=2, pack_above=200)
         await frontier.push(urls(500))
         assert await ask(store, "OBJECT", "ENCODING", frontier.keys.shards[0].queue(DOMAIN)) == b"listpack"
 
@@ -118,7 +118,7 @@ class TestAgain:
     async def test_a_seed_that_is_queued_again_leaves_other_blocks_packed(
         self, frontier: Frontier, store: RedisStore, held: Held
     ) -> None:
-        frontier.apply(FrontierSettings(pack_above=1_000))
+        frontier.settings = FrontierSettings(pack_above=1_000)
         seeds = [Entry(f"https://{DOMAIN}/{number}", DOMAIN) for number in range(20_000)]
         for first in range(0, len(seeds), 500):
             await frontier.push(seeds[first : first + 500])
@@ -147,7 +147,7 @@ class TestAgain:
     async def test_blocks_without_seeds_stay_packed(self, frontier: Frontier, held: Held) -> None:
         await frontier.push(urls(60))
         before = await held.packed()
-        frontier.apply(FrontierSettings(pack_above=0))
+        frontier.settings = FrontierSettings(pack_above=0)
         await frontier.push([Entry(f"https://{DOMAIN}/", DOMAIN, mode="again")])
         assert await held.packed() == before
 

@@ -41,7 +41,7 @@ class TestRaces:
     async def test_a_push_into_what_is_packed(
         self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime, counters: Counters, held: Held
     ) -> None:
-        frontier.apply(FrontierSettings(batch=2, delay_ms=1, pack_above=0))
+        frontier.settings = FrontierSettings(batch=2, delay_ms=1, pack_above=0)
         other = await self.interrupted(store, crawl_name, time, "pack", lambda: frontier.push(urls(1, 99)))
         await other.push(urls(16))
         assert await held.packed() == 0
@@ -52,7 +52,7 @@ class TestRaces:
     async def test_a_queue_that_was_emptied_before_it_was_read(
         self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime, counters: Counters
     ) -> None:
-        frontier.apply(FrontierSettings(batch=1_000, delay_ms=1, pack_above=0))
+        frontier.settings = FrontierSettings(batch=1_000, delay_ms=1, pack_above=0)
 
         async def lease() -> None:
             await frontier.settle([settle_all(await lease_one(frontier))])
