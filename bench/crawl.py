@@ -20,8 +20,8 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from bench.measure import cpu_s, rss_mb
-from crawler.settings.loading import CrawlSettings
-from crawler.settings.replica_table import GUARDED
+from crawler.settings.load import CrawlSettings
+from crawler.settings.tables import GUARDED
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import create_crawl
 from frontier.entries import Entry

@@ -33,7 +33,7 @@ from crawler.app.replica import Replica
 from crawler.cli.seed_and_run import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.loading import Settings, load
+from crawler.settings.load import Settings, load
 from frontier.crawls import create_crawl
 from tests.simweb.features import Features, Hazard
 from tests.simweb.judge import JudgeLimits, JudgeReport, Policy, expect, judge

@@ -15,7 +15,7 @@ import pytest
 import typer.main
 
 from crawler.cli.main import app
-from crawler.settings.loading import load
+from crawler.settings.load import load
 
 ROOT = Path(__file__).parent.parent
 PAGES = [

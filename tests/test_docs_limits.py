@@ -15,7 +15,7 @@ from crawler.observe.web import bounded_server, routes
 from crawler.parse import content_coding, offload
 from crawler.scope import link_filter
 from crawler.scope.traps import TrapPolicy
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.worker import commit, leased_domain, next_turn, page_handling
 from frontier.urls import UrlRules
 

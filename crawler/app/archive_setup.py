@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import refetched
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.tables import ReplicaTable
 from crawler.sinks.archive_settings import ArchiveSettings
 
 Fields = tuple[tuple[str, str], ...]

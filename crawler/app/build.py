@@ -13,6 +13,7 @@ from crawler.app.request_setup import RequestSetup
 from crawler.app.seams import Seams
 from crawler.events import Events
 from crawler.fetch import fd_limit, library_patches
+from crawler.fetch.address_policy import HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
 from crawler.handlers.lifecycle import Context, app_settings
 from crawler.handlers.router import Router, load_router
@@ -21,19 +22,18 @@ from crawler.hooks import SINKS, PageHooks, load
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
 from crawler.scope.link_filter import LinkFilter
+from crawler.scope.next_visit import parse_rules
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.traps import TrapPolicy
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import (
     addresses,
     extract_rules,
-    host_map,
-    recrawl_rules,
     scope,
     scorer,
     url_rules,
 )
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.tables import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.sink import DurableSink
@@ -122,7 +122,7 @@ def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
             settings.limits.max_decoded,
             settings.scope.sitemaps,
             settings.archive.via,
-            recrawl_rules(settings),
+            parse_rules(settings.recrawl.rules),
         ),
         LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
         extraction(settings),
@@ -171,7 +171,7 @@ def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
         verify_tls=fetch.verify_tls,
         parallel=settings.politeness.parallel,
         addresses=addresses(settings),
-        host_map=host_map(settings),
+        host_map=HostMap.parse(settings.fetch.host_map),
     )
 
 

@@ -42,13 +42,10 @@ from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.seeds import Seed, read_seeds
-from crawler.settings.contact import missing_contact
 from crawler.settings.guarded import accepted, check_guarded
-from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.load import CrawlSettings, load, missing_contact, option_of
 from crawler.settings.policies import check, url_rules
-from crawler.settings.replica_table import ReplicaTable
-from crawler.settings.sources import option_of
-from crawler.settings.table import keys_of
+from crawler.settings.tables import ReplicaTable, keys_of
 from crawler.sinks.crawl_files import files_of
 from crawler.sinks.items import read_items, without_items
 from crawler.sinks.output_folder import check_output_folder

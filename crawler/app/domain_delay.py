@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import politeness_policy
 from frontier.control import Control
 from frontier.crawls import Crawl

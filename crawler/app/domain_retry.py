@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import politeness_policy
 from frontier.control import RetryReply, retry_now
 from frontier.crawls import Crawl, crawl_clock

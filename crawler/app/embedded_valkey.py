@@ -36,7 +36,7 @@ from typing import IO
 from crawler.child_processes import environment
 from crawler.errors import DataDirError
 from crawler.logs import log
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.tables import ReplicaTable
 from crawler.sinks.output_folder import obstacle
 from frontier.errors import FrontierError
 from frontier.scripts import command

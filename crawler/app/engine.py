@@ -24,9 +24,9 @@ from crawler.logs import log
 from crawler.parse.offload import DocumentOffloader
 from crawler.redis_retry import RedisRetry
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import politeness_policy, refetched, url_rules
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.tables import ReplicaTable
 from crawler.wording import count_of
 from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
 from crawler.worker.allowance import Allowance

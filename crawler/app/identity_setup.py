@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.identity.published import KEY_SET_FIELD
-from crawler.settings.identity_table import IdentityTable
+from crawler.settings.tables import IdentityTable
 
 if TYPE_CHECKING:
     from crawler.fetch.request import Signer  # imports aiohttp, which commands that sign nothing do not need

@@ -6,9 +6,8 @@ from collections.abc import Callable, Iterator
 
 from crawler.errors import UserError
 from crawler.hooks import PAGE_HOOKS, SINKS, load
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings, raise_for
 from crawler.settings.policies import SCORERS, located
-from crawler.settings.problems import raise_for
 
 
 def check_installed(settings: CrawlSettings) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from crawler.app.start_settings import without_secrets
 from crawler.logs import log
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.reference import as_toml
 from crawler.sinks.crawl_files import SETTINGS
 from crawler.sinks.segment import whole_file

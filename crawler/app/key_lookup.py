@@ -15,7 +15,7 @@ from crawler.fetch.client import Fetcher
 from crawler.identity.message_signatures import NotDecided
 from crawler.identity.web_bot_auth import LONGEST_DIRECTORY
 from crawler.parse.content_coding import decode_body
-from crawler.settings.loading import Settings, extended
+from crawler.settings.load import Settings, extended
 from frontier.clock import SystemClock
 
 

@@ -8,7 +8,7 @@ import socket
 from collections.abc import Sequence
 
 from crawler.errors import UserError
-from crawler.settings.replica_table import HIGHEST_PORT
+from crawler.settings.tables import HIGHEST_PORT
 from crawler.wording import count_of
 
 

@@ -31,8 +31,8 @@ from crawler.observe.recent_failures import RecentFailures
 from crawler.observe.summary_writer import SummaryWriter
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.loading import CrawlSettings
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.load import CrawlSettings
+from crawler.settings.tables import ReplicaTable
 from frontier.clock import Clock
 from frontier.crawls import Crawl
 from frontier.peers import REPORTS_A_SECOND, Health, period_s
@@ -58,7 +58,7 @@ class Replica:
         self.store = store
         self._seams = seams
         self.local = local
-        self._doubts = settings.doubts
+        self._settings_warnings = settings.warnings
         self._pages_per_s = 0.0
         self._lifecycle = Lifecycle(seams.router, seams.context, settings.handlers.timeout)
         self._tasks: list[asyncio.Task[None]] = []
@@ -106,8 +106,8 @@ class Replica:
         if self.local.progress:
             self._tasks.append(spawn(self._log_progress()))
         log(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
-        for doubt in self._doubts:
-            log(logging.WARNING, "settings_doubtful", doubt=doubt)
+        for warning in self._settings_warnings:
+            log(logging.WARNING, "settings_warning", warning=warning)
 
     def next_id(self) -> str:
         """An id for the replica that continues in this process."""

@@ -13,8 +13,8 @@ import msgspec
 
 from crawler.app.identity_setup import UNSIGNED, Identity, identity_of
 from crawler.errors import UserError
-from crawler.settings.loading import Settings
-from crawler.settings.requests_table import DIRECT, RequestsTable, check_value, fields_of, origin_of
+from crawler.settings.load import Settings
+from crawler.settings.tables import DIRECT, RequestsTable, check_value, fields_of, origin_of
 from frontier.urls import Url, UrlPattern
 
 if TYPE_CHECKING:  # these import aiohttp, which commands that fetch nothing do not need

@@ -26,8 +26,8 @@ from crawler.app.supervisor import supervise
 from crawler.errors import UPLOADS_LEFT, UserError
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.guarded import accepted, check_guarded
-from crawler.settings.loading import CrawlSettings, Settings
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.load import CrawlSettings, Settings
+from crawler.settings.tables import ReplicaTable
 from frontier.crawls import Crawl, mark_local, open_crawl
 from frontier.errors import FrontierError
 from frontier.store import RedisStore

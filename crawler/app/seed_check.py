@@ -19,11 +19,11 @@ import msgspec
 
 from crawler.app.request_setup import leaves_names_to_proxy
 from crawler.errors import FetchFailed
-from crawler.fetch.address_policy import AddressPolicy, judge_address
+from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.scope.seeds import Seed
-from crawler.settings.loading import CrawlSettings
-from crawler.settings.policies import addresses, host_map
-from crawler.settings.requests_table import RequestsTable
+from crawler.settings.load import CrawlSettings
+from crawler.settings.policies import addresses
+from crawler.settings.tables import RequestsTable
 
 LOOKED_UP, LOOKUP_S = 200, 3.0
 """The most hosts that are looked up, and the seconds for all of them. Seeds of the user's own network, which this finds,
@@ -46,7 +46,7 @@ async def refused_seeds(
     seeds: Sequence[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable]
 ) -> dict[Seed, RefusedSeed]:
     """Return those of `seeds` that `settings` forbid to fetch. `requests`: the rules for requests of this machine."""
-    policy, mapped = addresses(settings), host_map(settings)
+    policy, mapped = addresses(settings), HostMap.parse(settings.fetch.host_map)
     origins = {seed.url.origin: urlsplit(seed.url.origin) for seed in seeds}
     hosts = {parts.hostname or "": None for parts in origins.values()}
     judged = {host: _addresses_of(host) for host in hosts if mapped.find(host) is None}

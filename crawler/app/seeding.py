@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from crawler.app.requeue import requeue_urls
 from crawler.page import LinkKind
 from crawler.scope.seeds import Seed
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import scorer
 from frontier.control import Control
 from frontier.crawls import Crawl, crawl_clock

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from crawler.errors import UserError
 from crawler.events import Events, SettingsFollowed, SettingsRefused
 from crawler.settings.guarded import check_guarded
-from crawler.settings.loading import CrawlSettings
-from crawler.settings.table import LOADED, keys_of
+from crawler.settings.load import CrawlSettings
+from crawler.settings.tables import LOADED, keys_of
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import BadInput
 from frontier.store import Store

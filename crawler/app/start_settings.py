@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from crawler.errors import SettingsDiffer, UserError
 from crawler.logs import log
-from crawler.settings.loading import CrawlSettings, Settings, extended
+from crawler.settings.load import CrawlSettings, Settings, extended
 from crawler.settings.policies import check
 from crawler.settings.reference import as_toml, list_change
 from frontier.crawls import Crawl, open_crawl, save_settings

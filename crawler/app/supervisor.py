@@ -22,7 +22,7 @@ from crawler.child_processes import python_command
 from crawler.errors import TRY_LATER, UPLOADS_LEFT
 from crawler.logs import log
 from crawler.settings.guarded import accepted
-from crawler.settings.loading import Settings
+from crawler.settings.load import Settings
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Seconds before a crashed replica is replaced, doubled for each further crash in a row."""

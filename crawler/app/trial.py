@@ -25,7 +25,7 @@ from crawler.events import Event, LinkDropped, LinksPushed, OwnFailure, PageSett
 from crawler.fetch.client import HttpClient
 from crawler.handlers.router import Router
 from crawler.page import Exchange, Item, Page
-from crawler.settings.loading import Settings
+from crawler.settings.load import Settings
 from crawler.settings.policies import url_rules
 from frontier.entries import Entry, parse_entry
 from frontier.keys import CrawlKeys

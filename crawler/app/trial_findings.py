@@ -9,7 +9,7 @@ from crawler.page import Outcome, Page
 from crawler.parse.extraction import ExtractionJob, FieldReport, RuleReport
 from crawler.parse.tags import TakesLong
 from crawler.scope.extract_rules import ExtractRule, FieldRule
-from crawler.settings.loading import Settings
+from crawler.settings.load import Settings
 from crawler.settings.policies import extract_rules
 from crawler.wording import count_of
 

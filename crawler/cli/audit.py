@@ -19,7 +19,7 @@ from crawler.cli.output_folders import crawl_of, not_named, one_crawl
 from crawler.cli.shared_options import AsJson, OfCrawl, SettingsFile, Use, flags
 from crawler.cli.terminal import emit
 from crawler.cli.unknown_names import note
-from crawler.settings.loading import CrawlSettings, Settings, load
+from crawler.settings.load import CrawlSettings, Settings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
 from crawler.wording import count_of
 from frontier.crawls import Crawl

@@ -22,10 +22,9 @@ from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
 from crawler.errors import UserError
 from crawler.settings import reference
-from crawler.settings.loading import CrawlSettings, Settings, load
+from crawler.settings.load import CrawlSettings, Settings, load, raise_for
 from crawler.settings.policies import check as check_usable
 from crawler.settings.policies import unusable
-from crawler.settings.problems import raise_for
 from crawler.settings.reference import Setting
 from crawler.wording import count_of
 from frontier.crawls import Crawl, save_settings
@@ -119,10 +118,10 @@ def check(
     values, defaults = loaded.flat(), Settings().flat()
     shown_values = _without_secrets(values)
     changed = _tables({name: value for name, value in shown_values.items() if values[name] != defaults[name]})
-    doubts = [Text(f"warning: {doubt}", style="yellow") for doubt in loaded.crawl.doubts]
+    warnings = [Text(f"warning: {warning}", style="yellow") for warning in loaded.crawl.warnings]
     what = "settings that differ from the defaults:" if changed else "all settings have their defaults"
     headline = Text(f"# {file} is valid; {what}")
-    emit(shown_values, json, Group(headline, *([_toml(changed)] if changed else []), *doubts), wraps=False)
+    emit(shown_values, json, Group(headline, *([_toml(changed)] if changed else []), *warnings), wraps=False)
 
 
 @config.command()

@@ -19,8 +19,7 @@ from crawler.cli.crawl_access import CrawlAccess
 from crawler.cli.output_folders import remember, shown
 from crawler.cli.shared_options import CrawlName, DataDir, LogFormat, LogLevel, Redis, SettingsFile, flags
 from crawler.errors import UserError
-from crawler.settings.contact import missing_contact
-from crawler.settings.loading import CrawlSettings, Settings, load
+from crawler.settings.load import CrawlSettings, Settings, load, missing_contact
 from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
 from frontier.crawls import Crawl

@@ -14,7 +14,7 @@ from crawler.app.embedded_valkey import open_store
 from crawler.app.signals import run_until_signal
 from crawler.cli.shared_options import CrawlName, DataDir, Redis, SettingsFile, flags, typed
 from crawler.errors import UserError
-from crawler.settings.loading import load
+from crawler.settings.load import load
 from crawler.sinks.line_search import has_lines
 from crawler.wording import DEFAULT_NAME, with_place
 from frontier.crawls import Crawl, open_crawl

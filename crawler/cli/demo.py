@@ -13,7 +13,7 @@ from crawler.cli.demo_web import DemoWeb, Verdict
 from crawler.cli.seed_and_run import CrawlJob
 from crawler.cli.terminal import Terminal
 from crawler.errors import UserError
-from crawler.settings.loading import load
+from crawler.settings.load import load
 from crawler.sinks.output_folder import check_output_folder
 from crawler.wording import count_of
 

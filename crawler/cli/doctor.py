@@ -9,7 +9,7 @@ from crawler.app.signals import run_until_signal
 from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile, flags
 from crawler.cli.tables import TextTable
 from crawler.cli.terminal import emit
-from crawler.settings.loading import load
+from crawler.settings.load import load
 
 _MARKS = {
     "good": Text("good", style="green"),

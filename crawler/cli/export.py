@@ -22,7 +22,7 @@ from crawler.cli.unknown_names import note
 from crawler.errors import UserError, reason_of
 from crawler.logs import printable
 from crawler.page import TextForm
-from crawler.settings.loading import load
+from crawler.settings.load import load
 from crawler.sinks import export as exporting
 from crawler.sinks.crawl_files import files_of
 from crawler.sinks.export import Exported, ExportSettings

@@ -20,7 +20,7 @@ from crawler.cli.shared_options import AsJson
 from crawler.cli.terminal import emit
 from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
 from crawler.settings.guarded import accepted, check_guarded
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import (
     OrphanedVolume,

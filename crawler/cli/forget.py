@@ -22,7 +22,7 @@ from crawler.cli.unknown_names import note, unknown_domain
 from crawler.errors import SinkFull, UserError
 from crawler.observe.health_record import health_records
 from crawler.settings.guarded import accepted, check_guarded
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.sinks.forget import DomainRewriter, Rewritten
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.segment import translated

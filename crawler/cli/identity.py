@@ -23,9 +23,8 @@ from crawler.identity.about_page import About
 from crawler.identity.about_page import page as page_of
 from crawler.identity.address_ranges import address_ranges
 from crawler.identity.published import LONGEST_HEAD
-from crawler.settings.crawl_tables import HOME_PAGE
-from crawler.settings.identity_table import IdentityTable
-from crawler.settings.loading import Settings, load
+from crawler.settings.load import Settings, load
+from crawler.settings.tables import HOME_PAGE, IdentityTable
 from crawler.wording import count_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize

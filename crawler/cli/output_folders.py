@@ -10,8 +10,8 @@ from pathlib import Path
 import msgspec
 
 from crawler.errors import UserError
-from crawler.settings.loading import Settings
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.load import Settings
+from crawler.settings.tables import ReplicaTable
 from crawler.sinks.crawl_files import crawls_in
 from crawler.sinks.segment import whole_file
 

@@ -25,7 +25,7 @@ from crawler.plan.calibration import Calibration, CrawlFigures, calibrate
 from crawler.plan.constants import FACTS, Constants
 from crawler.plan.numbers import LEAST, MOST, number, short
 from crawler.plan.report import Machines, Plan, make_plan
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from frontier.crawls import Crawl
 from frontier.keys import check_crawl_name
 from frontier.store import RedisStore

@@ -23,9 +23,8 @@ from crawler.cli.node_checks import compare
 from crawler.errors import CrawlerError, UserError
 from crawler.fetch import fd_limit
 from crawler.fetch.dns import DnsLookup
-from crawler.settings.crawl_tables import HOME_PAGE
-from crawler.settings.loading import Settings
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.load import Settings
+from crawler.settings.tables import HOME_PAGE, ReplicaTable
 from crawler.wording import count_of
 from frontier.errors import FrontierError, RedisAway
 from frontier.store import RedisStore

@@ -18,7 +18,7 @@ from crawler.cli.terminal import emit
 from crawler.cli.unknown_names import note
 from crawler.errors import UserError
 from crawler.scope.seeds import BadSeedLine, url_named
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.wording import count_of
 from frontier.crawls import Crawl, crawl_clock

@@ -27,7 +27,7 @@ from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
 from crawler.scope.seeds import Seed
 from crawler.settings.guarded import accepted, check_guarded
-from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import url_rules
 from crawler.sinks.last_visits import LastVisits, VisitLine, scratch_folder
 from crawler.sinks.line_search import decoded_lines, is_of_another, line_files

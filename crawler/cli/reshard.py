@@ -20,7 +20,7 @@ from crawler.errors import UserError
 from crawler.observe.resource_usage import memory_left
 from crawler.plan.constants import Constants
 from crawler.plan.numbers import MOST, number
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.wording import count_of
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters

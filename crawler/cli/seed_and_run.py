@@ -30,11 +30,10 @@ from crawler.cli.unknown_names import note
 from crawler.errors import UserError
 from crawler.observe.health_record import health_records
 from crawler.scope.seeds import Seed, read_seeds
-from crawler.settings.contact import missing_contact
 from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
-from crawler.settings.loading import CrawlSettings, Settings
+from crawler.settings.load import CrawlSettings, Settings, missing_contact
 from crawler.settings.policies import check, url_rules
-from crawler.settings.requests_table import RequestsTable
+from crawler.settings.tables import RequestsTable
 from crawler.sinks.line_search import has_lines
 from crawler.sinks.output_folder import check_output_folder
 from crawler.wording import count_of

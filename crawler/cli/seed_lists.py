@@ -16,7 +16,7 @@ from crawler.cli.unknown_names import note
 from crawler.errors import UserError
 from crawler.logs import without_secrets
 from crawler.scope.seeds import BadSeedLine, Seed, read_seeds
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.wording import count_of
 from frontier.urls import UrlRules

@@ -12,7 +12,7 @@ import sys
 from crawler import logs
 from crawler.app.run import RunOptions, run_replica
 from crawler.cli.exits import run_to_exit
-from crawler.settings.loading import load
+from crawler.settings.load import load
 
 
 def main() -> None:

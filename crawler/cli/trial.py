@@ -13,7 +13,7 @@ from crawler.app.signals import run_until_signal
 from crawler.cli.crawl import Allow, App, HostMap, Port
 from crawler.cli.shared_options import AsJson, SettingsFile, flags
 from crawler.cli.terminal import Terminal, print_json
-from crawler.settings.loading import load
+from crawler.settings.load import load
 from crawler.wording import count_of
 
 SHOWN = 20

@@ -8,7 +8,7 @@ Every request gets a signature of its own, with a nonce of its own. The draft ca
 anti-pattern ("Static Signatures", "Deployment Anti-Patterns"), and a site that remembers nonces would refuse the second.
 The signature covers the method, the authority, the path and the URL of the directory ("Generating HTTP Message Signature"
 recommends more than the authority). The query is not covered, because proxies reorder it. How long it is valid,
-`identity.lifetime` says (`crawler.settings.identity_table`).
+`identity.lifetime` says (`crawler.settings.tables`).
 """
 
 from __future__ import annotations

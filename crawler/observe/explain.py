@@ -23,7 +23,7 @@ from crawler.scope.next_visit import Visits
 from crawler.scope.next_visit_in_words import described
 from crawler.scope.seeds import has_scheme, url_named
 from crawler.scope.traps import TrapPolicy, judge_trap
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
 from crawler.wording import count_of

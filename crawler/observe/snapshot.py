@@ -11,7 +11,7 @@ from crawler.observe import summary
 from crawler.observe.condition import AWAY, Condition, condition_of
 from crawler.observe.health_record import HealthRecord, health_records
 from crawler.observe.summary import Summary
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import extract_rules
 from frontier.clock import Clock, crawl_ms
 from frontier.control import Control, DomainRules

@@ -13,8 +13,8 @@ import json
 from collections.abc import Collection, Iterable, Iterator
 
 from crawler.errors import UserError
-from crawler.settings.loading import CrawlSettings, Settings
-from crawler.settings.replica_table import GUARDED
+from crawler.settings.load import CrawlSettings, Settings
+from crawler.settings.tables import GUARDED
 from frontier.redis_url import display_url
 
 SHOWN = 5

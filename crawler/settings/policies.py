@@ -13,11 +13,8 @@ from crawler.hooks import load
 from crawler.scope.extract_rules import ExtractRule
 from crawler.scope.item_schema import declared
 from crawler.scope.link_filter import Scorer, breadth_first
-from crawler.scope.next_visit import RecrawlRule, parse_rules
 from crawler.scope.scope import Scope
-from crawler.settings.loading import CrawlSettings, Settings
-from crawler.settings.problems import at, raise_for
-from frontier.errors import BadUrl
+from crawler.settings.load import CrawlSettings, Settings, at, raise_for
 from frontier.urls import UrlRules, canonicalize
 from politeness.address_rate_limit import RateLimitPolicy
 from politeness.backoff import BackoffPolicy
@@ -33,15 +30,11 @@ SCORERS = "peercrawl.scorers"
 
 
 def check(settings: CrawlSettings) -> None:
-    """Raises UserError or BadInput for values that have the right type but that no replica could use. Code that the
-    settings name is not imported, because it need not be installed on this machine (see
-    `crawler.app.installation_check`)."""
+    """Raises UserError for settings that do not work together, and for networks of `--allow`. Each other value has been
+    checked when it was loaded. Code that the settings name is not imported, because it need not be installed on this
+    machine (see `crawler.app.installation_check`)."""
     raise_for(unusable(settings))
-    scope(settings)
     addresses(settings)
-    host_map(settings)
-    refetched(settings)
-    politeness_policy(settings)
 
 
 def unusable(settings: CrawlSettings) -> Iterator[str]:
@@ -72,23 +65,21 @@ def url_rules(settings: CrawlSettings) -> UrlRules:
 
 
 def refetched(settings: CrawlSettings) -> frozenset[str]:
-    """The sitemap URLs that `[[schedule]]` fetches again periodically. Raises UserError for a malformed URL."""
+    """The sitemap URLs that `[[schedule]]` fetches again periodically."""
     rules = url_rules(settings)
-    try:
-        return frozenset(canonicalize(duty.sitemap, None, rules).href for duty in settings.schedule if duty.sitemap)
-    except BadUrl as error:
-        raise UserError(f"schedule: sitemap: {error}") from error
+    return frozenset(canonicalize(duty.sitemap, None, rules).href for duty in settings.schedule if duty.sitemap)
 
 
 def scope(settings: CrawlSettings) -> Scope:
-    named = settings.scope
+    """Which links belong to the crawl."""
+    table = settings.scope
     return Scope.of(
-        kind=named.kind,
-        names=named.domains,
-        include=named.include,
-        exclude=named.exclude,
-        max_depth=named.max_depth,
-        max_hops=named.max_hops,
+        kind=table.kind,
+        names=table.domains,
+        include=table.include,
+        exclude=table.exclude,
+        max_depth=table.max_depth,
+        max_hops=table.max_hops,
     )
 
 
@@ -102,21 +93,13 @@ def not_allowed(origin: str, settings: CrawlSettings) -> list[str]:
     """Why the settings forbid requests to `origin`, as far as this is known without the DNS. Empty if they do not."""
     parts, policy = urlsplit(origin), addresses(settings)
     host, port = parts.hostname or "", parts.port or (443 if parts.scheme == "https" else 80)
-    if host_map(settings).find(host) is not None:
+    if HostMap.parse(settings.fetch.host_map).find(host) is not None:
         return []
-    found = [] if port in policy.ports else [f"port {port} is not in fetch.ports"]
-    reason = judge_address(host, policy)
-    return found if reason in (None, "not_an_address") else [*found, f"fetch.allow does not list {host} ({reason})"]
-
-
-def host_map(settings: CrawlSettings) -> HostMap:
-    """Addresses to connect to instead of those that DNS returns for some hosts. Raises UserError for a malformed entry."""
-    return HostMap.parse(settings.fetch.host_map)
-
-
-def recrawl_rules(settings: CrawlSettings) -> tuple[RecrawlRule, ...]:
-    """Which pages are visited again, and how often."""
-    return parse_rules(settings.recrawl.rules)
+    reasons = [] if port in policy.ports else [f"port {port} is not in fetch.ports"]
+    address = judge_address(host, policy)
+    if address not in (None, "not_an_address"):
+        reasons.append(f"fetch.allow does not list {host} ({address})")
+    return reasons
 
 
 def extract_rules(settings: CrawlSettings) -> tuple[ExtractRule, ...]:

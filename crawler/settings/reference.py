@@ -13,11 +13,9 @@ from typing import Any
 
 import msgspec
 
-from crawler.errors import UserError, closest
-from crawler.settings.loading import Settings
-from crawler.settings.problems import environment_name
-from crawler.settings.replica_table import GUARDED
-from crawler.settings.table import Key, Table, keys_of
+from crawler.errors import UserError
+from crawler.settings.load import Settings, environment_name, similar
+from crawler.settings.tables import GUARDED, Key, Table, keys_of
 
 FIXED = frozenset({"frontier.shards"})
 """Settings that cannot be changed once the crawl exists."""
@@ -150,7 +148,7 @@ def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
         default: Any = None if is_required else one.default
         if one.type is Path:
             default = tuple(map(str, default)) if one.is_list else str(default)
-        example = next((example for examples in one.said("examples") for example in examples), None)
+        example = next((example for examples in one.meta_values("examples") for example in examples), None)
         yield Setting(name, _kind(one), default, one.meaning, when, because, name in GUARDED, is_required, example)
 
 
@@ -166,7 +164,7 @@ _BOUNDS = {"ge": ">=", "gt": ">", "le": "<="}
 
 def _kind(key: Key) -> str:
     """The type of a setting in words, with its bounds."""
-    bounds = " and ".join(f"{sign} {bound:g}" for name, sign in _BOUNDS.items() for bound in key.said(name))
+    bounds = " and ".join(f"{sign} {bound:g}" for name, sign in _BOUNDS.items() for bound in key.meta_values(name))
     if key.is_map:
         return "tables, by name"
     kind = " | ".join(map(json.dumps, key.choices)) or _TYPES[key.type] + "s" * key.is_list
@@ -176,15 +174,12 @@ def _kind(key: Key) -> str:
 
 def find(name: str) -> list[Setting]:
     """The settings whose full name, table or key is `name`. Raises UserError if there are none."""
-    found = [one for one in all_settings() if name in (one.name, one.table, one.key)]
-    if not found:
-        names = [one.name for one in all_settings()]
-        keys = [one.key for one in all_settings()]
-        parts = [key for key in keys if name in key.split("_")]
-        near = parts[:3] or closest(name, [*names, *tables(), *repeated(), *keys], most=3)
-        hint = f"; did you mean {' or '.join(near)}?" if near else "; `crawler config explain` lists them all"
-        raise UserError(f"there is no setting {name!r}{hint}")
-    return found
+    settings = all_settings()
+    if matching := [one for one in settings if name in (one.name, one.table, one.key)]:
+        return matching
+    near = [one.key for one in settings if name in one.key.split("_")][:3] or similar(name)
+    hint = f"did you mean {' or '.join(near)}?" if near else "`crawler config explain` lists them all"
+    raise UserError(f"there is no setting {name!r}; {hint}")
 
 
 def as_toml(value: Any) -> str:

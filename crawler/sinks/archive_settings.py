@@ -14,7 +14,7 @@ from crawler.sinks.near_duplicates import Treatment
 
 class ArchiveSettings(msgspec.Struct, frozen=True):
     """What to write, and where. The fields are the settings with the same names in the table `archive`, which
-    `crawler.settings.archive_table` describes, except:
+    `crawler.settings.tables` describes, except:
 
     `max_age_s`: its `max_age`. `about`: additional named fields of the warcinfo record, such as operator and
     http-header-user-agent. `refetched`: URLs whose last record is remembered, in case the next response is 304.

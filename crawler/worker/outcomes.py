@@ -3,7 +3,7 @@
 
 The domain backs off when the server asks for it (429, 503) or appears overloaded (timeouts, refused or broken connections,
 no way to the host). After other errors only the URL is retried later; the other URLs of the domain are not delayed.
-`last_try` makes a retry dead after as many failed tries as `politeness.tries` says (`crawler.settings.crawl_tables`).
+`last_try` makes a retry dead after as many failed tries as `politeness.tries` says (`crawler.settings.tables`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
 from crawler.app.crawl import _SETTINGS, _WaitingSink
 from crawler.app.embedded_valkey import open_store
 from crawler.app.requeue import requeue
-from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.load import CrawlSettings, load
 from frontier.crawls import open_crawl
 from tests.e2e.harness import PATIENCE_S, ROOT, wait_until
 from tests.site import Request, Site

@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from crawler.cli.main import app
-from crawler.settings.loading import load
+from crawler.settings.load import load
 from frontier.crawls import open_crawl, save_settings
 from frontier.store import RedisStore, connect
 from tests.e2e.harness import Finished, Running, Tables, wait_until

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from crawler.app.kept_settings import keep_settings, kept_settings
-from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.load import CrawlSettings, load
 
 
 def test_the_file_can_be_used_as_a_settings_file(tmp_path: Path) -> None:

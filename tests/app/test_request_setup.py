@@ -12,8 +12,8 @@ from crawler.app.request_setup import request_rules, request_setup
 from crawler.cli import readiness_checks
 from crawler.errors import UserError
 from crawler.settings.guarded import accepted
-from crawler.settings.loading import CrawlSettings, load
-from crawler.settings.requests_table import RequestsTable
+from crawler.settings.load import CrawlSettings, load
+from crawler.settings.tables import RequestsTable
 
 SITE = "https://shop.example.com"
 

@@ -9,7 +9,7 @@ import pytest
 
 from crawler.app.scheduled_duties import PeriodicDuties, PeriodicDuty
 from crawler.errors import UserError
-from crawler.settings.loading import load
+from crawler.settings.load import load
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.peers import CLAIM_MS, Duties

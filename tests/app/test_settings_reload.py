@@ -10,7 +10,7 @@ from crawler.app.settings_reload import Follower, plan_step, waits_because
 from crawler.errors import UserError
 from crawler.events import Event, Events, SettingsFollowed, SettingsRefused
 from crawler.settings import reference
-from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.load import CrawlSettings, load
 from frontier.crawls import create_crawl, open_crawl, save_settings
 from frontier.store import RedisStore
 

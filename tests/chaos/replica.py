@@ -12,7 +12,7 @@ from crawler import logs
 from crawler.app.embedded_valkey import open_store
 from crawler.app.run import replica_of, run_until_stopped
 from crawler.errors import TRY_LATER
-from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.load import CrawlSettings, load
 from frontier.crawls import open_crawl
 from frontier.errors import RedisAway, Resharding
 from tests.chaos import standstills

@@ -15,7 +15,7 @@ import pytest
 from crawler.app.start_settings import own_settings
 from crawler.errors import UserError
 from crawler.settings import reference
-from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.load import CrawlSettings, load
 from frontier.crawls import Crawl, save_settings
 from frontier.errors import BadInput
 from frontier.store import RedisStore

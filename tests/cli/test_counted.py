@@ -20,8 +20,8 @@ from crawler.observe.condition import NOTHING_LEFT, condition_of
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import Snapshot, Status
 from crawler.observe.summary import DomainLine, Summary
-from crawler.settings.crawl_tables import LimitsTable, RecrawlTable
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
+from crawler.settings.tables import LimitsTable, RecrawlTable
 from frontier.counters import Counts
 
 COUNTED = (

@@ -16,8 +16,7 @@ from crawler.cli import completion
 from crawler.cli.command_registry import GROUPS, MODULES, load_command
 from crawler.scope.scope import Kind
 from crawler.settings import reference
-from crawler.settings.replica_table import ReplicaTable
-from crawler.settings.table import keys_of
+from crawler.settings.tables import ReplicaTable, keys_of
 from tests.typed import Typed
 
 

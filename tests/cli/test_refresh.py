@@ -7,7 +7,7 @@ import pytest
 from crawler.cli.refresh import OFF
 from crawler.cli.refresh_reasons import NOTHING_KNOWN
 from crawler.errors import UserError
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock, save_settings
 from frontier.entries import Entry

@@ -13,8 +13,8 @@ from crawler.app.start_settings import choose
 from crawler.errors import SettingsDiffer
 from crawler.fetch.dns import DnsAnswer, DnsLookup
 from crawler.scope.seeds import read_seeds
-from crawler.settings.loading import CrawlSettings, Settings, load
-from crawler.settings.requests_table import RequestsTable
+from crawler.settings.load import CrawlSettings, Settings, load
+from crawler.settings.tables import RequestsTable
 from frontier.crawls import open_crawl
 from frontier.store import connect
 from tests.e2e.harness import Finished

@@ -13,7 +13,7 @@ import pytest
 from crawler.app.start_settings import choose_and_adopt
 from crawler.cli.seed_and_run import SeedLists, seed_crawl
 from crawler.errors import SettingsDiffer
-from crawler.settings.loading import load
+from crawler.settings.load import load
 from frontier.crawls import open_crawl
 from frontier.errors import SettingsOutdated
 from frontier.store import RedisStore, connect

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from crawler.settings.loading import CrawlSettings
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.load import CrawlSettings
+from crawler.settings.tables import ReplicaTable
 from frontier.errors import RedisMisused
 from frontier.store import connect
 from tests.valkey import ValkeyProcess

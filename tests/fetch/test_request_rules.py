@@ -14,7 +14,7 @@ from crawler.fetch.client import Fetcher
 from crawler.fetch.request_rules import RequestRule
 from crawler.fetch.request_secret import Secret
 from crawler.page import Exchange
-from crawler.settings.requests_table import RequestsTable
+from crawler.settings.tables import RequestsTable
 from tests.fetch.fetching import AGENT, fetcher
 from tests.fetch.servers import FaultServer, Raw, SetsCookie, tls_pair
 

@@ -18,7 +18,7 @@ from crawler.fetch.client import Fetcher, FetchSettings
 from crawler.fetch.dns import DnsAnswer
 from crawler.fetch.request import Origin
 from crawler.fetch.request_rules import RequestRules
-from crawler.settings.requests_table import RequestsTable
+from crawler.settings.tables import RequestsTable
 from frontier.clock import SystemClock
 from tests.fetch.fetching import AGENT
 from tests.fetch.proxies import HttpProxy, SocksProxy

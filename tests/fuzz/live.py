@@ -27,7 +27,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from crawler.settings.loading import Settings, load
+from crawler.settings.load import Settings, load
 from crawler.sinks.warc_reader import read_head, records_in
 from tests.fuzz.replies import End, reply, unrequested
 from tests.fuzz.stalls import watched

@@ -12,8 +12,8 @@ from crawler.observe.condition import Condition, Word
 from crawler.observe.explain import CUT, HALTS, Explanation, Facts, explanation
 from crawler.observe.explanation_rows import rows
 from crawler.page import Cut
-from crawler.settings.crawl_tables import PolitenessTable, ScopeTable
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
+from crawler.settings.tables import PolitenessTable, ScopeTable
 from crawler.sinks.line_search import newest_line
 from frontier.control import DomainRules
 from frontier.entries import Entry

@@ -5,7 +5,7 @@ from __future__ import annotations
 from crawler.cli import render
 from crawler.observe import summary
 from crawler.observe.explain import explanation, gather
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.leased_domain import LeasedDomain
 from frontier.clock import ServerClock

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from crawler.observe import summary
 from crawler.observe.snapshot import CrawlReader, status
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock
 from frontier.crawls import create_crawl, open_crawl
 from frontier.entries import Entry

@@ -15,7 +15,7 @@ from crawler.observe.collectors import ReplicaState, replica_families
 from crawler.observe.metrics import Metrics
 from crawler.settings import reference
 from crawler.settings.reference import PRESETS, Setting
-from crawler.settings.table import LOADED, Table
+from crawler.settings.tables import LOADED, Table
 from tests.metrics_list import families
 from tests.reference.api import api_page
 

@@ -10,8 +10,8 @@ import pytest
 from crawler.errors import UserError
 from crawler.settings import reference
 from crawler.settings.guarded import accepted, check_guarded
-from crawler.settings.loading import CrawlSettings, Settings, load
-from crawler.settings.replica_table import GUARDED
+from crawler.settings.load import CrawlSettings, Settings, load
+from crawler.settings.tables import GUARDED
 
 OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "archive.on_page": ({"archive": {"on_page": ["os:system"]}}, "os:system"),

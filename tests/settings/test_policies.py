@@ -9,10 +9,10 @@ import pytest
 from crawler.app.build import fetch_settings
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, judge_address
-from crawler.settings.archive_table import UPLOAD_SCHEMES
-from crawler.settings.loading import CrawlSettings, load
+from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy, url_rules
 from crawler.settings.reference import all_settings
+from crawler.settings.tables import UPLOAD_SCHEMES
 from crawler.sinks.upload import SCHEMES
 from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES
 from frontier.urls import canonicalize

@@ -32,7 +32,7 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.settings.crawl_tables import RecrawlTable
+from crawler.settings.tables import RecrawlTable
 from frontier.domains import domain_of
 from frontier.entries import parse_entry
 from frontier.keys import CrawlKeys

@@ -23,9 +23,8 @@ from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.crawl_tables import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ScopeTable
-from crawler.settings.loading import CrawlSettings
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.load import CrawlSettings
+from crawler.settings.tables import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ReplicaTable, ScopeTable
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from frontier.clock import CrawlTime
 from frontier.crawls import Crawl, open_crawl

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from crawler.app.build import frontier_settings
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.crawls import Crawl, create_crawl

@@ -20,9 +20,8 @@ from crawler.events import Events, GroupCommitted
 from crawler.fetch import library_patches
 from crawler.fetch.client import Fetcher
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.crawl_tables import FetchTable, FrontierTable, PolitenessTable, ScopeTable
-from crawler.settings.loading import CrawlSettings
-from crawler.settings.replica_table import ReplicaTable
+from crawler.settings.load import CrawlSettings
+from crawler.settings.tables import FetchTable, FrontierTable, PolitenessTable, ReplicaTable, ScopeTable
 from frontier.clock import SystemClock
 from frontier.counters import Counters, Counts
 from frontier.crawls import Crawl, create_crawl, open_crawl

@@ -11,7 +11,7 @@ from crawler.events import Events
 from crawler.page import Outcome
 from crawler.parse.offload import DocumentOffloader
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from crawler.worker import page_builder
 from crawler.worker.outcomes import UrlResult
 from crawler.worker.page_builder import PageBuilder

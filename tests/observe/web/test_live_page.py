@@ -11,7 +11,7 @@ import pytest
 from crawler.observe import summary
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.summary import Sample
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from frontier.control import Control
 from frontier.crawls import create_crawl
 from frontier.keys import CrawlKeys

@@ -16,7 +16,7 @@ from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.observe.web.routes import is_addressed
 from crawler.observe.web.status_server import advertised
 from crawler.observe.web.template import Template
-from crawler.settings.loading import CrawlSettings
+from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.crawls import create_crawl
