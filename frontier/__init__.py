@@ -2,36 +2,64 @@
 
 In data-flow order:
 
-- URLs: `urls` and `domains` give each URL its canonical form, its domain and its shard, by the `url_rules` of the crawl.
-  `url_patterns` searches URLs for expressions that people write, in a limited time.
-- Who owns which shard: `peer_loop` gives each replica the roster of an epoch, and says how soon a dead one is missed;
-  `ring` assigns the shards to the replicas in it. `owners` stores the assignment from one epoch to the next. `health`
-  stores what each replica reports. `crawl_time` keeps a clock that all replicas share (`clock`).
-- The queues of a shard: `queue` pushes, leases, settles and releases URLs with the scripts in `lua/` of these names,
-  within the limits of `frontier_settings`. URLs of a domain are leased by priority, which the caller has computed
-  (`crawler.scope.link_filter`). A script has parts in files of their own (`scripts`): `lua/lease.lua` leases
-  due domains, after `lua/take_back.lua` has ended expired leases, and `lua/fence.lua` refuses an older view. `entries`
-  defines how Redis stores a queued URL. `settlements` has leases, and how their URLs ended. `packing` compresses the
-  tails of long queues into `blocks`. `push_batches` splits long pushes, and `pipelining` sends many calls in parts.
-- Visiting pages again: `known_pages` reads the pages that `lua/known_pages.lua` stores, in records
-  (`lua/page_records.lua`). `lua/visits.lua` plans their visits and queues them.
+- `urls` and `domains` give each URL its canonical form, its domain and its shard.
+- `peers`: each replica learns the roster of an epoch, which assigns the shards to the replicas in it. `clock` keeps the
+  crawl time that they share.
+- `queue` pushes, leases, settles and releases URLs with the scripts in `lua/` of these names. URLs of a domain are leased
+  by priority, which the caller has computed (`crawler.scope.link_filter`). `entries` defines how Redis stores a queued
+  URL, `settle` has leases and how their URLs ended, and `packing` compresses the tails of long queues.
+- `known_pages` are visited again: `lua/visits.lua` plans their visits and queues them.
 - Faults: `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards whose nodes are
-  away go to `outboxes`. `shard_identity` marks each shard with its crawl, and finds shards that have lost their data.
-  `repair` restores these.
-- Shared by the replicas of a crawl: `budget` divides the page limit and `duties` the periodic duties; with many replicas,
-  each asks less often (`polling_period`). `reservations` allows single requests to a domain that another replica has
-  leased. `field_types` keeps the types of the fields of data sets.
-- Commands of operators: `crawls` creates and opens crawls, and `control` tells all replicas to pause, resume or stop, and
-  what to do with single domains. `dead_letters` lists the URLs that failed, and queues them again. `retry_now` has a
-  domain requested again at once, and `refreshing` known pages. `forgetting` removes a domain whose owner objected.
-  `reshard` gives a crawl another number of shards: `layout_copy` copies what `shard_contents` lists and `key_pages` finds,
-  and `standstill` measures how long it took. `durability` waits until servers have written to disk what they took.
-- The state, read-only: `counters` of all shards, and whether the crawl has ended; `survey` for people who watch a crawl;
-  `lookup` for one URL or domain.
-- Redis: `store` is the interface, `scripts` loads the scripts, and `redis_keys` builds the keys. `calls` are what a
-  store carries out. `redis_url` reads the URL of the store, and `redis_options` its options. Of the store, `servers`,
-  `cluster_servers` and `sentinels` find the server of a key, `redis_server` holds the connections to one server
-  (`redis_connection`), and `cluster_redirects` sends calls again after a MOVED or an ASK. `slot_map` reads which node
-  serves which hash slots, and `shard_nodes` which shards. `node_facts` is what a node says about itself. `redis_errors`
-  turns what goes wrong into `errors` of the frontier.
+  away go to `outboxes`. `shards` marks each shard with its crawl, finds shards that have lost their data, and knows the
+  node of each. `repair` restores them.
+- Shared by replicas: `budget` divides the page limit, and `reservations` allows single requests to a domain that another
+  replica has leased.
+- Commands of operators: `crawls`, `control`, `dead_letters`, `forget`, and `reshard`, which copies what `shard_contents`
+  lists.
+- Read-only: `counters` of all shards, and whether the crawl has ended; `lookup` of one URL or domain.
+- Redis: `store` is the interface, `connection` one server, `cluster` many, and `redis_url` how they are named. `scripts`
+  loads the scripts, and `keys` builds the keys. `errors` has all exceptions.
+
+The names that other programs need most can be imported from here. They are loaded when they are used, so that a command
+that needs none of them starts quickly.
 """
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from frontier.clock import ServerClock as ServerClock
+    from frontier.clock import SystemClock as SystemClock
+    from frontier.counters import Counters as Counters
+    from frontier.crawls import Crawl as Crawl
+    from frontier.crawls import create_crawl as create_crawl
+    from frontier.crawls import open_crawl as open_crawl
+    from frontier.entries import Entry as Entry
+    from frontier.peers import PeerLoop as PeerLoop
+    from frontier.peers import PeerSettings as PeerSettings
+    from frontier.peers import View as View
+    from frontier.queue import Frontier as Frontier
+    from frontier.queue import FrontierSettings as FrontierSettings
+    from frontier.settle import Lease as Lease
+    from frontier.settle import Settlement as Settlement
+    from frontier.store import RedisStore as RedisStore
+    from frontier.store import connect as connect
+    from frontier.urls import canonicalize as canonicalize
+
+_MODULES = {
+    **dict.fromkeys(("ServerClock", "SystemClock"), "clock"),
+    "Counters": "counters",
+    **dict.fromkeys(("Crawl", "create_crawl", "open_crawl"), "crawls"),
+    "Entry": "entries",
+    **dict.fromkeys(("PeerLoop", "PeerSettings", "View"), "peers"),
+    **dict.fromkeys(("Frontier", "FrontierSettings"), "queue"),
+    **dict.fromkeys(("Lease", "Settlement"), "settle"),
+    **dict.fromkeys(("RedisStore", "connect"), "store"),
+    "canonicalize": "urls",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(name)
+    return getattr(import_module(f"frontier.{_MODULES[name]}"), name)

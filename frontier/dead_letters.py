@@ -12,8 +12,8 @@ from frontier.entries import parse_entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
 from frontier.scripts import REQUEUE, command, script_call
-from frontier.shards import check_identity
-from frontier.store import Store, pairs
+from frontier.shards import send_to_shards
+from frontier.store import Store, batched, pairs
 
 SCAN_COUNT = 200
 SHARDS_AT_ONCE = 64
@@ -55,8 +55,7 @@ class DeadLetters:
         one that is added or removed meanwhile may be missed or returned twice. `skips_away`: leave out the shards of
         nodes of a cluster that are away, unless all are. Raises RedisAway."""
         self._unread.clear()
-        for first in range(0, len(self._keys.shards), SHARDS_AT_ONCE):
-            shards = range(first, min(first + SHARDS_AT_ONCE, len(self._keys.shards)))
+        for shards in batched(range(len(self._keys.shards)), SHARDS_AT_ONCE):
             places = [(shard, 0) for shard in shards]
             while places:
                 places, letters = await self._scan(places, skips_away)
@@ -79,8 +78,7 @@ class DeadLetters:
                 if len(self._unread) == len(self._keys.shards):
                     raise reply
                 continue
-            flat = [part for pair in reply[1].items() for part in pair] if isinstance(reply[1], dict) else reply[1]
-            for key, why in pairs(flat).items():
+            for key, why in pairs(reply[1]).items():
                 domain, _, entry = key.partition("\n")
                 letters.append(DeadLetter(shard, domain, entry, why))
             if int(reply[0]):
@@ -93,14 +91,12 @@ class DeadLetters:
         by_shard: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
             by_shard[letter.shard].append(letter)
-        calls, asked = [], []
+        calls = []
         for shard, of_shard in by_shard.items():
-            keys = self._keys.shards[shard]
-            for at in range(0, len(of_shard), REQUEUE_CHUNK):
-                words = [word for letter in of_shard[at : at + REQUEUE_CHUNK] for word in (letter.domain, letter.entry)]
-                of = (keys.due, keys.leases, keys.stats, keys.dead, keys.base)
-                calls.append(script_call(REQUEUE, of, self._keys.identity, now_ms, priority, *words))
-                asked.append(shard)
-        replies = await self._store.send(calls) if calls else []
-        check_identity(self._keys.crawl, asked, replies)
+            of = self._keys.shards[shard]
+            keys = (of.due, of.leases, of.stats, of.dead, of.base)
+            for part in batched(of_shard, REQUEUE_CHUNK):
+                words = [word for letter in part for word in (letter.domain, letter.entry)]
+                calls.append((shard, script_call(REQUEUE, keys, self._keys.identity, now_ms, priority, *words)))
+        replies = await send_to_shards(self._store, self._keys, calls)
         return sum(int(reply[1]) for reply in replies)

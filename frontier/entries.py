@@ -5,8 +5,8 @@ canonical URL contains, and then the URL of that page. If a program has given th
 place, after a tab. If redirects led to the URL, the mark of the URL with which they began follows, after another tab. The
 entry of a page that was visited before ends in another space and the state of its visits (`crawler.scope.next_visit`). The
 header holds how the URL was shortened (the key contains the domain, so most URLs are stored without scheme and host), its
-depth, its tries, its redirect hops, and how often it was taken back. `lua/take_back.lua` increments this last number, so
-its position is part of the key schema.
+depth, its tries, its redirect hops, and how often it was taken back. `lua/expire_leases.lua` increments this last number,
+so its position is part of the key schema.
 
     s 02 0 0 0 /docs/index.html
     | |  | | |

@@ -23,8 +23,9 @@ import msgspec
 from frontier.entries import QUEUED_VISIT, Entry
 from frontier.errors import RedisAway
 from frontier.keys import CrawlKeys
-from frontier.scripts import PACK, UNPACK, Call, command, script_call
-from frontier.store import Store
+from frontier.scripts import PACK, UNPACK, Call, command
+from frontier.shards import shard_call
+from frontier.store import Store, batched
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -67,6 +68,7 @@ def _packed(rows: Sequence[Row], now_ms: int, level: int) -> Block:
         lines += [entry for _, entry in same]
     contents = zstd.compress(b"\n".join(lines), level)
     kind = "s" if any(entry[1:3] == b"00" for _, entry in rows) else "-"
+    # Only entries of depth 0 are queued again while they may be packed: the name tells whether there are any.
     name = f"{len(rows):04}{kind}{hashlib.sha1(contents).hexdigest()[:20]}"
     return Block(name, -float(rows[0][0]), contents)
 
@@ -86,11 +88,6 @@ def rows_of(contents: bytes) -> list[Row]:
 def size_of(name: str) -> int:
     """The number of entries in the block `name`."""
     return int(name[:4])
-
-
-def has_seeds(name: str) -> bool:
-    """Whether the block `name` contains entries of depth 0. Only these are queued again while they may be packed."""
-    return name[4] == "s"
 
 
 SHARE = 32
@@ -184,61 +181,44 @@ class Packer:
     async def _pack_once(self, long: Sequence[Queue], sizes: Sizes) -> list[Queue]:
         """Pack one step of each of `long`. Returns those that were packed."""
         reads = []
-        for one in long:
-            of = self._keys.shards[one.shard]
-            last = sizes.surplus(one.queued, one.packed) - 1
-            reads.append(command("ZRANGE", of.queue(one.domain), 0, last, "WITHSCORES"))
-            reads.append(command("ZRANGE", of.blocks(one.domain), -1, -1, "WITHSCORES"))
+        for queue in long:
+            of, last = self._keys.shards[queue.shard], sizes.surplus(queue.queued, queue.packed) - 1
+            reads.append(command("ZRANGE", of.queue(queue.domain), 0, last, "WITHSCORES"))
+            reads.append(command("ZRANGE", of.blocks(queue.domain), -1, -1, "WITHSCORES"))
         replies = await self._store.send(reads)
-        read = [(one, tail, end) for one, tail, end in zip(long, replies[::2], replies[1::2], strict=True) if tail]
-        names = await self._store.send([self._near_call(one, tail, end) for one, tail, end in read]) if read else []
-        found = [(one, tail, self._former(near, tail, sizes)) for (one, tail, _), near in zip(read, names, strict=True)]
-        contents = await self._read([(one.shard, one.domain, name) for one, _, name in found if name])
+        read = [(queue, tail, end) for queue, tail, end in zip(long, replies[::2], replies[1::2], strict=True) if tail]
+        near = await self._store.send([self._near_call(*of_queue) for of_queue in read])
         calls, packed = [], []
-        for one, tail, former in found:
-            before = contents.pop(0) if former else None
-            if former and before is None:
-                continue  # it was unpacked meanwhile
+        for (queue, tail, _), names in zip(read, near, strict=True):
+            # The smallest of the blocks that can take the entries.
+            fitting = [name for name in map(bytes.decode, names) if size_of(name) + len(tail) // 2 <= sizes.block]
+            former = min(fitting, default="")
             rows = list(zip(tail[1::2], tail[::2], strict=True))
-            block = block_of(rows + (rows_of(before) if before else []), self._now_ms())
-            calls.append(self._pack_call(one, tail, block, former))
-            packed.append(Queue(one.shard, one.domain, one.queued - len(rows), one.packed + len(rows)))
+            if former:
+                (contents,) = await self._read(queue.shard, queue.domain, [former])
+                if contents is None:
+                    continue  # it was unpacked meanwhile
+                block = block_of(rows + rows_of(contents), self._now_ms())
+            else:
+                block = block_of(rows, self._now_ms())
+            digest = hashlib.sha1(b"\n".join(tail)).hexdigest()
+            words = (queue.domain, len(rows), digest, block.name, block.order, block.contents, former)
+            calls.append(shard_call(PACK, self._keys, queue.shard, *words))
+            packed.append(Queue(queue.shard, queue.domain, queue.queued - len(rows), queue.packed + len(rows)))
             await asyncio.sleep(0)
-        answers = await self._store.send(calls) if calls else []
-        return [one for one, answer in zip(packed, answers, strict=True) if answer[0] == b"packed"]
+        answers = await self._store.send(calls)
+        return [queue for queue, answer in zip(packed, answers, strict=True) if answer[0] == b"packed"]
 
-    def _near_call(self, one: Queue, tail: Sequence[bytes], end: Sequence[bytes]) -> Call:
+    def _near_call(self, queue: Queue, tail: Sequence[bytes], end: Sequence[bytes]) -> Call:
         """Reads the names of the blocks whose highest priority is that of `tail` or the next lower ones, those with the
         fewest entries of a priority first; of the lowest priority, that of the last block `end`, if `tail` is below."""
         order = min([-float(tail[-1]), *map(float, end[1:])])
-        blocks = self._keys.shards[one.shard].blocks(one.domain)
+        blocks = self._keys.shards[queue.shard].blocks(queue.domain)
         return command("ZRANGE", blocks, order, "+inf", "BYSCORE", "LIMIT", 0, CANDIDATES)
 
-    @staticmethod
-    def _former(names: Sequence[bytes], tail: Sequence[bytes], sizes: Sizes) -> str:
-        """The smallest of the blocks `names` that can take the entries of `tail`, or ""."""
-        fitting = [name for name in map(bytes.decode, names) if size_of(name) + len(tail) // 2 <= sizes.block]
-        return min(fitting, default="")
-
-    def _pack_call(self, one: Queue, tail: Sequence[bytes], block: Block, former: str) -> Call:
-        of = self._keys.shards[one.shard]
-        digest = hashlib.sha1(b"\n".join(tail)).hexdigest()
-        what = (
-            self._keys.identity,
-            one.domain,
-            len(tail) // 2,
-            digest,
-            block.name,
-            block.order,
-            block.contents,
-            former,
-        )
-        return script_call(PACK, (of.stats, of.base), *what)
-
-    async def _read(self, blocks: Sequence[tuple[int, str, str]]) -> list[bytes | None]:
-        """The contents of `blocks` (shard, domain, name), None for one that is gone."""
-        calls = [command("GET", self._keys.shards[shard].block(name, domain)) for shard, domain, name in blocks]
-        return await self._store.send(calls) if calls else []
+    async def _read(self, shard: int, domain: str, names: Sequence[str]) -> list[bytes | None]:
+        """The contents of blocks, None for one that is gone."""
+        return await self._store.send([command("GET", self._keys.shards[shard].block(name, domain)) for name in names])
 
     async def unpack(self, blocks: Sequence[First], sizes: Sizes) -> None:
         """Queue the first URLs of each of `blocks`."""
@@ -250,27 +230,25 @@ class Packer:
             calls.append(self._unpack_call(first.shard, first.domain, first.name, rows[:step], rest))
             await asyncio.sleep(0)
         try:
-            await self._store.send(calls) if calls else None
+            await self._store.send(calls)
         except RedisAway:
             return
 
     def _unpack_call(self, shard: int, domain: str, name: str, rows: Sequence[Row], rest: Block) -> Call:
-        of = self._keys.shards[shard]
-        what = (self._keys.identity, domain, name, rest.name, rest.order, rest.contents)
-        return script_call(UNPACK, (of.stats, of.base), *what, *(word for row in rows for word in row))
+        words = (word for row in rows for word in row)
+        return shard_call(UNPACK, self._keys, shard, domain, name, rest.name, rest.order, rest.contents, *words)
 
     async def unpack_seeds(self, seeds: Mapping[tuple[int, str], Sequence[Entry]]) -> list[tuple[int, str]]:
         """Unpack the blocks that contain one of `seeds`, by shard and domain, so that seeds which are queued again are
         found. Returns the domains of these blocks. Raises RedisAway."""
         calls = [command("ZRANGE", self._keys.shards[shard].blocks(domain), 0, -1) for shard, domain in seeds]
         unpacked = []
-        blocks = await self._store.send(calls) if calls else []
+        blocks = await self._store.send(calls)
         for ((shard, domain), again), names in zip(seeds.items(), blocks, strict=True):
             wanted = {_url_of(entry.raw.encode()) for entry in again}
-            with_seeds = [name.decode() for name in names if has_seeds(name.decode())]
-            for at in range(0, len(with_seeds), SEED_BLOCKS):
-                part = with_seeds[at : at + SEED_BLOCKS]
-                contents = await self._read([(shard, domain, name) for name in part])
+            with_seeds = [name for name in map(bytes.decode, names) if name[4] == "s"]
+            for part in batched(with_seeds, SEED_BLOCKS):
+                contents = await self._read(shard, domain, part)
                 for name, text in zip(part, contents, strict=True):
                     rows = rows_of(text) if text is not None else []
                     if any(_url_of(entry) in wanted for _, entry in rows):
@@ -293,7 +271,7 @@ class Packer:
             calls.append(command("ZCOUNT", of.queue(domain), "-inf", f"({QUEUED_VISIT / 2:g}"))
             calls.append(command("HGET", of.domain(domain), "packed"))
         try:
-            replies = await self._store.send(calls) if calls else []
+            replies = await self._store.send(calls)
         except RedisAway:
             return
         found = zip(domains, replies[::2], replies[1::2], strict=True)

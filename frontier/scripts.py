@@ -61,25 +61,25 @@ def _read(part: str) -> str:
 _VISITS = Rare(
     "load_visits",
     ("page_records", "known_pages", "visits"),
-    ("KNOWN_FROM", "plan_visit", "wake_page", "wake_domain", "wake_visits"),
+    ("KNOWN_FROM", "plan_visit", "requeue_visit", "queue_visits_of", "queue_visits"),
 )
 _FORGOTTEN = Rare("load_forgotten", ("forgotten",), ("is_refused", "count_refused"))
 _MOVED = Rare("load_moved", ("page_records", "known_pages", "push_moved"), ("take_known", "push_moved"))
 _RECOVERY = Rare(
     "load_recovery",
-    ("lost_writes", "repeat_lease", "dead_letter", "count_merged", "take_back", "wake"),
-    ("notice_run", "repeat_lease", "take_back_expired", "wake_ready"),
+    ("lost_writes", "repeat_lease", "dead_letter", "count_merged", "expire_leases", "promote_retries"),
+    ("notice_run", "repeat_lease", "expire_leases", "promote_retries"),
 )
-_RESETTLE = Rare(
-    "load_resettle",
-    ("forgotten", "first_ms", "read_owner", "lost_writes", "wake", "resettle"),
-    ("may_resettle", "remove_queued", "put_off"),
+_LOST_LEASE = Rare(
+    "load_lost_lease",
+    ("forgotten", "first_ms", "read_owner", "lost_writes", "promote_retries", "settle_lost_lease"),
+    ("may_settle_lost", "remove_queued", "put_off"),
 )
 
 LEASE_PARTS = ("lost_data", "first_ms", "read_owner", "fence", _RECOVERY, _VISITS, "lease_packed", "lease_shared")
 """The files of `lease` besides its own, in the order in which they use each other."""
 
-SETTLE_PARTS = (_VISITS, "count_merged", _RESETTLE, "count", "dead_letter")
+SETTLE_PARTS = (_VISITS, "count_merged", _LOST_LEASE, "count", "dead_letter")
 """The same of `settle`."""
 
 PUSH_PARTS = ("make_due", "long_queue", _FORGOTTEN, _MOVED)
@@ -119,7 +119,7 @@ BEGIN_RESHARD = _load("begin_reshard", keys=1)
 CANCEL_RESHARD = _load("cancel_reshard", keys=1)
 REPORT_RESHARD = _load("report_reshard", keys=1)
 FREEZE_SHARD = _load(
-    "freeze_shard", keys=2, parts=("lost_writes", "first_ms", "dead_letter", "count_merged", "take_back")
+    "freeze_shard", keys=2, parts=("lost_writes", "first_ms", "dead_letter", "count_merged", "expire_leases")
 )
 ADD_COPIED = _load("add_copied", keys=2, parts=("lost_data",))
 COPY_KEYS = _load("copy_keys", keys=3, parts=("lost_data",))

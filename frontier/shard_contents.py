@@ -21,13 +21,12 @@ from frontier.store import Store, scan
 
 Kind = Literal["zset", "hash", "string"]
 
+SEEN, OUTBOX, BLOCK = "seen", "outbox", "block"
+
 DOMAIN_KEYS: Mapping[str, Kind] = {
-    "q": "zset",
-    "d": "hash",
-    "robots": "hash",
-    "blocks": "zset",
-    "known": "hash",
-    "visits": "zset",
+    **dict.fromkeys(("q", "blocks", "visits"), "zset"),
+    **dict.fromkeys(("d", "robots", "known"), "hash"),
+    BLOCK: "string",
 }
 """Keys named after a domain, which move as they are: first part of the name -> type."""
 
@@ -41,8 +40,6 @@ SHARD_KEYS: Mapping[str, tuple[Kind, Callable[[bytes], bytes]]] = {
     "dead": ("hash", lambda field: field.partition(b"\n")[0]),
 }
 """Keys whose members each belong to a domain: name -> type, and the domain of a member."""
-
-SEEN, OUTBOX, BLOCK = "seen", "outbox", "block"
 
 LEFT_BEHIND = frozenset({"owner", "stats", "lost", "acked"})
 """Keys that do not move. `stats` is computed anew. `owner` and `lost` tell later what was settled under the old leases."""
@@ -77,8 +74,6 @@ class Key(NamedTuple):
     def kind(self) -> Kind:
         if self.first == OUTBOX:
             return "zset"
-        if self.first == BLOCK:
-            return "string"
         if self.first in DOMAIN_KEYS:
             return DOMAIN_KEYS[self.first]
         if self.name in SHARD_KEYS:

@@ -33,7 +33,7 @@ def _all_between(found: re.Match[str]) -> str:
 
 
 def given_by_the_code() -> set[str]:
-    """The reasons of `UrlResult`s, as they are written where one is made, and those of handlers and of `take_back.lua`."""
+    """The reasons of `UrlResult`s, as they are written in the code, and those of handlers and of `expire_leases.lua`."""
     found = {FAILED, TOO_LONG, url_verdict.USAGE_UNREACHABLE}
     for path in (ROOT / "crawler").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):

@@ -29,6 +29,6 @@ local frozen = redis.call('HGET', KEYS[2] .. 'owner', 'frozen')
 redis.call('HSET', KEYS[2] .. 'owner', 'frozen', math.max(tonumber(frozen or '0'), tonumber(ARGV[5])))
 local leases = redis.call('ZRANGE', leases_key, 0, EACH - 1, 'WITHSCORES')
 for i = 1, #leases, 2 do
-  take_back(KEYS[2], leases[i], tonumber(leases[i + 1]), tonumber(ARGV[3]), tonumber(ARGV[4]))
+  expire_lease(KEYS[2], leases[i], tonumber(leases[i + 1]), tonumber(ARGV[3]), tonumber(ARGV[4]))
 end
 return {'frozen', redis.call('ZCARD', leases_key)}

@@ -1,8 +1,8 @@
 -- lease: lease due domains of a shard to its owner exclusively, each with a batch of URLs and a fencing token.
 --
 -- Before that, it does other jobs in the same round trip, each in its own file: `fence` refuses an outdated owner,
--- `lost_writes` notices a restart of the server, `repeat_lease` repeats a reply that was lost, `take_back` ends expired leases,
--- `wake` queues waiting entries that are ready, and `visits` known pages whose next visit is due. Domains that have been due
+-- `lost_writes` notices a restart of the server, `repeat_lease` repeats a reply that was lost, `expire_leases` ends expired leases,
+-- `promote_retries` queues waiting entries that are ready, and `visits` known pages whose next visit is due. Domains that have been due
 -- longest are leased first. `lease_packed` finds the next packed URLs of a domain; if its queue lacks those of the highest
 -- priority, it stays due until they are unpacked.
 --
@@ -41,10 +41,10 @@ if number <= known.call then
   if repeated then return repeated end
 end
 local expiring_ms, waking_ms = first_ms(leases_key), first_ms(waiting_key)
-if expiring_ms <= now_ms then load_recovery().take_back_expired(base, now_ms, default_delay_ms) end
-if waking_ms <= now_ms then load_recovery().wake_ready(base, now_ms) end
+if expiring_ms <= now_ms then load_recovery().expire_leases(base, now_ms, default_delay_ms) end
+if waking_ms <= now_ms then load_recovery().promote_retries(base, now_ms) end
 local visits = share and load_visits()
-local visit_ms = visits and visits.wake_visits(base, now_ms) or math.huge
+local visit_ms = visits and visits.queue_visits(base, now_ms) or math.huge
 
 -- A token must never be reused, even if the server has lost its last second of writes. Tokens are therefore at least
 -- the time in milliseconds.
@@ -75,7 +75,7 @@ local function lease(domain)
   redis.call('ZADD', leases_key, now_ms + lease_ms, domain)
   granted[#granted + 1] = domain .. ' ' .. string.format('%.0f', last_token)
   reply[#reply + 1] = {domain, last_token, delay_ms, state[2] or '', best}
-  if visits then visits.wake_domain(base, domain, now_ms) end  -- there is room for more
+  if visits then visits.queue_visits_of(base, domain, now_ms) end  -- there is room for more
   return true
 end
 

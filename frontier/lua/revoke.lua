@@ -5,7 +5,7 @@
 -- If the lease is still valid, its token is removed, so that a settle call still on its way changes nothing; the lease
 -- expires as usual. If the lease has expired, its URLs were added to `lost` when it was taken back. If the server has lost
 -- the lease with its last writes, what was settled again was added to `lost` with a "+", and the others are added here, so
--- that `resettle` refuses them. All other URLs were settled, unless the lease is so old that the record may have been removed.
+-- that `settle_lost_lease` refuses them. All other URLs were settled, unless the lease is so old that the record may have been removed.
 --
 -- KEYS[1] lost  zset  "token LF entry" -> when it was taken back ms; "+token LF entry": when it was settled again
 -- KEYS[2] inflight:<domain>  zset

@@ -3,7 +3,7 @@
 -- skipped, so a repeated call counts once. A call may arrive after a later one, if its sender gave up on it and tried
 -- again. It never shortens a lease or a delay, because the holder relies on the last reply.
 --
--- If the server has lost the lease with its last writes, the URLs are settled nevertheless if they are queued (`resettle`).
+-- If the server has lost the lease with its last writes, the URLs are settled nevertheless if they are queued (`settle_lost_lease`).
 -- The lease stays lost, so the reply is "stale", and `revoke` says which of its URLs are settled.
 --
 -- KEYS[1] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
@@ -60,8 +60,8 @@ local function settle(at, last)
   local is_held = known[1] == token
   local remove = function(...) return redis.call('ZREM', inflight, ...) end
   if not is_held then
-    local lost = load_resettle()
-    if not lost.may_resettle(base, domain, token, ARGV[2], now_ms) then return 'stale', -1 end
+    local lost = load_lost_lease()
+    if not lost.may_settle_lost(base, domain, token, ARGV[2], now_ms) then return 'stale', -1 end
     remove = function(...) return lost.remove_queued(base, domain, token, now_ms, ...) end
   end
   if settle_urls(domain, remove, at + 9, last) > 0 then
@@ -73,13 +73,13 @@ local function settle(at, last)
   end
 
   local next_ms = math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))
-  local news = {'next', next_ms}
+  local updates = {'next', next_ms}
   local is_newest = is_held or not known[1]  -- a later holder knows better
-  if is_newest and delay_ms ~= '' then news[#news + 1], news[#news + 2] = 'delay', delay_ms end
-  if is_newest and state ~= '' then news[#news + 1], news[#news + 2] = 'state', state end
-  redis.call('HSET', domain_key, unpack(news))
+  if is_newest and delay_ms ~= '' then updates[#updates + 1], updates[#updates + 2] = 'delay', delay_ms end
+  if is_newest and state ~= '' then updates[#updates + 1], updates[#updates + 2] = 'state', state end
+  redis.call('HSET', domain_key, unpack(updates))
   if not is_held then
-    load_resettle().put_off(base, domain, next_ms)
+    load_lost_lease().put_off(base, domain, next_ms)
     return 'stale', -1
   end
 

@@ -12,8 +12,8 @@
 --
 -- plan_visit stores the next visit of a page whose visit is settled, and calls `count` with what to count. It returns whether
 --   `follow_up` is that of such a page (settle.lua). A first visit does not replace what later ones have found.
--- wake_page queues the known page that has this entry, which was queued before the server lost its last writes
--- wake_domain queues visits of a domain that are due; wake_visits those of all, and returns when the first is or was due, ms
+-- requeue_visit queues the known page that has this entry, which was queued before the server lost its last writes
+-- queue_visits_of queues visits of a domain that are due; queue_visits those of all, and returns when the first is or was due, ms
 
 -- Known pages in a queue: less than make it a long one, which is packed.
 local MOST_QUEUED = 256
@@ -35,12 +35,12 @@ local function queue_visits(base, domain, visits)
   redis.call('HINCRBY', base .. 'stats', 'revisited', queued)
 end
 
-local function wake_page(base, domain, entry)
+local function requeue_visit(base, domain, entry)
   local known, priority = take_page(base, domain, page_of(entry), entry)
   if known then queue_visits(base, domain, {QUEUED_VISIT + priority, known}) end
 end
 
-local function wake_domain(base, domain, now_ms)
+local function queue_visits_of(base, domain, now_ms)
   local visits, score = base .. 'visits:' .. domain, tonumber(redis.call('ZSCORE', base .. 'revisits', domain))
   if not score or (score > now_ms and score < math.huge) then return end
   local is_single = redis.call('EXISTS', visits) == 0
@@ -63,11 +63,11 @@ local function wake_domain(base, domain, now_ms)
   redis.call('ZADD', base .. 'revisits', next_ms <= now_ms and room <= 0 and '+inf' or next_ms, domain)
 end
 
-local function wake_visits(base, now_ms)
+local function queue_visits(base, now_ms)
   local first = first_ms(base .. 'revisits')
   if first > now_ms then return first end
   for _, domain in ipairs(redis.call('ZRANGEBYSCORE', base .. 'revisits', '-inf', now_ms, 'LIMIT', 0, WAKE_DOMAINS)) do
-    wake_domain(base, domain, now_ms)
+    queue_visits_of(base, domain, now_ms)
     local is_queued = redis.call('EXISTS', base .. 'q:' .. domain) == 1
     if is_queued and not redis.call('ZSCORE', base .. 'leases', domain) then
       local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')

@@ -112,3 +112,8 @@ def settle_all(lease: Lease, next_ms: int = 0, outcome: str = "done") -> Settlem
 async def reshard_crawl(work: Reshard, crawl: Crawl, tell: Tell) -> None:
     """Carry out `work` on `crawl` to its end, as `crawler reshard` does."""
     await work.clean(await open_with_new_shards(work, crawl, tell), tell)
+
+
+def moved(before: Sequence[str], after: Sequence[str]) -> int:
+    """How many shards have a different owner in `after` than in `before`."""
+    return sum(old != new for old, new in zip(before, after, strict=True))

@@ -10,10 +10,10 @@ import pytest
 from msgspec.structs import replace
 
 from frontier.errors import RedisAway
-from frontier.peers import OwnerTable, PeerLoop, PeerSettings, View, assign, moved
+from frontier.peers import OwnerTable, PeerLoop, PeerSettings, View, assign
 from frontier.scripts import SAVE_OWNERS, Call, Reply, script_call
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, ask
+from tests.frontier.helpers import ManualTime, ask, moved
 
 SHARDS = 64
 INTERVAL_MS = 5000

@@ -21,7 +21,7 @@ from frontier.reservations import Reservations
 from frontier.reshard import Reshard, open_with_new_shards
 from frontier.scripts import BEGIN_RESHARD, END_RESHARD, FREEZE_SHARD, SWITCH_LAYOUT, Call, Reply, command
 from frontier.settle import LeasedUrl, SettledUrl, Settlement
-from frontier.shard_contents import BLOCK, DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
+from frontier.shard_contents import DOMAIN_KEYS, LEFT_BEHIND, OUTBOX, SEEN, SHARD_KEYS
 from frontier.shards import lost_shards
 from frontier.store import RedisStore, connect
 from tests.frontier.crawled import DOMAINS, KNOWN_MS, PAGES, Crawled, Kills, KillsBefore, Stopped, meta, silent
@@ -291,4 +291,4 @@ def test_every_key_of_a_shard_is_moved_or_left_behind() -> None:
     methods = [value for value in vars(ShardKeys).values() if isfunction(value)]
     named = {value(ShardKeys(""), *range(value.__code__.co_argcount - 1)) for value in methods}
     assert whole == SHARD_KEYS.keys() | LEFT_BEHIND | {OUTBOX, "leases"}
-    assert {name.partition(":")[0] for name in named} == DOMAIN_KEYS.keys() | {SEEN, BLOCK, "inflight"}
+    assert {name.partition(":")[0] for name in named} == DOMAIN_KEYS.keys() | {SEEN, "inflight"}

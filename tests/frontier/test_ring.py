@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from frontier.errors import BadInput
-from frontier.peers import Handoff, assign, fair_shares, moved, plan_handoff
+from frontier.peers import Handoff, assign, fair_shares, plan_handoff
+from tests.frontier.helpers import moved
 
 Roster = dict[str, float]
 
@@ -200,10 +201,6 @@ def test_more_replicas_than_shards_leave_some_idle() -> None:
         ({}, 4, ""),
         ({"": 1.0}, 4, ""),
         ({"a": 1.0}, 0, ""),
-        ({"a": 0.0}, 4, ""),
-        ({"a": -1.0}, 4, ""),
-        ({"a": math.nan}, 4, ""),
-        ({"a": math.inf}, 4, ""),
         ({"a": 1.0}, 4, "aaaaa"),
     ],
 )

@@ -10,7 +10,7 @@ import pytest
 from frontier.errors import BadInput
 from frontier.urls import UrlPattern, is_in_url
 
-URLS = (
+SEARCHED = (
     "https://example.com/shop/1",
     "https://example.com/Shop/ab-c/",
     "http://a.test/login?next=/",
@@ -32,7 +32,7 @@ PATTERNS = (
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_it_finds_what_re_finds(pattern: str) -> None:
-    for url in URLS:
+    for url in SEARCHED:
         expected = re.search(pattern, url) is not None
         assert (UrlPattern(pattern).is_in(url), is_in_url(pattern, url)) == (expected, expected), url
 

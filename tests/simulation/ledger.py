@@ -513,7 +513,7 @@ class Ledger:
                 if self._lost[url] < 15:
                     domain.queued[url] = 0.0
                     raw = domain.raw[url]
-                    domain.raw[url] = f"{raw[:5]}{int(raw[5], 16) + 1:x}{raw[6:]}"  # as take_back.lua counts
+                    domain.raw[url] = f"{raw[:5]}{int(raw[5], 16) + 1:x}{raw[6:]}"  # as expire_leases.lua counts
                 else:
                     self.lost_with_holder.add(url)
                     self._close(url, "dead")

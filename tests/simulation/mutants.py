@@ -75,15 +75,18 @@ OF_CRAWLS = (
     Mutant("settle-before-push", COMMIT, ((PUSH, "        results = group.results\n"), (SETTLE, SETTLE + PUSH))),
     Mutant("settle-before-sink", COMMIT, ((SETTLE, ""), (WRITE, SETTLE_FIRST + WRITE))),
     _without(
-        "no-rest-after-expiry", LUA + "take_back.lua", "expiry_ms + tonumber(state[2] or default_delay_ms)", "expiry_ms"
+        "no-rest-after-expiry",
+        LUA + "expire_leases.lua",
+        "expiry_ms + tonumber(state[2] or default_delay_ms)",
+        "expiry_ms",
     ),
     _without("push-makes-leased-due", LUA + "make_due.lua", LEASED_DUE, "if true then"),
-    _without("wake-makes-leased-due", LUA + "wake.lua", LEASED_DUE, "if true then"),
-    _without("lost-holder-keeps-token", LUA + "take_back.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
+    _without("wake-makes-leased-due", LUA + "promote_retries.lua", LEASED_DUE, "if true then"),
+    _without("lost-holder-keeps-token", LUA + "expire_leases.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
     _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace("local gone =", "local gone = entries")),
     _without("late-call-shortens-lease", LUA + "settle.lua", "'GT', expiry_ms", "expiry_ms"),
     _without("late-call-shortens-rest", LUA + "settle.lua", REST, "tonumber(wanted_ms)"),
-    _without("lost-urls-forgotten", LUA + "take_back.lua", "if state[3] then", "if false then"),
+    _without("lost-urls-forgotten", LUA + "expire_leases.lua", "if state[3] then", "if false then"),
     _without("revoked-lease-keeps-token", LUA + "revoke.lua", "  redis.call('HDEL', domain_key, 'token')\n", ""),
     _without(
         "stale-is-unsettled",
@@ -129,7 +132,7 @@ OF_CRAWLS = (
     ),
     _without(
         "taken-back-twice-is-open",
-        LUA + "take_back.lua",
+        LUA + "expire_leases.lua",
         "if redis.call('ZADD', queue, 'NX', entries[i + 1], counted) == 0 then count_merged(base .. 'stats') end",
         "redis.call('ZADD', queue, entries[i + 1], counted)",
     ),

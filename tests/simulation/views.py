@@ -6,8 +6,9 @@ import json
 import math
 from collections import Counter, deque
 
-from frontier.peers import Member, View, fair_shares, moved
+from frontier.peers import Member, View, fair_shares
 from frontier.scripts import SAVE_OWNERS, Call, Reply
+from tests.frontier.helpers import moved
 from tests.simulation.loop import Breach
 
 LOAD_LIMIT = 1.1

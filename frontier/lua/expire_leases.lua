@@ -1,4 +1,4 @@
--- take_back: part of `lease` and `freeze_shard`. End expired leases, and return their entries to the queue.
+-- expire_leases: part of `lease` and `freeze_shard`. End expired leases, and return their entries to the queue.
 --
 -- The sixth character of an entry counts how often it was taken back. An entry that was taken back fifteen times
 -- becomes a dead letter, because it may be what crashes the holders. Entries are recorded for LOST_KEPT_MS under the
@@ -9,7 +9,7 @@
 
 local TAKE_BACK = 64
 
-local function take_back(base, domain, expiry_ms, now_ms, default_delay_ms)
+local function expire_lease(base, domain, expiry_ms, now_ms, default_delay_ms)
   local inflight, queue = base .. 'inflight:' .. domain, base .. 'q:' .. domain
   local domain_key = base .. 'd:' .. domain
   local state = redis.call('HMGET', domain_key, 'next', 'delay', 'token', 'packed')
@@ -37,8 +37,8 @@ local function take_back(base, domain, expiry_ms, now_ms, default_delay_ms)
   if state[4] or redis.call('EXISTS', queue) == 1 then redis.call('ZADD', base .. 'due', next_ms, domain) end
 end
 
-local function take_back_expired(base, now_ms, default_delay_ms)
+local function expire_leases(base, now_ms, default_delay_ms)
   local expired = redis.call('ZRANGEBYSCORE', base .. 'leases', '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, TAKE_BACK)
-  for i = 1, #expired, 2 do take_back(base, expired[i], tonumber(expired[i + 1]), now_ms, default_delay_ms) end
+  for i = 1, #expired, 2 do expire_lease(base, expired[i], tonumber(expired[i + 1]), now_ms, default_delay_ms) end
   redis.call('ZREMRANGEBYSCORE', base .. 'lost', '-inf', now_ms - LOST_KEPT_MS)
 end

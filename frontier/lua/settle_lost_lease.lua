@@ -1,16 +1,16 @@
--- resettle: part of `settle`. Settle URLs whose lease the server has lost with its last writes. Its other URLs are queued
+-- settle_lost_lease: part of `settle`. Settle URLs whose lease the server has lost with its last writes. Its other URLs are queued
 -- again, so a URL counts if it is still in the queue. If another replica has leased it since, that replica's page is kept.
 -- If it is packed, it is fetched again.
 --
 -- base  the prefix of owner hash, stats hash (forgotten), lost zset, due zset, q:<domain> zset, blocks:<domain> zset
 --
--- may_resettle returns whether the lease with this token is lost, and its domain is not forgotten
+-- may_settle_lost returns whether the lease with this token is lost, and its domain is not forgotten
 -- remove_queued removes entries from the queue, and remembers that they were settled; it returns how many it found
 
 local WAKE_ROUNDS = 16
 local is_noticed = false
 
-local function may_resettle(base, domain, token, run, now_ms)
+local function may_settle_lost(base, domain, token, run, now_ms)
   local owner = base .. 'owner'
   if not is_noticed then notice_run(owner, read_owner(owner), run, now_ms) end
   is_noticed = true
@@ -20,14 +20,14 @@ end
 local function remove_queued(base, domain, token, now_ms, ...)
   -- What was leased was ready, but it may be waiting again.
   for _ = 1, WAKE_ROUNDS do
-    if wake_ready(base, now_ms) > now_ms then break end
+    if promote_retries(base, now_ms) > now_ms then break end
   end
   local queue, gone = base .. 'q:' .. domain, 0
   for _, entry in ipairs({...}) do
     local member = token .. '\n' .. entry
     -- Once settled, it may have been queued again. If it was found unsettled, its page was removed (`revoke`).
     local is_known = redis.call('ZSCORE', base .. 'lost', '+' .. member) or redis.call('ZSCORE', base .. 'lost', member)
-    if not is_known then load_visits().wake_page(base, domain, entry) end
+    if not is_known then load_visits().requeue_visit(base, domain, entry) end
     if not is_known and redis.call('ZREM', queue, entry) == 1 then
       redis.call('ZADD', base .. 'lost', now_ms, '+' .. member)
       gone = gone + 1

@@ -1,13 +1,13 @@
--- wake: part of `lease`. Return waiting entries that are ready to the queues of their domains.
+-- promote_retries: part of `lease`. Return waiting entries that are ready to the queues of their domains.
 --
 -- base  the prefix of waiting zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (next), due zset, leases zset,
 --       stats hash
 --
--- wake_ready returns when the first entry is or was ready, ms
+-- promote_retries returns when the first entry is or was ready, ms
 
 local WAKE = 256
 
-local function wake_ready(base, now_ms)
+local function promote_retries(base, now_ms)
   local waking_ms = first_ms(base .. 'waiting')
   if waking_ms > now_ms then return waking_ms end
   for _, member in ipairs(redis.call('ZRANGEBYSCORE', base .. 'waiting', '-inf', now_ms, 'LIMIT', 0, WAKE)) do
