@@ -39,7 +39,7 @@ PREPARED = (
     "crawler.app.run",
     "crawler.cli.crawl",
     "crawler.cli.export",
-    "crawler.cli.seed_and_run",
+    "crawler.cli.seeds",
     "tests.simweb.__main__",
     "tldextract",
 )

@@ -30,7 +30,7 @@ from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import open_store
 from crawler.app.gc_schedule import paced_collection
 from crawler.app.replica import Replica
-from crawler.cli.seed_and_run import gather_seeds, push_seeds
+from crawler.cli.seeds import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.load import Settings, load

@@ -11,8 +11,8 @@ import sys
 import tomllib
 from pathlib import Path
 
+import click
 import pytest
-import typer.main
 
 from crawler.cli.main import app
 from crawler.settings.load import load
@@ -50,10 +50,9 @@ def commands() -> list[tuple[str, str]]:
 def test_the_commands_in_the_documents_parse(page: str, text: str) -> None:
     words = shlex.split(text, comments=True)
     words = words[: next((at for at, word in enumerate(words) if word in ("|", "&&", ">", ">>", "&")), len(words))]
-    group = typer.main.get_command(app)
     if words[1].startswith("-"):
         return
-    command = group.get_command(None, words[1])  # type: ignore[attr-defined,arg-type]
+    command = app.get_command(click.Context(app), words[1])
     assert command is not None, f"{page}: there is no command {words[1]}"
     command.make_context(words[1], words[2:], resilient_parsing=False)
 

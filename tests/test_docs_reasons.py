@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import get_args
 
-from crawler.cli.completion import REASONS as COMPLETED
+from crawler.cli.control import REASONS as COMPLETED
 from crawler.errors import FailureKind
 from crawler.handlers.runner import FAILED, TOO_LONG
 from crawler.page import Outcome

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Any
 
-import typer
+import click
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -14,40 +15,43 @@ from crawler.app.kept_settings import kept_settings
 from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
-from crawler.cli.crawl_access import CrawlAccess
+from crawler.cli.options import FILE, FOLDER, USES, CrawlAccess, Number, as_json, command, of_crawl
 from crawler.cli.output_folders import crawl_of, not_named, one_crawl
-from crawler.cli.shared_options import AsJson, OfCrawl, SettingsFile, Use, flags
-from crawler.cli.terminal import emit
-from crawler.cli.unknown_names import note
-from crawler.settings.load import CrawlSettings, Settings, load
+from crawler.cli.text import emit, note
+from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
 from crawler.wording import count_of
-from frontier.crawls import Crawl
-from frontier.store import RedisStore
 
 _CLOSEST = 10
 
 
+@command()
+@click.argument(
+    "folders", type=FOLDER, nargs=-1, required=True, help="Folders with WARC files and JSON lines, of one crawl."
+)
+@click.option("--delay", type=Number(0), metavar="SECONDS", help="Seconds between requests to a domain.")
+@click.option("--user-agent", metavar="NAME", help="Product token; default: the one in the files.")
+@click.option(
+    "--purpose",
+    type=USES,
+    multiple=True,
+    help="Use that the pages were fetched for, once for each; default: politeness.purpose.",
+)
+@click.option(
+    "--tolerance", type=Number(0), default=0.01, metavar="SECONDS", help="Seconds by which clocks may differ."
+)
+@of_crawl
+@click.option("--settings", "-s", type=FILE, help="Settings file (TOML).")
+@as_json
 def audit(
-    folders: Annotated[
-        list[Path], typer.Argument(help="Folders with WARC files and JSON lines, of one crawl.", metavar="FOLDER")
-    ],
-    delay: Annotated[
-        float | None, typer.Option(min=0, help="Seconds between requests to a domain.", show_default=False)
-    ] = None,
-    user_agent: Annotated[
-        str | None, typer.Option(help="Product token; default: the one in the files.", show_default=False)
-    ] = None,
-    purpose: Annotated[
-        list[Use] | None,
-        typer.Option(
-            help="Use that the pages were fetched for, once for each; default: politeness.purpose.", show_default=False
-        ),
-    ] = None,
-    tolerance: Annotated[float, typer.Option(min=0, help="Seconds by which clocks may differ.")] = 0.01,
-    crawl: OfCrawl = None,
-    settings: SettingsFile = None,
-    json: AsJson = False,
+    folders: tuple[Path, ...],
+    delay: float | None,
+    user_agent: str | None,
+    purpose: tuple[str, ...],
+    tolerance: float,
+    crawl: str | None,
+    settings: Path | None,
+    as_json: bool,
 ) -> None:
     """Check an archive against the settings of its crawl: was the crawl polite? Exit code 1 if a rule was broken.
 
@@ -60,41 +64,35 @@ def audit(
     those that its replicas have written down in one of the folders (`CRAWL.settings.toml`). Delays that
     `crawler delay` has set, and those before a change of the settings, are not known.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler audit crawl-out
-
         crawler audit /mnt/node-1/crawl-out /mnt/node-2/crawl-out --settings crawler.toml
     """
-    options = flags(politeness={"delay": delay}, fetch={"user_agent": user_agent})
+    options: dict[str, dict[str, Any]] = {} if delay is None else {"politeness": {"delay": delay}}
+    options |= {"fetch": {"user_agent": user_agent}} if user_agent else {}
     given, only = load(settings, options), one_crawl(folders, crawl)
     crawl_here = "" if settings else crawl_of(given.replica, folders, only)
     if not (settings or crawl_here) and (settings := kept_settings(folders, only or "*")):
         given = load(settings, options)
-    opened = _opened(crawl_here, given) if crawl_here else None
-    loaded = given.onto(CrawlSettings.from_json(opened.settings)) if opened else given.crawl
-    uses = frozenset(map(str, purpose or loaded.politeness.purpose))
+    applied, revision = given.crawl, 1
+    if crawl_here:
+        opened = CrawlAccess(crawl_here, load()).read()
+        applied, revision = given.onto(CrawlSettings.from_json(opened.settings)), opened.revision
+    uses = frozenset(purpose or map(str, applied.politeness.purpose))
     archive = read_archive(*folders, usage=bool(uses), crawl=only)
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
-    throttle = politeness_policy(loaded).throttle
-    rate_limit, agent = rate_limit_policy(loaded), token or loaded.fetch.user_agent
+    throttle = politeness_policy(applied).throttle
+    rate_limit, agent = rate_limit_policy(applied), token or applied.fetch.user_agent
     rules = Rules(throttle.delay, rate_limit, agent, tolerance, throttle.parallel, uses, throttle.backoff.max_s)
-    found = judge(archive, rules)
+    report = judge(archive, rules)
     if missing := not_named(given.replica, folders, only):
         note(missing)
     origin = f"crawl {crawl_here!r} here" if crawl_here else settings
     source = f", as {origin} has it" if origin and delay is None else ""
-    revision = opened.revision if opened else 1
-    emit(found, json, _render(found, f"{throttle.delay.min_delay_s:g} s{source}", bool(origin), revision))
-    if not found.ok:
-        raise typer.Exit(1)
-
-
-def _opened(crawl: str, given: Settings) -> Crawl:
-    async def work(store: RedisStore, opened: Crawl) -> Crawl:
-        return opened
-
-    return CrawlAccess(crawl, None, given.replica.data_dir, None).do(work)
+    emit(report, as_json, _render(report, f"{throttle.delay.min_delay_s:g} s{source}", bool(origin), revision))
+    if not report.ok:
+        sys.exit(1)
 
 
 def _render(found: Report, delay: str, is_own: bool = True, revision: int = 1) -> RenderableType:

@@ -1,114 +1,118 @@
-"""Commands that control a running crawl: `pause`, `resume`, `stop`, `delay`, `retry`, `dead`."""
+"""Commands that control a running crawl: `pause`, `resume`, `stop`, `block`, `unblock`, `delay`, `retry`, `refresh` and
+`dead`."""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
-from typing import Annotated
+from collections.abc import Awaitable, Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
 
+import click
 import msgspec
-import typer
 from rich.text import Text
 
-from crawler.cli.completion import reasons
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
-from crawler.cli.seed_lists import about
-from crawler.cli.shared_options import AsJson
-from crawler.cli.tables import TextTable
-from crawler.cli.terminal import emit
-from crawler.cli.unknown_names import did_you_mean, note, unknown_domain, unknown_reason
-from crawler.errors import UserError
+from crawler.cli.options import FILE, CrawlAccess, Number, Whole, Word, as_json, command, group, on_a_crawl, titled
+from crawler.cli.screens import TextTable
+from crawler.cli.text import about_url, did_you_mean, emit, note
+from crawler.errors import FailureKind, UserError
+from crawler.observe import summary
 from crawler.observe.condition import HALTS
 from crawler.observe.snapshot import CrawlReader
 from crawler.scope.seeds import BadSeedLine, url_named
+from crawler.settings.load import CrawlSettings
+from crawler.settings.policies import url_rules
 from crawler.wording import count_of
+from frontier.clock import ServerClock, SystemClock, crawl_ms
 from frontier.control import Control, DomainRules, RetryReply
-from frontier.crawls import Crawl
-from frontier.domains import is_public_suffix
-from frontier.errors import BadUrl
+from frontier.counters import Counters
+from frontier.crawls import Crawl, crawl_clock
+from frontier.domains import is_public_suffix, shard_of
+from frontier.errors import BadInput, BadUrl
+from frontier.known_pages import (
+    count_known,
+    domains_with_known_pages,
+    refresh_domain,
+    refresh_matching,
+    refresh_page,
+)
+from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
+from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import command as redis_command
 from frontier.store import RedisStore
+from frontier.urls import Url, UrlPattern
 
-DomainArgument = Annotated[str, typer.Argument(help="Domain, or a host or URL of it.", metavar="DOMAIN")]
-OfDomain = Annotated[str | None, typer.Option("--domain", help="Only those of this domain.", show_default=False)]
-WithReason = Annotated[
-    str | None,
-    typer.Option("--reason", help="Only those with this reason.", show_default=False, autocompletion=reasons),
-]
-
-
-class ControlChange(msgspec.Struct, frozen=True):
-    """A change that a command has made to the control state of a crawl."""
-
-    crawl: str
-    action: str
-    domain: str = ""
-    seconds: float | None = None
-
+SHOWN_LINES = 10
+"""Quote at most this many lines of a file that are not domains, or domains that a crawl does not know."""
 
 LONGEST_SHOWN = 80
 """The most characters of an argument or a line that a message shows of what is not a domain."""
+
+AT_ONCE = 500
+"""Domains that one call asks for."""
 
 _HAS_CONTROLS = frozenset(map(chr, (*range(0x20), *range(0x7F, 0xA0), 0x2028, 0x2029)))
 
 FORGOTTEN = "{domain} was forgotten in this crawl: it stays blocked, and nothing is stored of it"
 
+OFF = "the crawl visits no pages again: set recrawl.rules with `crawler config apply`"
 
-class Letter(msgspec.Struct, frozen=True):
-    """A dead letter as it is printed."""
-
-    url: str
-    domain: str
-    reason: str
-
-
-dead = typer.Typer(
-    help="URLs that were given up, or denied by your own settings: list them, or queue them again.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
+NOTHING_KNOWN = (
+    "the crawl knows no page that it visits again: pages are known once they were fetched and a rule applies"
 )
 
-
-def apply_change(
-    access: CrawlAccess,
-    change: ControlChange,
-    as_json: bool,
-    write: Callable[[Control, RedisStore, Crawl], Awaitable[None]],
-) -> None:
-    """Make `change` with `write`, and print it, with a note if it is probably a mistake."""
-
-    async def work(store: RedisStore, opened: Crawl) -> str:
-        control = Control(store, opened.keys)
-        await control.refresh()
-        rules, state = control.rules, control.state
-        if rules.is_forgotten(change.domain):
-            raise UserError(FORGOTTEN.format(domain=change.domain))
-        await write(control, store, opened)
-        if change.domain:
-            return await _doubt(store, opened, change, rules)
-        found = await CrawlReader(store, opened.keys).complete(exact=True)
-        return remark(change.action, state, "" if found.replicas else found.condition.word, access.place)
-
-    if doubt := access.do(work):
-        note(doubt)
-    default = " as the crawl's own" if change.action == "delay" else ""
-    seconds = default if change.seconds is None else f" {change.seconds:g} s"
-    emit(change, as_json, Text(f"{titled(change.crawl)}: {change.action} {change.domain}".rstrip() + seconds))
+_NOT_THE_URLS_FAULT = {"lease_expired", "stopped", "stale_connection", "our_dns", "machine", "proxy"}
+REASONS = tuple(
+    sorted(
+        {
+            *({str(kind) for kind in FailureKind} - _NOT_THE_URLS_FAULT),
+            *("robots_unreachable", "robots", "redirect_loop", "usage", "usage_unreachable", "lost_with_holder"),
+            *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout"),
+            *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),
+        }
+    )
+)
+"""Why URLs are given up or denied. The kinds of failures that are left out say nothing about the URL."""
 
 
-def remark(action: str, state: str, at_rest: str, place: str) -> str:
-    """Return what a user who gives the command `action` should know, or "". `state`: that of the crawl before; `at_rest`:
-    its condition after the command, "" if replicas run; `place`: the options that select the crawl."""
-    parts = []
-    if action == "resume":
-        parts += ["the crawl was neither paused nor stopped"] if state == "run" else []
-        parts += [_HOW_TO_GO_ON.get(at_rest, "no replica runs now; start one with `crawler run {place}`")] * bool(
-            at_rest
+# arguments
+
+
+def domain_named(text: str) -> str:
+    """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them."""
+    shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
+    if not _HAS_CONTROLS.isdisjoint(text):  # the URL standard removes some of them, which joins what they separate
+        raise UserError(f"{shown!r} has a newline or another control character; name one domain, as example.org")
+    try:
+        domain = url_named(text).domain
+    except BadUrl as error:
+        if error.reason in ("scheme", "colon"):
+            raise UserError(f"{shown!r}: {about_url(BadSeedLine(0, shown, error.reason))}") from error
+        raise UserError(f"{shown!r} is not a domain; write it as example.org") from error
+    if domain not in text and domain.rpartition(".")[2].isdigit():
+        raise UserError(
+            f"{shown!r} is a number, which stands for the address {domain}; write the address if you mean it"
         )
-    else:
-        parts += [f"the crawl was {_DONE[action]} before"] if state == action else []
-        parts += [_NOTHING_RUNS.get(at_rest, "no replica runs now")] * bool(at_rest)
-        parts += [_LATER[action]] * bool(at_rest)
-    return "; ".join(parts).format(place=place)
+    return domain
 
+
+def site_named(text: str) -> str:
+    """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them, or the name of a public
+    suffix, which has many domains."""
+    domain = domain_named(text)
+    if is_public_suffix(domain) and "//" not in text:
+        raise UserError(
+            f"{domain} is a public suffix, under which anyone has domains: name one of these; if you mean the site of "
+            f"{domain} itself, write it as https://{domain}/"
+        )
+    return domain
+
+
+_with_reason = click.option("--reason", type=Word(REASONS), metavar="REASON", help="Only those with this reason.")
+domain_argument = click.argument("domain", type=domain_named, help="Domain, or a host or URL of it.")
+_of_domain = click.option("--domain", type=domain_named, metavar="DOMAIN", help="Only those of this domain.")
+
+
+# pause, resume, stop
 
 _DONE = {"pause": "paused", "stop": "stopped"}
 
@@ -131,250 +135,505 @@ _HOW_TO_GO_ON = {
 }
 
 
-async def _doubt(store: RedisStore, crawl: Crawl, change: ControlChange, before: DomainRules) -> str:
-    """Return why `change` is probably a mistake, or "". `before`: the rules that it has changed."""
-    domain, is_reset = change.domain, change.action == "delay" and change.seconds is None
-    if change.action == "unblock" and domain not in before.blocked:
-        return f"{domain} was not blocked{did_you_mean(domain, before.blocked)}"
-    if is_reset and domain not in before.delays:
-        return f"{domain} had no delay of its own{did_you_mean(domain, before.delays)}"
-    if change.action == "unblock" or is_reset:
-        return ""
-    unknown = await unknown_domain(store, crawl, domain)
-    done = "blocked" if change.action == "block" else "its delay is set"
-    return unknown and f"{unknown}; {done} nevertheless"
-
-
+@command()
 @on_a_crawl
-def pause(*, access: CrawlAccess, json: AsJson = False) -> None:
+@as_json
+def pause(access: CrawlAccess, as_json: bool) -> None:
     """Pause all replicas. Requests in flight are completed, and leased domains are returned to the queue.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler pause --crawl news --redis redis://queue:6379/0
     """
-    apply_change(access, ControlChange(access.crawl, "pause"), json, lambda control, *_: control.set("pause"))
+    _set_state(access, "pause", "pause", as_json)
 
 
+@command()
 @on_a_crawl
-def resume(*, access: CrawlAccess, json: AsJson = False) -> None:
+@as_json
+def resume(access: CrawlAccess, as_json: bool) -> None:
     """Undo `pause` or `stop`. After `stop`, replicas have to be started again.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler resume --crawl news
     """
-    apply_change(access, ControlChange(access.crawl, "resume"), json, lambda control, *_: control.set("run"))
+    _set_state(access, "resume", "run", as_json)
 
 
+@command()
 @on_a_crawl
-def stop(*, access: CrawlAccess, json: AsJson = False) -> None:
+@as_json
+def stop(access: CrawlAccess, as_json: bool) -> None:
     """Stop all replicas on all machines cleanly. To continue later, use `crawler resume` and start replicas again.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler stop --crawl news
     """
-    apply_change(access, ControlChange(access.crawl, "stop"), json, lambda control, *_: control.set("stop"))
+    _set_state(access, "stop", "stop", as_json)
 
 
-@on_a_crawl
-def delay(
-    domain: DomainArgument,
-    seconds: Annotated[
-        float | None, typer.Argument(min=0, help="Seconds; default: reset to the crawl's own delay.")
-    ] = None,
-    *,
-    access: CrawlAccess,
-    json: AsJson = False,
+def _set_state(access: CrawlAccess, action: str, state: Any, as_json: bool) -> None:
+    async def change(store: RedisStore, opened: Crawl) -> str:
+        control = Control(store, opened.keys)
+        await control.refresh()
+        before = control.state
+        await control.set(state)
+        found = await CrawlReader(store, opened.keys).complete(exact=True)
+        return state_note(action, before, "" if found.replicas else found.condition.word, access.place)
+
+    _show_change(access, action, access.do(change), as_json)
+
+
+def _show_change(
+    access: CrawlAccess, action: str, warning: str, as_json: bool, domain: str = "", seconds: float | None = None
 ) -> None:
+    """Print a change of the control state of a crawl, with a `warning` if it is probably a mistake."""
+    if warning:
+        note(warning)
+    unit = f" {seconds:g} s" if seconds is not None else " as the crawl's own" if action == "delay" else ""
+    done = {"crawl": access.crawl, "action": action, "domain": domain, "seconds": seconds}
+    emit(done, as_json, Text(f"{titled(access.crawl)}: {action} {domain}".rstrip() + unit))
+
+
+def state_note(action: str, before: str, at_rest: str, place: str) -> str:
+    """Return what a user who gives the command `action` should know, or "". `before`: the state of the crawl before;
+    `at_rest`: its condition after the command, "" if replicas run; `place`: the options that select the crawl."""
+    notes = []
+    if action == "resume":
+        if before == "run":
+            notes.append("the crawl was neither paused nor stopped")
+        if at_rest:
+            notes.append(_HOW_TO_GO_ON.get(at_rest, "no replica runs now; start one with `crawler run {place}`"))
+    else:
+        if before == action:
+            notes.append(f"the crawl was {_DONE[action]} before")
+        if at_rest:
+            notes += [_NOTHING_RUNS.get(at_rest, "no replica runs now"), _LATER[action]]
+    return "; ".join(notes).format(place=place)
+
+
+# block, unblock, delay
+
+
+@command()
+@click.argument("domain", type=site_named, required=False, help="Domain, or a host or URL of it.")
+@on_a_crawl
+@click.option("--file", "-f", type=FILE, help="File with one domain per line, and comments after #.")
+@as_json
+def block(domain: str | None, access: CrawlAccess, file: Path | None, as_json: bool) -> None:
+    """Stop fetching from a domain, or from all in a file. Their URLs are settled as denied, with the reason `blocked`, when
+    they are due.
+
+    Replicas apply this within two seconds. If a line of the file is not a domain, nothing is blocked.
+
+    Examples:
+
+        crawler block example.org
+        crawler block --file objections.txt
+    """
+    if domain is not None and file is None:
+        _change_rule(access, "block", domain, as_json, lambda control, *_: control.block(domain))
+    elif file is not None and domain is None:
+        _block_all(access, domains_in(file), as_json)
+    else:
+        raise UserError("name a domain, or a file with --file")
+
+
+@command()
+@domain_argument
+@on_a_crawl
+@as_json
+def unblock(domain: str, access: CrawlAccess, as_json: bool) -> None:
+    """Undo `block`. To requeue the URLs that were denied in the meantime, use `crawler dead requeue --reason blocked`.
+
+    Example:
+
+        crawler unblock example.org
+    """
+    _change_rule(access, "unblock", domain, as_json, lambda control, *_: control.unblock(domain))
+
+
+@command()
+@domain_argument
+@click.argument("seconds", type=Number(0), required=False, help="Seconds; default: reset to the crawl's own delay.")
+@on_a_crawl
+@as_json
+def delay(domain: str, seconds: float | None, access: CrawlAccess, as_json: bool) -> None:
     """Set the delay between requests to a domain, instead of the crawl's `politeness.delay`.
 
     Delays in robots.txt and backoff still apply. Use 0 only for your own sites.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler delay example.org 10
-
         crawler delay example.org
     """
     from crawler.app.domain_delay import set_domain_delay  # noqa: PLC0415 - no other command here needs the policy
 
-    named = domain_named(domain)
-    apply_change(
-        access,
-        ControlChange(access.crawl, "delay", named, seconds),
-        json,
-        lambda _, store, opened: set_domain_delay(store, opened, named, seconds),
-    )
+    async def write(control: Control, store: RedisStore, opened: Crawl) -> None:
+        await set_domain_delay(store, opened, domain, seconds)
+
+    _change_rule(access, "delay", domain, as_json, write, seconds)
 
 
-class Retry(msgspec.Struct, frozen=True):
-    """What `crawler retry` has done. `ready`: URLs that waited and no longer do; `is_held`: the domain is being requested
-    now."""
+def _change_rule(
+    access: CrawlAccess,
+    action: str,
+    domain: str,
+    as_json: bool,
+    write: Callable[[Control, RedisStore, Crawl], Awaitable[None]],
+    seconds: float | None = None,
+) -> None:
+    """Change what a crawl does with `domain` with `write`."""
 
-    crawl: str
-    domain: str
-    ready: int
-    is_held: bool
+    async def change(store: RedisStore, opened: Crawl) -> str:
+        control = Control(store, opened.keys)
+        await control.refresh()
+        before = control.rules
+        if before.is_forgotten(domain):
+            raise UserError(FORGOTTEN.format(domain=domain))
+        await write(control, store, opened)
+        return await _rule_warning(store, opened, action, domain, before, is_reset=seconds is None)
+
+    _show_change(access, action, access.do(change), as_json, domain, seconds)
 
 
+async def _rule_warning(
+    store: RedisStore, crawl: Crawl, action: str, domain: str, before: DomainRules, is_reset: bool
+) -> str:
+    """Return why a change is probably a mistake, or "". `before`: the rules that it has changed."""
+    if action == "unblock":
+        return "" if domain in before.blocked else f"{domain} was not blocked{did_you_mean(domain, before.blocked)}"
+    if action == "delay" and is_reset:
+        missing = f"{domain} had no delay of its own{did_you_mean(domain, before.delays)}"
+        return "" if domain in before.delays else missing
+    unknown = await unknown_domain(store, crawl, domain)
+    done = "blocked" if action == "block" else "its delay is set"
+    return unknown and f"{unknown}; {done} nevertheless"
+
+
+def _block_all(access: CrawlAccess, domains: list[str], as_json: bool) -> None:
+    async def block(store: RedisStore, opened: Crawl) -> list[str]:
+        control = Control(store, opened.keys)
+        await control.refresh()
+        known_or_not = [domain for domain in domains if not control.rules.is_forgotten(domain)]
+        await control.block(*known_or_not)
+        return await _unknown_domains(store, opened, known_or_not)
+
+    if domains and (unknown := access.do(block)):
+        more = f" and {count_of(len(unknown) - SHOWN_LINES, 'other')}" if len(unknown) > SHOWN_LINES else ""
+        note(f"not known to this crawl, blocked nevertheless: {', '.join(unknown[:SHOWN_LINES])}{more}")
+    done = {"crawl": access.crawl, "domains": domains}
+    emit(done, as_json, Text(f"{titled(access.crawl)}: block {count_of(len(domains), 'domain')}"))
+
+
+def domains_in(file: Path) -> list[str]:
+    """Return the domains in `file`, each once. Raises UserError, with the numbers of all lines that are not domains."""
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    domains: dict[str, None] = {}
+    problems: list[str] = []
+    for number, line in enumerate(lines, 1):
+        text = line.lstrip("\ufeff").partition("#")[0].strip()
+        try:
+            if text:
+                domains[site_named(text)] = None
+        except UserError as error:
+            problems.append(f"line {number}: {error}")
+    if problems:
+        rest = len(problems) - SHOWN_LINES
+        more = f"; and {count_of(rest, 'more line')}" if rest > 0 else ""
+        raise UserError(f"{file}: nothing was blocked: {'; '.join(problems[:SHOWN_LINES])}{more}")
+    return list(domains)
+
+
+# retry
+
+
+@command()
+@domain_argument
 @on_a_crawl
-def retry(domain: DomainArgument, *, access: CrawlAccess, json: AsJson = False) -> None:
+@as_json
+def retry(domain: str, access: CrawlAccess, as_json: bool) -> None:
     """Request a domain again now: end its backoff, and fetch its waiting URLs and its unreachable robots.txt.
 
     Use it when you know that the site works again. The delay between requests stays. URLs that were given up are queued
     with `crawler dead requeue --domain DOMAIN`.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler retry example.org
     """
     from crawler.app.domain_retry import retry_domain  # noqa: PLC0415 - no other command here needs the policy
 
-    named = domain_named(domain)
-
-    async def work(store: RedisStore, opened: Crawl) -> tuple[RetryReply, str]:
-        reply = await retry_domain(store, opened, named)
+    async def retry_now(store: RedisStore, opened: Crawl) -> tuple[RetryReply, str]:
+        reply = await retry_domain(store, opened, domain)
         if not (reply.ready or reply.queued or reply.is_held):
-            return reply, await unknown_domain(store, opened, named)
+            return reply, await unknown_domain(store, opened, domain)
         return reply, HALTS.get((await CrawlReader(store, opened.keys).complete(exact=True)).condition.word, "")
 
-    reply, doubt = access.do(work)
-    if doubt:
-        note(doubt)
-    result = Retry(access.crawl, named, reply.ready, reply.is_held)
-    emit(result, json, Text(f"{titled(access.crawl)}: retry {named}: {_of_retry(reply, named)}"))
-
-
-def _of_retry(reply: RetryReply, domain: str) -> str:
+    reply, warning = access.do(retry_now)
+    if warning:
+        note(warning)
     if not (reply.ready or reply.queued or reply.is_held):
-        return f"nothing waits; URLs that were given up: `crawler dead requeue --domain {domain}`"
-    said = "it is being requested now" if reply.is_held else "it is requested when its delay has passed"
-    return f"{said}, {count_of(reply.ready, 'URL')} made ready" if reply.ready else said
+        text = f"nothing waits; URLs that were given up: `crawler dead requeue --domain {domain}`"
+    else:
+        text = "it is being requested now" if reply.is_held else "it is requested when its delay has passed"
+        text += f", {count_of(reply.ready, 'URL')} made ready" if reply.ready else ""
+    done = {"crawl": access.crawl, "domain": domain, "ready": reply.ready, "is_held": reply.is_held}
+    emit(done, as_json, Text(f"{titled(access.crawl)}: retry {domain}: {text}"))
+
+
+# refresh
+
+
+@command()
+@click.argument("url", required=False, help="URL of one page.")
+@on_a_crawl
+@click.option("--domain", type=domain_named, metavar="DOMAIN", help="All known pages of this domain.")
+@click.option(
+    "--match",
+    metavar="REGEX",
+    help="Only known pages whose URL matches this regular expression; without --domain, those of all domains.",
+)
+@as_json
+def refresh(url: str | None, access: CrawlAccess, domain: str | None, match: str | None, as_json: bool) -> None:
+    """Visit a known page now, or those of a domain or of all domains, instead of when their next visits are due.
+
+    This needs a crawl with `recrawl.rules`. Delays and limits stay. Pages that are queued are left as they are.
+
+    Examples:
+
+        crawler refresh https://example.org/news
+        crawler refresh --domain example.org
+        crawler refresh --match '/news/[0-9]+$'
+    """
+    if (url is None) == (domain is None and match is None):
+        raise UserError("name either a URL, or pages with --domain, --match or both")
+    is_wanted = _matching(match)
+
+    async def make_due(store: RedisStore, opened: Crawl) -> tuple[int, str | None, str, bool]:
+        settings = CrawlSettings.from_json(opened.settings)
+        clock, keys = await crawl_clock(store, opened), opened.keys
+        is_on = bool(settings.recrawl.rules)
+        frontier = Frontier(store, keys, clock, FrontierSettings(), opened.fingerprint_key)
+        lookup, reason = UrlLookup(store, frontier), ""
+        if url is not None:
+            page = _page(url, settings)
+            number = await refresh_page(store, keys, page.href, page.domain, clock.now_ms())
+            if not number:
+                reason = _why_not_page(await lookup.url(page.href, page.domain)) if is_on else OFF
+            return number, page.domain, reason, is_on
+        domains = [domain] if domain else {one async for one in domains_with_known_pages(store, keys)}
+        if match is None:
+            number = await refresh_domain(store, keys, domain or "", clock.now_ms())
+        else:
+            number = sum([await refresh_matching(store, keys, one, is_wanted, clock.now_ms()) for one in domains])
+        if not number and is_on:
+            counts = [await count_known(store, keys, one, is_wanted) for one in domains]
+            known, wanted = (sum(numbers) for numbers in zip(*counts, strict=True)) if counts else (0, 0)
+            if domain and not known:
+                reason = _why_not_domain(await lookup.domain(domain))
+            else:
+                reason = _why_none_is_due(known, wanted, domain, match)
+        return number, domain, reason if is_on or number else OFF, is_on
+
+    number, name, reason, is_on = access.do(make_due)
+    if number and not is_on:
+        note(OFF)
+    text = f"{titled(access.crawl)}: refresh: {count_of(number, 'page')} made due" + (f": {reason}" if reason else "")
+    done = {"crawl": access.crawl, "domain": name, "refreshed": number, "reason": reason}
+    emit(done, as_json, Text(text))
+
+
+def _matching(pattern: str | None) -> Callable[[str], bool]:
+    if pattern is None:
+        return lambda url: True
+    try:
+        return UrlPattern(pattern).is_in
+    except BadInput as error:
+        raise UserError(f"--match: {error}") from error
+
+
+def _page(url: str, settings: CrawlSettings) -> Url:
+    try:
+        return url_named(url, url_rules(settings))
+    except BadUrl as error:
+        raise UserError(f"{url!r}: {about_url(BadSeedLine(0, url, error.reason))}") from error
+
+
+_OPEN = {
+    "queued": "it is queued",
+    "leased": "it is being fetched",
+    "waiting": "it waits for its next try",
+    "outbox": "it is queued once the node of its domain is back",
+    "queued_or_settled": "it is queued, or no rule of recrawl.rules applies to it",
+}
+
+
+def _why_not_page(status: UrlStatus) -> str:
+    """Return why a page was not made due."""
+    if status.where in _OPEN:
+        return _OPEN[status.where]
+    if status.where == "unseen":
+        return "the crawl has not seen it: queue it with `crawler seed`"
+    if status.where == "dead":
+        return f"it is dead ({status.reason}): queue it again with `crawler dead requeue`"
+    if status.next_ms is not None:
+        return "it is due already"
+    return "it is not visited again: no rule of recrawl.rules applies to it, or it is gone (`crawler why URL`)"
+
+
+def _why_not_domain(status: DomainStatus) -> str:
+    """Return why a domain has no known page."""
+    if not (status.accepted or status.queued or status.in_flight):
+        return f"the crawl has no URL of {status.domain}"
+    now = [f"{number:,} {what}" for number, what in ((status.queued, "queued"), (status.in_flight, "leased")) if number]
+    return f"no page of {status.domain} waits for its next visit" + (f" ({' and '.join(now)})" if now else "")
+
+
+def _why_none_is_due(known: int, wanted: int, domain: str | None, pattern: str | None) -> str:
+    """Return why none of the `known` pages, or of the `wanted` ones that `pattern` matches, became due."""
+    if not known:
+        return NOTHING_KNOWN
+    place = f" of {domain}" if domain else ""
+    if not wanted:
+        return f"--match {pattern!r} is found in the URL of none of {count_of(known, 'known page')}{place}"
+    pages = f"{count_of(wanted, 'known page')}{place}{' with such a URL' if pattern else ''}"
+    return f"{pages} {'is' if wanted == 1 else 'are'} due already"
+
+
+# dead letters
+
+
+class Letter(msgspec.Struct, frozen=True):
+    """A dead letter as it is printed."""
+
+    url: str
+    domain: str
+    reason: str
+
+
+@group()
+def dead() -> None:
+    """URLs that were given up, or denied by your own settings: list them, or queue them again."""
 
 
 @dead.command("list")
+@_of_domain
+@_with_reason
+@click.option("--limit", "-n", type=Whole(1), default=50, help="Maximum number of URLs.")
 @on_a_crawl
-def list_dead(
-    of_domain: OfDomain = None,
-    with_reason: WithReason = None,
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="Maximum number of URLs.")] = 50,
-    *,
-    access: CrawlAccess,
-    json: AsJson = False,
-) -> None:
+@as_json
+def list_dead(domain: str | None, reason: str | None, limit: int, access: CrawlAccess, as_json: bool) -> None:
     """List URLs that were given up, or denied by your own settings, with the reason.
 
     Denied URLs are listed if the reason is `blocked`, `crawl_delay`, `forbidden_address` or `forbidden_port`. Those that a
     robots.txt denies are only in the output.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler dead list --domain example.org --limit 20
     """
-    domain = domain_named(of_domain) if of_domain else None
-
     from crawler.app.requeue import list_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
 
-    async def look(store: RedisStore, opened: Crawl) -> tuple[list[Letter], list[str]]:
-        letters, unread = await list_letters(store, opened, domain, with_reason, limit + 1)
+    async def read(store: RedisStore, opened: Crawl) -> tuple[list[Letter], list[str]]:
+        letters, unread = await list_letters(store, opened, domain, reason, limit + 1)
         if unread:
-            doubts = [f"{count_of(unread, 'shard')} cannot be read, because Redis nodes are away"]
+            warnings = [f"{count_of(unread, 'shard')} cannot be read, because Redis nodes are away"]
         else:
-            doubts = [] if letters else await _why_none(store, opened, domain, with_reason)
+            warnings = [] if letters else await _why_none(store, opened, domain, reason)
         if len(letters) > limit:
-            doubts.append(f"these are the first {count_of(limit, 'URL')}; --limit shows more")
-        return [Letter(letter.url, letter.domain, letter.reason) for letter in letters[:limit]], doubts
+            warnings.append(f"these are the first {count_of(limit, 'URL')}; --limit shows more")
+        return [Letter(letter.url, letter.domain, letter.reason) for letter in letters[:limit]], warnings
 
-    letters, doubts = access.do(look)
-    for doubt in doubts:
-        note(doubt)
+    letters, warnings = access.do(read)
+    for warning in warnings:
+        note(warning)
     table = TextTable("reason", "URL", wraps="URL")
     for letter in letters:
-        table.add_row(letter.reason, letter.url)
-    emit(letters, json, table if letters else Text("no dead letters"))
+        table.add(letter.reason, letter.url)
+    emit(letters, as_json, table if letters else Text("no dead letters"))
 
 
 @dead.command()
+@_of_domain
+@_with_reason
+@click.option("--all", "everything", is_flag=True, help="All URLs, of any domain and reason.")
 @on_a_crawl
-def requeue(
-    of_domain: OfDomain = None,
-    with_reason: WithReason = None,
-    everything: Annotated[bool, typer.Option("--all", help="All URLs, of any domain and reason.")] = False,
-    *,
-    access: CrawlAccess,
-    json: AsJson = False,
-) -> None:
+@as_json
+def requeue(domain: str | None, reason: str | None, everything: bool, access: CrawlAccess, as_json: bool) -> None:
     """Requeue URLs that were given up, or denied by your own settings. Their tries start from 0 again.
 
     Select them with `--domain`, `--reason` or both, or use `--all`. A robots.txt that was unreachable is fetched again.
     URLs that a robots.txt denied are not kept: queue them with `crawler seed --again`.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler dead requeue --reason robots_unreachable
-
         crawler dead requeue --reason forbidden_port
-
         crawler dead requeue --domain example.org
     """
-    if not (of_domain or with_reason or everything):
-        raise UserError("say which: --domain DOMAIN, --reason REASON, or --all")
-    domain = domain_named(of_domain) if of_domain else None
-
     from crawler.app.requeue import requeue as requeue_letters  # noqa: PLC0415 - as above
 
-    async def work(store: RedisStore, opened: Crawl) -> tuple[int, list[str]]:
-        number = await requeue_letters(store, opened, domain, with_reason)
-        return number, [] if number else await _why_none(store, opened, domain, with_reason)
+    if not (domain or reason or everything):
+        raise UserError("say which: --domain DOMAIN, --reason REASON, or --all")
 
-    number, doubts = access.do(work)
-    for doubt in doubts:
-        note(doubt)
-    counted = {"crawl": access.crawl, "requeued": number}
-    said = (
-        f"{count_of(number, 'URL')} queued again"
-        if number
-        else "nothing to queue again: `crawler dead list` has no such URL"
-    )
-    emit(counted, json, Text(f"{titled(access.crawl)}: {said}"))
+    async def queue(store: RedisStore, opened: Crawl) -> tuple[int, list[str]]:
+        number = await requeue_letters(store, opened, domain, reason)
+        return number, [] if number else await _why_none(store, opened, domain, reason)
+
+    number, warnings = access.do(queue)
+    for warning in warnings:
+        note(warning)
+    nothing = "nothing to queue again: `crawler dead list` has no such URL"
+    text = f"{count_of(number, 'URL')} queued again" if number else nothing
+    emit({"crawl": access.crawl, "requeued": number}, as_json, Text(f"{titled(access.crawl)}: {text}"))
 
 
 async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None) -> list[str]:
     """Return what is unknown to the crawl of a domain and a reason for which nothing was found."""
-    doubts = [await unknown_domain(store, crawl, domain)] if domain else []
-    doubts += [await unknown_reason(store, crawl, reason)] if reason else []
+    warnings = [await unknown_domain(store, crawl, domain)] if domain else []
+    warnings += [await _unknown_reason(store, crawl, reason)] if reason else []
     if reason == "robots":
-        doubts.append("URLs that a robots.txt denied are not kept: queue them again with `crawler seed --again`")
-    return [doubt for doubt in doubts if doubt]
+        warnings.append("URLs that a robots.txt denied are not kept: queue them again with `crawler seed --again`")
+    return list(filter(None, warnings))
 
 
-def domain_named(text: str) -> str:
-    """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them."""
-    shown = text if len(text) <= LONGEST_SHOWN else text[:LONGEST_SHOWN] + "..."
-    if not _HAS_CONTROLS.isdisjoint(text):  # the URL standard removes some of them, which joins what they separate
-        raise UserError(f"{shown!r} has a newline or another control character; name one domain, as example.org")
-    try:
-        domain = url_named(text).domain
-    except BadUrl as error:
-        if error.reason in ("scheme", "colon"):
-            raise UserError(f"{shown!r}: {about(BadSeedLine(0, shown, error.reason))}") from error
-        raise UserError(f"{shown!r} is not a domain; write it as example.org") from error
-    if domain not in text and domain.rpartition(".")[2].isdigit():
-        raise UserError(
-            f"{shown!r} is a number, which stands for the address {domain}; write the address if you mean it"
-        )
-    return domain
+# what a crawl does not know
 
 
-def site_named(text: str) -> str:
-    """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them, or the name of a public
-    suffix, which has many domains."""
-    domain = domain_named(text)
-    if is_public_suffix(domain) and "//" not in text:
-        raise UserError(
-            f"{domain} is a public suffix, under which anyone has domains: name one of these; if you mean the site of "
-            f"{domain} itself, write it as https://{domain}/"
-        )
-    return domain
+async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
+    """Return that `crawl` has no URL of `domain`, with a similar one that it has; "" if it has one. Raises RedisAway."""
+    now_ms = crawl_ms(store, crawl.keys.peers)
+    clock = ServerClock(SystemClock(), now_ms)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    if (await UrlLookup(store, frontier).domain(domain)).accepted:
+        return ""
+    found = await summary.take(store, crawl.keys, int(await now_ms()), "", ())
+    known = [line.domain for lines in (found.busiest, found.overdue, found.resting) for line in lines]
+    return f"{domain} is not known to this crawl{did_you_mean(domain, known)}"
+
+
+async def _unknown_domains(store: RedisStore, crawl: Crawl, domains: Collection[str]) -> list[str]:
+    """Return the domains of which the crawl has no URL. Raises RedisAway."""
+    shards = crawl.keys.shards
+    keys = [shards[shard_of(domain, len(shards))].domain(domain) for domain in domains]
+    counts: list[object] = []
+    for at in range(0, len(keys), AT_ONCE):
+        counts += await store.send([redis_command("HGET", key, "accepted") for key in keys[at : at + AT_ONCE]])
+    return [domain for domain, count in zip(domains, counts, strict=True) if not count]
+
+
+async def _unknown_reason(store: RedisStore, crawl: Crawl, reason: str) -> str:
+    """Return that no URL of `crawl` has failed for `reason`, with a similar one; "" if one has. Raises RedisAway."""
+    counts = await Counters(store, crawl.keys).counts()
+    seen = {name.partition(":")[2] for name in counts.reasons if name.startswith(("dead:", "denied:"))}
+    if reason in seen:
+        return ""
+    known: Iterable[str] = seen if reason in REASONS else [*seen, *REASONS]
+    return f"no URL has the reason {reason!r}{did_you_mean(reason, known)}"

@@ -1,133 +1,115 @@
-"""Commands that crawl: `crawl` on one machine, `seed` and `run` on a cluster, `demo` on a synthetic web."""
+"""`crawler crawl`: crawls on one machine, from the seeds to the closing summary. `crawler try`: fetches one page."""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Coroutine
+import asyncio
+import contextlib
+import os
+import shlex
+import sys
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
 
-import typer
+import click
+import msgspec
 
 from crawler import logs
-from crawler.app.listen_addresses import check_free, count_up
-from crawler.app.request_setup import missing_tables
-from crawler.app.signals import run_until_signal
-from crawler.app.start_settings import OnDifference
-from crawler.cli.completion import scopes
-from crawler.cli.crawl_access import CrawlAccess
-from crawler.cli.output_folders import remember, shown
-from crawler.cli.shared_options import CrawlName, DataDir, LogFormat, LogLevel, Redis, SettingsFile, flags
+from crawler.app.embedded_valkey import open_store
+from crawler.app.installation_check import check_installed
+from crawler.app.progress_log import progress_logged
+from crawler.app.request_setup import missing_tables, request_setup
+from crawler.app.signals import on_stop_signal, run_until_signal
+from crawler.app.start_settings import OnDifference, own_settings
+from crawler.app.supervisor import supervise
+from crawler.cli import options as option
+from crawler.cli.options import (
+    Number,
+    Whole,
+    command,
+    crawl_names,
+    given_settings,
+    or_restored,
+    place_of,
+    sets,
+    titled,
+    typed_options,
+)
+from crawler.cli.output_folders import remember
+from crawler.cli.screens import follow, good_pages, has_failed, log_above, summarize
+from crawler.cli.seeds import check_first, gather_seeds, no_seeds, open_for, push_seeds, seed_options
+from crawler.cli.text import Terminal, note, print_json
 from crawler.errors import UserError
-from crawler.settings.load import CrawlSettings, Settings, load, missing_contact
+from crawler.observe.health_record import health_records
+from crawler.settings.guarded import accepted, check_guarded
+from crawler.settings.load import CrawlSettings, Settings, missing_contact
+from crawler.settings.policies import check
+from crawler.sinks.line_search import has_lines
 from crawler.sinks.output_folder import check_output_folder
+from crawler.wording import count_of
 from frontier.control import Control
-from frontier.crawls import Crawl
-from frontier.errors import NoSuchCrawl, Resharding
+from frontier.counters import Counters, Counts
 from frontier.store import RedisStore
 
-Urls = Annotated[list[str] | None, typer.Argument(help="Seed URLs.", show_default=False)]
-SeedFile = Annotated[
-    list[Path] | None,
-    typer.Option("--file", "-f", help="Seed file with one URL per line. Can be repeated.", show_default=False),
-]
-MaxPages = Annotated[
-    int | None, typer.Option(min=0, help="Maximum number of pages, over all replicas.", show_default=False)
-]
-MaxDepth = Annotated[
-    int | None, typer.Option(min=0, max=255, help="Maximum number of links from a seed.", show_default=False)
-]
-Replicas = Annotated[int, typer.Option(min=1, max=256, help="Replicas on this machine.")]
-Out = Annotated[
-    Path | None, typer.Option("--out", "-o", help="Folder for WARC files and JSON lines.", show_default=False)
-]
-Delay = Annotated[
-    float | None,
-    typer.Option(min=0, help="Seconds between requests to a domain; 0 only for your own sites.", show_default=False),
-]
-ScopeKind = Annotated[
-    str | None,
-    typer.Option("--scope", help="seeds, domains, hosts or any.", show_default=False, autocompletion=scopes),
-]
-HostMap = Annotated[
-    list[str] | None,
-    typer.Option(help="PATTERN=ADDRESS:PORT: connect to this address for matching hosts.", show_default=False),
-]
-Allow = Annotated[
-    list[str] | None,
-    typer.Option(
-        metavar="NETWORK",
-        help="Also allow connections to this private network or address (fetch.allow). Can be repeated.",
-        show_default=False,
-    ),
-]
-Port = Annotated[
-    list[int] | None,
-    typer.Option(
-        min=1, max=65_535, help="Also allow URLs with this port (fetch.ports). Can be repeated.", show_default=False
-    ),
-]
-Concurrency = Annotated[int | None, typer.Option(min=1, help="Requests in flight per replica.", show_default=False)]
-OnPage = Annotated[
-    list[str] | None,
-    typer.Option(help="package.module:function to call with each page; see docs/how-to/extend.md.", show_default=False),
-]
-App = Annotated[
-    str | None,
-    typer.Option(
-        help="package.module:router with the handlers of pages; see docs/how-to/extract-data.md.", show_default=False
-    ),
-]
-Quietly = Annotated[bool, typer.Option("--quiet", "-q", help="No live display and no lines of progress.")]
-Capacity = Annotated[
-    float | None, typer.Option(min=0.01, help="Weight in the distribution of shards.", show_default=False)
-]
-Listen = Annotated[
-    str | None,
-    typer.Option(
-        help="ADDRESS:PORT of the live page and /metrics; PORT alone: on loopback. Several replicas count up from it.",
-        show_default=False,
-    ),
-]
-KeepSettings = Annotated[bool, typer.Option("--keep-settings", help="If the settings differ, use those of the crawl.")]
-ApplySettings = Annotated[
-    bool,
-    typer.Option(
-        "--apply-settings",
-        help="Change the crawl's settings to those from file, environment and flags. A file with settings of the crawl "
-        "replaces all of them: those that it does not name return to their defaults.",
-    ),
-]
-UntilEmpty = Annotated[
-    bool, typer.Option("--until-empty", help="End when nothing is left, instead of waiting for more.")
-]
+QUIET, VERBOSE = "warning", ("debug", "info")
+"""The log level of the replicas of `crawler crawl` unless one is set, and the levels at which the log replaces the live
+display."""
+
+NO_PAGE = "error: no page was fetched successfully, and nothing is left: see the reasons above, or `crawler why URL`"
+
+STOPPING = "stopping: requests in flight have {:g} s to end; a second Ctrl-C does not wait for them"
+
+STOPPING_AT_ONCE = "stopping without waiting for requests in flight"
+
+NOTHING_LEFT = (
+    "has nothing left to crawl: give it other seeds, or queue URLs again with `crawler seed --again` or "
+    "`crawler dead requeue`"
+)
+
+SHOWN = 20
+"""URLs that `crawler try` shows of each list. With --json, all are."""
 
 
+@command()
+@seed_options
+@sets("limits.max_pages", "--max-pages", type=Whole(0), help="Maximum number of pages, over all replicas.")
+@sets("scope.max_depth", "--max-depth", type=Whole(0, 255), help="Maximum number of links from a seed.")
+@option.replicas
+@option.out
+@sets(
+    "politeness.delay",
+    "--delay",
+    type=Number(0),
+    metavar="SECONDS",
+    help="Seconds between requests to a domain; 0 only for your own sites.",
+)
+@option.scope
+@option.host_map
+@option.allow
+@option.port
+@option.concurrency
+@sets(
+    "archive.on_page",
+    "--on-page",
+    multiple=True,
+    metavar="MODULE:FUNCTION",
+    help="package.module:function to call with each page; see docs/how-to/extend.md.",
+)
+@option.app
+@option.listen
+@option.crawl_name
+@option.store
+@option.on_difference
+@click.option("--quiet", "-q", is_flag=True, help="No live display and no lines of progress.")
+@option.logging_options
 def crawl(
-    urls: Urls = None,
-    file: SeedFile = None,
-    max_pages: MaxPages = None,
-    max_depth: MaxDepth = None,
-    replicas: Replicas = 1,
-    out: Out = None,
-    delay: Delay = None,
-    scope: ScopeKind = None,
-    host_map: HostMap = None,
-    allow: Allow = None,
-    port: Port = None,
-    concurrency: Concurrency = None,
-    on_page: OnPage = None,
-    app: App = None,
-    listen: Listen = None,
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
-    keep_settings: KeepSettings = False,
-    apply_settings: ApplySettings = False,
-    quiet: Quietly = False,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
+    urls: tuple[str, ...],
+    files: tuple[Path, ...],
+    replicas: int,
+    allow: tuple[str, ...],
+    port: tuple[int, ...],
+    crawl: str,
+    on_difference: OnDifference,
+    quiet: bool,
 ) -> None:
     """Crawl from URLs or seed files until nothing is left.
 
@@ -137,180 +119,182 @@ def crawl(
     shows the differences and stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings
     forbid are reported and not queued.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler crawl https://example.com --max-pages 1000
-
         crawler crawl -f seeds.txt --replicas 4 --out pages
-
         crawler crawl http://localhost:3000 --allow 127.0.0.1 --allow ::1 --port 3000
-
         crawler crawl
     """
-    from crawler.cli.seed_and_run import CrawlJob  # noqa: PLC0415 - it imports the display, which `crawler run` does not need
-
-    otherwise = _on_difference(keep_settings, apply_settings)
-    given = flags(
-        limits={"max_pages": max_pages},
-        scope={"max_depth": max_depth, "kind": scope},
-        politeness={"delay": delay},
-        fetch={"host_map": host_map},
-        archive={"on_page": on_page},
-        handlers={"app": app},
-        replica={"redis": redis, "data_dir": data_dir, "out": out, "listen": listen}
-        | {"concurrency": concurrency, "log_level": log_level, "log_format": log_format},
-    )
-    loaded = load(settings, given).adding(allow or (), port or ())
-    job = CrawlJob(crawl, loaded, tuple(urls or ()), tuple(file or ()), replicas, not quiet, otherwise)
-    _finish(job.run())
+    settings = given_settings(allow, port)
+    job = CrawlJob(crawl, settings, urls, files, replicas, show=not quiet, on_difference=on_difference)
+    sys.exit(run_until_signal(job.run()))
 
 
-def seed(
-    urls: Urls = None,
-    file: SeedFile = None,
-    again: Annotated[bool, typer.Option("--again", help="Queue seeds even if they were queued before.")] = False,
-    app: App = None,
-    allow: Allow = None,
-    port: Port = None,
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
-    keep_settings: KeepSettings = False,
-    apply_settings: ApplySettings = False,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
-) -> None:
-    """Create a crawl, or add seeds to an existing one. Running replicas pick them up.
+class CrawlJob(msgspec.Struct, frozen=True):
+    """A crawl on this machine: seeds, replicas until the crawl has ended, and the summary. `show`: display or log the
+    progress. `stopping` is set when a signal stops the replicas."""
 
-    The first call sets the crawl's settings; later ones need none. If a settings file, flag or environment variable
-    differs from them, the command stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings
-    forbid are reported and not queued.
+    crawl: str
+    settings: Settings
+    urls: Sequence[str]
+    files: Sequence[Path] = ()
+    replicas: int = 1
+    show: bool = True
+    on_difference: OnDifference = "stop"
+    stopping: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
-    [bold]Example[/bold]
+    async def run(self) -> int:
+        """Crawl, and return the exit code."""
+        local = self.settings.replica
+        console = Terminal(stderr=True)
+        level = local.log_level if self.settings.names("replica.log_level") else None
+        shows = self.show and console.is_terminal and level not in VERBOSE
+        logs.configure(local.log_format, level or (QUIET if shows or not self.show else "info"))
+        check(self.settings)
+        check_installed(self.settings)
+        request_setup(self.settings)  # raises an error for a key or a secret that cannot be used
+        check_output_folder(local.out)
+        display = console if shows else None
+        async with contextlib.AsyncExitStack() as stack:
+            log = (level or QUIET, await stack.enter_async_context(log_above(display)))
+            if shows:  # this process logs that a replica was killed
+                logs.configure(
+                    local.log_format, log[0], stack.enter_context(os.fdopen(os.dup(log[1]), "w", buffering=1))
+                )
+                stack.callback(logs.configure, local.log_format, log[0])
+            # Before the store, so that nothing is created if a port is taken, and before the seeds are parsed, which takes
+            # a tenth of a second for the suffix list: the replicas import meanwhile.
+            supervisor = supervise(self.crawl, self.settings, self.replicas, until_empty=True, log=log)
+            await stack.enter_async_context(supervisor.prepared())
+            seeds = gather_seeds(self.settings.crawl, self.urls, self.files)
+            if not (seeds or local.redis or local.data_dir.exists()):
+                raise UserError(no_seeds(self.files) + or_restored(local.out, self.crawl))
+            seeds = await check_first(seeds, self.settings)
+            store = await stack.enter_async_context(open_store(local))
+            stored, seeds = await open_for(store, self.crawl, self.settings, seeds, self.on_difference, whole=True)
+            applied = CrawlSettings.from_json(stored.settings)
+            check_guarded(applied, accepted(self.settings))
+            check_installed(applied)
+            name = titled(self.crawl, "the crawl")
+            if stored.created and has_lines(local.out, self.crawl):
+                note(await self._earlier(store))
+            if not stored.created and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
+                console.tell(f"{name} has settings of its own, which apply: {own}")
+            for problem in filter(None, (missing_contact(applied), *missing_tables(self.settings, stored.local))):
+                note(problem)
+            pushed = await push_seeds(store, stored, seeds, self.settings)
+            before = await Counters(store, stored.keys).counts()
+            running = len(await health_records(store, stored.keys))
+            if not stored.created and (resumed := _resumed(before, pushed.accepted, running, applied)):
+                console.tell(f"{name} {resumed}")
+            remember(local, self.crawl)
+            good_before = good_pages(before)
+            await Control(store, stored.keys).set("run")
+            for address in supervisor.addresses:
+                console.print(f"live page: http://{address}/")
 
-        crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
+            def stop() -> None:
+                supervisor.stop()
+                if local.log_format != "json":  # a line of JSON from each replica says the same
+                    with contextlib.suppress(OSError):  # the terminal is closed
+                        is_second = self.stopping.is_set()
+                        console.tell(STOPPING_AT_ONCE if is_second else STOPPING.format(local.grace))
+                self.stopping.set()
+
+            on_stop_signal(stop)
+            async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
+                code = await follow(store, self.crawl, supervisor, display, self._place)
+            summary = await summarize(store, self.crawl, local.out, Terminal(), self._place)
+        has_work = bool(pushed.accepted or (before.open and not good_before))  # otherwise the crawl had ended before
+        if code == 0 and summary is not None and has_work and has_failed(summary, good_before):
+            console.print(NO_PAGE)
+            return 1
+        return code
+
+    async def _earlier(self, store: RedisStore) -> str:
+        """Return that the output folder is that of an earlier crawl, and how to go on with that one: a repair restores it
+        only once the store has lost the new one, too."""
+        local = self.settings.replica
+        is_alone = not local.redis and await crawl_names(store) == [self.crawl]
+        undo = f"remove {local.data_dir}/" if is_alone else "delete the keys of this one in Redis"
+        repair = f"crawler repair {self._place} --archive {shlex.quote(str(local.out))}"
+        return (
+            f"{local.out}/ has pages of an earlier crawl {self.crawl!r}, which are fetched again; to go on with that one, "
+            f"if its queue was lost: stop this one (Ctrl-C), {undo}, and run `{repair}` with its settings and seeds"
+        )
+
+    @property
+    def _place(self) -> str:
+        local = self.settings.replica
+        data_dir = local.data_dir if self.settings.names("replica.data_dir") and not local.redis else None
+        return place_of(self.crawl, typed_options(local.redis, data_dir, None))
+
+
+def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSettings) -> str:
+    """Return how an existing crawl goes on, or "" if it only gets new seeds. `accepted`: these seeds; `running`: replicas
+    that run already."""
+    max_pages, known = settings.limits.max_pages, count_of(before.known, "known page")
+    if running:
+        return f"is being crawled by {count_of(running, 'replica')} already; this command adds more"
+    if 0 < max_pages <= before.done:
+        return f"has reached its limit of {count_of(max_pages, 'page')}, so nothing more is fetched"
+    if accepted:
+        return ""
+    if before.open:
+        return "continues where it stopped"
+    if not before.known:
+        return NOTHING_LEFT
+    if not settings.recrawl.rules:
+        return f"{NOTHING_LEFT}; no rule of [recrawl] has it visit its {known} again"
+    return f"visits those of {known} that are due"
+
+
+@command("try")
+@click.argument("url", help="URL to fetch.")
+@option.app
+@option.settings_file
+@option.host_map
+@option.allow
+@option.port
+@option.as_json
+def try_(url: str, allow: tuple[str, ...], port: tuple[int, ...], as_json: bool) -> None:
+    """Fetch one page, as a crawl would, and show its items, why there are not more, its links, and what would be queued.
+
+    It obeys robots.txt, makes one request for the page, follows no redirect, and keeps nothing. The exit code is 1 if the
+    page was not fetched, or its handler failed.
+
+    Example:
+
+        crawler try https://example.com/product/1 --settings shop.toml
+        crawler try https://example.com/product/1 --app shop:router
     """
-    from crawler.cli.seed_and_run import SeedLists, seed_crawl  # noqa: PLC0415 - as above
+    from crawler.app.trial import try_url  # noqa: PLC0415 - imports the engine; the help does not need it
 
-    otherwise = _on_difference(keep_settings, apply_settings)
-    given = flags(
-        replica={"redis": redis, "data_dir": data_dir, "log_level": log_level, "log_format": log_format},
-        handlers={"app": app},
-    )
-    loaded = load(settings, given).adding(allow or (), port or ())
-    logs.configure(loaded.replica.log_format, loaded.replica.log_level)
-    _finish(seed_crawl(crawl, loaded, SeedLists(tuple(urls or ()), tuple(file or ()), again), otherwise))
-
-
-def run(
-    crawl: CrawlName = "crawl",
-    replicas: Replicas = 1,
-    out: Out = None,
-    concurrency: Concurrency = None,
-    app: App = None,
-    capacity: Capacity = None,
-    listen: Listen = None,
-    until_empty: UntilEmpty = False,
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    interval: Annotated[
-        float | None, typer.Option(min=0.1, help="Peer interval in seconds.", show_default=False)
-    ] = None,
-    grace: Annotated[
-        float | None, typer.Option(min=0, help="Seconds for requests in flight when a replica stops.")
-    ] = None,
-    settings: SettingsFile = None,
-    keep_settings: KeepSettings = False,
-    apply_settings: ApplySettings = False,
-    log_level: LogLevel = None,
-    log_format: LogFormat = None,
-) -> None:
-    """Run replicas of a crawl. They join replicas that already run on this or other machines.
-
-    They run until they are stopped, and wait for more URLs when nothing is left, unless `--until-empty` is given.
-
-    SIGTERM and Ctrl-C hand the work over and stop; a second one stops without waiting for requests in flight. Replicas
-    use the crawl's settings. If a settings file or an environment variable differs from them, the command stops, unless
-    `--keep-settings` or `--apply-settings` is given. A stopped crawl has to be resumed first.
-
-    [bold]Example[/bold]
-
-        crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
-    """
-    from crawler.app.run import RunOptions, run_replica  # noqa: PLC0415 - importing the engine takes 0.4 s; only this command needs it
-
-    otherwise = _on_difference(keep_settings, apply_settings)
-    given = flags(
-        replica={"redis": redis, "data_dir": data_dir, "out": out, "concurrency": concurrency, "capacity": capacity}
-        | {"listen": listen, "interval": interval, "grace": grace, "log_level": log_level, "log_format": log_format},
-        handlers={"app": app},
-    )
-    loaded = load(settings, given)
-    logs.configure(loaded.replica.log_format, loaded.replica.log_level)
-    access = CrawlAccess(crawl, redis, data_dir, settings, out)
-    try:
-        look = _before_run(access, loaded, replicas)
-        _finish(run_replica(crawl, loaded, replicas, RunOptions(until_empty, otherwise, before_start=look)))
-    except (NoSuchCrawl, Resharding):
-        access.check()  # raises an error with the names of the crawls there, or with complete commands
-        raise
-
-
-def _before_run(access: CrawlAccess, loaded: Settings, replicas: int) -> Callable[[RedisStore, Crawl], Awaitable[None]]:
-    """Check what can be checked before anything is created, and return what `run` does before replicas start: it logs where
-    their output goes, and whether the crawl is paused. Both raise UserError; the second one also for a stopped crawl."""
-    access.check_place()
-    check_output_folder(loaded.replica.out)
-    check_free(count_up(loaded.replica.listen, replicas))
-    crawl, place = access.crawl, access.place
-
-    async def look(store: RedisStore, opened: Crawl) -> None:
-        control = Control(store, opened.keys)
-        await control.refresh()
-        if control.stopped:
-            raise UserError(
-                f"crawl {crawl!r} was stopped, so nothing was started; `crawler resume {place}` lets it run"
-            )
-        if control.paused:
-            logs.log(logging.WARNING, "crawl_paused", crawl=crawl, resume=f"crawler resume {place}")
-        if doubt := missing_contact(CrawlSettings.from_json(opened.settings)):
-            logs.log(logging.WARNING, "no_contact", problem=doubt)
-        for problem in missing_tables(loaded, opened.local):
-            logs.log(logging.WARNING, "without_local_settings", problem=problem)
-        others = remember(loaded.replica, crawl)
-        logs.log(logging.INFO, "output", folder=shown(loaded.replica.out))
-        if others:
-            logs.log(logging.WARNING, "earlier_output", folders=", ".join(map(shown, others)))
-
-    return look
-
-
-def demo(
-    replicas: Replicas = 3,
-    pages: Annotated[int, typer.Option(min=10, help="Pages of the synthetic web.")] = 1_500,
-    domains: Annotated[int, typer.Option(min=1, help="Domains of the synthetic web.")] = 60,
-    out: Out = None,
-) -> None:
-    """Crawl a synthetic web on this machine's loopback, in less than a minute and without the internet.
-
-    [bold]Example[/bold]
-
-        crawler demo --replicas 3
-    """
-    from crawler.cli.demo import run_demo  # noqa: PLC0415 - no other command needs the synthetic web
-
-    _finish(run_demo(replicas, pages, domains, out))
-
-
-def _on_difference(keep: bool, apply: bool) -> OnDifference:
-    """Return what to do if the settings differ from those of the crawl. Raises UserError if both flags are given."""
-    if keep and apply:
-        raise UserError("give either --keep-settings or --apply-settings, not both")
-    return "keep" if keep else "apply" if apply else "stop"
-
-
-def _finish(work: Coroutine[Any, Any, int]) -> None:
-    code = run_until_signal(work)
-    if code:
-        raise typer.Exit(code)
+    settings = given_settings(allow, port)
+    logs.configure(settings.replica.log_format, "error")
+    trial = run_until_signal(try_url(url, settings))
+    if as_json:
+        print_json(trial)
+    else:
+        status = "no response" if trial.status is None else f"status {trial.status}"
+        lines = [f"{trial.url}: {trial.outcome} ({trial.reason}), {status}, {trial.content_type or 'no type'}"]
+        lines += [f"title: {trial.title}"] if trial.title else []
+        lines += [f"handler failed: {trial.handler_error}"] if trial.handler_error else []
+        lines.append(count_of(len(trial.items), "item"))
+        lines += [f"  {item['data_set']}: {msgspec.json.encode(item['item']).decode()}" for item in trial.items]
+        if trial.rejected_count:
+            lines += [f"{count_of(trial.rejected_count, 'item')} rejected", *(f"  {one}" for one in trial.rejected)]
+        lines += trial.findings
+        dropped = ", ".join(f"{reason} {count:,}" for reason, count in sorted(trial.dropped.items()))
+        not_followed = f", of which are not followed: {dropped}" if dropped else ""
+        lines.append(f"{count_of(len(trial.links), 'link')}{not_followed}")
+        lines.append(f"{count_of(len(trial.queued), 'URL')} would be queued")
+        lines += [f"  {one['url']} (priority {one['priority']:g})" for one in trial.queued[:SHOWN]]
+        if len(trial.queued) > SHOWN:
+            lines.append(f"  and {len(trial.queued) - SHOWN:,} more (--json shows all)")
+        terminal = Terminal(soft_wrap=True)
+        for line in lines:
+            terminal.print(line)
+    if trial.outcome != "done":
+        sys.exit(1)

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import shlex
 import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Protocol
 
-from crawler.app.run import INTERRUPTED
+import click
+
+from crawler.app.signals import run_until_signal
+from crawler.cli import options as option
+from crawler.cli.crawl import CrawlJob
 from crawler.cli.demo_web import DemoWeb, Verdict
-from crawler.cli.seed_and_run import CrawlJob
-from crawler.cli.terminal import Terminal
+from crawler.cli.exits import INTERRUPTED
+from crawler.cli.text import Terminal
 from crawler.errors import UserError
 from crawler.settings.load import load
 from crawler.sinks.output_folder import check_output_folder
@@ -33,6 +38,21 @@ class Web(Protocol):
     def seeds(self) -> list[str]: ...
 
     def judge(self) -> Verdict: ...
+
+
+@option.command()
+@click.option("--replicas", type=option.Whole(1, 256), default=3, help="Replicas on this machine.")
+@click.option("--pages", type=option.Whole(10), default=1_500, help="Pages of the synthetic web.")
+@click.option("--domains", type=option.Whole(1), default=60, help="Domains of the synthetic web.")
+@click.option("--out", "-o", type=option.FOLDER, help="Folder for WARC files and JSON lines.")
+def demo(replicas: int, pages: int, domains: int, out: Path | None) -> None:
+    """Crawl a synthetic web on this machine's loopback, in less than a minute and without the internet.
+
+    Example:
+
+        crawler demo --replicas 3
+    """
+    sys.exit(run_until_signal(run_demo(replicas, pages, domains, out)))
 
 
 async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) -> int:

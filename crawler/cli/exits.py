@@ -12,6 +12,8 @@ from typing import NoReturn
 from crawler.errors import TRY_LATER, UPLOADS_LEFT, UserError
 from frontier.errors import FrontierError, RedisAway, Resharding
 
+INTERRUPTED = 130
+
 EXIT_CODES = {
     0: "done",
     1: "something failed: replicas crashed again and again, `crawler crawl` ended without a page, an audit found a breach, "
@@ -19,8 +21,8 @@ EXIT_CODES = {
     2: "the command cannot be run as given; the message says what to change",
     UPLOADS_LEFT: "done, but finished files could not be uploaded; the next start uploads them, or `crawler finish`",
     TRY_LATER: "Redis is unavailable, or the crawl is being resharded; the same command may succeed later",
-    130: "interrupted. Commands that crawl stop cleanly at the first Ctrl-C, with 0 if a replica runs; the second one does "
-    "not wait for requests in flight",
+    INTERRUPTED: "interrupted. Commands that crawl stop cleanly at the first Ctrl-C, with 0 if a replica runs; the second "
+    "one does not wait for requests in flight",
     143: "ended by SIGTERM before it was done; 129 by SIGHUP",
 }
 
@@ -36,19 +38,20 @@ def run_to_exit(command: Callable[[], object]) -> None:
     except (UserError, FrontierError) as error:
         _print(error, error.details if isinstance(error, UserError) else (), _advice(error))
         sys.exit(TRY_LATER if isinstance(error, (RedisAway, Resharding)) else 2)
+    except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        sys.exit(1)
     except OSError as error:
         if error.errno not in FULL:
             raise
         _cannot_write(error)
-    except SystemExit as end:
-        if isinstance(getattr(end.__context__, "__cause__", None), KeyboardInterrupt):  # Typer ends with 130 for it
-            with contextlib.suppress(OSError):
-                sys.stderr.write("interrupted\n")
-        raise
+    except KeyboardInterrupt:
+        with contextlib.suppress(OSError):
+            sys.stderr.write("interrupted\n")
+        sys.exit(INTERRUPTED)
     finally:
         try:
             sys.stdout.flush()
-        except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
+        except BrokenPipeError:
             pass
         except OSError as error:
             _cannot_write(error)
@@ -65,14 +68,15 @@ def _cannot_write(error: OSError) -> NoReturn:
 
 def _advice(error: Exception) -> str:
     """What to check if the server that the user named does not answer. The embedded one has a socket and no address."""
-    if isinstance(error, RedisAway) and "OOM command" in str(error):
+    if not isinstance(error, RedisAway):
+        return ""
+    if "OOM command" in str(error):
         return "; give it more memory (maxmemory)"
-    named = isinstance(error, RedisAway) and "Redis at redis" in str(error)
-    return "; check that it is running, and the host and port in the Redis URL" if named else ""
+    return "; check that it is running, and the host and port in the Redis URL" * ("Redis at redis" in str(error))
 
 
 def _print(error: Exception, details: Iterable[str] = (), advice: str = "") -> None:
-    from crawler.cli.terminal import print_error  # noqa: PLC0415 - few commands fail, and replicas need no terminal
+    from crawler.cli.text import print_error  # noqa: PLC0415 - few commands fail, and replicas need no terminal
 
     with contextlib.suppress(OSError):  # the exit code says it all the same
         print_error(UserError(f"{error}{advice}"), details)

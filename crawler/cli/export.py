@@ -1,86 +1,158 @@
-"""Commands that read archives: `export` and `extract`."""
+"""`crawler export` and `extract`: write pages, items or changes from the archives of a crawl."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated, Literal
+from threading import Event
+from typing import NamedTuple, get_args
 
-import typer
+import click
+from click.core import ParameterSource
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from crawler.cli.export_changes import Changes, Since, export_changes
-from crawler.cli.export_items import Follow, Key, Table, Target, ToTable, export_items, not_read
-from crawler.cli.export_options import check_options, given
+from crawler.cli.options import FILE, FOLDER, USES, Decorator, Whole, command, of_crawl, options
 from crawler.cli.output_folders import not_named, one_crawl
-from crawler.cli.shared_options import OfCrawl, Use, flags
-from crawler.cli.terminal import Terminal
-from crawler.cli.unknown_names import note
+from crawler.cli.text import Terminal, note
 from crawler.errors import UserError, reason_of
 from crawler.logs import printable
-from crawler.page import TextForm
+from crawler.page import DATA_SET, TextForm
 from crawler.settings.load import load
+from crawler.sinks import changes as page_changes
 from crawler.sinks import export as exporting
+from crawler.sinks import items as data_sets
 from crawler.sinks.crawl_files import files_of
 from crawler.sinks.export import Exported, ExportSettings
+from crawler.sinks.item_writer import LOOK_S, Observer, write_items
+from crawler.sinks.items import SHOWN, Refused, line_files
 from crawler.sinks.open_files import is_open
 from crawler.sinks.output_folder import check_output_folder
+from crawler.sinks.postgres import Destination
 from crawler.sinks.segment import LINES
+from crawler.sinks.time_formats import iso_time
 from crawler.sinks.wacz import SUFFIX, write_wacz
 from crawler.sinks.warc_reader import BrokenFraming
 from crawler.wording import count_of
 
-AnyForm = Literal["jsonl", "parquet", "markdown", "wacz", "csv"]
-Text = Annotated[TextForm, typer.Option("--text", help="Main text of each page: off, text or markdown.")]
-Structured = Annotated[bool, typer.Option("--structured", help="JSON-LD and OpenGraph data of each page.")]
-Simhash = Annotated[bool, typer.Option("--simhash", help="Fingerprint of each page's text, to find near duplicates.")]
+FORMS = ("jsonl", "parquet", "markdown", "wacz", "csv")
+
+TABLE_FORMS = ("jsonl", "csv", "parquet")
+"""The formats of items and of changes."""
+
+_FILES = frozenset({".csv", ".gz", ".json", ".jsonl", ".md", ".parquet", ".warc", ".zip", ".zst", SUFFIX})
+"""Endings of names that people give to files, not to folders."""
+
+_ALWAYS = frozenset({"archives", "out", "crawl"})
+_OF_PAGES = _ALWAYS | {"form", "usage", "processes"}
+
+USED = {
+    "pages": _OF_PAGES | {"text", "structured", "links", "simhash"},
+    "--format markdown": _OF_PAGES,
+    "--format wacz": _ALWAYS | {"form", "text", "processes", "usage"},
+    "--items": _ALWAYS | {"form", "items", "table", "key", "follow"},
+    "--to": _ALWAYS | {"items", "to", "table", "key", "follow"},
+    "--changes": _ALWAYS | {"form", "changes", "since", "items"},
+}
+"""What is exported -> the options, by parameter, that have an effect on it, or are refused with a reason of their own."""
+
+_NEEDS = {"table": "--to", "key": "--to", "follow": "--items and --to", "since": "--changes"}
 
 
-Usage = Annotated[
-    list[Use] | None,
-    typer.Option(
-        "--usage",
-        help="Leave out pages whose owner refuses this use: train-ai, ai-use or search. Repeatable.",
-        show_default=False,
-    ),
-]
-Links = Annotated[bool, typer.Option("--links/--no-links", help="The links of each page.")]
-Archives = Annotated[
-    list[Path],
-    typer.Argument(help="WARC files, or folders with WARC files; with --items or --changes, output folders."),
-]
-Out = Annotated[
-    Path, typer.Option("--out", "-o", help="Folder for the results; with --format wacz also a file, NAME.wacz.")
-]
-Form = Annotated[
-    AnyForm,
-    typer.Option("--format", help="jsonl, parquet, markdown, wacz; with --items or --changes jsonl, csv, parquet."),
-]
-Items = Annotated[str | None, typer.Option(help="Data set whose items to write, instead of pages.", show_default=False)]
+def _page_options(text: TextForm) -> Decorator:
+    """Return a decorator that adds the options for what is written of each page. `text`: the default of --text."""
+    return options(
+        click.option(
+            "--text",
+            type=click.Choice(get_args(TextForm)),
+            default=text,
+            help="Main text of each page: off, text or markdown.",
+        ),
+        click.option("--structured", is_flag=True, help="JSON-LD and OpenGraph data of each page."),
+        click.option("--links/--no-links", default=True, help="The links of each page."),
+        click.option("--simhash", is_flag=True, help="Fingerprint of each page's text, to find near duplicates."),
+        click.option(
+            "--usage",
+            type=USES,
+            multiple=True,
+            help="Leave out pages whose owner refuses this use: train-ai, ai-use or search. Repeatable.",
+        ),
+    )
 
 
+class Target(NamedTuple):
+    """The options `--to`, `--table`, `--key` and `--follow`."""
+
+    url: str | None
+    table: str | None
+    keys: tuple[str, ...]
+    follow: bool
+
+
+@command()
+@click.pass_context
+@click.argument(
+    "archives",
+    type=FOLDER,
+    nargs=-1,
+    required=True,
+    help="WARC files, or folders with WARC files; with --items or --changes, output folders.",
+)
+@click.option(
+    "--out",
+    "-o",
+    type=FOLDER,
+    default="export",
+    help="Folder for the results; with --format wacz also a file, NAME.wacz.",
+)
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(FORMS),
+    default="jsonl",
+    help="jsonl, parquet, markdown, wacz; with --items or --changes jsonl, csv, parquet.",
+)
+@click.option("--items", metavar="NAME", help="Data set whose items to write, instead of pages.")
+@click.option(
+    "--to",
+    metavar="URL",
+    help="Write items to this database, postgresql://USER@HOST/DATABASE; PGPASSWORD has the password.",
+)
+@click.option(
+    "--table", metavar="NAME", help="Table for --to, TABLE or SCHEMA.TABLE; default: the name of the data set."
+)
+@click.option("--key", multiple=True, metavar="FIELD", help="Field that tells items apart in the table. Repeatable.")
+@click.option("--follow", is_flag=True, help="With --to: go on with new items until Ctrl-C.")
+@click.option("--changes", is_flag=True, help="Write which pages are new, changed, gone or back; needs --since.")
+@click.option(
+    "--since", metavar="TIME", help="Changes from this time on: 2026-03-01, 2026-03-01T12:00:00Z, or 24h ago."
+)
+@_page_options("off")
+@of_crawl
+@click.option("--processes", type=Whole(1), help="Number of processes; default: one per core.")
 def export(
-    context: typer.Context,
-    archives: Archives,
-    out: Out = Path("export"),
-    form: Form = "jsonl",
-    items: Items = None,
-    to: ToTable = None,
-    table: Table = None,
-    key: Key = None,
-    follow: Follow = False,
-    changes: Changes = False,
-    since: Since = None,
-    text: Text = "off",
-    structured: Structured = False,
-    links: Links = True,
-    simhash: Simhash = False,
-    usage: Usage = None,
-    crawl: OfCrawl = None,
-    processes: Annotated[int | None, typer.Option(min=1, help="Number of processes; default: one per core.")] = None,
+    context: click.Context,
+    archives: tuple[Path, ...],
+    out: Path,
+    form: str,
+    items: str | None,
+    to: str | None,
+    table: str | None,
+    key: tuple[str, ...],
+    follow: bool,
+    changes: bool,
+    since: str | None,
+    text: TextForm,
+    structured: bool,
+    links: bool,
+    simhash: bool,
+    usage: tuple[str, ...],
+    crawl: str | None,
+    processes: int | None,
 ) -> None:
     """Convert WARC files to a table of pages, or to one Markdown file per page, pack them into one WACZ file, or write the
     items of a data set, or what visits of known pages have found.
@@ -97,32 +169,25 @@ def export(
 
     `--changes` reads the lines of pages of a crawl with `recrawl.rules`, those of open files included.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler export crawl-out --format parquet --text text
-
         crawler export crawl-out --items products --format csv
-
         crawler export crawl-out --items products --to postgresql://me@db.example/shop --key url
-
         crawler export crawl-out --changes --since 24h --format csv
-
         crawler export crawl-out --format markdown --out notes
-
         crawler export crawl-out --format wacz --out news.wacz
-
         crawler export crawl-out --usage train-ai --text text
     """
-    check_options(given(context), form, out)
-    only = "" if follow else one_crawl(archives, crawl, of_each=True)
+    check_options(_given(context), form, out)
+    paths, only = list(archives), "" if follow else one_crawl(archives, crawl, of_each=True)
     if changes or since is not None:
-        export_changes(_of(archives, only, (LINES,)), since if changes else None, (out, form), items is not None)
+        _export_changes(_of(paths, only, (LINES,)), since if changes else None, out, form, items is not None)
     elif items is not None or to is not None:
-        export_items(_of(archives, only, (LINES,)), items, (out, form), Target(to, table, tuple(key or ()), follow))
+        _export_items(_of(paths, only, (LINES,)), items, out, form, Target(to, table, key, follow))
     else:
-        uses = frozenset(map(str, usage or ()))
-        settings = ExportSettings(out, form, text, structured, links, simhash, uses)  # type: ignore[arg-type] # not csv
-        (_export_wacz if form == "wacz" else _export_pages)(archives, settings, processes, only)
+        settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(usage))  # type: ignore[arg-type] # not csv
+        (_export_wacz if form == "wacz" else _export_pages)(paths, settings, processes, only)
 
 
 def _of(paths: list[Path], crawl: str, suffixes: Iterable[str]) -> list[Path]:
@@ -139,11 +204,11 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
     files = exporting.warc_files(_of(archives, crawl, exporting.SUFFIXES))
     with _progress(len(files)) as advance:
         done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
-    for line in _told(done, settings, len(files)):
+    for line in _results(done, settings, len(files)):
         Terminal().tell(line)
     for line in _not_exported(done, settings):
         note(line)
-    if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()], crawl):
+    if missing := not_named(load().replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
     if still_open := [path for path in files if is_open(path)]:
         Terminal(stderr=True).tell(
@@ -176,12 +241,12 @@ def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int 
         f"{count_of(done.warc_files, 'WARC file')} in {done.file}"
     )
     if done.left_open:
-        note(not_read(done.left_open))
-    if missing := not_named(load(None, flags()).replica, [path for path in archives if path.is_dir()], crawl):
+        note(_unread_note(done.left_open))
+    if missing := not_named(load().replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
 
 
-def _told(done: Exported, settings: ExportSettings, files: int) -> list[str]:
+def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
     """Return what an export of `files` WARC files did, in one line each."""
     if done.kept == files:
         return [
@@ -215,26 +280,29 @@ def _not_exported(done: Exported, settings: ExportSettings) -> list[str]:
     return lines
 
 
+@command()
+@click.argument("archives", type=FILE, nargs=-1, required=True, help="WARC files.")
+@_page_options("text")
 def extract(
-    archives: Annotated[list[Path], typer.Argument(help="WARC files.")],
-    text: Text = "text",
-    structured: Structured = False,
-    links: Links = True,
-    simhash: Simhash = False,
-    usage: Usage = None,
+    archives: tuple[Path, ...],
+    text: TextForm,
+    structured: bool,
+    links: bool,
+    simhash: bool,
+    usage: tuple[str, ...],
 ) -> None:
     """Print a JSON line for each page in WARC files, which may be open.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
-    settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash, frozenset(map(str, usage or ())))
+    settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash, frozenset(usage))
     selection = exporting.Selection(settings.usage)
     for archive in archives:
         if archive.is_dir():
             raise UserError(f"{archive} is a folder; use `crawler export {archive}`, or name WARC files in it")
-    for file in exporting.warc_files(archives):
+    for file in exporting.warc_files(list(archives)):
         try:
             for lines in exporting.encoded(file, settings, selection):
                 sys.stdout.buffer.write(printable(lines.decode()).encode())
@@ -246,3 +314,189 @@ def extract(
             raise UserError(f"{file}: {reason_of(error, file)}") from error
     for line in _not_exported(Exported(refused=selection.refused, unrecorded=selection.unrecorded), settings):
         note(line)
+
+
+# options
+
+
+def _given(context: click.Context) -> dict[str, str]:
+    """Return the parameters that are on the command line, each with the option as it was typed."""
+    return {
+        one.name: (one.secondary_opts if context.params[one.name] is False else one.opts)[0]
+        for one in context.command.params
+        if one.name and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
+    }
+
+
+def check_options(options: dict[str, str], form: str, out: Path) -> None:
+    """Raises UserError if one of `options` (parameter -> as it was typed) has no effect with the others, or if `out` is no
+    name for what is written in the format `form`."""
+    exported = _exported(options, form)
+    for name, typed in options.items():
+        if name not in USED[exported]:
+            if name in _NEEDS and exported != "--changes":
+                raise UserError(f"{typed} needs {_NEEDS[name]}")
+            raise UserError(f"{typed} has no effect {_with(exported)}: leave it out")
+    if exported == "pages" and form == "csv":
+        raise UserError("--format csv needs --items or --changes: pages have lists of links")
+    if "follow" in options and "crawl" in options:
+        raise UserError("--crawl cannot be used with --follow: let the crawl write to a folder of its own (--out)")
+    is_file = out.suffix.lower() in _FILES and not out.is_dir()
+    if is_file and (exported != "--format wacz" or out.suffix != SUFFIX):
+        also = f" or NAME{SUFFIX}" if exported == "--format wacz" else ", and the files in it get their names"
+        raise UserError(f"--out {out} has the name of a file: name a folder{also}")
+
+
+def _exported(options: Collection[str], form: str) -> str:
+    if "changes" in options or "since" in options:
+        return "--changes"
+    if "to" in options or "items" in options:
+        return "--to" if "to" in options else "--items"
+    return f"--format {form}" if f"--format {form}" in USED else "pages"
+
+
+def _with(exported: str) -> str:
+    return f"with {exported}" if exported.startswith("--") else f"on {exported}"
+
+
+# changes
+
+
+def _export_changes(paths: Sequence[Path], since: str | None, out: Path, form: str, has_items: bool) -> None:
+    """Write the changes `since` a time to a file in the folder `out`. Raises UserError."""
+    if since is None:
+        raise UserError("--changes and --since TIME need each other, such as --changes --since 24h")
+    if has_items:
+        raise UserError("--items and --changes are two exports: use one at a time")
+    if form not in TABLE_FORMS:
+        raise UserError("changes have the formats jsonl, csv and parquet")
+    begin = page_changes.since_time(since, datetime.now(UTC))
+    done = page_changes.export_changes(list(paths), begin, out, form)  # type: ignore[arg-type]
+    Terminal().tell(f"{count_of(done.changes, 'change')} since {iso_time(begin)} in {done.file}")
+
+
+# items
+
+
+def _export_items(paths: list[Path], name: str | None, out: Path, form: str, target: Target) -> None:
+    """Write the items of the data set `name` to the `target`, or to a file in the folder `out`."""
+    if name is None:
+        raise UserError("--to needs --items: only items have a place in a table")
+    if not DATA_SET.fullmatch(name):
+        raise UserError(f"{name!r} cannot be the name of a data set")
+    if target.url is None:
+        if target.follow or target.keys or target.table:
+            raise UserError("--table, --key and --follow need --to")
+        _to_file(paths, name, out, form)
+    elif not target.keys:
+        raise UserError("--to needs --key: the field that tells items apart, such as --key url")
+    else:
+        destination = Destination(target.url, target.table or name, tuple(dict.fromkeys(target.keys)))
+        _to_table(paths, name, out, destination, target.follow)
+
+
+def _to_file(paths: list[Path], name: str, out: Path, form: str) -> None:
+    if form not in TABLE_FORMS:
+        raise UserError("items have the formats jsonl, csv and parquet")
+    done = data_sets.export_items(paths, name, out, form)  # type: ignore[arg-type]
+    Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
+    _note_rejected(done.rejected)
+    if done.left_open:
+        note(_unread_note(done.left_open))
+    for one in done.refused:
+        Terminal(stderr=True).tell(f"left out: {one.item.url}: {one.reason}")
+    if done.refused_count:
+        raise UserError(
+            f"{count_of(done.refused_count, 'item')} left out, because a field has another type than before: see "
+            f"{out / name}.rejected.jsonl"
+        )
+
+
+def _to_table(paths: list[Path], name: str, out: Path, destination: Destination, follow: bool) -> None:
+    refusals = _Refusals(out / f"{name}.rejected.jsonl", adds=follow)
+    observer = Observer(lambda columns: note(_new_columns(destination.table, columns)), refusals.add)
+    stopping = _until_signal() if follow else None
+    if stopping is not None:
+        _await_output(paths, stopping)
+        if stopping.is_set():
+            return
+    written = write_items(paths, name, destination, observer, stopping)
+    if not (follow or written.items or refusals.count):
+        raise UserError(data_sets.without_items(paths, line_files(paths), name))
+    changed = count_of(written.changed, "row")
+    Terminal().tell(f"{count_of(written.items, 'item')}; {changed} of the table {destination.table} new or changed")
+    left_open = [path for path in line_files(paths) if is_open(path)]
+    if not follow:
+        rejected = data_sets.read_rejected(paths, name)
+        _note_rejected(len(rejected.items) + rejected.others)
+    if left_open and not follow:
+        note(
+            f"read up to their last settled page, because open: {count_of(len(left_open), 'file')}; if their replicas were "
+            f"killed, finish them: crawler finish {left_open[0].parent}"
+        )
+    if refusals.count:
+        raise UserError(
+            f"{count_of(refusals.count, 'item')} left out for values that do not fit the table: see {refusals.path}"
+        )
+
+
+def _note_rejected(number: int) -> None:
+    if number:
+        note(
+            f"{count_of(number, 'item')} rejected in the crawl, not exported: see `crawler status`, and the field rejected "
+            "of the lines of their pages"
+        )
+
+
+def _unread_note(left_open: Sequence[Path]) -> str:
+    """Return the note about files that were not read."""
+    return (
+        f"not read, because open: {count_of(len(left_open), 'file')}; if their replicas were killed, finish them: "
+        f"crawler finish {left_open[0].parent}"
+    )
+
+
+def _new_columns(table: str, columns: Mapping[str, str]) -> str:
+    return f"new columns of the table {table}: {', '.join(f'{name} {kind}' for name, kind in columns.items())}"
+
+
+def _until_signal() -> Event:
+    """Return what SIGINT and SIGTERM set. A second one ends the process."""
+    stopping = Event()
+
+    def stop(number: int, frame: object) -> None:
+        stopping.set()
+        signal.signal(number, signal.SIG_DFL)
+
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, stop)
+    return stopping
+
+
+def _await_output(paths: Sequence[Path], stopping: Event) -> None:
+    """Wait until all `paths` exist, or `stopping` is set: the crawl that makes them may be started later."""
+    if missing := [str(path) for path in paths if not path.exists()]:
+        note(f"waiting for {', '.join(missing)}, which a crawl makes when it starts")
+        while not (all(path.exists() for path in paths) or stopping.wait(LOOK_S)):
+            pass
+
+
+class _Refusals:
+    """Writes the items that are left out to the file `path`, and shows the first ones. `adds`: to what is there."""
+
+    def __init__(self, path: Path, adds: bool) -> None:
+        self.path = path
+        self.count = 0
+        if not adds:
+            path.unlink(missing_ok=True)
+
+    def add(self, one: Refused) -> None:
+        if self.count < SHOWN:
+            Terminal(stderr=True).tell(f"left out: {one.item.url}: {one.reason}")
+        self.count += 1
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            with self.path.open("ab") as file:
+                file.write(data_sets.refused_line(one))
+        except OSError as error:
+            raise UserError(f"{self.path}: {reason_of(error, self.path)}") from error

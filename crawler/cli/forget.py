@@ -6,23 +6,21 @@ import asyncio
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Annotated
 
+import click
 import msgspec
-import typer
 
 from crawler.app.archive_setup import archive_settings
 from crawler.app.embedded_valkey import rewrite_log
-from crawler.cli.control import DomainArgument, site_named
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
+from crawler.cli.control import site_named, unknown_domain
+from crawler.cli.options import FOLDER, CrawlAccess, as_json, command, on_a_crawl, titled
 from crawler.cli.output_folders import check_exists, output_folders
-from crawler.cli.shared_options import AsJson
-from crawler.cli.terminal import emit
-from crawler.cli.unknown_names import note, unknown_domain
+from crawler.cli.text import emit, note
 from crawler.errors import SinkFull, UserError
 from crawler.observe.health_record import health_records
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings
+from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.forget import DomainRewriter, Rewritten
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.segment import translated
@@ -49,27 +47,17 @@ class Result(msgspec.Struct, frozen=True):
     left: list[str]
 
 
+@command()
+@click.argument("domain", type=site_named, help="Domain, or a host or URL of it.")
+@click.argument("folders", type=FOLDER, nargs=-1, help="Output folders; default: those of the crawl on this machine.")
 @on_a_crawl
+@click.option("--dry-run", is_flag=True, help="Change nothing: only count what would be removed.")
+@click.option(
+    "--unknown", is_flag=True, help="Forget the domain even if the crawl has no URL of it; pages may link to it."
+)
+@as_json
 def forget(
-    domain: DomainArgument,
-    folders: Annotated[
-        list[Path] | None,
-        typer.Argument(
-            help="Output folders; default: those of the crawl on this machine.",
-            metavar="FOLDER",
-            show_default=False,
-        ),
-    ] = None,
-    *,
-    access: CrawlAccess,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Change nothing: only count what would be removed.")
-    ] = False,
-    unknown: Annotated[
-        bool,
-        typer.Option("--unknown", help="Forget the domain even if the crawl has no URL of it; pages may link to it."),
-    ] = False,
-    json: AsJson = False,
+    domain: str, folders: tuple[Path, ...], access: CrawlAccess, dry_run: bool, unknown: bool, as_json: bool
 ) -> None:
     """Remove everything that a crawl has of a domain, for good: from Redis, and from the files in its output folders.
 
@@ -77,21 +65,19 @@ def forget(
     once with `crawler block`, and run this command when the crawl has stopped. If the crawl has output on several machines,
     run it on each. If it is interrupted, run it again.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler forget example.org --dry-run
-
         crawler forget example.org /mnt/a/crawl-out --crawl news --redis redis://10.0.0.5
     """
-    named = site_named(domain)
-    for folder in folders or ():
+    for folder in folders:
         check_exists(folder)
     found = folders or [folder for folder in output_folders(access.settings, access.crawl) if folder.is_dir()]
 
     async def work(store: RedisStore, opened: Crawl) -> Result:
         if not unknown:
-            await _check_seen(store, opened, named, dry_run)
-        return await _forget(store, opened, access, (named, found, dry_run))
+            await _check_seen(store, opened, domain, dry_run)
+        return await _forget(store, opened, access, domain, found, dry_run)
 
     try:
         result = access.do(work)
@@ -102,7 +88,7 @@ def forget(
             else "interrupted; to complete it, repeat the same command"
         )
         raise
-    emit(result, json, _render(result), wraps=False)
+    emit(result, as_json, _render(result), wraps=False)
 
 
 async def _check_seen(store: RedisStore, crawl: Crawl, domain: str, is_dry: bool) -> None:
@@ -119,9 +105,8 @@ async def _check_seen(store: RedisStore, crawl: Crawl, domain: str, is_dry: bool
 
 
 async def _forget(
-    store: RedisStore, crawl: Crawl, access: CrawlAccess, what: tuple[str, Sequence[Path], bool]
+    store: RedisStore, crawl: Crawl, access: CrawlAccess, domain: str, folders: Sequence[Path], is_dry: bool
 ) -> Result:
-    domain, folders, is_dry = what
     if crawl.former:
         raise UserError(
             f"crawl {crawl.name!r} still has keys of its former shards; remove them with "
@@ -130,49 +115,37 @@ async def _forget(
     settings = CrawlSettings.from_json(crawl.settings)
     check_guarded(settings, accepted(access.settings), {"archive.upload"})
     rewriters = [DomainRewriter(folder, domain) for folder in folders]
-    with contextlib.ExitStack() as locks:
-        return await _forget_in(store, crawl, access, (settings, rewriters, domain, is_dry), locks)
-
-
-async def _forget_in(
-    store: RedisStore,
-    crawl: Crawl,
-    access: CrawlAccess,
-    what: tuple[CrawlSettings, list[DomainRewriter], str, bool],
-    locks: contextlib.ExitStack,
-) -> Result:
-    settings, rewriters, domain, is_dry = what
     await _check_at_rest(store, crawl, access)
     for rewriter in rewriters:
         rewriter.check()
-    for rewriter in rewriters:  # a file that cannot be rewritten is reported before anything is removed
-        with _translated(rewriter):
-            await _in_thread(rewriter, locks.enter_context, rewriter.prepared(is_dry))
-    clock = await crawl_clock(store, crawl)
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-    forgetting = Forgetting(store, crawl, frontier, domain, is_dry)
-    if not is_dry:
-        await forgetting.mark()
-        await _check_at_rest(store, crawl, access)  # one that began before the mark may have leased the domain
-    await forgetting.purge()
-    left = [*_named_by(settings, domain), *_packed(rewriters)]
-    for rewriter in rewriters:
-        with _translated(rewriter):
-            left += await _rewrite(rewriter, forgetting, (settings, access, crawl.name), is_dry)
-    if not access.settings.replica.redis and not is_dry:
-        await rewrite_log(store)
+    with contextlib.ExitStack() as locks:
+        for rewriter in rewriters:  # a file that cannot be rewritten is reported before anything is removed
+            with _translated(rewriter):
+                await _in_thread(rewriter, locks.enter_context, rewriter.prepared(is_dry))
+        clock = await crawl_clock(store, crawl)
+        frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+        forgetting = Forgetting(store, crawl, frontier, domain, is_dry)
+        if not is_dry:
+            await forgetting.mark()
+            await _check_at_rest(store, crawl, access)  # one that began before the mark may have leased the domain
+        await forgetting.purge()
+        left = _left_by_hand(settings, domain, folders)
+        for rewriter in rewriters:
+            replica = msgspec.structs.replace(access.settings.replica, out=Path(rewriter.result.folder))
+            archive = archive_settings(crawl.name, "", settings, replica)
+            with _translated(rewriter):
+                left += await _rewrite(rewriter, forgetting, archive, is_dry)
+        if not access.settings.replica.redis and not is_dry:
+            await rewrite_log(store)
     return Result(crawl.name, domain, is_dry, forgetting.removed, [one.result for one in rewriters], left)
 
 
 async def _rewrite(
-    rewriter: DomainRewriter, forgetting: Forgetting, of: tuple[CrawlSettings, CrawlAccess, str], is_dry: bool
+    rewriter: DomainRewriter, forgetting: Forgetting, archive: ArchiveSettings, is_dry: bool
 ) -> list[str]:
     """Rewrite the files of a folder, and replace their copies. Returns what could not be done."""
-    settings, access, crawl = of
-    loop = asyncio.get_running_loop()
-    url = settings.archive.upload
-    depot = Depot.at(url) if url and settings.archive.keep_local and not is_dry else None
-    left = []
+    loop, url, left = asyncio.get_running_loop(), archive.upload, list[str]()
+    depot = Depot.at(url) if url and archive.keep_local and not is_dry else None
 
     def before(urls: list[str], names: list[str]) -> None:
         asyncio.run_coroutine_threadsafe(forgetting.forget_seen(urls), loop).result()
@@ -185,11 +158,10 @@ async def _rewrite(
 
     await _in_thread(rewriter, rewriter.rewrite, before)
     if depot:
-        replica = msgspec.structs.replace(access.settings.replica, out=Path(rewriter.result.folder))
-        post_processor = PostProcessor(archive_settings(crawl, "", settings, replica))
+        post_processor = PostProcessor(archive)
         post_processor.catch_up()
         await post_processor.stop(hastily=False)
-    elif url and not settings.archive.keep_local:
+    elif url and not archive.keep_local:
         left.append(
             f"files that were moved to {display_url(url)} are not rewritten: run the command on a copy of them, and put "
             "the copy back"
@@ -228,16 +200,13 @@ async def _check_at_rest(store: RedisStore, crawl: Crawl, access: CrawlAccess) -
         )
 
 
-def _named_by(settings: CrawlSettings, domain: str) -> list[str]:
-    """Return that the settings name the domain, which only their author can change."""
+def _left_by_hand(settings: CrawlSettings, domain: str, folders: Sequence[Path]) -> list[str]:
+    """Return what may still name the domain: settings, which only their author can change, and WACZ files, which are made
+    again more easily than changed."""
     named = [name for name, value in settings.flat().items() if domain in str(value)]
-    return [f"the settings name the domain: {', '.join(named)}; see `crawler config apply`"] if named else []
-
-
-def _packed(rewriters: list[DomainRewriter]) -> list[str]:
-    """Return which WACZ files are in the folders. They are copies, and made again more easily than changed."""
-    files = [str(path) for one in rewriters for path in sorted(Path(one.result.folder).glob(f"*{SUFFIX}"))]
-    return [f"copies that may have the domain: {', '.join(files)}; export them again"] if files else []
+    files = [str(path) for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}"))]
+    left = [f"the settings name the domain: {', '.join(named)}; see `crawler config apply`"] if named else []
+    return left + ([f"copies that may have the domain: {', '.join(files)}; export them again"] if files else [])
 
 
 def _render(result: Result) -> str:

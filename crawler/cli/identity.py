@@ -8,22 +8,22 @@ import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
+import click
 import msgspec
-import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from crawler.cli.shared_options import AsJson, SettingsFile, flags
-from crawler.cli.terminal import Terminal, emit, print_json
+from crawler.cli.options import FILE, FOLDER, Whole, as_json, given_settings, group, settings_file
+from crawler.cli.text import Terminal, emit, print_json
 from crawler.errors import UserError
 from crawler.identity.about_page import About
 from crawler.identity.about_page import page as page_of
 from crawler.identity.address_ranges import address_ranges
 from crawler.identity.published import LONGEST_HEAD
-from crawler.settings.load import Settings, load
+from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, IdentityTable
 from crawler.wording import count_of
 from frontier.errors import BadUrl
@@ -33,34 +33,28 @@ if TYPE_CHECKING:
     from crawler.identity.signing_keys import SigningKey
     from crawler.identity.web_bot_auth import Keys, Verified
 
-identity = typer.Typer(
-    help="Make and publish the keys with which requests are signed (Web Bot Auth), and check signatures.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
-
 EXAMPLE = "https://crawler.example.com/.well-known/http-message-signatures-directory"
 
-Out = Annotated[
-    Path | None,
-    typer.Option("--out", "-o", metavar="FILE", help="File to write; default: print it.", show_default=False),
-]
+_out = click.option("--out", "-o", type=FILE, help="File to write; default: print it.")
+
+
+@group()
+def identity() -> None:
+    """Make and publish the keys with which requests are signed (Web Bot Auth), and check signatures."""
 
 
 @identity.command()
-def init(
-    file: Annotated[Path, typer.Argument(help="Where to write the key.")] = Path("identity.pem"),
-    json: AsJson = False,
-) -> None:
+@click.argument("file", type=FILE, default="identity.pem", help="Where to write the key.")
+@as_json
+def init(file: Path, as_json: bool) -> None:
     """Make an Ed25519 key, and print its thumbprint and what to publish. A file that exists is not overwritten.
 
     To replace a key, make a second one and name it after the first in `identity.keys`; when the directory with both is
     published, swap them.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler identity init
-
         crawler identity init /etc/peercrawl/key-2027.pem
     """
     from crawler.identity.signing_keys import make_key  # noqa: PLC0415 - needs an optional package
@@ -78,28 +72,27 @@ def init(
             "\n`crawler identity serve` serves it signed; `crawler identity directory` writes it for another web server."
         ),
     ]
-    emit({"file": str(file), "thumbprint": key.thumbprint, "directory": published}, json, Group(*lines), wraps=False)
+    emit({"file": str(file), "thumbprint": key.thumbprint, "directory": published}, as_json, Group(*lines), wraps=False)
 
 
 @identity.command()
-def directory(
-    folder: Annotated[Path, typer.Argument(help="Folder for the two files.")] = Path(),
-    days: Annotated[int, typer.Option(min=1, max=365, help="Days for which the signatures are valid.")] = 30,
-    settings: SettingsFile = None,
-    json: AsJson = False,
-) -> None:
+@click.argument("folder", type=FOLDER, default=".", help="Folder for the two files.")
+@click.option("--days", type=Whole(1, 365), default=30, help="Days for which the signatures are valid.")
+@settings_file
+@as_json
+def directory(folder: Path, days: int, as_json: bool) -> None:
     """Write the key directory for a web server that serves files, and the header fields to send with it.
 
     The fields have a signature per key, as the draft recommends. Repeat the command before they expire, and after each
     change of the keys.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler identity directory /srv/www/keys --settings crawler.toml
     """
     from crawler.identity.web_bot_auth import signed_directory  # noqa: PLC0415 - needs an optional package
 
-    table, keys = _signing(load(settings))
+    table, keys = _signing(given_settings())
     signed = signed_directory(keys, table.directory, time.time(), days * 86_400)
     body, headers = folder / "http-message-signatures-directory", folder / "http-message-signatures-directory.headers"
     lines = "".join(f"{name}: {value}\n" for name, value in signed.fields)
@@ -109,26 +102,30 @@ def directory(
     said = Text(
         f"{body} written, to be served at {table.directory} with the header fields in {headers}, valid until {until}"
     )
-    emit({"file": str(body), "headers": str(headers), "valid_until": str(until)}, json, said, wraps=False)
+    emit({"file": str(body), "headers": str(headers), "valid_until": str(until)}, as_json, said, wraps=False)
 
 
 @identity.command()
-def serve(
-    listen: Annotated[str, typer.Option(help="ADDRESS:PORT; a web server in front of it adds TLS.")] = "127.0.0.1:8404",
-    settings: SettingsFile = None,
-) -> None:
+@click.option(
+    "--listen",
+    default="127.0.0.1:8404",
+    metavar="ADDRESS:PORT",
+    help="ADDRESS:PORT; a web server in front of it adds TLS.",
+)
+@settings_file
+def serve(listen: str) -> None:
     """Serve the key directory, signed for the host of `identity.directory`.
 
     The draft demands https: put a web server with a certificate in front of it, and pass the path of the directory on.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler identity serve --listen 127.0.0.1:8404 --settings crawler.toml
     """
     from crawler.app.key_server import KeyServer  # noqa: PLC0415 - needs an optional package
     from crawler.app.signals import on_stop_signal  # noqa: PLC0415
 
-    table, keys = _signing(load(settings, flags(replica={"listen": listen})))
+    table, keys = _signing(given_settings())
     address = listen if ":" in listen else f"127.0.0.1:{listen}"
 
     async def work() -> None:
@@ -147,68 +144,60 @@ def serve(
 
 
 @identity.command()
-def verify(
-    what: Annotated[
-        str,
-        typer.Argument(
-            help="A URL: a request to it, signed as by a replica, is checked. Or a file with the head of a request; - is "
-            "standard input.",
-            metavar="REQUEST",
-        ),
-    ],
-    keys: Annotated[
-        Path | None,
-        typer.Option("--keys", help="File with the key directory, instead of the published one.", show_default=False),
-    ] = None,
-    at: Annotated[
-        datetime | None,
-        typer.Option(
-            "--at",
-            help="When the request arrived, in UTC, as in 2026-11-25T08:30:00; default: now.",
-            show_default=False,
-        ),
-    ] = None,
-    settings: SettingsFile = None,
-    json: AsJson = False,
-) -> None:
+@click.argument(
+    "request",
+    help="A URL: a request to it, signed as by a replica, is checked. Or a file with the head of a request; - is standard "
+    "input.",
+)
+@click.option("--keys", type=FILE, help="File with the key directory, instead of the published one.")
+@click.option(
+    "--at",
+    type=click.DateTime(),
+    metavar="TIME",
+    help="When the request arrived, in UTC, as in 2026-11-25T08:30:00; default: now.",
+)
+@settings_file
+@as_json
+def verify(request: str, keys: Path | None, at: datetime | None, as_json: bool) -> None:
     """Check a signature as a site would: fetch the key directory that it names, and verify it with a key from there.
 
     For a URL, nothing is requested from the URL itself. Exit code 1 if the signature is not valid, or if that cannot be
     decided.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler identity verify https://example.com/ --settings crawler.toml
-
         crawler identity verify request.txt --at 2026-11-25T08:30:00
     """
     from crawler.identity.message_signatures import Message, NotDecided, NotValid  # noqa: PLC0415 - as above
 
-    loaded = load(settings)
+    loaded = given_settings()
     now = at.replace(tzinfo=UTC).timestamp() if at else time.time()
     try:
-        head = _signed_head(what, loaded, now) if "://" in what else _read_head(what)
-        scheme = urlsplit(what).scheme if "://" in what else "https"
+        head = _signed_head(request, loaded, now) if "://" in request else _read_head(request)
+        scheme = urlsplit(request).scheme if "://" in request else "https"
         found, notes = _check(Message.from_head(head, scheme), loaded, keys, now)
     except (NotValid, NotDecided) as error:
         outcome = "invalid" if isinstance(error, NotValid) else "unverified"
-        emit({"outcome": outcome, "reason": str(error)}, json, Text(f"{outcome}: {error}"), wraps=False)
-        raise typer.Exit(1) from error
+        emit({"outcome": outcome, "reason": str(error)}, as_json, Text(f"{outcome}: {error}"), wraps=False)
+        sys.exit(1)
     shown = {"outcome": "verified", "signatures": [msgspec.to_builtins(one) for one in found], "notes": notes}
-    emit(shown, json, _verified(found, notes), wraps=False)
+    emit(shown, as_json, _verified(found, notes), wraps=False)
 
 
 @identity.command()
-def page(out: Out = None, settings: SettingsFile = None) -> None:
+@_out
+@settings_file
+def page(out: Path | None) -> None:
     """Make the page that explains the crawler to site owners: who runs it and why, how to block it, and how to complain.
 
     Publish it, and write its URL into `fetch.contact`, which is sent with every request.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler identity page --settings crawler.toml --out crawler.html
     """
-    loaded = load(settings)
+    loaded = given_settings()
     table = loaded.identity
     if loaded.fetch.contact == HOME_PAGE:
         raise UserError("set fetch.contact, so that owners of sites can reach you: it is on the page")
@@ -236,16 +225,18 @@ def page(out: Out = None, settings: SettingsFile = None) -> None:
 
 
 @identity.command()
-def addresses(out: Out = None, settings: SettingsFile = None) -> None:
+@_out
+@settings_file
+def addresses(out: Path | None) -> None:
     """Make the list of `identity.addresses` as JSON, in the form that sites read from large crawlers.
 
     Publish it at a stable URL, write that into `identity.addresses_url`, and make the list again once a day.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler identity addresses --settings crawler.toml --out addresses.json
     """
-    loaded = load(settings)
+    loaded = given_settings()
     if not loaded.identity.addresses:
         raise UserError('set identity.addresses to the networks of the replicas, such as addresses = ["192.0.2.0/28"]')
     made = address_ranges(loaded.identity.addresses, loaded.fetch.user_agent, time.time())
@@ -346,10 +337,10 @@ def _time(seconds: int) -> str:
 
 def _print_or_write(text: str, out: Path | None) -> None:
     if out is None:
-        typer.echo(text, nl=False)
+        click.echo(text, nl=False)
     else:
         _write(out, text.encode())
-        typer.echo(f"{out} written")
+        click.echo(f"{out} written")
 
 
 def _write(path: Path, data: bytes) -> None:

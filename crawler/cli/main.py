@@ -1,38 +1,167 @@
-"""The entry point of the command line."""
+"""The entry point of the command line: the table of commands, their help, and errors of a command line in one line."""
 
 from __future__ import annotations
 
+import inspect
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
+from typing import Any, NoReturn
 
-import typer
+import click
+from click.exceptions import Exit, NoArgsIsHelpError
+from click.shell_completion import get_completion_class, shell_complete
 
 from crawler import __version__
-from crawler.cli.command_registry import Commands
 from crawler.cli.exits import run_to_exit
-from crawler.errors import UserError
+from crawler.errors import SIMILAR, UserError, closest
 
-app = typer.Typer(
-    cls=Commands,
-    name="crawler",
-    help="peercrawl: a polite, distributed web crawler. Start with [bold]crawler crawl https://example.com[/bold].",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
+GROUPS = {
+    "Crawl": {"crawl": "crawl", "seed": "seeds", "run": "run", "demo": "demo", "try": "crawl", "plan": "plan"},
+    "Watch": dict.fromkeys(("status", "top", "domains", "shards", "why", "types"), "watch") | {"why": "why"},
+    "Control": dict.fromkeys(
+        ("pause", "resume", "stop", "block", "unblock", "delay", "retry", "refresh", "dead"), "control"
+    ),
+    "Data": {
+        "export": "export",
+        "extract": "export",
+        "audit": "audit",
+        "finish": "repair",
+        "forget": "forget",
+        "repair": "repair",
+        "reshard": "reshard",
+    },
+    "Settings": {"init": "settings", "config": "settings", "doctor": "doctor", "identity": "identity"},
+}
+"""Group in the help -> command -> the module of this package that defines it. A module is imported when one of its commands
+is called, because importing all of them takes half a second."""
+
+MODULES = {command: module for commands in GROUPS.values() for command, module in commands.items()}
+"""Command -> its module, in the order of the help."""
+
+COMPLETE = "_CRAWLER_COMPLETE"
+"""The environment variable with which the shell asks what can follow."""
+
+NEARLY = 0.88
+"""The least similarity of an option that is suggested if another command or a setting has the name that was typed."""
+
+NAMED = 3
+"""The most commands that are named as those that take an option."""
+
+OTHER_WORDS = {
+    "continue": "resume",
+    "explain": "why",
+    "kill": "stop",
+    "requeue": "dead requeue",
+    "retry": "dead requeue",
+    "start": "run",
+    "unpause": "resume",
+}
+"""Words that people type for a command. The most similar name would be that of another command."""
+
+IS_REDIS = re.compile(r"(rediss?|valkeys?)(\+\w+)?://|unix:/", re.IGNORECASE)
+"""Matches a Redis URL."""
+
+FOR_REDIS = "use --redis for a Redis URL"
+
+_EXAMPLE = re.compile(r"^\s*(crawler \S.*)$", re.MULTILINE)
+_OTHER_DASH = re.compile(r"[\u2010-\u2015\u2212]{1,2}")
+"""Dashes that editors and web pages put in the place of hyphens."""
 
 
-def _version(wanted: bool) -> None:
-    if wanted:
-        typer.echo(f"peercrawl {__version__}")
-        raise typer.Exit
+# commands
 
 
-@app.callback()
-def _options(
-    version: bool = typer.Option(False, "--version", callback=_version, is_eager=True, help="Print the version."),
-) -> None:
-    """Options of the program itself."""
+class Command(click.Command):
+    """A command whose examples, the indented lines of its help, are shown as they are written, and whose errors are
+    UserErrors of one line."""
+
+    def __init__(self, *args: Any, **attributes: Any) -> None:
+        shared = {
+            "show_default": True,
+            "max_content_width": 120,
+            "allow_extra_args": True,
+            "help_option_names": ["-h", "--help"],
+        }
+        super().__init__(*args, **attributes | {"context_settings": shared})
+        self.help = re.sub(r"\n\n(?= )", "\n\n\b\n", inspect.cleandoc(self.help or ""))
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse `args`. Raises UserError for words that cannot be parsed."""
+        if ctx.resilient_parsing:  # for completion, which may be of a word that is not complete
+            return super().parse_args(ctx, args)
+        if not isinstance(self, Group):
+            check_dashes(ctx, args)
+        try:
+            rest = super().parse_args(ctx, args)
+        except NoArgsIsHelpError:
+            raise
+        except click.UsageError as error:
+            raise UserError(in_one_line(ctx, error)) from error
+        if ctx.args and not isinstance(self, Group):
+            raise UserError(_unexpected(ctx, " ".join(ctx.args)))
+        return rest
+
+
+class Group(Command, click.Group):
+    """A group of commands."""
+
+    command_class = Command
+
+    @property
+    def headings(self) -> dict[str, list[str]]:
+        """Heading in the help -> the names of the commands below it."""
+        return {"Commands": list(self.commands)}
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the names in the order of the help."""
+        return [name for names in self.headings.values() for name in names]
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """List the commands, each with the first paragraph of its help."""
+        for heading, names in self.headings.items():
+            found = [(name, self.get_command(ctx, name)) for name in names]
+            with formatter.section(heading):
+                formatter.write_dl([(name, (one.help or "").partition("\n\n")[0]) for name, one in found if one])
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        """Return the command that `args` name. Raises UserError if there is none."""
+        if not ctx.resilient_parsing and args[0] not in self.list_commands(ctx):
+            raise UserError(_unknown_command(ctx, args[0]))
+        return super().resolve_command(ctx, args)
+
+
+class Commands(Group):
+    """The group of all commands, which are imported when they are needed."""
+
+    @property
+    def headings(self) -> dict[str, list[str]]:
+        return {heading: list(commands) for heading, commands in GROUPS.items()}
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Return the command `cmd_name`, or None if there is none."""
+        if cmd_name not in MODULES:
+            return None
+        module = import_module(f"crawler.cli.{MODULES[cmd_name]}")
+        found: click.Command = getattr(module, "try_" if cmd_name == "try" else cmd_name)
+        return found
+
+    def main(self, args: Sequence[str] | None = None, **_: Any) -> NoReturn:  # type: ignore[override]
+        """Run a command line, or complete it for the shell, and end the process. Raises UserError for a mistake in it."""
+        if instruction := os.environ.get(COMPLETE):
+            sys.exit(shell_complete(self, {}, "crawler", COMPLETE, instruction))
+        try:
+            with self.make_context("crawler", list(sys.argv[1:] if args is None else args)) as context:
+                self.invoke(context)
+        except NoArgsIsHelpError as error:
+            error.show()
+            sys.exit(error.exit_code)
+        except Exit as end:
+            sys.exit(end.exit_code)
+        sys.exit()
 
 
 def main() -> None:
@@ -41,13 +170,184 @@ def main() -> None:
 
 
 def _run() -> None:
-    _check_folder()
+    try:
+        Path.cwd()
+    except FileNotFoundError as error:  # relative paths lead nowhere
+        raise UserError("the current folder was deleted; change to another one") from error
     app()
 
 
-def _check_folder() -> None:
-    """Raises UserError if the current folder was deleted, because relative paths lead nowhere then."""
-    try:
-        Path.cwd()
-    except FileNotFoundError as error:
-        raise UserError("the current folder was deleted; change to another one") from error
+# completion by the shell
+
+_STARTS = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}
+"""Shell -> the file in the home folder that it reads when it starts."""
+
+
+def _complete(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    """Show the script for completion, or install it: as a file that the shell reads when it starts."""
+    if not wanted or context.resilient_parsing:
+        return
+    shell = Path(os.environ.get("SHELL", "")).name
+    kind = get_completion_class(shell)
+    if kind is None or shell not in _STARTS:
+        raise UserError(f"SHELL is {shell!r}: completion is for {', '.join(_STARTS)}")
+    script = kind(context.command, {}, "crawler", COMPLETE).source()
+    if parameter.name == "show_completion":
+        click.echo(script)
+    else:
+        file, start = Path.home() / f".local/share/peercrawl/complete.{shell}", Path.home() / _STARTS[shell]
+        line = f"source {file}\n"
+        try:
+            for folder in (file.parent, start.parent):
+                folder.mkdir(parents=True, exist_ok=True)
+            file.write_text(script)
+            if not start.exists() or line not in start.read_text():
+                with start.open("a") as lines:
+                    lines.write(line)
+        except OSError as error:
+            raise UserError(f"cannot write {error.filename}: {error.strerror}") from error
+        click.echo(f"completion for {shell} installed in {file}; it works in new terminals")
+    context.exit()
+
+
+def _completion_option(name: str, meaning: str) -> Callable[[Any], Any]:
+    return click.option(name, is_flag=True, is_eager=True, expose_value=False, callback=_complete, help=meaning)
+
+
+@click.group(cls=Commands)
+@click.version_option(__version__, message="peercrawl %(version)s", help="Print the version.")
+@_completion_option("--install-completion", "Install completion for the current shell.")
+@_completion_option("--show-completion", "Show completion for the current shell, to copy or change it.")
+def app() -> None:
+    """peercrawl: a polite, distributed web crawler. Start with `crawler crawl https://example.com`."""
+
+
+# errors in one line
+
+
+def in_one_line(context: click.Context, error: click.UsageError) -> str:
+    """Return what is wrong with a command line that cannot be parsed, and what to type instead."""
+    path, said = context.command_path, error.format_message().rstrip(".")
+    if isinstance(error, click.NoSuchOption):
+        return f"`{path}` takes no {error.option_name}; {_instead(context, error.option_name)}"
+    if isinstance(error, click.BadOptionUsage):
+        (option,) = (one for one in context.command.params if error.option_name in (*one.opts, *one.secondary_opts))
+        return f"`{path}`: {said[0].lower()}{said[1:]}: {error.option_name} {option.make_metavar(context)}"
+    if not isinstance(error, click.BadParameter) or error.param is None:
+        return said
+    parameter, arguments = error.param, [one for one in context.command.params if isinstance(one, click.Argument)]
+    if isinstance(error, click.MissingParameter):
+        meaning = re.split(r"[;.]( |$)", parameter.help or "")[0]
+        return f"`{path}` needs {_name(parameter)} ({meaning}){_example(context)}"
+    message = f"Invalid value for '{_name(parameter)}': {error.message.rstrip('.')}"
+    first = context.params.get(arguments[0].name or "") if parameter in arguments[1:] else None
+    if first and re.fullmatch(r"[\d.]+", first):  # such as in `crawler delay 5 example.org`
+        message += f"; the order is: {path} {' '.join(map(_name, arguments))}"
+    return message
+
+
+def _name(parameter: click.Parameter) -> str:
+    return (parameter.name or "").upper() if isinstance(parameter, click.Argument) else parameter.opts[0]
+
+
+def _example(context: click.Context) -> str:
+    found = _EXAMPLE.search(context.command.help or "")
+    return f"; for example: {found[1]}" if found else ""
+
+
+def options_of(command: click.Command) -> set[str]:
+    """Return all options of `command`, in all their spellings."""
+    return {name for one in command.params for name in (*one.opts, *one.secondary_opts) if name[0] == "-"}
+
+
+def check_dashes(context: click.Context, words: list[str]) -> None:
+    """Raises UserError for an option that was typed with other dashes than two hyphens. The parser takes `-settings` for
+    `--settings ettings`, and other dashes for the beginning of an argument."""
+    options = options_of(context.command)
+    for name in (word.partition("=")[0] for word in words):
+        is_single = re.match("-[^-].", name)
+        if is_single and f"-{name}" in options:
+            near = f"-{name}"
+        elif is_single and name[:2] in options:  # with its value
+            near = ""
+        else:
+            near = _similar(name, context.command) if is_single or _OTHER_DASH.match(name) else ""
+        if near and is_single:
+            raise UserError(f"`{context.command_path}` takes no {name}; did you mean {near}?")
+        if near:
+            raise UserError(
+                f"`{context.command_path}`: {name} begins with a dash that is not a hyphen; did you mean {near}?"
+            )
+
+
+def _instead(context: click.Context, option: str) -> str:
+    """Return what to type instead of the unknown `option`."""
+    if near := _similar(option, context.command, NEARLY):
+        return f"did you mean {near}?"
+    if elsewhere := _elsewhere(context, f"--{_plain(option)}"):
+        return elsewhere
+    if near := _similar(option, context.command):
+        return f"did you mean {near}?"
+    return f"`{context.command_path} --help` lists its options"
+
+
+def _plain(option: str) -> str:
+    return _OTHER_DASH.sub("-", option).strip("-").lower().replace("_", "-")
+
+
+def _similar(option: str, command: click.Command, least: float = SIMILAR) -> str:
+    """Return the option of `command` that is most like `option`, apart from case, hyphens and underscores, or ""."""
+    known = {_plain(name).replace("-", ""): name for name in options_of(command) | {"--help"} if name[:2] == "--"}
+    near = closest(_plain(option).replace("-", ""), known, least=least)
+    return known[near[0]] if near else ""
+
+
+def _elsewhere(context: click.Context, option: str) -> str:
+    """Return which commands take `option` and which setting has its name, or "" if there is none."""
+    from crawler.settings.reference import all_settings  # noqa: PLC0415 - slow to import, and only needed for this error
+
+    group = context.command if isinstance(context.command, click.Group) else context.find_root().command
+    assert isinstance(group, click.Group)
+    commands = {name: group.get_command(context, name) for name in group.list_commands(context)}
+    takers = [name for name, command in commands.items() if command is not None and option in options_of(command)]
+    if group is context.command:
+        path = context.command_path
+        example = f"`{path} {takers[0]} {option}`" if takers else ""
+        return f"write it after the name of the command, such as {example}" if takers else ""
+    hints = []
+    if takers:
+        names = [f"`crawler {name}`" for name in takers[:NAMED]]
+        names += [f"{len(takers) - NAMED} other commands"] if len(takers) > NAMED else []
+        hints.append(f"use {option} with " + " or ".join(filter(None, (", ".join(names[:-1]), names[-1]))))
+    hints += [
+        f"the setting is {one.name}, in a file for --settings or as {one.environment}"
+        for one in all_settings()
+        if one.key == option.removeprefix("--").replace("-", "_")
+    ]
+    return "; ".join(hints)
+
+
+def _unknown_command(context: click.Context, name: str) -> str:
+    said = f"No such command {name!r}"
+    assert isinstance(context.command, click.Group)
+    if meant := OTHER_WORDS.get(name):
+        return f"{said}; use `crawler {meant}`"
+    if near := closest(name, context.command.list_commands(context), most=2):
+        return f"{said}; did you mean {' or '.join(near)}?"
+    if IS_REDIS.match(name):
+        return f"{said}; {FOR_REDIS}, after the name of a command"
+    is_url = re.search(r"[/.:]", name)
+    return f"{said}; " + (
+        f"to crawl a site: crawler crawl {name}" if is_url else f"`{context.command_path} --help` lists them"
+    )
+
+
+def _unexpected(context: click.Context, words: str) -> str:
+    """Return the error about `words` that are more than the arguments of the command."""
+    hint = _example(context)
+    if IS_REDIS.match(words):
+        hint = f"; {FOR_REDIS}"
+    elif "--crawl" in options_of(context.command):
+        is_url = re.search(r"[/.:]", words)
+        hint = "; URLs are for `crawler crawl` and `crawler seed`" if is_url else f"; to name a crawl: --crawl {words}"
+    return f"`{context.command_path}` takes no argument {words!r}{hint}"

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial, wraps
-from inspect import Parameter, Signature, signature
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import typer
+import click
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from crawler.cli.crawl_access import CrawlAccess
+from crawler.cli import options as option
+from crawler.cli.options import CrawlAccess
 from crawler.cli.output_folders import output_folders
-from crawler.cli.shared_options import AsJson, DataDir, Redis, SettingsFile
-from crawler.cli.tables import TextTable
-from crawler.cli.terminal import emit
+from crawler.cli.screens import TextTable
+from crawler.cli.text import emit
 from crawler.errors import UserError, closest
 from crawler.observe.resource_usage import read_crawl, read_files
 from crawler.plan.arithmetic import MOST_PARALLEL, Workload
@@ -70,85 +69,70 @@ NUMBERS = {
 """Name of the parameter -> the option."""
 
 
-def _with_numbers(command: Callable[..., None]) -> Callable[..., None]:
-    """Return `command` with its parameter `numbers` replaced by the options of `NUMBERS`."""
-    parameters: list[Parameter] = []
-    for one in signature(command, eval_str=True).parameters.values():
-        if one.name != "numbers":
-            parameters.append(one)
-            continue
-        for name, option in NUMBERS.items():
-            flag = f"--{name.replace('_', '-')}"
-            parser = partial(_read, flag, option)
-            kind = typer.Option(flag, parser=parser, metavar="NUMBER", help=option.meaning, show_default=False)
-            parameters.append(
-                Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[float | None, kind])
-            )
+def _number_options(function: Callable[..., None]) -> Callable[..., Any]:
+    """Add the options of `NUMBERS`, as `numbers`: those that are given."""
 
-    @wraps(command)
-    def run(**given: Any) -> None:
+    @wraps(function)
+    def collecting(**given: Any) -> None:
         numbers = {name: value for name in NUMBERS if (value := given.pop(name)) is not None}
-        command(numbers=numbers, **given)
+        function(numbers=numbers, **given)
 
-    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
-
-
-def _read(flag: str, option: Option, text: str) -> float:
-    return number(flag, text, option.least, option.most)
+    return option.options(*(_number_option(f"--{name.replace('_', '-')}", one) for name, one in NUMBERS.items()))(
+        collecting
+    )
 
 
-@_with_numbers
+def _number_option(flag: str, about: Option) -> option.Decorator:
+    def read(text: str) -> float:
+        return number(flag, text, about.least, about.most)
+
+    return click.option(flag, type=read, metavar="NUMBER", help=about.meaning)
+
+
+@option.command()
+@_number_options
+@click.option("--archive/--no-archive", default=True, help="Write WARC files, index and lines.")
+@click.option("--constant", multiple=True, metavar="NAME=NUMBER", help="Replace a constant; repeatable.")
+@click.option("--constants", is_flag=True, help="List the constants with their sources.")
+@click.option("--from-crawl", metavar="NAME", help="Take the constants from this crawl.")
+@click.option("--out", "-o", type=option.FOLDER, help="Output folder of that crawl.")
+@option.store
+@option.as_json
 def plan(
-    *,
     numbers: dict[str, float],
-    archive: Annotated[bool, typer.Option("--archive/--no-archive", help="Write WARC files, index and lines.")] = True,
-    constant: Annotated[
-        list[str] | None,
-        typer.Option("--constant", metavar="NAME=NUMBER", help="Replace a constant; repeatable.", show_default=False),
-    ] = None,
-    constants: Annotated[bool, typer.Option("--constants", help="List the constants with their sources.")] = False,
-    from_crawl: Annotated[
-        str | None,
-        typer.Option("--from-crawl", metavar="NAME", help="Take the constants from this crawl.", show_default=False),
-    ] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Output folder of that crawl.", show_default=False)
-    ] = None,
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
-    json: AsJson = False,
+    archive: bool,
+    constant: tuple[str, ...],
+    constants: bool,
+    from_crawl: str | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     """Plan a crawl: the machines, Redis, bandwidth, disk and time that it needs.
 
     Each figure is printed with its formula. `--constants` lists the constants in it and how each was found. With
     `--from-crawl`, measurements of a crawl replace them, as far as its Redis and its output folder have any.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler plan --pages 1e9 --days 10 --domains 5M
-
         crawler plan --pages 1e9 --days 10 --domains 5M --delay 2 --constant memory_queued=54 --json
-
         crawler plan --pages 20M --days 3 --domains 50k --from-crawl news --redis redis://queue:6379/0
     """
-    replaced = dict(_assignment(one) for one in constant or [])
+    replaced = dict(_assignment(one) for one in constant)
     found = Calibration(replace(Constants(), **replaced), {}, ())
     if constants:
         listed = [{"name": name, "value": getattr(found.constants, name), **facts} for name, facts in FACTS.items()]
-        emit(listed, json, _listed(found.constants))
+        emit(listed, as_json, _listed(found.constants))
         return
     if from_crawl is not None:
         check_crawl_name(from_crawl)
-        found = _calibration(CrawlAccess(from_crawl, redis, data_dir, settings), out)
+        found = _calibration(CrawlAccess.given(from_crawl), out)
         found = replace(found, constants=replace(found.constants, **replaced))
-    elif out or redis or data_dir or settings:
+    elif out or option.names_a_store():
         raise UserError("--out, --redis, --data-dir and --settings need --from-crawl NAME")
     work = replace(_workload(numbers, found.given), archive=archive)
     made = make_plan(work, found.constants, _filled(Machines(), numbers), numbers.get("largest_domain", 0))
-    emit(_as_json(made, work, found), json, _screen(made, found.notes), wraps=False)
+    emit(_as_json(made, work, found), as_json, _screen(made, found.notes), wraps=False)
 
 
 def _assignment(text: str) -> tuple[str, float]:
@@ -220,7 +204,7 @@ def _as_json(made: Plan, work: Workload, found: Calibration) -> dict[str, Any]:
 def _screen(made: Plan, notes: Iterable[str]) -> RenderableType:
     table = TextTable("figure", ">value", "formula", keeps="figure", wraps="formula")
     for line in made.lines:
-        table.add_row(line.name, line.text, Text(line.formula, style="dim"))
+        table.add(line.name, line.text, Text(line.formula, style="dim"))
     style = "bold green" if made.is_possible else "bold red"
     limit = Text.assemble(("limited by ", "bold"), (made.limit, style))
     return Group(*(Text(note) for note in notes), *([Text()] if notes else []), table, Text(), limit)
@@ -229,5 +213,5 @@ def _screen(made: Plan, notes: Iterable[str]) -> RenderableType:
 def _listed(constants: Constants) -> RenderableType:
     table = TextTable("constant", ">value", "unit", "meaning", "source", keeps="constant", wraps="meaning")
     for name, facts in FACTS.items():
-        table.add_row(name, f"{getattr(constants, name):g}", facts["unit"], facts["meaning"], facts["source"])
+        table.add(name, f"{getattr(constants, name):g}", facts["unit"], facts["meaning"], facts["source"])
     return table

@@ -1,27 +1,29 @@
-"""`crawler repair`: restores shards whose data Redis has lost, from the seeds and the archives."""
+"""`crawler repair`: restores shards whose data Redis has lost, from the seeds and the archives. `crawler finish`:
+finishes the files that killed replicas left open, and uploads what the store lacks, as a replica that starts in their
+folder does."""
 
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
-from typing import Annotated
 
+import click
 import msgspec
-import typer
 
+from crawler import logs
+from crawler.app.archive_setup import archive_settings
 from crawler.app.embedded_valkey import open_store
 from crawler.app.kept_settings import kept_settings
 from crawler.app.signals import run_until_signal
 from crawler.app.start_settings import SHOWN, differences
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.output_folders import one_crawl
-from crawler.cli.seed_lists import gather_seeds
-from crawler.cli.shared_options import AsJson
-from crawler.cli.terminal import emit
-from crawler.cli.unknown_names import note
-from crawler.errors import UserError
+from crawler.cli.options import FILE, FOLDER, CrawlAccess, as_json, command, on_a_crawl
+from crawler.cli.output_folders import check_exists, one_crawl
+from crawler.cli.seeds import gather_seeds
+from crawler.cli.text import emit, note
+from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
 from crawler.page import LinkKind, Outcome
 from crawler.scope.link_filter import LinkFilter
 from crawler.scope.recent_urls import RecentUrls
@@ -31,7 +33,18 @@ from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import url_rules
 from crawler.sinks.last_visits import LastVisits, VisitLine, scratch_folder
 from crawler.sinks.line_search import decoded_lines, is_of_another, line_files
+from crawler.sinks.postprocess import PostProcessor
+from crawler.sinks.recovery import (
+    OrphanedVolume,
+    find_orphans,
+    finish_orphans,
+    journaled_volumes,
+    open_volumes,
+    unsettled_in,
+)
 from crawler.sinks.replaced_files import marks_in
+from crawler.sinks.segment import translated
+from crawler.sinks.sink import Revoke
 from crawler.sinks.types_file import types_of
 from crawler.wording import count_of
 from frontier.control import Control
@@ -39,6 +52,7 @@ from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate
 from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
 from frontier.known_pages import KnownPage
+from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Ended, Repair
 from frontier.store import RedisStore
 from frontier.urls import UrlRules, canonicalize
@@ -46,9 +60,13 @@ from frontier.urls import UrlRules, canonicalize
 PAGES_AT_ONCE = 200
 """Pages whose lines are taken in one step. With their links, this is about one second's work of a replica."""
 
+SHOWN_VOLUMES = 3
 
-class Result(msgspec.Struct, frozen=True):
-    """`shards`: the restored ones. `restored`: URLs recorded as settled; `known`: pages of these that are visited again;
+
+class Repaired(msgspec.Struct, frozen=True):
+    """What `crawler repair` has done.
+
+    `shards`: the restored ones. `restored`: URLs recorded as settled; `known`: pages of these that are visited again;
     `queued`: URLs to be fetched; `without_links`: pages whose links the archive does not have, so URLs found only there are
     not known."""
 
@@ -59,20 +77,25 @@ class Result(msgspec.Struct, frozen=True):
     without_links: int = 0
 
 
+@command()
+@click.argument("urls", nargs=-1, help="Seeds of the crawl.")
 @on_a_crawl
+@click.option("--file", "-f", "files", type=FILE, multiple=True, help="File with seeds.")
+@click.option(
+    "--archive",
+    type=FOLDER,
+    multiple=True,
+    help="Output folder of the crawl, once for each; default: that of the settings.",
+)
+@click.option("--accept-loss", is_flag=True, help="Without archives: what was in the lost shards is fetched again.")
+@as_json
 def repair(
-    urls: Annotated[list[str] | None, typer.Argument(help="Seeds of the crawl.", show_default=False)] = None,
-    *,
+    urls: tuple[str, ...],
     access: CrawlAccess,
-    file: Annotated[list[Path] | None, typer.Option("--file", "-f", help="File with seeds.")] = None,
-    archive: Annotated[
-        list[Path] | None,
-        typer.Option("--archive", help="Output folder of the crawl, once for each; default: that of the settings."),
-    ] = None,
-    accept_loss: Annotated[
-        bool, typer.Option("--accept-loss", help="Without archives: what was in the lost shards is fetched again.")
-    ] = False,
-    json: AsJson = False,
+    files: tuple[Path, ...],
+    archive: tuple[Path, ...],
+    accept_loss: bool,
+    as_json: bool,
 ) -> None:
     """Restore shards whose data Redis has lost.
 
@@ -83,26 +106,25 @@ def repair(
     everything, the crawl is created again with the settings that its replicas have written down beside its output. Settings
     that are given, such as in a file, change them one by one. If a repair is interrupted, repeat it.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler repair -f seeds.txt
-
         crawler repair -f seeds.txt --archive /mnt/a/crawl-out --archive /mnt/b/crawl-out --redis redis://10.0.0.5
     """
-    folders = [] if accept_loss else (archive or [access.settings.replica.out])
+    folders = [] if accept_loss else (list(archive) or [access.settings.replica.out])
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: no such folder; name the crawl's output folders with --archive")
-    seeds = gather_seeds(access.settings.crawl, urls or (), file or ())
+    seeds = gather_seeds(access.settings.crawl, urls, files)
 
-    async def work() -> Result:
+    async def work() -> Repaired:
         async with open_store(access.settings.replica) as store:
             return await _repair(store, await _opened(store, access, folders), access, seeds, folders)
 
     result = run_until_signal(work())
     if seeds and not result.shards:
         note("the seeds that are given were not queued; `crawler seed` queues those that are new")
-    emit(result, json, _render(result), wraps=False)
+    emit(result, as_json, _repaired_lines(result), wraps=False)
 
 
 async def _opened(store: RedisStore, access: CrawlAccess, folders: Sequence[Path]) -> Crawl:
@@ -137,7 +159,7 @@ def _note_ignored(crawl: Crawl, access: CrawlAccess) -> None:
 
 async def _repair(
     store: RedisStore, crawl: Crawl, access: CrawlAccess, seeds: Sequence[Seed], folders: Sequence[Path]
-) -> Result:
+) -> Repaired:
     settings = CrawlSettings.from_json(crawl.settings)
     check_guarded(settings, accepted(access.settings), {"frontier.scorer"})
     clock = await crawl_clock(store, crawl)
@@ -145,7 +167,7 @@ async def _repair(
     forgotten = await _forgotten(store, crawl, folders)
     await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
     if not await repair.begin(forgotten):
-        return Result([])
+        return Repaired([])
     from crawler.app.build import page_rules  # noqa: PLC0415 - imports the engine, which the help does not need
 
     rules, links = url_rules(settings), page_rules(settings, RecentUrls(1)).links
@@ -169,7 +191,7 @@ async def _repair(
             queued += await repair.push(_found(line, links, rules))
             without_links += line.links is None and line.link_count > 0
     await repair.finish()
-    return Result(sorted(repair.shards), restored, known, queued, without_links)
+    return Repaired(sorted(repair.shards), restored, known, queued, without_links)
 
 
 async def _restore_visits(repair: Repair, pages: Iterator[KnownPage]) -> int:
@@ -239,7 +261,7 @@ def _found(line: _Line, links: LinkFilter, rules: UrlRules) -> list[Entry]:
     return [msgspec.structs.replace(entry, tag=tags.get(entry.url, entry.tag)) for entry in entries]
 
 
-def _render(result: Result) -> str:
+def _repaired_lines(result: Repaired) -> str:
     if not result.shards:
         return "no shard has lost its data"
     settled = f"{count_of(result.restored, 'URL')} settled, {result.queued:,} queued"
@@ -250,5 +272,133 @@ def _render(result: Result) -> str:
         lines.append(
             f"without links in the archive (archive.links is off): {count_of(result.without_links, 'page')}, so URLs that "
             "only such pages link to are missing"
+        )
+    return "\n".join(lines)
+
+
+# finish
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """What `crawler finish` has done.
+
+    `files`: the finished files. `removed_pages`: pages that were not settled, and are fetched again. `being_written`:
+    volumes of running replicas. `of_other_crawls`: open volumes of crawls that were not named. Both were left alone.
+    `uploads_left`: how many files could not be uploaded."""
+
+    folder: str
+    files: list[str]
+    removed_pages: int
+    being_written: list[str]
+    of_other_crawls: list[str]
+    uploads_left: int
+
+
+@command()
+@click.argument(
+    "folder", type=FOLDER, required=False, help="Output folder with open files; default: that of the settings."
+)
+@on_a_crawl
+@click.option("--offline", is_flag=True, help="Do not ask Redis: keep pages even if they will be fetched again.")
+@as_json
+def finish(folder: Path | None, access: CrawlAccess, offline: bool, as_json: bool) -> None:
+    """Finish the files that killed replicas left open.
+
+    A replica that starts in a folder does the same. Files that a running replica writes are left alone. With
+    archive.upload, all finished files that the store lacks are uploaded, also if none was open.
+
+    The last pages of each file are kept if Redis counts them as settled. The others are removed, because the crawl
+    fetches them again.
+
+    Examples:
+
+        crawler finish crawl-out
+        crawler finish /mnt/node-7/crawl-out --crawl news --redis redis://10.0.0.5
+    """
+    folder = folder or access.settings.replica.out
+    check_exists(folder)
+    logs.configure(access.settings.replica.log_format, "warning")
+    try:
+        with translated(folder), contextlib.ExitStack() as stack:
+            result = _finish_folder(folder, access, offline, stack)
+    except SinkFull as error:
+        raise UserError(f"{error}; free some space and repeat the command") from error
+    emit(result, as_json, _finished_lines(result), wraps=False)
+    if result.uploads_left:
+        sys.exit(UPLOADS_LEFT)
+
+
+def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: contextlib.ExitStack) -> Finished:
+    """Finish the volumes of the crawl of `access`, which stay locked until `stack` is closed."""
+    orphans = find_orphans(folder)
+    for orphan in orphans:
+        stack.callback(orphan.journal.close)
+    others = {one.name: one.doubt.crawl for one in orphans if one.doubt and one.doubt.crawl != access.crawl}
+    written = journaled_volumes(folder) - {orphan.name for orphan in orphans}
+    left = open_volumes(folder) - written - others.keys()
+    if others and not left:
+        crawl = min(others.values())
+        raise UserError(f"the open files in {folder} belong to crawl {crawl!r}: add --crawl {crawl}")
+    if written and not left:
+        raise UserError(
+            f"a running replica or another `crawler finish` has the open files in {folder}, and finishes them: "
+            + ", ".join(sorted(written)[:SHOWN_VOLUMES])
+        )
+    ours = [orphan for orphan in orphans if orphan.name not in others]
+    is_to_do = left or offline or _is_here(access)
+    kept, removed, not_uploaded = _finish_volumes(folder, ours, access, offline) if is_to_do else ([], 0, 0)
+    return Finished(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others), not_uploaded)
+
+
+def _is_here(access: CrawlAccess) -> bool:
+    """Whether the crawl can be asked for its settings, which say whether files are uploaded."""
+    try:
+        access.check_place()
+    except UserError:
+        return False
+    return True
+
+
+def _finish_volumes(
+    folder: Path, orphans: Sequence[OrphanedVolume], access: CrawlAccess, offline: bool
+) -> tuple[list[Path], int, int]:
+    """Finish `orphans`, and open files without a journal. Returns the files that were kept, the number of pages that were
+    removed, and the number of files that could not be uploaded."""
+
+    async def ask_and_finish_volumes(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int, int]:
+        replica = msgspec.structs.replace(access.settings.replica, out=folder)
+        archive = archive_settings(access.crawl, "", settings, replica)
+        post_processor = PostProcessor(archive)
+        try:
+            judged = [(orphan, await unsettled_in(orphan, revoke)) for orphan in orphans]
+            kept = finish_orphans(folder, judged, archive.index)
+            post_processor.catch_up()
+        finally:
+            not_uploaded = await post_processor.stop(hastily=False)
+        return kept, sum(len(unsettled) for _, unsettled in judged), not_uploaded
+
+    async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int, int]:
+        settings = CrawlSettings.from_json(crawl.settings)
+        check_guarded(settings, accepted(access.settings), {"archive.upload"})
+        clock = await crawl_clock(store, crawl)
+        frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+        return await ask_and_finish_volumes(frontier.revoke, settings)
+
+    return run_until_signal(ask_and_finish_volumes(None, access.settings.crawl)) if offline else access.do(work)
+
+
+def _finished_lines(result: Finished) -> str:
+    if not (result.files or result.removed_pages or result.being_written or result.of_other_crawls):
+        return f"{result.folder}/ has no open files with pages"
+    lines = [f"{count_of(len(result.files), 'file')} finished in {result.folder}/"]
+    if result.removed_pages:
+        lines.append(
+            f"removed, because not settled: {count_of(result.removed_pages, 'page')}; the crawl fetches them again"
+        )
+    if result.being_written:
+        lines.append(f"left to running replicas: {count_of(len(result.being_written), 'volume')} that they write")
+    if result.of_other_crawls:
+        lines.append(
+            f"left open: {count_of(len(result.of_other_crawls), 'volume')} of other crawls; finish them with --crawl"
         )
     return "\n".join(lines)

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from types import TracebackType
-from typing import Annotated
 
+import click
 import msgspec
-import typer
 from rich import filesize
 from rich.status import Status
 
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl, titled
-from crawler.cli.render import span
-from crawler.cli.shared_options import AsJson
-from crawler.cli.terminal import Terminal, emit
+from crawler.cli.exits import INTERRUPTED
+from crawler.cli.options import CrawlAccess, as_json, command, on_a_crawl, titled
+from crawler.cli.screens import span
+from crawler.cli.text import Terminal, emit
 from crawler.errors import UserError
 from crawler.observe.resource_usage import memory_left
 from crawler.plan.constants import Constants
@@ -31,8 +31,6 @@ from frontier.store import RedisStore
 
 EVERY_S = 5.0
 """Seconds between two lines of the progress where there is no terminal."""
-
-INTERRUPTED = 130
 
 CONTINUING = "continuing"
 """The last step of the command, in which nothing is left to do for it."""
@@ -110,22 +108,17 @@ def _number_of_shards(text: str) -> int:
     return int(found)
 
 
+@command()
 @on_a_crawl
-def reshard(
-    *,
-    access: CrawlAccess,
-    shards: Annotated[
-        int | None,
-        typer.Option(
-            "--shards",
-            parser=_number_of_shards,
-            metavar="NUMBER",
-            help="The new number: a multiple of the present one, or one that divides it.",
-        ),
-    ] = None,
-    cancel: Annotated[bool, typer.Option("--cancel", help="Undo a reshard that was interrupted.")] = False,
-    json: AsJson = False,
-) -> None:
+@click.option(
+    "--shards",
+    type=_number_of_shards,
+    metavar="NUMBER",
+    help="The new number: a multiple of the present one, or one that divides it.",
+)
+@click.option("--cancel", is_flag=True, help="Undo a reshard that was interrupted.")
+@as_json
+def reshard(access: CrawlAccess, shards: int | None, cancel: bool, as_json: bool) -> None:
     """Give a crawl another number of shards.
 
     Replicas may run: they end their requests in flight, wait while the shards are copied, and continue by themselves. The
@@ -133,10 +126,9 @@ def reshard(
     command is interrupted, the crawl stands still until the same command is run again, which completes the reshard, or
     until `--cancel` undoes it.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler reshard --shards 4096 --crawl news --redis redis://queue:6379/0
-
         crawler reshard --cancel --crawl news --redis redis://queue:6379/0
     """
     if (shards is None) is not cancel:
@@ -161,8 +153,8 @@ def reshard(
             raise
     if result is None:
         Terminal(stderr=True).tell(_how_to_go_on(access, shards, progress.step, "interrupted"))
-        raise typer.Exit(code)
-    emit(result, json, _render(result))
+        sys.exit(code)
+    emit(result, as_json, _render(result))
 
 
 async def _reshard(store: RedisStore, crawl: Crawl, shards: int, progress: Progress) -> Result:

@@ -1,23 +1,21 @@
-"""Commands that watch a crawl: `status`, `top`, `domains`, `shards`."""
+"""Commands that show the state of a crawl: `status`, `top`, `domains`, `shards`, `types`."""
 
 from __future__ import annotations
 
 import asyncio
 import time
-from typing import Annotated
 
-import typer
+import click
+import msgspec
 from rich.console import Group, RenderableType
 from rich.live import Live
 from rich.text import Text
 
-from crawler.cli import render
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.quit_key import quit_key
-from crawler.cli.render import ShardLine
-from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis, SettingsFile
-from crawler.cli.terminal import Terminal, emit
-from crawler.cli.unknown_names import note
+from crawler.cli import screens
+from crawler.cli.options import CrawlAccess, Number, Whole, as_json, command, on_a_crawl, titled
+from crawler.cli.screens import ShardLine, TextTable, quit_key
+from crawler.cli.text import Terminal, emit, note
+from crawler.errors import UserError
 from crawler.observe import snapshot, summary
 from crawler.observe.health_record import health_records
 from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
@@ -25,57 +23,51 @@ from crawler.observe.summary import Summary
 from crawler.wording import count_of
 from frontier.clock import SystemClock, crawl_ms
 from frontier.counters import survey
-from frontier.crawls import Crawl
+from frontier.crawls import Crawl, FieldTypes
 from frontier.errors import ShardLost
 from frontier.store import RedisStore
 
-Every = Annotated[float, typer.Option("--every", min=0.2, help="Seconds between updates.")]
 TALL = 45
 """Lines of a terminal in which `top` has room for long lists."""
 
-Once = Annotated[bool, typer.Option("--once", help="Print once and exit.")]
 
-
+@command()
 @on_a_crawl
-def status(*, access: CrawlAccess, json: AsJson = False) -> None:
+@as_json
+def status(access: CrawlAccess, as_json: bool) -> None:
     """Show the state of a crawl: its replicas and counters.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler status --crawl news --redis redis://queue:6379/0
     """
     found = access.do(snapshot.status, for_reshard=True)
-    emit(found, json, render.status(found, access.place))
+    emit(found, as_json, screens.status(found, access.place))
 
 
-def top(
-    crawl: CrawlName = "crawl",
-    every: Every = 1.0,
-    once: Once = False,
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
-    json: AsJson = False,
-) -> None:
+@command()
+@on_a_crawl
+@click.option("--every", type=Number(0.2), default=1.0, metavar="SECONDS", help="Seconds between updates.")
+@click.option("--once", is_flag=True, help="Print once and exit.")
+@as_json
+def top(access: CrawlAccess, every: float, once: bool, as_json: bool) -> None:
     """Watch a crawl live: throughput, replicas, domains with most queued URLs, domains due last, and recent failures.
 
     Shows the same data as the live page of a replica. `q` or Ctrl-C ends only this display.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler top --crawl news --redis redis://queue:6379/0
-
         crawler top --once --json
     """
-    access = CrawlAccess(crawl, redis, data_dir, settings)
 
     async def watch(store: RedisStore, opened: Crawl) -> None:
         console, reader = Terminal(), CrawlReader(store, opened.keys)
         last: LastRead[Snapshot] = LastRead(SystemClock())
-        if once or json or not console.is_terminal:
+        if once or as_json or not console.is_terminal:
             await last.update(reader.complete())
-            found = aged(last, crawl)
-            emit(found, json, render.top(found, access.place))
+            found = aged(last, access.crawl)
+            emit(found, as_json, screens.top(found, access.place))
             return
         ended = asyncio.Event()
         quitting = asyncio.create_task(ended.wait())
@@ -84,7 +76,7 @@ def top(
                 reading = asyncio.create_task(last.update(reader.complete()))
                 await asyncio.wait({reading, quitting}, return_when=asyncio.FIRST_COMPLETED)
                 rows = 8 if console.height >= TALL else 4
-                screen.update(render.top(aged(last, crawl), access.place, rows, "q: quit"), refresh=True)
+                screen.update(screens.top(aged(last, access.crawl), access.place, rows, "q: quit"), refresh=True)
                 await asyncio.wait({quitting}, timeout=every)
                 reading.cancel()  # it is only running if the user has quit
 
@@ -94,24 +86,20 @@ def top(
         return
 
 
-def domains(
-    crawl: CrawlName = "crawl",
-    limit: Annotated[int, typer.Option("--limit", "-n", min=1, max=summary.LISTED, help="Domains per list.")] = 10,
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    settings: SettingsFile = None,
-    json: AsJson = False,
-) -> None:
+@command()
+@on_a_crawl
+@click.option("--limit", "-n", type=Whole(1, summary.LISTED), default=10, help="Domains per list.")
+@as_json
+def domains(access: CrawlAccess, limit: int, as_json: bool) -> None:
     """List notable domains: most queued URLs, longest overdue, and due last, with the reason.
 
     They come from the ends of each shard's sorted sets, so the cost does not grow with the number of domains. While
     replicas run, the lists are those that one of them found some seconds ago.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler domains --limit 20
     """
-    access = CrawlAccess(crawl, redis, data_dir, settings)
 
     async def look(store: RedisStore, opened: Crawl) -> tuple[Summary, float]:
         written = await summary.load(store, opened.keys)
@@ -119,39 +107,33 @@ def domains(
         return written or await summary.take(store, opened.keys, int(now_ms), "", ()), now_ms
 
     found, now_ms = access.do(look)
-    lists = {
-        "busiest": found.busiest[:limit],
-        "overdue": found.overdue[:limit],
-        "resting": found.resting[:limit],
-    }
-    headings = {"busiest": "most queued", "overdue": "longest overdue", "resting": "due last"}
+    lists = {"busiest": found.busiest, "overdue": found.overdue, "resting": found.resting}
+    shown = {name: lines[:limit] for name, lines in lists.items()}
     parts: list[RenderableType] = []
     if found.writer:
-        age = render.span((now_ms - found.at_ms) / 1000)
+        age = screens.span((now_ms - found.at_ms) / 1000)
         parts += (Text(f"as replica {found.writer} found them {age} ago", style="dim"), Text())
-    for name, lines in lists.items():
-        parts += (Text(headings[name], style="bold green"), render.domains(lines, found.at_ms), Text())
-    emit({"at_ms": found.at_ms, **lists}, json, Group(*parts))
+    for heading, lines in zip(("most queued", "longest overdue", "due last"), shown.values(), strict=True):
+        parts += (Text(heading, style="bold green"), screens.domains(lines, found.at_ms), Text())
+    emit({"at_ms": found.at_ms, **shown}, as_json, Group(*parts))
 
 
+@command()
 @on_a_crawl
-def shards(*, access: CrawlAccess, json: AsJson = False) -> None:
+@as_json
+def shards(access: CrawlAccess, as_json: bool) -> None:
     """Show which replica leases from which shards and since when, and which shards with work are unowned.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler shards --crawl news --redis redis://queue:6379/0
     """
-
-    async def look(store: RedisStore, opened: Crawl) -> tuple[list[ShardLine], int]:
-        return await owner_lines(store, opened)
-
-    lines, unread = access.do(look)
+    lines, unread = access.do(owner_lines)
     if unread:
         note(f"{count_of(unread, 'shard')} cannot be read, because Redis nodes are away")
     total = max(1, sum(len(line.shards) for line in lines))
     none = Text("no shard has work, and none is leased")
-    emit(lines, json, render.shards(lines, total, time.time() * 1000) if lines else none)
+    emit(lines, as_json, screens.shards(lines, total, time.time() * 1000) if lines else none)
 
 
 async def owner_lines(store: RedisStore, crawl: Crawl) -> tuple[list[ShardLine], int]:
@@ -174,3 +156,61 @@ async def owner_lines(store: RedisStore, crawl: Crawl) -> tuple[list[ShardLine],
     names = sorted(held, key=lambda name: (not name, name))
     lines = [ShardLine(name, held[name], min(since.get(name, [0])), max(since.get(name, [0]))) for name in names]
     return lines, crawl.shards - len(surveys)
+
+
+# types
+
+
+class FieldLine(msgspec.Struct, frozen=True):
+    """A field and its type."""
+
+    data_set: str
+    field: str
+    type: str
+
+
+@command()
+@click.argument("data_set", required=False, help="Only this data set.")
+@on_a_crawl
+@click.option("--forget", is_flag=True, help="Forget the types of this data set, so that the next items decide.")
+@as_json
+def types(data_set: str | None, access: CrawlAccess, forget: bool, as_json: bool) -> None:
+    """Show the types of the fields of data sets, with which new items are compared.
+
+    Types that `extract` tables declare are in the settings, count more than these, and are not shown. With `--forget`,
+    replicas use other types within ten seconds. Items that are written keep their types, so an export leaves out those
+    that do not fit.
+
+    Examples:
+
+        crawler types products
+        crawler types products --forget
+    """
+    if forget:
+        _forget_types(data_set, access, as_json)
+        return
+
+    async def read(store: RedisStore, opened: Crawl) -> dict[tuple[str, str], str]:
+        return await FieldTypes(store, opened.keys).read()
+
+    fields = sorted(access.do(read).items())
+    lines = [FieldLine(name, field, kind) for (name, field), kind in fields if data_set in (None, name)]
+    table = TextTable("data set", "field", "type")
+    for line in lines:
+        table.add(line.data_set, line.field, line.type)
+    of = "" if data_set is None else f" of a data set {data_set}"
+    emit(lines, as_json, table if lines else Text(f"no types{of} are kept: no item was found yet"))
+
+
+def _forget_types(data_set: str | None, access: CrawlAccess, as_json: bool) -> None:
+    if data_set is None:
+        raise UserError("name the data set: crawler types DATA_SET --forget")
+    name = data_set
+
+    async def forget(store: RedisStore, opened: Crawl) -> int:
+        return await FieldTypes(store, opened.keys).forget(name)
+
+    number = access.do(forget)
+    result = f"{count_of(number, 'type')} forgotten" if number else f"no types of a data set {name} are kept"
+    counted = {"crawl": access.crawl, "data_set": name, "forgotten": number}
+    emit(counted, as_json, Text(f"{titled(access.crawl)}: {result}"))

@@ -9,7 +9,7 @@ import pytest
 
 from crawler.app.crawl import Crawl
 from crawler.app.request_setup import request_rules, request_setup
-from crawler.cli import readiness_checks
+from crawler.cli import doctor
 from crawler.errors import UserError
 from crawler.settings.guarded import accepted
 from crawler.settings.load import CrawlSettings, load
@@ -133,9 +133,9 @@ def test_a_program_gives_rules_as_a_list_of_tables() -> None:
 def test_doctor_says_whether_this_machine_has_the_secrets(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = load(None, {"requests": [{"origin": SITE, "bearer_env": "PEERCRAWL_TEST_TOKEN"}]})  # type: ignore[dict-item]
     monkeypatch.delenv("PEERCRAWL_TEST_TOKEN", raising=False)
-    assert (readiness_checks.rules(settings).result, readiness_checks.rules(load()).found) == (
+    assert (doctor.rules(settings).result, doctor.rules(load()).found) == (
         "bad",
         "all requests are the same",
     )
     monkeypatch.setenv("PEERCRAWL_TEST_TOKEN", "word")
-    assert (readiness_checks.rules(settings).result, readiness_checks.rules(settings).found) == ("good", "1 rule")
+    assert (doctor.rules(settings).result, doctor.rules(settings).found) == ("good", "1 rule")

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from crawler.cli.crawl_display import SUMMARY_TRIES, summarize
+from crawler.cli.screens import SUMMARY_TRIES, summarize
 from crawler.observe.snapshot import Status
 from frontier.store import RedisStore
 from tests.cli.test_counted import statuses
@@ -29,9 +29,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[Status]:
     async def opened(*_: object, **__: object) -> None:
         return None
 
-    monkeypatch.setattr("crawler.cli.crawl_display.SUMMARY_PAUSE_S", 0.0)
-    monkeypatch.setattr("crawler.cli.crawl_display.open_crawl", opened)
-    monkeypatch.setattr("crawler.cli.crawl_display.status", read)
+    monkeypatch.setattr("crawler.cli.screens.SUMMARY_PAUSE_S", 0.0)
+    monkeypatch.setattr("crawler.cli.screens.open_crawl", opened)
+    monkeypatch.setattr("crawler.cli.screens.read_status", read)
     return found
 
 

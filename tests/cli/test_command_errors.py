@@ -5,27 +5,20 @@ from __future__ import annotations
 import re
 import shlex
 from pathlib import Path
-from typing import Any
 
+import click
 import pytest
 
-from crawler.cli.command_registry import MODULES, load_command
+from crawler.cli.main import app
 from tests.cli.screen import Screen
+from tests.reference.pages import commands
 from tests.typed import Typed
 
-
-def commands() -> dict[str, Any]:
-    """The words of each command -> the command."""
-    found: dict[str, Any] = {}
-    for name in MODULES:
-        loaded: Any = load_command(name)
-        inner = getattr(loaded, "commands", {})
-        found |= {f"{name} {one}": command for one, command in inner.items()} or {name: loaded}
-    return found
+COMMANDS = {path.removeprefix("crawler "): command for path, command in commands(app)}
 
 
-def long_options(command: Any) -> set[str]:
-    return {name for one in command.params for name in one.opts if name.startswith("--") and not one.hidden}
+def long_options(command: click.Command) -> set[str]:
+    return {name for one in command.params for name in one.opts if name.startswith("--")}
 
 
 def mistyped(option: str, number: int) -> str:
@@ -40,15 +33,15 @@ def mistyped(option: str, number: int) -> str:
     return next(way for way in (*ways[number % len(ways) :], *ways) if way != option)
 
 
-@pytest.mark.parametrize("words", commands())
+@pytest.mark.parametrize("words", COMMANDS)
 def test_each_option_that_is_almost_right_is_suggested(typed: Typed, words: str) -> None:
-    for number, option in enumerate(sorted(long_options(commands()[words])), len(words)):
+    for number, option in enumerate(sorted(long_options(COMMANDS[words])), len(words)):
         done = typed(*words.split(), mistyped(option, number), "1")
         assert (done.code, done.err.count("\n")) == (2, 1), done.err
         assert f"did you mean {option}?" in done.err
 
 
-REQUIRED = [words for words, command in commands().items() if any(one.required for one in command.params)]
+REQUIRED = [words for words, command in COMMANDS.items() if any(one.required for one in command.params)]
 
 
 def test_some_commands_need_an_argument() -> None:
@@ -76,6 +69,11 @@ def test_a_missing_argument_is_named_with_an_example_that_can_be_parsed(typed: T
         ("crawl x --out", "`crawler crawl`: option '--out' requires an argument: --out FOLDER"),
         ("status --until_empty", "`crawler status` takes no --until_empty; use --until-empty with `crawler run`"),
         ("audit x --deley 3", "`crawler audit` takes no --deley; did you mean --delay?"),
+        (
+            "config check c.toml --max-pages 3",
+            "`crawler config check` takes no --max-pages; use --max-pages with `crawler crawl`; "
+            "the setting is limits.max_pages, in a file for --settings or as CRAWLER_LIMITS__MAX_PAGES",
+        ),
         (
             "--crawl news status",
             "`crawler` takes no --crawl; write it after the name of the command, such as `crawler crawl --crawl`",
@@ -110,5 +108,5 @@ def test_a_group_without_a_command_shows_its_help(typed: Typed) -> None:
 def test_a_terminal_shows_no_box(tmp_path: Path) -> None:
     with Screen(tmp_path, "export", columns=80) as screen:
         assert screen.wait() == 2
-        assert screen.text.startswith("error: `crawler export` needs PATH")
+        assert screen.text.startswith("error: `crawler export` needs ARCHIVES")
         assert "\u256d" not in screen.text

@@ -12,10 +12,10 @@ from rich.console import Console, RenderableType
 
 from crawler import logs
 from crawler.app.progress_log import _tell
-from crawler.cli import render
-from crawler.cli.crawl_display import live_view, summary
-from crawler.cli.seed_and_run import NOTHING_LEFT as NO_WORK
-from crawler.cli.seed_and_run import _resumed
+from crawler.cli import screens
+from crawler.cli.crawl import NOTHING_LEFT as NO_WORK
+from crawler.cli.crawl import _resumed
+from crawler.cli.screens import live_view, summary
 from crawler.observe.condition import NOTHING_LEFT, condition_of
 from crawler.observe.health_record import HealthRecord
 from crawler.observe.snapshot import Snapshot, Status
@@ -96,17 +96,20 @@ def statuses(number: int) -> list[Status]:
     return found
 
 
-def screens(number: int) -> list[RenderableType]:
+def texts(number: int) -> list[RenderableType]:
     made: list[RenderableType] = []
     for found in statuses(number):
         snapshot = Snapshot("news", "", "run", found.condition, found.replicas, summary=found)
-        made += [render.status(found), live_view(found, number), summary(found, Path("out")), render.top(snapshot)]
+        made += [screens.status(found), live_view(found, number), summary(found, Path("out")), screens.top(snapshot)]
     limits = [CrawlSettings(limits=LimitsTable(max_pages=limit)) for limit in (0, number)]
     made += [_resumed(Counts(done=number), number, running, limit) for running in (0, number) for limit in limits]
     made += [
         _resumed(Counts(known=number), 0, 0, CrawlSettings(recrawl=rules)) for rules in (RecrawlTable(), EVERY_DAY)
     ]
-    return [*made, render.shards([render.ShardLine("r1", list(range(number)), NOW_MS, NOW_MS)], max(1, number), NOW_MS)]
+    return [
+        *made,
+        screens.shards([screens.ShardLine("r1", list(range(number)), NOW_MS, NOW_MS)], max(1, number), NOW_MS),
+    ]
 
 
 def test_known_pages_are_visited_again_only_by_rules() -> None:
@@ -121,7 +124,7 @@ def test_known_pages_are_visited_again_only_by_rules() -> None:
 @pytest.mark.parametrize("number", [0, 1, 2])
 def test_nouns_agree_with_their_numbers(number: int) -> None:
     console = Console(width=200, file=io.StringIO(), record=True)
-    for screen in screens(number):
+    for screen in texts(number):
         console.print(screen)
     text = console.export_text()
     assert [line for line in text.splitlines() if DISAGREES.search(line)] == []
@@ -151,9 +154,9 @@ def test_the_copies_of_known_pages_are_shown_once_there_are_some(
     status = msgspec.structs.replace(statuses(1)[0], visits=visits, known=known, visits_due=visits_due, **shares)
     alone = msgspec.structs.replace(status, replicas=[])
     for screen, number in (
-        (render.status(status), due),
-        (render.status(alone), due_without_replicas),
-        (render.top(Snapshot("news", "", summary=alone)), due_without_replicas),
+        (screens.status(status), due),
+        (screens.status(alone), due_without_replicas),
+        (screens.top(Snapshot("news", "", summary=alone)), due_without_replicas),
     ):
         text = shown(screen)
         assert f"known pages {known + visits_due} visits due {number} up to date 91 % in time 99.7 %" in text
@@ -162,8 +165,8 @@ def test_the_copies_of_known_pages_are_shown_once_there_are_some(
 
 def test_a_crawl_without_known_pages_shows_none() -> None:
     status = msgspec.structs.replace(statuses(1)[0], visits={}, known=0, visits_due=0)
-    assert "known pages" not in shown(render.status(status))
-    assert "known pages" not in shown(render.top(Snapshot("news", "", summary=status)))
+    assert "known pages" not in shown(screens.status(status))
+    assert "known pages" not in shown(screens.top(Snapshot("news", "", summary=status)))
 
 
 def test_the_summary_says_how_to_allow_what_the_settings_denied() -> None:

@@ -11,7 +11,7 @@ from threading import Thread
 
 import pytest
 
-from crawler.cli.shared_options import typed as typed_options
+from crawler.cli.options import typed_options
 from crawler.errors import TRY_LATER
 from tests.cli.screen import Screen
 from tests.typed import Typed

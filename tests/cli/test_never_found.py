@@ -7,7 +7,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from crawler.cli.crawl_display import summary
+from crawler.cli.screens import summary
 from crawler.observe.snapshot import Status, status
 from frontier.crawls import Crawl, FieldTypes
 from frontier.scripts import command

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from crawler.cli.check_finding import Finding
-from crawler.cli.node_checks import compare
+from crawler.cli.doctor import Finding, compare
 from frontier.cluster import NodeFacts
 from frontier.errors import FrontierError
 from frontier.store import connect

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.cli.refresh import OFF
-from crawler.cli.refresh_reasons import NOTHING_KNOWN
+from crawler.cli.control import NOTHING_KNOWN, OFF
 from crawler.errors import UserError
 from crawler.settings.load import CrawlSettings
 from frontier.counters import Counters

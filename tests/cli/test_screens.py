@@ -13,7 +13,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from crawler.cli.render import alerts
+from crawler.cli.screens import alerts
 from crawler.observe.condition import NOTHING_LEFT, Condition
 from crawler.observe.health_record import HealthRecord
 from frontier.crawls import Crawl

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crawler.app.start_settings import choose_and_adopt
-from crawler.cli.seed_and_run import SeedLists, seed_crawl
+from crawler.cli.seeds import seed_crawl
 from crawler.errors import SettingsDiffer
 from crawler.settings.load import load
 from frontier.crawls import open_crawl
@@ -201,9 +201,7 @@ def test_one_of_two_concurrent_creations_with_different_settings_stops(cluster: 
         return load(None, {"politeness": {"delay": delay}, "replica": {"redis": cluster.url}})
 
     async def both() -> list[Any]:
-        seeds = [
-            seed_crawl(cluster.crawl, wanted(delay), SeedLists((f"https://{delay}.test/",))) for delay in (2.0, 3.0)
-        ]
+        seeds = [seed_crawl(cluster.crawl, wanted(delay), (f"https://{delay}.test/",)) for delay in (2.0, 3.0)]
         return await asyncio.gather(*seeds, return_exceptions=True)
 
     codes = asyncio.run(both())

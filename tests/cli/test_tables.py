@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console, RenderableType
 
-from crawler.cli import render
-from crawler.cli.render import ShardLine
+from crawler.cli import screens
+from crawler.cli.screens import ShardLine
 from crawler.observe.health_record import Failure, HealthRecord
 from crawler.observe.summary import DomainLine
 from tests.cli.conftest import Hand
@@ -35,11 +35,11 @@ def shards() -> RenderableType:
         ShardLine(name, list(range(one, 1024, 3)), NOW_MS - 90_000, NOW_MS - 50_000)
         for one, name in enumerate(REPLICAS)
     ]
-    return render.shards([*lines, ShardLine("", [7, 9], 0, 0)], 1024, NOW_MS)
+    return screens.shards([*lines, ShardLine("", [7, 9], 0, 0)], 1024, NOW_MS)
 
 
 def replicas() -> RenderableType:
-    return render.Replicas(
+    return screens.Replicas(
         [
             HealthRecord(name, "example.internal:29410", 9, 123, 1024, 64, 123_456_789, 1, 1234.5, 4096.0, False, 64)
             for name in REPLICAS
@@ -52,7 +52,7 @@ def domains() -> RenderableType:
         DomainLine(f"{one}-{'long-' * 10}x.test", one, "due", NOW_MS + 99_000, 123_456, None, 7, "connect_timeout")
         for one in range(3)
     ]
-    return render.domains(lines, NOW_MS)
+    return screens.domains(lines, NOW_MS)
 
 
 @pytest.mark.parametrize(
@@ -67,14 +67,14 @@ def domains() -> RenderableType:
 def test_why_a_domain_waits(held: str, facts: dict[str, object], why: str) -> None:
     """A changed delay is shown for a domain that has failed, too."""
     known: dict[str, object] = {"delay_ms": None, "failures": 0, "reason": "", **facts}
-    assert render.why(DomainLine("a.test", 1, held, 0, 9, **known)) == why  # type: ignore[arg-type]
+    assert screens.why(DomainLine("a.test", 1, held, 0, 9, **known)) == why  # type: ignore[arg-type]
 
 
 def failures() -> RenderableType:
     url = "https://example.org/" + "long/" * 60
     failure = Failure(NOW_MS, url, "dead", "robots_unreachable")
     record = HealthRecord("r", "a:1", 9, 1, 2, 1, 10, 99, 2.5, 50.0, False, recent_failures=[failure])
-    return render.failures([record], 3)
+    return screens.failures([record], 3)
 
 
 SHARDS = [

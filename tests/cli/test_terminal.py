@@ -10,15 +10,15 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from rich.screen import Screen
 from rich.text import Text
-from typer.testing import CliRunner
 
 from crawler import logs
 from crawler.audit.check import Breach, Report
 from crawler.cli.audit import _render
 from crawler.cli.main import app
-from crawler.cli.terminal import Terminal
+from crawler.cli.text import Terminal
 from crawler.errors import UserError, reason_of
 from crawler.observe.health_record import Failure, HealthRecord
 from crawler.sinks.archive import Archive
@@ -230,16 +230,16 @@ def test_commands_print_through_the_terminal_only() -> None:
             if called in (
                 "print",
                 "Console",
-                "typer.echo",
-                "typer.secho",
+                "click.echo",
+                "click.secho",
                 "sys.stdout.write",
                 "sys.stdout.buffer.write",
             ):
                 found.add((path.name, called))
     assert found == {
-        ("configure.py", "typer.echo"),
-        ("identity.py", "typer.echo"),
-        ("main.py", "typer.echo"),
-        ("terminal.py", "typer.echo"),
+        ("settings.py", "click.echo"),
+        ("identity.py", "click.echo"),
+        ("main.py", "click.echo"),
+        ("text.py", "click.echo"),
         ("export.py", "sys.stdout.buffer.write"),
     }

@@ -22,7 +22,7 @@ from pathlib import Path
 from threading import Thread
 from typing import Any, TypeVar
 
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from crawler.cli.main import app
 from tests.copies import Copy

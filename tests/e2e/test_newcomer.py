@@ -12,11 +12,11 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
-from typer.testing import CliRunner
 
-from crawler.cli.crawl_display import live_view
 from crawler.cli.main import app
+from crawler.cli.screens import live_view
 from crawler.observe.snapshot import Status
 from tests.e2e.harness import EVEN, ROOT, Running, Web, wait_until
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from crawler.cli import render
+from crawler.cli import screens
 from crawler.observe import summary
 from crawler.observe.explain import explanation, gather
 from crawler.settings.load import CrawlSettings
@@ -37,7 +37,7 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
     await frontier.release([Settlement(lease, until_ms, 1_000, str(leased.backoff), [])])
 
     (line,) = (await summary.take(store, frontier.keys, time.ms + 1, "r1", ())).resting
-    assert (line.is_rate_limited, render.why(line)) == (True, "address rate limit")
+    assert (line.is_rate_limited, screens.why(line)) == (True, "address rate limit")
     found = explanation(await gather(store, crawl, "https://a.test/", ()), CrawlSettings())
     assert found.waits_for == "the rate limit of its network address, or a replica whose DNS or machine failed"
     (line,) = (await summary.take(store, frontier.keys, until_ms, "r1", ())).overdue

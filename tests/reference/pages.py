@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
-import typer.main
+import click
 
 from crawler.cli.exits import EXIT_CODES
 from crawler.cli.main import app
@@ -114,47 +113,45 @@ def cli_page() -> str:
         "|---|---|",
         *(f"| {code} | {meaning} |" for code, meaning in EXIT_CODES.items()),
     ]
-    for path, command in commands(typer.main.get_command(app)):
+    for path, command in commands(app):
         lines += ["", f"## `{path}`", "", *_described(command)]
-        lines += _parameters([one for one in command.params if one.name != "help"])
+        lines += _parameters(command.params)
     return "\n".join(lines) + "\n"
 
 
-def commands(group: Any, path: str = "crawler") -> Iterator[tuple[str, Any]]:
+def commands(group: click.Group, path: str = "crawler") -> Iterator[tuple[str, click.Command]]:
     """(full name, command) of every command that is not just a group."""
-    for name in group.list_commands(None):
-        command = group.get_command(None, name)
-        if hasattr(command, "commands"):
+    context = click.Context(group)
+    for name in group.list_commands(context):
+        command = group.get_command(context, name)
+        if isinstance(command, click.Group):
             yield from commands(command, f"{path} {name}")
-        else:
+        elif command is not None:
             yield f"{path} {name}", command
 
 
-def _described(command: Any) -> list[str]:
+def _described(command: click.Command) -> list[str]:
     """The help text with its examples as a shell block."""
-    text, _, examples = re.sub(r"\[bold\](Examples?)\[/bold\]", r"@@\1", command.help or "").partition("@@")
-    lines = [re.sub(r"\[/?bold\]", "", line.strip()) for line in text.strip().splitlines()]
-    found = [line.strip() for line in examples.splitlines() if line.strip().startswith("crawler ")]
-    return [*lines, "", *(["```sh", *found, "```", ""] if found else [])]
+    text, _, examples = re.sub("Examples?:\n\n\b", "\b", command.help or "").partition("\b\n")
+    found = [line.strip() for line in examples.splitlines()]
+    return [*text.strip().splitlines(), "", *(["```sh", *found, "```", ""] if found else [])]
 
 
-def _parameters(parameters: Iterable[Any]) -> list[str]:
+def _parameters(parameters: Iterable[click.Parameter]) -> list[str]:
     rows = []
     for one in parameters:
-        if getattr(one, "hidden", False):
-            continue
-        spelled = [f"`{name}`" for name in (*one.opts, *one.secondary_opts)]
-        names = ", ".join(spelled) if one.param_type_name == "option" else f"`{one.name.upper()}`"
-        rows.append(f"| {names} | {_cell(_option_text(one))} |")
+        is_option = isinstance(one, click.Option)
+        names = [*one.opts, *one.secondary_opts] if is_option else [str(one.name).upper()]
+        rows.append(f"| {', '.join(f'`{name}`' for name in names)} | {_cell(_option_text(one))} |")
     return ["| argument or option | meaning |", "|---|---|", *rows] if rows else []
 
 
-def _option_text(one: Any) -> str:
-    default = one.default
+def _option_text(one: click.Parameter) -> str:
+    default = one.get_default(click.Context(click.Command("any")))
     if default is True and one.secondary_opts:
         default = one.opts[0]
-    shown = getattr(one, "show_default", True) is not False and default not in (None, False, (), [])
-    return f"{one.help or ''}{f' Default `{default}`.' if shown and not callable(default) else ''}".strip()
+    has_default = isinstance(default, (str, float, int)) and default is not False
+    return f"{one.help}{f' Default `{default}`.' if has_default else ''}"
 
 
 def metrics_page() -> str:

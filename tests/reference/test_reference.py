@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-import typer.main
 
 from crawler.cli.main import app
 from tests.reference.pages import DOCS, PAGES, commands
@@ -15,12 +14,12 @@ def test_the_page_is_the_one_that_the_code_makes(name: str) -> None:
 
 
 def test_every_command_says_what_it_does_and_gives_an_example() -> None:
-    for path, command in commands(typer.main.get_command(app)):
+    for path, command in commands(app):
         assert command.help, path
         assert f"{path}" in command.help, f"{path} has no example"
 
 
 def test_every_option_says_what_it_is_for() -> None:
-    for path, command in commands(typer.main.get_command(app)):
+    for path, command in commands(app):
         for parameter in command.params:
             assert parameter.help or parameter.name == "help", (path, parameter.name)

@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from crawler.cli.main import app
 from crawler.errors import UserError

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from crawler.cli.main import app
 from crawler.errors import UserError

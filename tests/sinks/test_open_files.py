@@ -8,7 +8,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from crawler.audit.check import audit
 from crawler.audit.records import read_archive

@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from crawler.cli.shared_options import Use
+from crawler.cli.options import USES
 from crawler.page import Outcome
 from crawler.sinks.archive import Archive
 from politeness.usage_preferences import CATEGORIES, Statement, combined, statement
@@ -157,4 +157,4 @@ async def test_archives_without_metadata_records_are_filtered_by_their_responses
 
 
 def test_the_options_know_all_categories() -> None:
-    assert tuple(Use) == CATEGORIES
+    assert tuple(USES.choices) == CATEGORIES

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
+import click
 import msgspec
-import typer
+from click.shell_completion import CompletionItem
 from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
@@ -15,11 +16,10 @@ from crawler.app.installation_check import missing
 from crawler.app.request_setup import request_setup
 from crawler.app.settings_reload import waits_because
 from crawler.app.start_settings import without_secrets
-from crawler.cli.completion import presets, setting_names
-from crawler.cli.crawl_access import CrawlAccess, on_a_crawl
-from crawler.cli.shared_options import AsJson, CrawlName, DataDir, Redis
-from crawler.cli.tables import TextTable
-from crawler.cli.terminal import emit
+from crawler.cli import options as option
+from crawler.cli.options import FILE, CrawlAccess, as_json, command, group, on_a_crawl
+from crawler.cli.screens import TextTable
+from crawler.cli.text import emit
 from crawler.errors import UserError
 from crawler.settings import reference
 from crawler.settings.load import CrawlSettings, Settings, load, raise_for
@@ -30,16 +30,25 @@ from crawler.wording import count_of
 from frontier.crawls import Crawl, save_settings
 from frontier.store import RedisStore
 
-Preset = Annotated[
-    str, typer.Option("--preset", "-p", help=f"One of {', '.join(reference.PRESETS)}.", autocompletion=presets)
-]
 
-config = typer.Typer(
-    help="Show, check, explain and apply settings.",
-    no_args_is_help=True,
-    rich_markup_mode="rich",
-)
+class _Setting(click.ParamType[str]):
+    """A table, a setting as "table.key", or once something is typed, a key alone."""
 
+    name = "setting"
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        names = [setting.name for setting in reference.all_settings()]
+        keys = [name.partition(".")[2] for name in names] if incomplete else []
+        words = dict.fromkeys((*reference.tables(), *reference.repeated(), *names, *keys))
+        return option.Word(words).shell_complete(ctx, param, incomplete)
+
+
+@group()
+def config() -> None:
+    """Show, check, explain and apply settings."""
+
+
+_file = click.argument("file", type=FILE, help="Settings file (TOML).")
 
 LONG_LIST = 40
 """Characters of a list of which only the difference is shown."""
@@ -57,17 +66,23 @@ class Change(msgspec.Struct, frozen=True):
     is_reset: bool = False
 
 
-def init(
-    file: Annotated[Path, typer.Argument(help="Where to write.")] = Path("crawler.toml"),
-    preset: Preset = "polite",
-    force: Annotated[bool, typer.Option("--force", help="Overwrite the file.")] = False,
-) -> None:
+@command()
+@click.argument("file", type=FILE, default="crawler.toml", help="Where to write.")
+@click.option(
+    "--preset",
+    "-p",
+    type=option.Word(reference.PRESETS),
+    metavar="NAME",
+    default="polite",
+    help=f"One of {', '.join(reference.PRESETS)}.",
+)
+@click.option("--force", is_flag=True, help="Overwrite the file.")
+def init(file: Path, preset: str, force: bool) -> None:
     """Write a settings file in which every setting is explained.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler init
-
         crawler init archive.toml --preset archive
     """
     text = reference.commented_file(preset)
@@ -77,37 +92,33 @@ def init(
         file.write_text(text, encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot write {file}: {error.strerror}") from error
-    typer.echo(f"{file} written; use it with --settings {file}")
+    click.echo(f"{file} written; use it with --settings {file}")
 
 
 @config.command()
 @on_a_crawl
-def show(*, access: CrawlAccess, json: AsJson = False) -> None:
+@as_json
+def show(access: CrawlAccess, as_json: bool) -> None:
     """Show the settings that all replicas of a crawl use.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler config show --crawl news
     """
-
-    async def look(store: RedisStore, opened: Crawl) -> Crawl:
-        return opened
-
-    opened = access.do(look)
+    opened = access.read()
     tables = _tables(_without_secrets(CrawlSettings.from_json(opened.settings).flat()))
-    emit(tables, json, Group(Text(f"# revision {opened.revision}", style="dim"), _toml(tables)), wraps=False)
+    emit(tables, as_json, Group(Text(f"# revision {opened.revision}", style="dim"), _toml(tables)), wraps=False)
 
 
 @config.command()
-def check(
-    file: Annotated[Path, typer.Argument(help="Settings file (TOML).")],
-    json: AsJson = False,
-) -> None:
+@_file
+@as_json
+def check(file: Path, as_json: bool) -> None:
     """Check a settings file, and show the resulting settings, including environment variables. Exit code 2 if it is
     invalid, if a hook or package that it needs is not installed here, or if a key of `identity` or an environment variable
     of `requests` cannot be used here.
 
-    [bold]Example[/bold]
+    Example:
 
         crawler config check crawler.toml
     """
@@ -121,49 +132,40 @@ def check(
     warnings = [Text(f"warning: {warning}", style="yellow") for warning in loaded.crawl.warnings]
     what = "settings that differ from the defaults:" if changed else "all settings have their defaults"
     headline = Text(f"# {file} is valid; {what}")
-    emit(shown_values, json, Group(headline, *([_toml(changed)] if changed else []), *warnings), wraps=False)
+    emit(shown_values, as_json, Group(headline, *([_toml(changed)] if changed else []), *warnings), wraps=False)
 
 
 @config.command()
-def explain(
-    setting: Annotated[
-        str | None,
-        typer.Argument(help="A setting, its key, or a table.", show_default=False, autocompletion=setting_names),
-    ] = None,
-    json: AsJson = False,
-) -> None:
+@click.argument("setting", required=False, type=_Setting(), help="A setting, its key, or a table.")
+@as_json
+def explain(setting: str | None, as_json: bool) -> None:
     """Explain a setting: its meaning, bounds and default, and when a change takes effect. Default: all settings.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler config explain politeness.delay
-
         crawler config explain limits
     """
     found = reference.find(setting) if setting else reference.all_settings()
-    emit(found, json, Group(*(_explained(one) for one in found)))
+    emit(found, as_json, Group(*(_explained(one) for one in found)))
 
 
 @config.command()
-def apply(
-    file: Annotated[Path, typer.Argument(help="Settings file (TOML).")],
-    replace: Annotated[
-        bool, typer.Option("--replace", help="Reset the settings that the file does not name to their defaults.")
-    ] = False,
-    crawl: CrawlName = "crawl",
-    redis: Redis = None,
-    data_dir: DataDir = None,
-    json: AsJson = False,
-) -> None:
+@_file
+@click.option("--replace", is_flag=True, help="Reset the settings that the file does not name to their defaults.")
+@option.crawl_name
+@option.redis
+@option.data_dir
+@as_json
+def apply(file: Path, replace: bool, crawl: str, as_json: bool) -> None:
     """Change the settings of an existing crawl that a file or the environment names, and show what changes and when.
 
     All others stay as they are, unless `--replace` is given. Running replicas apply the changes within two seconds,
     except those that need a restart according to the table.
 
-    [bold]Examples[/bold]
+    Examples:
 
         crawler config apply slower.toml --crawl news
-
         crawler config apply crawler.toml --replace
     """
     loaded = load(file)
@@ -178,8 +180,8 @@ def apply(
         revision = await save_settings(store, opened, _kept(wanted, before).to_json())
         return changes, revision
 
-    changes, revision = CrawlAccess(crawl, redis, data_dir, file).do(work)
-    emit(changes, json, _changed(changes, revision))
+    changes, revision = CrawlAccess.given(crawl, file).do(work)
+    emit(changes, as_json, _changed(changes, revision))
 
 
 def _changes(before: CrawlSettings, wanted: CrawlSettings, loaded: Settings) -> list[Change]:
@@ -201,7 +203,7 @@ def _changed(changes: list[Change], revision: int) -> RenderableType:
         return Text(f"nothing changes; the settings stay at revision {revision}")
     table = TextTable("setting", "before", "now", "takes effect", keeps="setting", wraps=("before", "now"))
     for one in changes:
-        table.add_row(one.name, *_before_and_after(one), one.takes_effect)
+        table.add(one.name, *_before_and_after(one), one.takes_effect)
     reset = [one.name for one in changes if one.is_reset]
     lines = [Text(f"reset to the default, because the file does not name it: {name}", style="yellow") for name in reset]
     fixed = [one for one in changes if one.takes_effect == reference.CREATION]

@@ -1,0 +1,679 @@
+"""What people see in the terminal: tables, the screens of `crawler status`, `top`, `domains` and `shards`, and the live
+display and closing summary of `crawler crawl`. They show what `crawler.observe` has found out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import sys
+import termios
+import time
+import tty
+from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import msgspec
+from rich.cells import cell_len
+from rich.columns import Columns
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.live import Live
+from rich.measure import Measurement
+from rich.panel import Panel
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from crawler.app.supervisor import Supervisor
+from crawler.observe.condition import ENDING, STARTING, Condition
+from crawler.observe.counted_items import items_in_words, never_found_in_words, rejected_in_words
+from crawler.observe.health_record import HealthRecord
+from crawler.observe.refusals import remedy
+from crawler.observe.snapshot import DomainRule, LastRead, Snapshot, Status
+from crawler.observe.snapshot import status as read_status
+from crawler.observe.summary import DomainLine, Summary
+from crawler.wording import count_of, with_place
+from frontier.clock import SystemClock
+from frontier.counters import Counts
+from frontier.crawls import open_crawl
+from frontier.errors import FrontierError, RedisAway
+from frontier.store import RedisStore
+
+_BARS = "▁▂▃▄▅▆▇█"
+
+SIDE_BY_SIDE = 120
+"""Columns of a terminal from which the two lists of domains are side by side."""
+
+WIDEST = 500
+"""Columns. Tables are measured as if a terminal had this many, to find out how wide they want to be."""
+
+LEAST_CHARACTERS = 4
+"""What is left of a text in the narrowest terminal."""
+
+END, LONG_ENOUGH = 9, 16
+"""Characters at the end of a shortened name, URL or other word, and the least width with room for them. The names of the
+replicas on one machine differ only in their last eight."""
+
+REFRESH_S = 0.5
+
+SUMMARY_TRIES, SUMMARY_PAUSE_S = 3, 1.0
+"""How often the summary is read if Redis is away, and the seconds in between: a server that was killed is back by then."""
+
+STDERR = 2
+"""The file descriptor of standard error."""
+
+LONGEST_LINE = 1 << 20
+"""Bytes of a line of a log: tracebacks and URLs are far shorter."""
+
+LAST_LINES_S = 1.0
+"""Seconds for the last lines of the logs to arrive after the replicas have ended."""
+
+
+# tables
+
+
+class _Shortened:
+    """A text on one line, with an ellipsis if there is no room for all of it: in a single word before its end, in any other
+    text at its end."""
+
+    def __init__(self, text: Text) -> None:
+        self._text = text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        width = cell_len(self._text.plain)
+        return Measurement(min(LEAST_CHARACTERS, width), width)
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown, width = self._text.copy(), options.max_width
+        if cell_len(shown.plain) > width >= LONG_ENOUGH and " " not in shown.plain:
+            end = shown[-END:]
+            shown.truncate(width - cell_len(end.plain), overflow="ellipsis")
+            shown.append_text(end)
+        shown.truncate(width, overflow="ellipsis")
+        yield shown
+
+
+class TextTable(Table):
+    """A table with these columns. If there is not enough room, its widest texts are shortened first.
+
+    A column whose name begins with ">" has numbers: it is right-aligned and never shortened. Nor is the column `keeps`, for
+    a name that has to be complete. Long texts of the columns `wraps` continue in the next line."""
+
+    def __init__(self, *columns: str, keeps: str = "", wraps: str | Collection[str] = ()) -> None:
+        super().__init__(box=None, header_style="bold", padding=(0, 2, 0, 0))
+        wrapping = {wraps} if isinstance(wraps, str) else {*wraps}
+        for name in columns:
+            is_number = name.startswith(">")
+            is_whole = is_number or name == keeps
+            self.add_column(
+                name.lstrip(">"), justify="right" if is_number else "left", no_wrap=is_whole, overflow="fold"
+            )
+        self._shortens = [not (name.startswith(">") or name in {keeps, *wrapping}) for name in columns]
+
+    def add(self, *cells: str | Text) -> None:
+        """Add a row."""
+        texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
+        shortens = zip(texts, self._shortens, strict=True)
+        self.add_row(*(_Shortened(text) if is_shortened else text for text, is_shortened in shortens))
+
+
+# status, top, domains, shards
+
+
+class ShardLine(msgspec.Struct, frozen=True):
+    """The shards of a replica, or the unowned ones if `replica` is empty. `first_since_ms`, `last_since_ms`: server times
+    of the earliest and latest takeover, 0 for unowned shards."""
+
+    replica: str
+    shards: list[int]
+    first_since_ms: int
+    last_since_ms: int
+
+
+def span(seconds: float) -> str:
+    """Format a duration with a suitable unit."""
+    for limit, divisor, unit in ((10, 1, "s"), (90, 1, "s"), (5_400, 60, "min"), (129_600, 3_600, "h")):
+        if seconds < limit:
+            return f"{seconds:.1f} s" if limit == 10 else f"{seconds / divisor:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def status(found: Status, place: str = "") -> RenderableType:
+    """Return the output of `crawler status`. `place`: the options that select the crawl, for commands in the text."""
+    grid = Table.grid(padding=(0, 3))
+    grid.add_row(
+        Text(f"crawl {found.crawl}", style="bold"),
+        condition(found.condition),
+        count_of(found.shards, "shard"),
+        f"settings revision {found.settings_revision}",
+    )
+    rows = [
+        [
+            f"accepted [b]{found.accepted:,}[/b]",
+            f"done [green]{found.done:,}[/green]",
+            f"denied {found.denied:,}",
+            _dead(found),
+        ],
+        [
+            f"open [b]{found.open:,}[/b]",
+            f"waiting {found.waiting:,}",
+            f"retried {found.retried:,}",
+            f"dropped {_by_reason(found.dropped)}",
+        ],
+        [
+            f"domains due {found.domains_due:,}",
+            f"resting {_resting(found)}",
+            f"leased {found.domains_leased:,}",
+            f"pages cut {_by_reason(found.cut)}",
+        ],
+        _copies(found, bool(found.replicas)),
+        [f"leases expired {found.leases_expired:,}"] if found.leases_expired else [],
+    ]
+    for cells in filter(None, rows):  # with rich's markup, so they must not contain text of strangers
+        grid.add_row(*map(Text.from_markup, cells))
+    return Group(
+        grid,
+        *_visits(found),
+        *(
+            Text.assemble(("items rejected" if name == "rejected" else name, "bold"), "  ", words)
+            for name, _, words in _items(found)
+        ),
+        *([Replicas(found.replicas)] if found.replicas else []),
+        *alerts(found.condition, bool(found.replicas), place or f"--crawl {found.crawl}"),
+        *rules(found.rules),
+        *(Text(line, style="yellow") for line in settings_behind(found)),
+    )
+
+
+def _dead(found: Summary) -> str:
+    return f"dead [red]{found.dead:,}[/red]" if found.dead else "dead 0"
+
+
+def _copies(found: Summary, has_replicas: bool) -> list[str]:
+    """Return what is known of the copies of the pages that are visited again. Nothing if there are none, as pages are known
+    once they were visited or a repair has restored them."""
+    if not (found.visits or found.known or found.visits_due):
+        return []
+    due = f"{found.visits_due:,}"
+    if not has_replicas and found.known:  # only the visits that a replica has queued are counted
+        due = f"at least {due}" if found.visits_due else "unknown until a replica runs"
+    return [
+        f"known pages {found.known + found.visits_due:,}",
+        f"visits due {due}",
+        f"up to date {_percent(found.copies_fresh)}",
+        f"in time {_percent(found.copies_in_time)}",
+    ]
+
+
+def _percent(share: float | None) -> str:
+    if share is None:
+        return "unknown"
+    return f"{100 * share:.1f} %" if 0.99 < share < 1 else f"{100 * share:.0f} %"
+
+
+def _visits(found: Summary) -> list[Text]:
+    """Return the line with the visits by what they found, if pages are visited again."""
+    visits = ", ".join(f"{name} {number:,}" for name, number in _most_first(found.visits))
+    return [Text.assemble(("visits", "bold"), "  ", visits)] if visits else []
+
+
+def _most_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: -item[1])
+
+
+def _items(found: Status) -> list[tuple[str, int, str]]:
+    """Return the items that were found, those that were rejected, and the fields that were never found: each as a name, a
+    number and words."""
+    lines = []
+    if found.items or found.extracted:
+        words = items_in_words(found.items, found.extracted, found.rejected)
+        lines.append(("items", sum(found.items.values()), words))
+    if found.rejected:
+        lines.append(("rejected", sum(found.rejected.values()), rejected_in_words(found.rejected)))
+    if found.never_found:
+        lines.append(("never found", len(found.never_found), never_found_in_words(found.never_found)))
+    return lines
+
+
+def _by_reason(counts: Mapping[str, int]) -> str:
+    """Return the sum, with the reasons if there are any."""
+    total = f"{sum(counts.values()):,}"
+    return f"{total} ({', '.join(name for name, _ in _most_first(counts))})" if counts else total
+
+
+_STYLES = {"good": "bold green", "warn": "bold yellow", "bad": "bold red"}
+
+
+def condition(found: Condition) -> Text:
+    return Text(found.word, style=_STYLES[found.level])
+
+
+def alerts(found: Condition, is_attended: bool, place: str) -> list[Text]:
+    """Return what keeps the crawl from making progress, and what to do about it. `is_attended`: whether replicas run;
+    `place`: the options that select the crawl."""
+    style = _STYLES["bad" if found.level == "bad" else "warn"]
+    lines = [Text(line, style=style) for line in with_place(found.obstacles, place)]
+    word = "stopped" if found.word == "paused" and not is_attended else found.word
+    advice = _ADVICE.get(word, "").format(run=f"crawler run {place}", resume=f"crawler resume {place}", place=place)
+    return [*lines, Text(advice, style="yellow")] if advice else lines
+
+
+_ADVICE = {
+    "paused": "to continue: {resume}",
+    "stopped": "to continue: {resume}\nthen start replicas: {run}",
+    "stopping": "the replicas finish the requests in flight",
+    "data lost": "restore the data of Redis, or the shards from the archives: crawler repair {place}",
+    "page limit reached": "to continue, raise limits.max_pages and start replicas again",
+    "no replica": "no replica runs; start one with: {run}",
+}
+"""Condition -> what to do about it."""
+
+
+def rules(found: Sequence[DomainRule], shown: int | None = None) -> list[Text]:
+    """Return a line for the domains that an operator has blocked, and one for those with a delay; at most `shown` of each,
+    None for all."""
+    blocked = [rule.domain for rule in found if rule.delay_s is None]
+    delayed = [f"{rule.domain} {rule.delay_s:g} s" for rule in found if rule.delay_s is not None]
+    return [
+        Text.assemble((title, "bold"), "  ", ", ".join(names[:shown]))
+        + (f" and {len(names) - shown:,} more" if shown and names[shown:] else "")
+        for title, names in (("blocked", blocked), ("delays", delayed))
+        if names
+    ]
+
+
+def settings_behind(found: Status) -> list[str]:
+    """Return a line for each replica that does not apply the latest revision of the crawl's settings."""
+    lines = []
+    for record in found.replicas:
+        if record.settings_revision < found.settings_revision:
+            line = f"replica {record.index or record.replica} runs settings revision {record.settings_revision}"
+            if record.settings_refused:
+                line += f", since it cannot use the later one: {record.settings_refused}"
+            elif record.settings_waiting:
+                line += f"; restart it for {', '.join(record.settings_waiting)}"
+            lines.append(line)
+    return lines
+
+
+def top(snapshot: Snapshot, place: str = "", rows: int = 8, hint: str = "") -> RenderableType:
+    """Return the screen of `crawler top`. `place`: the options that select the crawl; `rows`: the most rows in each
+    list; `hint`: the keys that work."""
+    parts: list[RenderableType] = [Text.assemble(_headline(snapshot), (f"  {hint}", "dim"))]
+    if snapshot.error:
+        parts.append(old(snapshot.error, snapshot.age_s))
+    parts += alerts(snapshot.condition, bool(snapshot.replicas), place or f"--crawl {snapshot.crawl}")
+    if snapshot.summary is not None:
+        parts += [_figures(snapshot.summary, bool(snapshot.replicas)), *_visits(snapshot.summary)]
+    parts += rules(snapshot.rules, rows)
+    if snapshot.replicas:
+        parts.append(_panel("replicas", Replicas(snapshot.replicas)))
+    if snapshot.summary is not None:
+        parts.append(_TwoLists(snapshot.summary, rows))
+    if snapshot.replicas:
+        parts.append(_panel("recent failures", failures(snapshot.replicas, rows)))
+    return Group(*parts)
+
+
+def old(error: str, age_s: float) -> Text:
+    """Return the notice that the data below it are old. `error`: why there are no newer ones."""
+    return Text(f"{error}\nwaiting for Redis; the data below are {span(age_s)} old", style="bold red")
+
+
+def _panel(title: str, content: RenderableType) -> Panel:
+    return Panel(content, title=title, title_align="left", border_style="dim")
+
+
+def _headline(snapshot: Snapshot) -> Text:
+    text = Text.assemble((snapshot.crawl, "bold"), "  ", condition(snapshot.condition))
+    if snapshot.replicas and not snapshot.error:
+        rate = sum(record.pages_per_s for record in snapshot.replicas)
+        text.append(f"  {rate:,.1f} pages/s", style="bold")
+    if snapshot.summary is not None and snapshot.summary.samples:
+        text.append("  " + sparkline([sample.pages for sample in snapshot.summary.samples[-30:]]), style="cyan")
+    return text
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Return `values` as a row of bars, scaled to the highest."""
+    most = max([*values, 1e-9])
+    return "".join(_BARS[min(7, int(8 * value / most))] for value in values)
+
+
+def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
+    owned = "all owned" if has_replicas else "none owned"
+    if summary.shards_unowned and has_replicas:
+        owned = f"[yellow]{summary.shards_unowned} unowned[/yellow]"
+    overdue_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
+    cells = [
+        f"done [b]{summary.done:,}[/b]",
+        f"queued [b]{summary.queued:,}[/b]",
+        f"leased {summary.leased:,}",
+        f"waiting {summary.waiting:,}",
+        f"denied {summary.denied:,}",
+        _dead(summary),
+        f"domains {summary.domains:,}",
+        f"domains due {summary.domains_due:,}",
+        f"domains resting {_resting(summary)}",
+        f"domains leased {summary.domains_leased:,}",
+        *([f"overdue {span(overdue_ms / 1000)}"] if has_replicas else []),  # otherwise all wait for a replica
+        f"{count_of(summary.shards, 'shard')}, {owned}",
+        *_copies(summary, has_replicas),
+    ]
+    return Columns([Text.from_markup(cell) for cell in cells], padding=(0, 3, 0, 0), equal=True)
+
+
+def _resting(found: Summary) -> str:
+    """Return the number of domains that rest, and when the first is due if none is due now."""
+    next_s = (found.next_due_ms - found.at_ms) / 1000 if found.next_due_ms else 0
+    return f"{found.domains_resting:,}" + (f", next in {span(next_s)}" if next_s else "")
+
+
+class Replicas:
+    """The table of replicas. Where it is too wide for the terminal, the addresses of the live pages follow it, so that none
+    is cut off."""
+
+    def __init__(self, records: Sequence[HealthRecord]) -> None:
+        self._records = records
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        table = self._table(with_address=True)
+        if Measurement.get(console, options.update(width=WIDEST), table).maximum <= options.max_width:
+            yield table
+            return
+        yield self._table(with_address=False)
+        for record in self._records:
+            name = f"live page of {record.index or record.replica}: "
+            yield Text.assemble((name, "dim"), _address(record), overflow="fold")
+
+    def _table(self, with_address: bool) -> TextTable:
+        headings = [">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB"]
+        table = TextTable(*headings, *["live page"] * with_address)
+        for record in self._records:
+            table.add(
+                str(record.index or "-"),
+                record.replica,
+                str(record.shards),
+                f"{record.domains:,}",
+                str(record.busy),
+                f"{record.pages:,}",
+                f"{record.pages_per_s:,.1f}",
+                f"{record.rss_mb:.0f}",
+                *[_address(record)] * with_address,
+            )
+        return table
+
+
+def _address(record: HealthRecord) -> str:
+    return f"http://{record.address}/"
+
+
+class _TwoLists:
+    """The lists of domains: side by side, or one below the other in a narrow terminal."""
+
+    def __init__(self, summary: Summary, rows: int) -> None:
+        lists = (("most queued", summary.busiest), ("due last", summary.resting))
+        self._panels = [_panel(title, domains(lines[:rows], summary.at_ms)) for title, lines in lists]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width < SIDE_BY_SIDE:
+            yield from self._panels
+            return
+        grid = Table.grid(expand=True, padding=(0, 1, 0, 0))
+        for _ in self._panels:
+            grid.add_column(ratio=1)
+        grid.add_row(*self._panels)
+        yield grid
+
+
+def domains(lines: Sequence[DomainLine], now_ms: int) -> RenderableType:
+    if not lines:
+        return Text("none", style="dim")
+    table = TextTable("domain", ">queued", "when", "why", wraps="why")
+    for line in lines:
+        when = "being fetched" if line.held == "leased" else _when(line.at_ms - now_ms)
+        table.add(line.domain, f"{line.queued:,}", when, why(line))
+    return table
+
+
+def _when(ms: int) -> str:
+    return f"in {span(ms / 1000)}" if ms > 0 else f"due for {span(-ms / 1000)}"
+
+
+def why(line: DomainLine) -> str:
+    """Return why a domain waits: its robots.txt, the rate limit of its address, retries, its failures and its delay."""
+    if line.robots:
+        return f"robots.txt unreachable ({line.robots})"
+    if line.is_rate_limited:
+        return "address rate limit"
+    if line.held == "waiting" and not line.failures:
+        return "retry"
+    failures = [f"{line.failures} x {line.reason or 'failed'}"] if line.failures else []
+    delay = [] if line.delay_ms is None else [f"{span(line.delay_ms / 1000)} delay"]
+    return ", ".join(failures + delay)
+
+
+def failures(records: Sequence[HealthRecord], rows: int) -> RenderableType:
+    found = sorted((one for record in records for one in record.recent_failures), key=lambda one: -one.at_ms)[:rows]
+    if not found:
+        return Text("none", style="dim")
+    table = TextTable("reason", "then", "URL")
+    for one in found:
+        table.add(one.reason, "given up" if one.outcome == "dead" else "tried again", one.url)
+    return table
+
+
+def shards(lines: Sequence[ShardLine], total: int, now_ms: float) -> RenderableType:
+    """Return the table of `crawler shards`: the shards of each replica, and since when it has them."""
+    table = TextTable("replica", ">shards", ">share", ">held for", "which", wraps="which")
+    for line in lines:
+        name = line.replica or Text("unowned, with work", style="yellow")
+        held = "-" if not line.last_since_ms else f"{span((now_ms - line.last_since_ms) / 1000)} or more"
+        share = f"{100 * len(line.shards) / total:.1f} %"
+        table.add(name, str(len(line.shards)), share, held, _ranges(line.shards))
+    return table
+
+
+def _ranges(numbers: Sequence[int], shown: int = 8) -> str:
+    """Return sorted numbers as ranges, such as "0-3, 7, 9-12 ..."; at most `shown` of them."""
+    # Numbers of one range have the same distance from their place in the list.
+    grouped = (list(group) for _, group in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0]))
+    ranges = [f"{group[0][1]}-{group[-1][1]}" if group[1:] else str(group[0][1]) for group in grouped]
+    return ", ".join(ranges[:shown]) + " ..." * (len(ranges) > shown)
+
+
+# keys
+
+
+@contextlib.contextmanager
+def quit_key(ended: asyncio.Event) -> Iterator[None]:
+    """Set `ended` when the user presses q. If standard input is not a terminal, nothing is read from it."""
+    if not sys.stdin.isatty():
+        yield
+        return
+    terminal, loop = sys.stdin.fileno(), asyncio.get_running_loop()
+    before = termios.tcgetattr(terminal)
+
+    def read() -> None:
+        pressed = os.read(terminal, 64)
+        if not pressed or b"q" in pressed.lower():  # nothing: the terminal was closed
+            ended.set()
+
+    try:
+        tty.setcbreak(terminal)  # keys arrive at once and are not shown; Ctrl-C still interrupts
+        loop.add_reader(terminal, read)
+        yield
+    finally:
+        loop.remove_reader(terminal)
+        termios.tcsetattr(terminal, termios.TCSADRAIN, before)
+
+
+# a crawl on this machine
+
+
+@contextlib.asynccontextmanager
+async def log_above(console: Console | None) -> AsyncIterator[int]:
+    """Yield the file descriptor to which replicas write their log. With a live display on `console`, their lines appear
+    above it and stay there; the display would otherwise erase them. Without one, it is standard error."""
+    if console is None or not console.is_terminal:
+        yield STDERR
+        return
+    inlet, outlet = os.pipe()
+    reader = asyncio.StreamReader(limit=LONGEST_LINE)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(inlet, "rb")
+    )
+
+    async def copy() -> None:
+        while line := await reader.readline():
+            console.print(line.decode(errors="replace").rstrip(), soft_wrap=True)
+
+    copying = asyncio.create_task(copy())
+    try:
+        yield outlet
+    finally:
+        os.close(outlet)
+        await asyncio.wait({copying}, timeout=LAST_LINES_S)  # a process that a replica left behind may keep it open
+        copying.cancel()
+        transport.close()
+
+
+async def follow(
+    store: RedisStore, crawl: str, supervisor: Supervisor, console: Console | None, place: str = ""
+) -> int:
+    """Run the replicas until they end, with a live display on `console` (None: no display). Returns the exit code.
+    `place`: the options that select the crawl, for commands in the display."""
+    running = asyncio.create_task(supervisor.run())
+    if console is None or not console.is_terminal:
+        return await running
+
+    async def read() -> Status:
+        return await read_status(store, await open_crawl(store, crawl, for_reshard=True), exact=False)
+
+    started, last, has_run = time.monotonic(), LastRead[Status](SystemClock()), False
+    with Live(console=console, auto_refresh=False, transient=True) as live:
+        while not running.done():
+            await last.update(read())
+            has_run = has_run or (last.value is not None and bool(last.value.replicas))
+            elapsed_s = time.monotonic() - started
+            shown = [live_view(last.value, elapsed_s, place, has_run)] if last.value is not None else []
+            if last.error:
+                shown.insert(0, old(last.error, last.age_s))
+            live.update(Group(*shown), refresh=True)
+            await asyncio.wait([running], timeout=REFRESH_S)
+    return running.result()
+
+
+def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = False) -> RenderableType:
+    """Return the live display: the progress of the crawl, what keeps it from continuing, and its replicas. `has_run`: a
+    replica has reported since the command was started."""
+    settled = found.done + found.denied + found.dead
+    head = Table.grid(padding=(0, 2))
+    head.add_row(
+        Text(f"{elapsed_s:5.0f} s"),
+        ProgressBar(total=max(found.accepted, 1), completed=settled, width=20),
+        Text(f"{settled:,} of {count_of(found.accepted, 'seen URL')}"),
+        Text(f"{sum(record.pages_per_s for record in found.replicas):,.0f} pages/s", style="bold green"),
+    )
+    if found.condition.word == "no replica":  # this command starts them, and waits for their end
+        found = msgspec.structs.replace(found, condition=ENDING if has_run else STARTING)
+    return Group(head, status(found, place))
+
+
+async def summarize(store: RedisStore, crawl: str, out: Path, console: Console, place: str) -> Status | None:
+    """Print the closing summary of a crawl, and return the status that it shows; None if Redis stays away. `place`: the
+    options that select the crawl, for commands in the summary."""
+    tries_left = SUMMARY_TRIES
+    while True:
+        try:
+            found = await read_status(store, await open_crawl(store, crawl, for_reshard=True))
+            if not found.shards_away or tries_left == 1:
+                break
+        except FrontierError as error:
+            if tries_left == 1 or not isinstance(error, RedisAway):
+                console.print(f"no summary: {error}", style="yellow")
+                return None
+        tries_left -= 1
+        await asyncio.sleep(SUMMARY_PAUSE_S)
+    console.print(summary(found, out, place))
+    of_all, missing = f"of {count_of(found.shards, 'shard')}", list[str]()
+    if found.shards_away:
+        missing.append(
+            f"{found.shards_away:,} {of_all} cannot be read, so the numbers are too low: see `crawler status` later"
+        )
+    if found.shards_lost:
+        missing.append(f"Redis has lost the data of {found.shards_lost:,} {of_all}: run `crawler repair`")
+    for line in with_place(missing, place):
+        console.print(line, style="yellow")
+    return found
+
+
+def has_failed(found: Status, good_before: int) -> bool:
+    """Return whether the crawl has ended without a page in this run: no URL was left and no response was successful.
+    `good_before`: the successful responses of earlier runs."""
+    return not found.open and good_pages(found) <= good_before
+
+
+def good_pages(counts: Counts) -> int:
+    """Return how many responses had a status below 400."""
+    statuses = _reasons(counts, "done")
+    return sum(number for status, number in statuses.items() if not status.isdigit() or int(status) < 400)
+
+
+def _reasons(counts: Counts, outcome: str) -> dict[str, int]:
+    """Return the numbers of URLs with this outcome by reason, the most frequent first."""
+    start = f"{outcome}:"
+    return {name.removeprefix(start): number for name, number in _most_first(counts.reasons) if name.startswith(start)}
+
+
+def summary(found: Status, out: Path, place: str = "") -> RenderableType:
+    """Return the closing summary, from the crawl's counters, which cover all runs of the crawl. `place`: the options that
+    select the crawl, for commands in it."""
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    table.add_column(style="dim")
+    table.add_row("pages", f"{found.done:,}", _listed(sorted(_reasons(found, "done").items())))
+    if found.restored:
+        table.add_row("", f"{found.restored:,}", "of these restored by a repair; bytes and rate leave them out")
+    each = found.received_bytes / max(found.fetched, 1) / 1024
+    table.add_row("bytes", f"{found.received_bytes:,}", f"{each:.1f} KiB a page")
+    if found.fetched > 1:  # the rate is that between the first page and the last
+        table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
+    table.add_row("domains", f"{found.domains:,}", "")
+    for name, outcome, number in (
+        ("denied", "denied", found.denied),
+        ("retries", "retry", found.retried),
+        ("dead", "dead", found.dead),
+    ):
+        table.add_row(name, f"{number:,}", _listed(list(_reasons(found, outcome).items())[:6]))
+    table.add_row("duplicates", f"{found.duplicates:,}", "bodies that were archived before")
+    if found.cut:
+        table.add_row("cut", f"{sum(found.cut.values()):,}", _listed(sorted(found.cut.items())))
+    for name, number, words in _items(found):
+        table.add_row(name, f"{number:,}", words)
+    if found.open:
+        table.add_row("left", f"{found.open:,}", how_to_continue(found))
+    denied = [reason for reason in ("forbidden_port", "forbidden_address") if found.reasons.get(f"denied:{reason}")]
+    allowing = with_place([f"{reason}: {remedy(reason)}" for reason in denied], place)
+    remedies = [Text(line, style="yellow") for line in allowing]
+    return Group(Text(f"crawl {found.crawl}", style="bold"), table, *remedies, Text(f"output in {out}/", style="green"))
+
+
+def how_to_continue(found: Status) -> str:
+    """Return what to do about the URLs that are left."""
+    if found.replicas:
+        return f"{count_of(len(found.replicas), 'other replica')} still running"
+    if found.max_pages and found.done >= found.max_pages:
+        more = 2 * found.max_pages
+        return (
+            f"limits.max_pages = {found.max_pages} is reached: to continue, run the same command with a higher limit, "
+            f"such as --max-pages {more} --apply-settings"
+        )
+    return "run the same command again to continue"
+
+
+def _listed(counts: list[tuple[str, int]]) -> str:
+    """Return names and numbers as a line that wraps only between pairs."""
+    return "  ".join(f"{name}:\u00a0{count:,}" for name, count in counts)

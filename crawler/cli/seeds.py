@@ -1,0 +1,321 @@
+"""`crawler seed`, and the seeds of `crawler crawl`: reads, checks and queues them."""
+
+from __future__ import annotations
+
+import io
+import re
+import signal
+import sys
+import threading
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import click
+
+from crawler import logs
+from crawler.app.embedded_valkey import open_store
+from crawler.app.seed_check import refused_seeds
+from crawler.app.seeding import queue_seeds
+from crawler.app.signals import run_until_signal
+from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt
+from crawler.cli import options as option
+from crawler.cli.options import command, given_settings, or_restored, place_of, titled, typed_options
+from crawler.cli.text import Terminal, about_url, note
+from crawler.errors import UserError
+from crawler.logs import without_secrets
+from crawler.scope.seeds import BadSeedLine, Seed, read_seeds
+from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
+from crawler.settings.load import CrawlSettings, Settings, missing_contact
+from crawler.settings.policies import check, url_rules
+from crawler.settings.tables import RequestsTable
+from crawler.wording import count_of
+from frontier.crawls import Crawl, create_crawl, open_crawl
+from frontier.entries import PushMode
+from frontier.errors import BadInput
+from frontier.queue import PushReply
+from frontier.store import RedisStore
+from frontier.urls import UrlRules
+
+SHOWN = 20
+"""Report at most this many seeds that cannot be fetched, and as many lines of a file that are not seeds."""
+
+SHOWN_TEXT = 80
+"""Characters of a line that is not a seed, in its report."""
+
+SAMPLED = 65_536
+"""The most bytes at the beginning of a file that are searched for what no text contains."""
+
+_NO_TEXT = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
+"""Control characters other than white space and ESC."""
+
+_FILE_NAME = re.compile(r"[^/:?#]+\.(txt|csv|tsv|lst|list|urls|json|jsonl|xml|gz)", re.IGNORECASE)
+"""A name of a file, which no host has: none of these is a top-level domain."""
+
+NO_SEEDS = "no seeds: give URLs, or a seed file with -f FILE"
+
+seed_options = option.options(
+    click.argument("urls", nargs=-1, help="Seed URLs."),
+    click.option(
+        "--file",
+        "-f",
+        "files",
+        type=option.FILE,
+        multiple=True,
+        help="Seed file with one URL per line. Can be repeated.",
+    ),
+)
+
+
+@command()
+@seed_options
+@click.option("--again", is_flag=True, help="Queue seeds even if they were queued before.")
+@option.app
+@option.allow
+@option.port
+@option.crawl_name
+@option.store
+@option.on_difference
+@option.logging_options
+def seed(
+    urls: tuple[str, ...],
+    files: tuple[Path, ...],
+    again: bool,
+    allow: tuple[str, ...],
+    port: tuple[int, ...],
+    crawl: str,
+    on_difference: OnDifference,
+) -> None:
+    """Create a crawl, or add seeds to an existing one. Running replicas pick them up.
+
+    The first call sets the crawl's settings; later ones need none. If a settings file, flag or environment variable
+    differs from them, the command stops, unless `--keep-settings` or `--apply-settings` is given. Seeds that the settings
+    forbid are reported and not queued.
+
+    Example:
+
+        crawler seed --crawl news -f seeds.txt --redis redis://queue:6379/0
+    """
+    settings = given_settings(allow, port)
+    logs.configure(settings.replica.log_format, settings.replica.log_level)
+    sys.exit(run_until_signal(seed_crawl(crawl, settings, urls, files, again, on_difference)))
+
+
+async def seed_crawl(
+    crawl: str,
+    settings: Settings,
+    urls: Sequence[str],
+    files: Sequence[Path] = (),
+    again: bool = False,
+    on_difference: OnDifference = "stop",
+) -> int:
+    """Create the crawl if it does not exist, and push the seeds; `again`: also those that were queued before. Returns the
+    exit code. Raises SettingsDiffer, without pushing anything, if the crawl exists with different settings."""
+    check(settings)
+    seeds = gather_seeds(settings.crawl, urls, files)
+    if not seeds:
+        raise UserError(no_seeds(files))
+    seeds = await check_first(seeds, settings)
+    async with open_store(settings.replica) as store:
+        opened, seeds = await open_for(store, crawl, settings, seeds, on_difference)
+        pushed = await push_seeds(store, opened, seeds, settings, "again" if again else "new")
+    Terminal().print(
+        f"{titled(crawl)}: {count_of(pushed.accepted, 'seed')} queued, {pushed.seen:,} seen before"
+        + (f", {pushed.capped:,} dropped by the domain cap" if pushed.capped else "")
+    )
+    local = settings.replica
+    if local.redis and opened.created and (names := needs_consent(CrawlSettings.from_json(opened.settings))):
+        start = f"{consent(names)} crawler run {place_of(crawl, typed_options(local.redis, None, None))}"
+        note(f"each replica has to accept {', '.join(names)} on its own machine: {start}")
+    return 0
+
+
+def no_seeds(files: Sequence[Path]) -> str:
+    """Return the error about a command without seeds."""
+    names = ", ".join(map(str, files))
+    return f"no seeds in {names}: give a file with one URL per line, or URLs" if files else NO_SEEDS
+
+
+# checking and queueing
+
+
+async def check_first(seeds: list[Seed], settings: Settings) -> list[Seed]:
+    """Check the seeds of a crawl that cannot exist yet before its folder is created. Returns and raises what `fetchable`
+    does."""
+    local = settings.replica
+    if local.redis or local.data_dir.exists():
+        return seeds
+    missing_contact(settings.crawl)  # raises an error before anything is created
+    return await fetchable(seeds, settings.crawl, settings.requests)
+
+
+async def open_for(
+    store: RedisStore,
+    name: str,
+    settings: Settings,
+    seeds: list[Seed],
+    on_difference: OnDifference,
+    whole: bool = False,
+) -> tuple[Crawl, list[Seed]]:
+    """Open the crawl `name` with the settings that apply, or create it if there are seeds. Returns the crawl, and the seeds
+    that it can fetch. `whole`: see `choose_and_adopt`.
+
+    Raises SettingsDiffer, and UserError if there is neither a crawl nor a seed, or if no seed can be fetched. Nothing has
+    changed then.
+    """
+    existing = await _find(store, name)
+    if existing is not None:
+        choice = choose(existing, settings, on_difference, whole)
+        missing_contact(choice.settings)  # raises an error
+        seeds = await fetchable(seeds, choice.settings, settings.requests, "--apply-settings")
+        return await adopt(store, existing, choice), seeds
+    if not seeds:
+        raise UserError(NO_SEEDS + or_restored(settings.replica.out, name))
+    missing_contact(settings.crawl)
+    seeds = await fetchable(seeds, settings.crawl, settings.requests)
+    created = settings.created
+    opened = await create_crawl(store, name, created.frontier.shards, created.to_json())
+    if not opened.created:  # by another command, since `_find`
+        opened = await choose_and_adopt(store, opened, settings, on_difference, whole)
+    return opened, seeds
+
+
+async def _find(store: RedisStore, name: str) -> Crawl | None:
+    try:
+        return await open_crawl(store, name)
+    except BadInput:
+        return None
+
+
+async def fetchable(
+    seeds: list[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable], also: str = ""
+) -> list[Seed]:
+    """Return the seeds that `settings` allow to fetch, and report the others. `requests`: the rules for requests of this
+    machine; `also`: what else a command needs to change the settings. Raises UserError if there are only others."""
+    refused = await refused_seeds(seeds, settings, requests)
+    console = Terminal(stderr=True)
+    for one in list(refused.values())[:SHOWN]:
+        console.tell(" ".join([str(one), also]).rstrip())
+    if len(refused) > SHOWN:
+        console.tell(f"and {count_of(len(refused) - SHOWN, 'more seed')} that cannot be fetched")
+    if seeds and len(refused) == len(seeds):
+        raise UserError(
+            "no seed can be fetched, so nothing was queued or started: add the options shown above, or change these "
+            "settings"
+        )
+    return [seed for seed in seeds if seed not in refused]
+
+
+async def push_seeds(
+    store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: Settings, mode: PushMode = "new"
+) -> PushReply:
+    """Queue the seeds at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue`
+    does. `read_by`: the settings with which they were parsed. Raises UserError for a scorer in Redis that `read_by` does
+    not accept."""
+    settings = CrawlSettings.from_json(crawl.settings)
+    check_guarded(settings, accepted(read_by), {"frontier.scorer"})
+    if url_rules(settings) != url_rules(read_by):
+        seeds = _reread(seeds, settings)
+    pushed = await queue_seeds(store, crawl, seeds, settings, mode)
+    if pushed.outside:  # no seed is dropped for another reason
+        gone = count_of(pushed.outside, "seed")
+        note(f"{gone} dropped, because `crawler forget` has removed their domains for good")
+    return pushed
+
+
+def _reread(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
+    """Parse `seeds` again with the URL rules of `settings`. A URL that becomes too long, because these rules keep more
+    parameters, is reported and skipped."""
+    found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))
+    for broken in errors:
+        Terminal(stderr=True).tell(f"seed {without_secrets(broken.text)[:80]!r}: {about_url(broken)}")
+    return found
+
+
+# reading
+
+
+def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
+    """Return the seeds from the command line and the files. A note says which scheme was chosen for URLs without one.
+    Invalid lines in files are reported and skipped. Raises UserError for an invalid URL on the command line, and for a file
+    that cannot be read or is not text."""
+    rules, urls = url_rules(settings), tuple(urls)
+    for word in urls:
+        _check_word(word)
+    seeds, errors = read_seeds(urls, rules)
+    if errors:
+        more = f" (and {len(errors) - 1} more of the URLs cannot be used)" if len(errors) > 1 else ""
+        raise UserError(f"seed {_shown(errors[0])}: {about_url(errors[0])}{more}")
+    for seed in seeds:
+        if not seed.has_scheme:
+            note(f"{seed.text.split()[0]} has no scheme, so it is fetched as {_choice(seed)}")
+    for path in files:
+        found, errors = _seeds_in(path, rules)
+        seeds += found
+        _report(path, errors)
+        plain = [seed for seed in found if not seed.has_scheme and seed.url.href.startswith("http:")]
+        if plain:
+            more = f", and {count_of(len(plain) - 1, 'more seed')}" if len(plain) > 1 else ""
+            note(f"{path}:{plain[0].line}: no scheme, so it is fetched as {_choice(plain[0])}{more}")
+    return seeds
+
+
+def _shown(error: BadSeedLine) -> str:
+    text = without_secrets(error.text)  # before it is shortened, because credentials are found by what ends them
+    return repr(text if len(text) <= SHOWN_TEXT else text[:SHOWN_TEXT] + "...")
+
+
+def _choice(seed: Seed) -> str:
+    scheme, _, rest = seed.url.href.partition("://")
+    other = "https" if scheme == "http" else "http"
+    return f"{seed.url.href}; for {other}, write {other}://{rest}"
+
+
+def _check_word(word: str) -> None:
+    """Raises UserError if `word` is probably the name of a seed file."""
+    if "://" in word or any(char.isspace() for char in word):
+        return
+    if Path(word).is_file() and word.endswith(".toml"):
+        raise UserError(f"{word} is a file here, not a URL: to use its settings, write --settings {word}")
+    if Path(word).is_file():
+        raise UserError(f"{word} is a file here, not a URL: to read seeds from it, write -f {word}")
+    if _FILE_NAME.fullmatch(word):
+        raise UserError(f"{word} looks like a file, but there is none here; name a seed file with -f FILE")
+
+
+def _seeds_in(path: Path, rules: UrlRules) -> tuple[list[Seed], list[BadSeedLine]]:
+    if path.suffix == ".toml" and path.is_file():
+        raise UserError(f"seed file {path} is a settings file: use it with --settings {path}")
+    try:
+        # Opened once: what was read of a pipe cannot be read again.
+        with _interruptible(), io.BufferedReader(path.open("rb", buffering=0), SAMPLED) as file:
+            if _NO_TEXT.search(file.peek(SAMPLED)):
+                raise UserError(f"seed file {path} is not a text file in UTF-8; a seed file has one URL per line")
+            with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as lines:
+                return read_seeds(lines, rules)
+    except OSError as error:
+        raise UserError(f"seed file {path}: {error.strerror}") from error
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let Ctrl-C end the command while a pipe without a writer blocks it. The handler of the event loop would wait for the
+    loop, which is blocked, too. Only the main thread of a process gets signals."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _report(path: Path, errors: list[BadSeedLine]) -> None:
+    console = Terminal(stderr=True)
+    for broken in errors[:SHOWN]:
+        console.tell(f"{path}:{broken.line}: {_shown(broken)}: {about_url(broken, 'on a line of its own')}")
+    if len(errors) > SHOWN:
+        console.tell(f"{path}: and {len(errors) - SHOWN:,} more lines that are not seeds")
+    if errors:
+        console.tell(f"{path}: {count_of(len(errors), 'line')} skipped")
