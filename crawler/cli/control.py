@@ -256,7 +256,7 @@ def unblock(domain: str, access: CrawlAccess, as_json: bool) -> None:
 
 
 @command()
-@domain_argument
+@click.argument("domain", help="Domain, or a host or URL of it.")
 @click.argument("seconds", type=Number(0), required=False, help="Seconds; default: reset to the crawl's own delay.")
 @on_a_crawl
 @as_json
@@ -272,10 +272,12 @@ def delay(domain: str, seconds: float | None, access: CrawlAccess, as_json: bool
     """
     from crawler.app.domain_delay import set_domain_delay  # noqa: PLC0415 - no other command here needs the policy
 
-    async def write(control: Control, store: RedisStore, opened: Crawl) -> None:
-        await set_domain_delay(store, opened, domain, seconds)
+    name = domain_named(domain)  # only now, because a number in its place gets an error about the order
 
-    _change_rule(access, "delay", domain, as_json, write, seconds)
+    async def write(control: Control, store: RedisStore, opened: Crawl) -> None:
+        await set_domain_delay(store, opened, name, seconds)
+
+    _change_rule(access, "delay", name, as_json, write, seconds)
 
 
 def _change_rule(

@@ -261,8 +261,8 @@ def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSetting
 def try_(url: str, allow: tuple[str, ...], port: tuple[int, ...], as_json: bool) -> None:
     """Fetch one page, as a crawl would, and show its items, why there are not more, its links, and what would be queued.
 
-    It obeys robots.txt, makes one request for the page, follows no redirect, and keeps nothing. The exit code is 1 if the
-    page was not fetched, or its handler failed.
+    It obeys robots.txt, makes one request for the page, follows no redirect except to the same URL, and keeps nothing. The
+    exit code is 1 if the page was not fetched, or its handler failed.
 
     Example:
 

@@ -84,7 +84,7 @@ def test_a_folder_and_a_file_are_part_of_the_copied_command(typed: Typed, tmp_pa
 
 def test_a_copied_url_has_a_placeholder_for_its_credentials() -> None:
     shown = typed_options("rediss://user:secret@queue:6380/1?password=secret", Path("data"), None)
-    assert shown == " --redis rediss://USER:PASSWORD@queue:6380/1 --data-dir data"
+    assert shown == " --redis 'rediss://USER:PASSWORD@queue:6380/1?password=PASSWORD' --data-dir data"
 
 
 # defaults
