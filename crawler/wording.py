@@ -8,6 +8,11 @@ from collections.abc import Iterable
 DEFAULT_NAME = "crawl"
 """The crawl that a command is about unless `--crawl` names another."""
 
+IS_REDIS = re.compile(r"(rediss?|valkeys?)(\+\w+)?://|unix:/", re.IGNORECASE)
+"""Matches a Redis URL, which people type in the place of other words."""
+
+FOR_REDIS = "use --redis for a Redis URL"
+
 
 def count_of(number: int, noun: str, many: str = "") -> str:
     """Return `number` with `noun`, or with its plural unless it is 1: "1 page", "2,000 pages", "0 addresses".

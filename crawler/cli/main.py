@@ -18,6 +18,7 @@ from click.shell_completion import get_completion_class, shell_complete
 from crawler import __version__
 from crawler.cli.exits import run_to_exit
 from crawler.errors import SIMILAR, UserError, closest
+from crawler.wording import FOR_REDIS, IS_REDIS
 
 GROUPS = {
     "Crawl": {"crawl": "crawl", "seed": "seeds", "run": "run", "demo": "demo", "try": "crawl", "plan": "plan"},
@@ -61,11 +62,6 @@ OTHER_WORDS = {
     "unpause": "resume",
 }
 """Words that people type for a command. The most similar name would be that of another command."""
-
-IS_REDIS = re.compile(r"(rediss?|valkeys?)(\+\w+)?://|unix:/", re.IGNORECASE)
-"""Matches a Redis URL."""
-
-FOR_REDIS = "use --redis for a Redis URL"
 
 _EXAMPLE = re.compile(r"^\s*(crawler \S.*)$", re.MULTILINE)
 _OTHER_DASH = re.compile(r"[\u2010-\u2015\u2212]{1,2}")

@@ -12,10 +12,10 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from crawler.cli.main import FOR_REDIS, IS_REDIS
 from crawler.errors import closest
 from crawler.logs import printable, without_secrets
 from crawler.scope.seeds import BadSeedLine
+from crawler.wording import FOR_REDIS, IS_REDIS
 
 
 class Terminal(Console):
