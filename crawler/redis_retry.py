@@ -52,6 +52,17 @@ ANY = ""
 """Stands for all nodes together: the single server, or a call whose node is unknown."""
 
 
+class _Outage:
+    """An outage of a node. `is_incomplete`: it has lost shards; `refuses_writes`: it may answer reads nevertheless."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.is_incomplete = False
+        self.refuses_writes = False
+        self.is_watched = False  # `watch` is asking the node
+        self.end = asyncio.Event()
+
+
 class RedisRetry:
     """Repeats calls until Redis answers them. `nodes`: None for a single server."""
 
@@ -69,14 +80,10 @@ class RedisRetry:
         self._events = events
         self._rng = rng
         self._nodes = nodes
-        self._away_since: dict[str, float] = {}
+        self._outages: dict[str, _Outage] = {}  # by node
         self._verify = verify
         self._asking: set[asyncio.Task[Any]] = set()
-        self._incomplete: set[str] = set()  # nodes that are away because they have lost shards
-        self._refusing: set[str] = set()  # nodes that are away because they refuse writes
         self._refused: dict[object, str] = {}  # calls of which a write was refused, and which are repeated -> node
-        self._watched: set[str] = set()  # nodes that `watch` is asking
-        self._back: dict[str, asyncio.Event] = {}  # set when a node that is away is back
 
     # state
 
@@ -88,15 +95,17 @@ class RedisRetry:
     @property
     def is_away(self) -> bool:
         """Whether nothing can be done: the single server is away, or all nodes are."""
-        if not self._away_since or not self.has_many_nodes:
-            return bool(self._away_since)
+        if not self._outages or not self.has_many_nodes:
+            return bool(self._outages)
         assert self._nodes is not None
-        return self._nodes.names <= self._away_since.keys()
+        return self._nodes.names <= self._outages.keys()
 
     @property
     def away_nodes(self) -> list[str]:
         """The nodes of a cluster that cannot be used, without those that have lost shards. Empty for a single server."""
-        return sorted(self._away_since.keys() - self._incomplete - {ANY}) if self.has_many_nodes else []
+        if not self.has_many_nodes:
+            return []
+        return sorted(node for node, outage in self._outages.items() if node != ANY and not outage.is_incomplete)
 
     @property
     def away_crawl_node(self) -> str:
@@ -107,23 +116,23 @@ class RedisRetry:
     @property
     def incomplete_nodes(self) -> list[str]:
         """The nodes of a cluster that have lost shards."""
-        return sorted(self._incomplete)
+        return sorted(node for node, outage in self._outages.items() if outage.is_incomplete)
 
     @property
     def nodes(self) -> dict[str, bool]:
         """Whether each node of a cluster is away, or the single server."""
         names = sorted(self._nodes.names) if self._nodes else []
         if len(names) == 1:
-            return {names[0]: bool(self._away_since)}
-        return {node: node in self._away_since for node in names}
+            return {names[0]: bool(self._outages)}
+        return {node: node in self._outages for node in names}
 
     def is_node_away(self, node: str) -> bool:
         """Whether `node` of a cluster is away, while others may serve. Always False for a single server."""
-        return bool(self._away_since) and node in self._away_since and self.has_many_nodes
+        return bool(self._outages) and node in self._outages and self.has_many_nodes
 
     def is_shard_away(self, shard: int) -> bool:
         """Like `is_node_away`, for the node of `shard`."""
-        return bool(self._away_since) and self._nodes is not None and self.is_node_away(self._nodes.of(shard))
+        return bool(self._outages) and self._nodes is not None and self.is_node_away(self._nodes.of(shard))
 
     def node_of(self, shard: int) -> str:
         """The node that serves `shard`."""
@@ -146,7 +155,7 @@ class RedisRetry:
         try:
             while True:
                 try:
-                    if self._away_since and self._verify is not None and self._must_verify(node):
+                    if self._outages and self._verify is not None and self._must_verify(node):
                         await self._verify()
                     result = await call()
                 except (RedisAway, RedisMisused, ShardLost) as error:
@@ -164,14 +173,14 @@ class RedisRetry:
     async def _wait_for(self, node: str, longest_s: float) -> None:
         """Wait for `longest_s`, or on a cluster until `node` is back, if that is earlier. A call that waits to the end
         would otherwise begin up to one and a half delays after a failover."""
-        if not self.has_many_nodes or node not in self._away_since:
+        outage = self._outages.get(node)
+        if not self.has_many_nodes or outage is None:
             await self._clock.sleep(longest_s)
             return
-        back = self._back.setdefault(node, asyncio.Event())
         # `asyncio.wait_for` of Python 3.11 loses a cancellation at the moment when the node is back.
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(longest_s):
-                await back.wait()
+                await outage.end.wait()
 
     async def call_crawl_node(self, call: Callable[[], Awaitable[T]]) -> T:
         """Like `call`, for the node of the control keys."""
@@ -198,7 +207,7 @@ class RedisRetry:
         take effect nevertheless. On a single server, the call is repeated until it succeeds."""
         if not self.has_many_nodes:
             return {node: await self.call(lambda part=part: call(part)) for node, part in parts.items()}  # type: ignore[misc]
-        asked = {node: self._ask(call(part)) for node, part in parts.items() if node not in self._away_since}
+        asked = {node: self._ask(call(part)) for node, part in parts.items() if node not in self._outages}
         if asked:
             try:
                 await self._wait(asked.values())
@@ -261,7 +270,7 @@ class RedisRetry:
         if not self.has_many_nodes:
             return True
         assert self._nodes is not None
-        return node == self._nodes.crawl_node and node in self._away_since
+        return node == self._nodes.crawl_node and node in self._outages
 
     def failed(self, error: Exception, node: str = ANY) -> None:
         """Record that a call to `node` failed. Emits RedisOutageBegan if it is the first one. Raises `error` if it means
@@ -270,19 +279,17 @@ class RedisRetry:
             self._failed_with_loss(error)
             return
         name = self._name(node, error)
-        if isinstance(error, WritesRefused):
-            self._refusing.add(name)
-        if name not in self._away_since:
-            self._away_since[name] = self._clock.monotonic()
+        if name not in self._outages:
+            self._outages[name] = _Outage(self._clock.monotonic())
             self._events.emit(RedisOutageBegan(str(error), name))
+        self._outages[name].refuses_writes |= isinstance(error, WritesRefused)
 
     def _failed_with_loss(self, error: ShardLost) -> None:
         nodes = {self.node_of(shard) for shard in error.shards}
         if not self.has_many_nodes or self._nodes is None or self._nodes.crawl_node in nodes:
             raise error
-        for node in sorted(nodes - self._incomplete):
-            self._incomplete.add(node)
-            self._away_since.setdefault(node, self._clock.monotonic())
+        for node in sorted(nodes.difference(self.incomplete_nodes)):
+            self._outages.setdefault(node, _Outage(self._clock.monotonic())).is_incomplete = True
             self._events.emit(RedisOutageBegan(str(error), node, has_lost=True))
 
     def crawl_node_failed(self, error: Exception) -> None:
@@ -293,43 +300,41 @@ class RedisRetry:
         """Record that a call to `node` succeeded. Emits RedisOutageEnded if it ends an outage. `has_written`: it has
         written what the node had refused to write; `is_replaced`: other nodes answer in its place."""
         name = self._name(node)
-        if not self._away_since or name in self._incomplete:
+        outage = self._outages.get(name)
+        if outage is None or outage.is_incomplete:
             return
-        if name in self._refusing and not has_written and (self.has_many_nodes or name in self._refused.values()):
+        if outage.refuses_writes and not has_written and (self.has_many_nodes or name in self._refused.values()):
             return  # it may have been a read
-        self._refusing.discard(name)
-        since = self._away_since.pop(name, None)
-        if since is not None:
-            if back := self._back.pop(name, None):
-                back.set()
-            self._events.emit(RedisOutageEnded(self._clock.monotonic() - since, name, is_replaced))
+        del self._outages[name]
+        outage.end.set()
+        self._events.emit(RedisOutageEnded(self._clock.monotonic() - outage.since, name, is_replaced))
 
     async def watch(self) -> None:
         """Ask the nodes that are away whether they serve again and have their shards, until cancelled."""
         while True:
             await self._clock.sleep(WATCH_S)
-            if self._nodes is None or not self._away_since:
+            if self._nodes is None or not self.has_many_nodes:
                 continue
-            for node in list(self._away_since) if self.has_many_nodes else ():
+            for node, outage in list(self._outages.items()):
                 if node not in self._nodes.names:  # the cluster no longer has it, and others serve its shards
-                    self._is_back(node, is_replaced=True)
-                elif node not in self._watched:
-                    self._watched.add(node)
-                    self._ask(self._watch(self._nodes, node))
+                    self._is_back(node, outage, is_replaced=True)
+                elif not outage.is_watched:
+                    outage.is_watched = True
+                    self._ask(self._watch(self._nodes, node, outage))
 
-    def _is_back(self, node: str, is_replaced: bool = False) -> None:
-        self._incomplete.discard(node)
+    def _is_back(self, node: str, outage: _Outage, is_replaced: bool = False) -> None:
+        outage.is_incomplete = False
         self.answered(node, has_written=True, is_replaced=is_replaced)
 
-    async def _watch(self, nodes: Nodes, node: str) -> None:
+    async def _watch(self, nodes: Nodes, node: str, outage: _Outage) -> None:
         try:
-            await nodes.check(node, writes=node in self._refusing)
+            await nodes.check(node, writes=outage.refuses_writes)
         except (RedisAway, RedisMisused):
             pass  # asked again by `watch`
         except ShardLost as error:
             with contextlib.suppress(ShardLost):  # raised by whoever needs the shards
                 self.failed(error)
         else:
-            self._is_back(node)
+            self._is_back(node, outage)
         finally:
-            self._watched.discard(node)
+            outage.is_watched = False

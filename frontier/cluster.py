@@ -17,6 +17,7 @@ from binascii import crc_hqx
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from functools import lru_cache
+from operator import attrgetter
 from typing import Any
 
 import hiredis
@@ -248,24 +249,19 @@ class Cluster(Servers):
             # Nobody answers, or all refuse: the calls report it.
             with contextlib.suppress(FrontierError):
                 await self._refresh()
-            for server in self.members.values():
-                self._probe(server)
+            for server in filter(attrgetter("is_away"), self.members.values()):
+                # In the background, so that it is found again even if nobody calls it.
+                probe = asyncio.create_task(self._probe(server))
+                self._probes.add(probe)
+                probe.add_done_callback(self._probes.discard)
             gap_s = FIRST_GAP_S if self._map != before else min(gap_s * LONGER, LONGEST_GAP_S)
             if not any(server.is_away for server in self.members.values()):
                 gap_s = FIRST_GAP_S
             await asyncio.sleep(gap_s)
 
-    def _probe(self, server: RedisServer) -> None:
-        """Try a node that is away in the background, so that it is found again even if nobody calls it."""
-        if server.is_away:
-            probe = asyncio.create_task(server.connect(self.limits.probe_s))
-            self._probes.add(probe)
-            probe.add_done_callback(self._probed)
-
-    def _probed(self, probe: asyncio.Task[None]) -> None:
-        self._probes.discard(probe)
-        if not probe.cancelled():
-            probe.exception()  # it is still away, which the server remembers
+    async def _probe(self, server: RedisServer) -> None:
+        with contextlib.suppress(FrontierError):  # it is still away, which the server remembers
+            await server.connect(self.limits.probe_s)
 
     async def _refresh(self) -> None:
         """Ask for the map once. Raises RedisAway or RedisMisused if nobody answers."""

@@ -132,7 +132,8 @@ class Counters:
     async def counts(self) -> Counts:
         """The sum of the counters of all shards. Costs four small calls per shard."""
         return counts_of(
-            [shard_counters(*replies) for replies in await self._read_each(self._keys.shards, _counter_calls)]
+            ShardCounters(fields_of(stats), *sizes)
+            for stats, *sizes in await self._read_each(self._keys.shards, _counter_calls)
         )
 
     async def open(self) -> list[int]:
@@ -218,16 +219,6 @@ def _most_open(totals: Sequence[tuple[int, int]]) -> int | None:
     """The position of the shard with the most open URLs, or None. It is likely to have some for a while."""
     open_urls = [abs(accepted - settled) for accepted, settled in totals]
     return open_urls.index(max(open_urls)) if any(open_urls) else None
-
-
-def shard_counters(stats: Reply, waiting: int, due: int, leased: int) -> ShardCounters:
-    """The counters of one shard, from the replies to `_counter_calls`."""
-    return ShardCounters(fields_of(stats), waiting, due, leased)
-
-
-def last_holder(shard: int, epoch: bytes, replica: bytes | None, since: bytes | None) -> LastHolder | None:
-    """The replica that last leased from `shard`, from the fields of its fence. None if no replica has yet."""
-    return None if replica is None else LastHolder(shard, replica.decode(), int(epoch), int(since or 0))
 
 
 def counts_of(shards: Iterable[ShardCounters]) -> Counts:
@@ -370,13 +361,14 @@ def _survey_call(keys: CrawlKeys, shard: int, now_ms: int, names: int) -> Call:
 def _parsed(shard: int, reply: Reply) -> ShardSurvey:
     _, stats, waiting, due, leased, ready, oldest, holder, *domains = reply
     oldest_ms = int(float(oldest))
-    counters = shard_counters(stats, waiting, due, leased)
+    counters = ShardCounters(fields_of(stats), waiting, due, leased)
+    epoch, replica, since_ms = holder
     return ShardSurvey(
         shard=shard,
         counters=counters,
         ready=ready,
         oldest_due_ms=None if oldest_ms < 0 else oldest_ms,
-        last_holder=last_holder(shard, *holder),
+        last_holder=None if replica is None else LastHolder(shard, replica.decode(), int(epoch), int(since_ms or 0)),
         domains=tuple(_sample(shard, *fields) for fields in domains),
         identity=counters.stats.get(b"crawl", b"").decode(),
     )

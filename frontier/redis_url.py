@@ -25,49 +25,6 @@ from frontier.errors import BadInput
 _UNKNOWN = re.compile(r"unexpected keyword argument ('\w+')")
 
 
-class RedisOptions(NamedTuple):
-    """What a URL says besides the address. `timeout_s` bounds each reply, `connect_timeout_s` each connection; None if the
-    URL does not say."""
-
-    username: str
-    password: str
-    database: int
-    client_name: str
-    tls: SSLContext | None
-    timeout_s: float | None
-    connect_timeout_s: float | None
-
-
-def options_of(url: str) -> RedisOptions:
-    """The options of `url`. Raises ValueError if redis-py refuses one of them."""
-    # Imported here, since it takes a tenth of the CPU time in which a replica starts, and a local crawl does not need it.
-    from redis.asyncio.connection import Connection, SSLConnection  # noqa: PLC0415
-    from redis.asyncio.connection import parse_url as parse_options  # noqa: PLC0415
-    from redis.exceptions import RedisError  # noqa: PLC0415
-
-    options: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None, **parse_options(url)}
-    options.pop("max_connections", None)
-    kind = options.pop("connection_class", Connection)
-    try:
-        made = kind(**options)  # never opened: it checks and holds the options
-        tls = made.ssl_context.get() if isinstance(made, SSLConnection) else None
-    except TypeError as error:
-        if unknown := _UNKNOWN.search(str(error)):
-            raise ValueError(f"there is no option {unknown[1]}; they are named as in redis-py") from error
-        raise ValueError(str(error)) from error
-    except (OSError, RedisError) as error:
-        raise ValueError(str(error)) from error
-    return RedisOptions(
-        made.username or "",
-        made.password or "",
-        int(made.db or 0),
-        made.client_name or "",
-        tls,
-        made.socket_timeout,
-        made.socket_connect_timeout,
-    )
-
-
 _SCHEME = re.compile(r"rediss?(\+cluster|\+sentinel)?")
 _MASTER_NAME = re.compile(r"/([A-Za-z0-9][A-Za-z0-9_.-]*)(?:/(\d*))?")  # as Sentinel allows them
 _PATH = re.compile(r"[/?#]")
@@ -144,8 +101,6 @@ def read_url(url: str) -> RedisUrl:
     if parts.scheme == "unix" and not parts.netloc and not parts.query:
         return RedisUrl("", _hosts(parts), Access(), {}, None, None)
 
-    # Imported here, since it takes a tenth of the CPU time in which a replica starts, and a local crawl does not need it.
-
     query = dict(parse_qsl(parts.query))
     kind = parts.scheme.partition("+")[2]
     named = _MASTER_NAME.fullmatch(parts.path) if kind == "sentinel" else None
@@ -159,15 +114,37 @@ def read_url(url: str) -> RedisUrl:
             path=f"/{named[2] or 0}" if named else parts.path,
             query=urlencode(query),
         )
-        made = options_of(one.geturl())
-        if made.database and kind == "cluster":
-            raise ValueError(f"a cluster has no database {made.database}, only 0: leave it out")
+        access, timeout_s, connect_s = _options(one.geturl())
+        if access.database and kind == "cluster":
+            raise ValueError(f"a cluster has no database {access.database}, only 0: leave it out")
     except ValueError as error:
         raise BadInput(f"Redis URL {display_url(url)}: {error}") from error
-    access = Access(made.username, made.password, made.database, made.client_name, made.tls)
-    limits_s = (made.timeout_s, made.connect_timeout_s)
-    master = named[1] if named else ""
-    return RedisUrl(kind, hosts, access, reachable, *limits_s, master, msgspec.structs.replace(sentinel, tls=made.tls))
+    sentinel = msgspec.structs.replace(sentinel, tls=access.tls)
+    return RedisUrl(kind, hosts, access, reachable, timeout_s, connect_s, named[1] if named else "", sentinel)
+
+
+def _options(url: str) -> tuple[Access, float | None, float | None]:
+    """The options of the `url` of one server, as redis-py reads them, and the limits of `RedisUrl`. Raises ValueError if it
+    refuses one of them."""
+    # Imported here, since it takes a tenth of the CPU time in which a replica starts, and a local crawl does not need it.
+    from redis.asyncio.connection import Connection, SSLConnection  # noqa: PLC0415
+    from redis.asyncio.connection import parse_url as parse_options  # noqa: PLC0415
+    from redis.exceptions import RedisError  # noqa: PLC0415
+
+    options: dict[str, Any] = {"socket_timeout": None, "socket_connect_timeout": None, **parse_options(url)}
+    options.pop("max_connections", None)
+    kind = options.pop("connection_class", Connection)
+    try:
+        holder = kind(**options)  # never opened: it checks and holds the options
+        tls = holder.ssl_context.get() if isinstance(holder, SSLConnection) else None
+    except TypeError as error:
+        if unknown := _UNKNOWN.search(str(error)):
+            raise ValueError(f"there is no option {unknown[1]}; they are named as in redis-py") from error
+        raise ValueError(str(error)) from error
+    except (OSError, RedisError) as error:
+        raise ValueError(str(error)) from error
+    access = Access(holder.username or "", holder.password or "", int(holder.db or 0), holder.client_name or "", tls)
+    return access, holder.socket_timeout, holder.socket_connect_timeout
 
 
 def _split(url: str) -> SplitResult:

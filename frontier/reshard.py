@@ -313,23 +313,17 @@ class LayoutCopy:
             sources = [seen[shard] for shard in self._division.sources_of(target)]
             if not max(sources) <= size <= sum(sources):
                 raise self._unequal("seen")
-        outboxes = await self._compared_outboxes()
+        kept, outboxes = [
+            await ask(self._store, [command("ZCARD", of.outbox) for of in shards]) for shards in (old, new)
+        ]
+        for target, links in enumerate(outboxes):  # old shards may have kept the same links
+            sources = kept[target :: self._division.after]
+            if not max(sources, default=0) <= links <= sum(sources):
+                raise self._unequal("outbox")
         return [
             {"open": later + here, "seen": size, "buckets": buckets[target], "outbox": links}
             for target, (later, here, size, links) in enumerate(zip(waiting, arrived, copied, outboxes, strict=True))
         ]
-
-    async def _compared_outboxes(self) -> list[int]:
-        """The number of links in the outbox of each new shard. Old shards may have kept the same links."""
-        kept, arrived = [
-            await ask(self._store, [command("ZCARD", of.outbox) for of in shards])
-            for shards in (self._old, self._filled.shards)
-        ]
-        for target, size in enumerate(arrived):
-            sources = kept[target :: self._division.after]
-            if not max(sources, default=0) <= size <= sum(sources):
-                raise self._unequal("outbox")
-        return arrived
 
     def _unequal(self, name: str) -> CrawlLost:
         return CrawlLost(
@@ -388,30 +382,6 @@ def _power_of_two(number: int) -> int:
 RECENT_MS, AGAIN_S = 60_000, 30.0
 """Replicas work if they have settled a URL within so many milliseconds before the reshard. Their next one is awaited for so
 many seconds after it."""
-
-
-async def standstill_ms(store: Store, clock: Clock, layouts: tuple[CrawlKeys, CrawlKeys], began_ms: int) -> int | None:
-    """How long no replica settled a URL, in milliseconds: from the last one with the first of `layouts` to the first one
-    with the second, for which this waits. `began_ms`: when the reshard began, in crawl time. None if no replica worked
-    before, none does within `AGAIN_S`, or nothing is left to settle. Raises RedisAway and ShardLost."""
-    old, new = layouts
-    before = max(await _settled_ms(store, old))
-    if before < began_ms - RECENT_MS:
-        return None
-    deadline, counters = clock.monotonic() + AGAIN_S, Counters(store, new)
-    while True:
-        is_last = await counters.has_ended() or clock.monotonic() >= deadline
-        if later := [ms for ms in await _settled_ms(store, new) if ms > before]:
-            return min(later) - before
-        if is_last:
-            return None
-        await clock.sleep(LOOK_S)
-
-
-async def _settled_ms(store: Store, keys: CrawlKeys) -> list[int]:
-    """When a URL of each shard was settled last; 0 for never."""
-    found = await ask(store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
-    return [int(ms or 0) for ms in found]
 
 
 LEASES_END_S = 8.0
@@ -671,9 +641,27 @@ class Reshard:
         await self._end_step((*self._tokens, last_token), *RESHARD_STEP, "former")
 
     async def standstill_ms(self, last_token: int) -> int | None:
-        """How long the crawl stood still: see `frontier.reshard`."""
-        layouts = self._old, self._new(last_token)
-        return await standstill_ms(self._store, self._local_clock, layouts, self._began_ms)
+        """How long no replica settled a URL, in milliseconds: from the last one with the old shards to the first one with
+        the new shards, for which this waits. None if no replica worked before, none does within `AGAIN_S`, or nothing is
+        left to settle. Raises ShardLost."""
+        clock, new = self._local_clock, self._new(last_token)
+        before = max(await self._settled_ms(self._old))
+        if before < self._began_ms - RECENT_MS:
+            return None
+        deadline, counters = clock.monotonic() + AGAIN_S, Counters(self._store, new)
+        while True:
+            is_last = await counters.has_ended() or clock.monotonic() >= deadline
+            if later := [ms for ms in await self._settled_ms(new) if ms > before]:
+                return min(later) - before
+            if is_last:
+                return None
+            await clock.sleep(LOOK_S)
+
+    async def _settled_ms(self, keys: CrawlKeys) -> list[int]:
+        """When a URL of each shard was settled last; 0 for never."""
+        return [
+            int(ms or 0) for ms in await ask(self._store, [command("HGET", of.stats, "last_ms") for of in keys.shards])
+        ]
 
     async def cancel(self, tell: Tell) -> None:
         """Undo a reshard that has not switched: the crawl goes on with its old shards. Raises CrawlResharded if there is

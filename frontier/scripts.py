@@ -19,7 +19,7 @@ import msgspec
 from hiredis import pack_command
 
 
-class Script(msgspec.Struct, frozen=True):
+class Script(msgspec.Struct, frozen=True, cache_hash=True):
     """One Lua script: its source, the SHA-1 that EVALSHA takes, and the number of its keys."""
 
     name: str
@@ -185,16 +185,12 @@ def script_call(script: Script, keys: Sequence[str], *arguments: Argument) -> Ca
     return Call(arguments, keys, script)
 
 
-Words = tuple[Argument, ...]
-
-_packed: Callable[[Words], bytes] = pack_command  # type: ignore[assignment]  # annotated as a tuple of one
+_packed: Callable[[tuple[Argument, ...]], bytes] = pack_command  # type: ignore[assignment]  # annotated as a tuple of one
 
 
 GUARD = "redis.call('EXISTS', KEYS[1] .. ':guard')\n"
 """The first line of a script on a cluster. Nobody creates this key. A node that hands over its slot to another answers that
 it may be there, which ends the script before it has changed anything."""
-
-_guarded_shas: dict[bytes, bytes] = {}
 
 
 def packed(calls: Sequence[Call], guarded: bool = False) -> bytes:
@@ -202,19 +198,16 @@ def packed(calls: Sequence[Call], guarded: bool = False) -> bytes:
     return b"".join([_packed(_words(call, guarded)) for call in calls])
 
 
-def _words(call: Call, guarded: bool) -> Words:
+def _words(call: Call, guarded: bool) -> tuple[Argument, ...]:
     if call.script is None:
         return tuple(call.arguments)
     sha = _guarded_sha(call.script) if guarded else call.script.sha
     return ("EVALSHA", sha, len(call.keys), *call.keys, *call.arguments)
 
 
+@cache
 def _guarded_sha(script: Script) -> bytes:
-    sha = _guarded_shas.get(script.sha)
-    if sha is None:
-        sha = hashlib.sha1((GUARD + script.source).encode()).hexdigest().encode()
-        _guarded_shas[script.sha] = sha
-    return sha
+    return hashlib.sha1((GUARD + script.source).encode()).hexdigest().encode()
 
 
 def packed_by_source(call: Call, guarded: bool = False) -> bytes:

@@ -26,7 +26,7 @@ LONGEST = (
     "tests/e2e/test_lost_shards.py",
     "tests/chaos/test_chaos.py",
     "tests/simulation/test_simulation.py",
-    "tests/frontier/test_cluster_servers.py",
+    "tests/frontier/test_cluster.py",
     "tests/e2e/test_finish.py",
     "tests/e2e/test_persistence.py",
     "tests/e2e/test_replicas.py",

@@ -15,7 +15,7 @@ from crawler.app.embedded_valkey import EmbeddedValkey
 from frontier.domains import is_of
 from frontier.store import connect
 from tests.e2e.harness import EVEN, ROOT, Bench, Finished, Web, bench, wait_until
-from tests.frontier.test_forgetting import contents
+from tests.frontier.test_forget import contents
 from tests.simweb.server import read_log
 from tests.sinks import readers
 from tests.sinks.test_forget import check_whole, everything

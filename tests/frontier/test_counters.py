@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Sequence
 
 import pytest
 
-from frontier.counters import Counters
+from frontier.counters import SHARDS_A_PART, Counters, DomainDelay, counts_of, domain_delays, survey
 from frontier.queue import Frontier
 from frontier.scripts import Call, Reply
+from frontier.settle import SettledUrl, Settlement, postpone
 from frontier.store import RedisStore
-from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier, settle_all
+from tests.frontier.helpers import CountingStore, ManualTime, ask, entry, lease_one, make_frontier, settle_all
 
 DOMAINS = ("a.test", "b.test", "c.test")
 
@@ -101,3 +102,122 @@ async def test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links(
     interrupted = Interrupted(store, frontier.shard_of(link) + 1, commit)
     assert not await Counters(interrupted, frontier.keys).has_ended()
     assert interrupted.calls.total() == 2 * 64
+
+
+# The survey returns the counters of a shard atomically, and lists some of its domains.
+
+
+async def test_an_untouched_shard_is_empty_and_has_no_owner(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 3)
+    assert (found.ready, found.oldest_due_ms, found.last_holder, found.domains) == (0, None, None, ())
+    assert found.counters.open == 0
+
+
+async def test_it_agrees_with_the_counters(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://{name}.test/{n}", f"{name}.test") for name in "abc" for n in range(4)])
+    leased, _ = await frontier.lease([0], 3, "r1", 1)
+    lease = leased[0].leases[0]
+    await frontier.settle([Settlement(lease, time.ms, 500, "", [SettledUrl(lease.entries[0], "dead", "x")])])
+    (found,) = await survey(store, frontier.keys, [0], time.ms + 50, 1)
+    assert counts_of([found.counters]) == await Counters(store, frontier.keys).counts()
+    assert (found.ready, found.oldest_due_ms) == (2, time.ms)
+    assert found.last_holder is not None
+    assert (found.last_holder.replica, found.last_holder.epoch) == ("r1", 3)
+
+
+async def test_it_says_how_the_domains_it_named_rest(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://{name}.test/{n}", f"{name}.test") for name in "ab" for n in range(2)])
+    leased, _ = await frontier.lease([0], 1, "r1", 1)
+    (lease,) = leased[0].leases
+    await frontier.settle([Settlement(lease, time.ms, 1500, "3 of it")])
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 9)
+    (other,) = {"a.test", "b.test"} - {lease.domain}
+    assert await domain_delays(store, frontier.keys, found.domains) == {
+        lease.domain: DomainDelay(1500, "3 of it"),
+        other: DomainDelay(None, ""),
+    }
+    assert await domain_delays(store, frontier.keys, []) == {}
+
+
+async def test_domains_whose_urls_all_wait_are_named(store: RedisStore, crawl_name: str) -> None:
+    """Of others, the queue says when they are due."""
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://{name}.test/{n}", f"{name}.test") for name in "ab" for n in range(3)])
+    leased, _ = await frontier.lease([0], 1, "r1", 2)
+    for lease in leased[0].leases:
+        waits = lease.entries[: 3 if lease.domain == "a.test" else 1]
+        later = [postpone(one, "robots_unreachable", time.ms + 9_000) for one in waits]
+        await frontier.settle([Settlement(lease, time.ms, urls=later)])
+        await frontier.release([Settlement(lease, time.ms)])
+    for name in "ab":
+        await ask(store, "HSET", frontier.keys.shards[0].robots(f"{name}.test"), f"https://{name}.test", name)
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 9)
+    assert [(one.domain, one.held, one.at_ms - time.ms, one.queued) for one in found.domains] == [
+        ("b.test", "due", 0, 2),
+        ("a.test", "waiting", 9_000, 3),
+    ]
+    delays = await domain_delays(store, frontier.keys, found.domains)
+    assert (delays["a.test"].robots, delays["b.test"].robots) == ((b"a",), (b"b",))
+
+
+async def test_the_listed_waiting_domains_are_limited(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await frontier.push([entry(f"https://{n}.test/{u}", f"{n}.test") for n in range(40) for u in range(2)])
+    leased, _ = await frontier.lease([0], 1, "r1", 99)
+    for lease in leased[0].leases:
+        at_ms = time.ms + 1_000 * int(lease.domain.partition(".")[0])
+        later = [postpone(one, "robots_unreachable", at_ms) for one in lease.entries]
+        await frontier.settle([Settlement(lease, time.ms, urls=later)])
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 2)
+    named = [one.domain for one in found.domains]
+    assert (len(named), named[:2]) == (4, ["0.test", "1.test"])
+    assert all(int(name.partition(".")[0]) > 30 for name in named[2:])
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 40)
+    assert sorted((one.domain, one.queued) for one in found.domains) == sorted((f"{n}.test", 2) for n in range(40))
+
+
+async def test_domains_are_named_from_both_ends_and_once_each(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    for name in "abcdef":
+        await frontier.push([entry(f"https://{name}.test/", f"{name}.test")])
+        time.ms += 1000
+    leased, _ = await frontier.lease([0], 1, "r1", 1)
+    (found,) = await survey(store, frontier.keys, [0], time.ms, 1)
+    named = {sample.domain: sample.held for sample in found.domains}
+    assert named == {"b.test": "due", "f.test": "due", "a.test": "leased"}
+    (all_of_them,) = await survey(store, frontier.keys, [0], time.ms, 99)
+    assert len(all_of_them.domains) == 6
+    assert leased[0].leases[0].domain == "a.test"
+    assert sum(sample.queued for sample in all_of_them.domains) == 5
+
+
+async def test_many_shards_are_read_in_parts(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time, shards=2 * SHARDS_A_PART + 1)
+    before = store.round_trips
+    surveys = await survey(store, frontier.keys, range(2 * SHARDS_A_PART + 1), time.ms, 1)
+    assert [found.shard for found in surveys] == list(range(2 * SHARDS_A_PART + 1))
+    assert store.round_trips - before in (3, 4, 5)  # up to two more where the server has to be told the script
+
+
+async def test_what_follows_from_an_empty_set_is_not_read(store: RedisStore, crawl_name: str) -> None:
+    time = ManualTime()
+    frontier = await make_frontier(store, crawl_name, time)
+    await survey(store, frontier.keys, [0], time.ms, 1)  # the server knows the script
+
+    async def commands() -> int:
+        return int((await store.info("stats"))["total_commands_processed"])
+
+    before = await commands()
+    await survey(store, frontier.keys, [0], time.ms, 1)
+    of_script = await commands() - before - 2  # INFO, EVALSHA
+    assert of_script == 3  # whether there is a domain or a waiting URL, the counters, the owner

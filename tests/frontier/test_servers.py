@@ -27,7 +27,7 @@ from tests.ports import free_port
 SUITE = [
     "tests/frontier/test_queue.py",
     "tests/frontier/test_settle.py",
-    "tests/frontier/test_peer_loop.py",
+    "tests/frontier/test_peers.py",
 ]
 PASSWORD = "correct-horse"
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import asyncio
 import gc
 import hashlib
+import ssl
+from collections.abc import Sequence
 from pathlib import Path
 
+import hiredis
 import msgspec
 import pytest
 
-from frontier.errors import BadInput, RedisAway, RedisMisused
-from frontier.redis_url import check_url, display_url
-from frontier.scripts import Script, command, script_call
-from frontier.store import RedisStore, connect
+from frontier.cluster import read_shards
+from frontier.connection import translate
+from frontier.errors import BadInput, FrontierError, RedisAway, RedisMisused, WritesRefused
+from frontier.redis_url import Address, check_url, display_url, read_url, url_to_copy
+from frontier.scripts import Call, Reply, Script, command, script_call
+from frontier.store import RedisStore, connect, send_in_parts
 from tests.valkey import ValkeyProcess
 
 
@@ -248,3 +253,232 @@ async def test_the_source_of_a_script_is_sent_once_for_all_calls_of_it(tmp_path:
         assert await store.send([script_call(script, ["x"], number) for number in range(50)]) == list(range(50))
         assert (await store.info("commandstats"))["cmdstat_eval"].startswith("calls=1,")
         await store.close()
+
+
+# Whatever a server answers, and whatever happens to a connection, becomes an error of the frontier.
+
+
+@pytest.mark.parametrize(
+    ("error", "meaning"),
+    [
+        (hiredis.ReplyError("READONLY You can't write against a read only replica."), WritesRefused),
+        (hiredis.ReplyError("CLUSTERDOWN Hash slot not served"), RedisAway),
+        (hiredis.ReplyError("MOVED 3999 127.0.0.1:6381"), RedisAway),
+        (hiredis.ReplyError("TRYAGAIN Multiple keys request during rehashing of slot"), RedisAway),
+        (hiredis.ReplyError("ERR max number of clients reached"), RedisAway),
+        (hiredis.ReplyError("BUSY Redis is busy running a script."), RedisAway),
+        (hiredis.ReplyError("WRONGPASS invalid username-password pair"), RedisMisused),
+        (hiredis.ReplyError("WRONGTYPE Operation against a key"), RedisMisused),
+        (hiredis.ReplyError("ERR unknown command"), RedisMisused),
+        (hiredis.ProtocolError("Protocol error, got 'H'"), RedisAway),
+        (ConnectionRefusedError(111, "refused"), RedisAway),
+        (TimeoutError(), RedisAway),
+        (ConnectionResetError(104, "reset by peer"), RedisAway),
+        (EOFError(), RedisAway),
+        (asyncio.IncompleteReadError(b"", 5), RedisAway),
+        (OSError(113, "no route to host"), RedisAway),
+        (ssl.SSLEOFError("EOF occurred in violation of protocol"), RedisAway),
+        (hiredis.ReplyError("LOADING Redis is loading the dataset in memory"), RedisAway),
+        (hiredis.ReplyError("MASTERDOWN Link with MASTER is down"), RedisAway),
+        (hiredis.ReplyError("ASK 3999 127.0.0.1:6381"), RedisAway),
+        (hiredis.ReplyError("NOSCRIPT No matching script."), RedisAway),
+        (hiredis.ReplyError("NOREPLICAS Not enough good replicas to write."), WritesRefused),
+        (hiredis.ReplyError("OOM command not allowed when used memory > 'maxmemory'."), WritesRefused),
+        (hiredis.ReplyError("NOAUTH Authentication required."), RedisMisused),
+        (hiredis.ReplyError("NOPERM this user has no permissions"), RedisMisused),
+        (hiredis.ReplyError("CROSSSLOT Keys in request don't hash to the same slot"), RedisMisused),
+        (ssl.SSLCertVerificationError("self-signed certificate"), RedisMisused),
+    ],
+)
+def test_what_passes_by_itself_is_away(error: Exception, meaning: type[FrontierError]) -> None:
+    translated = translate(error, "redis://host", "node")
+    assert type(translated) is meaning
+    if isinstance(translated, RedisAway):
+        assert translated.node == "node"
+
+
+def test_an_error_without_a_text_says_what_happened() -> None:
+    assert str(translate(TimeoutError(), "a:1")) == "Redis at a:1 cannot serve now: no answer in time"
+    assert str(translate(ConnectionResetError(), "a:1")) == "Redis at a:1 cannot serve now: ConnectionResetError"
+
+
+# Calls in parts: replies are in order, the next part is sent during processing, and an error is raised once.
+
+
+class Diary:
+    """A store that records its calls, returns them as replies, and raises RedisAway for "lost"."""
+
+    def __init__(self) -> None:
+        self.notes: list[str] = []
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        word = str(calls[0].arguments[0])
+        self.notes.append(f"asked {word}")
+        await asyncio.sleep(0)
+        if word == "lost":
+            raise RedisAway(word)
+        return [word]
+
+    async def time_ms(self) -> float:
+        return 0.0
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_the_replies_come_in_order(store: RedisStore, crawl_name: str) -> None:
+    key = f"{{{crawl_name}}}:list"
+    parts = [[command("RPUSH", f"{key}:{part}", call) for call in range(part)] for part in (3, 1, 2)]
+    looked: list[list[Reply]] = []
+    await send_in_parts(store.send, parts, looked.append)
+    assert looked == [[1, 2, 3], [1], [1, 2]]
+    await send_in_parts(store.send, [], looked.append)
+    assert len(looked) == 3
+
+
+async def test_the_next_part_is_asked_before_one_is_looked_at() -> None:
+    diary = Diary()
+    parts = [[command(word)] for word in ("a", "b", "c", "d")]
+    await send_in_parts(diary.send, parts, lambda replies: diary.notes.append(f"looked at {replies[0]}"))
+    assert diary.notes.index("asked b") < diary.notes.index("looked at a")
+    assert diary.notes.index("asked c") > diary.notes.index("looked at a")  # and no more than that
+    assert [note for note in diary.notes if note.startswith("looked")] == [f"looked at {word}" for word in "abcd"]
+
+
+async def test_a_store_that_is_away_is_told_once_and_nothing_goes_on() -> None:
+    diary = Diary()
+    looked: list[Reply] = []
+    with pytest.raises(RedisAway, match="lost"):
+        await send_in_parts(diary.send, [[command(word)] for word in ("a", "lost", "lost", "d")], looked.extend)
+    assert looked == ["a"]
+    assert "asked d" not in diary.notes
+    assert len(asyncio.all_tasks()) == 1
+
+
+async def test_a_reader_that_fails_leaves_nothing_under_way() -> None:
+    diary = Diary()
+
+    def look(replies: list[Reply]) -> None:
+        raise ValueError(replies)
+
+    with pytest.raises(ValueError, match="a"):
+        await send_in_parts(diary.send, [[command(word)] for word in ("a", "b", "c")], look)
+    assert "asked c" not in diary.notes
+    assert len(asyncio.all_tasks()) == 1
+
+
+# The forms of a Redis URL, and what of it is shown.
+
+
+def test_a_cluster_has_several_seed_hosts() -> None:
+    read = read_url("redis+cluster://user:se%2Ccret@10.0.0.1:7000,[::1]:7001,host")
+    assert (read.kind, read.hosts) == (
+        "cluster",
+        (Address("10.0.0.1", 7000), Address("::1", 7001), Address("host", 6379)),
+    )
+    assert (read.access.username, read.access.password) == ("user", "se,cret")
+
+
+def test_sentinels_name_a_master_and_have_their_own_password() -> None:
+    read = read_url("redis+sentinel://:secret@one,two:26380/mymaster/2?sentinel_password=other")
+    assert (read.kind, read.hosts) == ("sentinel", (Address("one", 26379), Address("two", 26380)))
+    assert (read.master, read.access.database, read.access.password) == ("mymaster", 2, "secret")
+    assert (read.sentinel_access.password, read.sentinel_access.database) == ("other", 0)
+    assert read_url("redis+sentinel://one/mymaster").access.database == 0
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("redis://:secret@host?timeot=3", "there is no option 'timeot'"),
+        ("redis+cluster://:secret@host/3", "a cluster has no database 3"),
+    ],
+)
+def test_a_mistake_after_the_host_is_named(url: str, said: str) -> None:
+    with pytest.raises(BadInput, match=said) as refused:
+        read_url(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_addresses_can_be_mapped() -> None:
+    read = read_url("redis+cluster://proxy:7000?address_map=10.0.0.1:6379=proxy:7000,10.0.0.2:6379=proxy:7001")
+    assert read.reachable == {"10.0.0.1:6379": Address("proxy", 7000), "10.0.0.2:6379": Address("proxy", 7001)}
+
+
+def test_limits_and_options_are_those_of_redis_py() -> None:
+    read = read_url("rediss://host/3?socket_timeout=2.5&socket_connect_timeout=1&client_name=crawl&ssl_cert_reqs=none")
+    assert (read.timeout_s, read.connect_timeout_s) == (2.5, 1.0)
+    assert (read.access.database, read.access.client_name) == (3, "crawl")
+    assert read.access.tls is not None
+    assert (read_url("redis://host").timeout_s, read_url("redis://host").access.tls) == (None, None)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        *("redis://one,two", "redis+sentinel://one", "redis+sentinel://one/", "redis+sentinel://user:1/secret@host"),
+        *("redis+cluster://one,", "redis+cluster://one:0", "redis+cluster://a:secret@one:x,two", "redis+raft://one"),
+    ],
+)
+def test_a_url_of_no_known_form_is_refused_without_repeating_it(url: str) -> None:
+    with pytest.raises(BadInput) as refused:
+        check_url(url)
+    assert "secret" not in str(refused.value)
+
+
+@pytest.mark.parametrize("mapped", ["10.0.0.1", "10.0.0.1:1=", "=proxy:1", "a:1=b:secret"])
+def test_an_address_map_that_is_none_is_refused(mapped: str) -> None:
+    with pytest.raises(BadInput):
+        read_url(f"redis+cluster://one?address_map={mapped}")
+
+
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("redis+cluster://user:secret@one:1,[::1]:2,three?address_map=a:1=b:2", "redis+cluster://one:1,[::1]:2,three"),
+        ("rediss+sentinel://:secret@one,two:3/name/0?sentinel_password=secret", "rediss+sentinel://one,two:3/name/0"),
+    ],
+)
+def test_all_hosts_are_shown(url: str, shown: str) -> None:
+    assert display_url(url) == shown
+
+
+@pytest.mark.parametrize(
+    ("url", "copied"),
+    [
+        ("redis://host:1/2", "redis://host:1/2"),
+        ("rediss://me:secret@host?ssl_ca_certs=/ca.pem&db=2", "rediss://USER:PASSWORD@host?ssl_ca_certs=/ca.pem&db=2"),
+        (
+            "redis+sentinel://:secret@one,two/name?sentinel_password=secret&sentinel_username=secret&socket_timeout=2",
+            "redis+sentinel://USER:PASSWORD@one,two/name?sentinel_password=PASSWORD&sentinel_username=USER&socket_timeout=2",
+        ),
+        ("rediss://host?ssl_keyfile=/k&ssl_password=secret", "rediss://host?ssl_keyfile=/k&ssl_password=PASSWORD"),
+        ("unix:///run/s?pass%77ord=secret&pasword=secret&secret", "unix:///run/s?password=PASSWORD"),
+        ("redis://me:sec/ret@host", "(malformed URL)"),
+    ],
+)
+def test_a_url_to_copy_has_all_options_but_no_secret(url: str, copied: str) -> None:
+    assert url_to_copy(url) == copied
+
+
+# Reads what the nodes of a cluster say about each other.
+
+
+ASKED = Address("10.0.0.1", 7000)
+SHARDS = [
+    [b"slots", [0, 16383], b"nodes", [[b"port", 7000, b"tls-port", 7443, b"endpoint", b"", b"health", b"online"]]],
+    [b"slots", [], b"nodes", [[b"port", 7001, b"endpoint", b"redis-1", b"health", b"fail"]]],
+    [b"slots", [], b"nodes", [[b"tls-port", 7444, b"endpoint", None, b"health", b"loading"]]],
+]
+
+
+@pytest.mark.parametrize(
+    ("has_tls", "nodes"),
+    [
+        (False, (Address("10.0.0.1", 7000), Address("redis-1", 7001))),
+        (True, (Address("10.0.0.1", 7443), Address("10.0.0.1", 7444))),
+    ],
+)
+def test_shards_name_all_nodes_that_can_be_reached(has_tls: bool, nodes: tuple[Address, ...]) -> None:
+    """A node that does not tell its own address is the one that was asked."""
+    assert read_shards(SHARDS, ASKED, has_tls) == nodes

@@ -4,17 +4,32 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import subprocess
 import sys
 import time
+from typing import Any
 
 import ada_url
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
-from frontier.errors import BadUrl
-from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, canonicalize_links, origin_of
+from frontier.domains import domain_of, registrable_domain, shard_of, site_of
+from frontier.entries import Entry, mark_of, parse_entry, payload_of, tag_of
+from frontier.errors import BadInput, BadUrl
+from frontier.urls import (
+    DEFAULT_RULES,
+    Url,
+    UrlPattern,
+    UrlRules,
+    canonicalize,
+    canonicalize_links,
+    is_in_url,
+    origin_of,
+)
+from tests.conformance import psl
 from tests.conformance import urls as conformance
 
 TOKEN = "0123456789abcdef0123456789ABCDEF"
@@ -274,3 +289,194 @@ def test_links_of_a_page_on_a_host_that_does_not_decode_are_found() -> None:
     found, rejected = canonicalize_links(["/x?y", "?z", "../a"], "http://xn--a.example.com/b/c")
     assert list(found) == [f"http://xn--a.example.com/{path}" for path in ("x?y", "b/c?z", "a")]
     assert not rejected
+
+
+# Patterns for URLs find what Python's `re` finds, and end soon for hostile URLs.
+
+
+SEARCHED = (
+    "https://example.com/shop/1",
+    "https://example.com/Shop/ab-c/",
+    "http://a.test/login?next=/",
+    "http://a.test/x.PDF",
+)
+PATTERNS = (
+    "",
+    "/shop/",
+    r"^https://example\.com/",
+    r"(?i)\.pdf$",
+    r"(?x) /shop/ \d+ $  # a product",
+    r"/shop/(\w+-?)+/$",
+    r"\d+$",
+    "a|b",
+    r"/(?P<n>\w+)\b",
+    "/login\\b",
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+def test_it_finds_what_re_finds(pattern: str) -> None:
+    for url in SEARCHED:
+        expected = re.search(pattern, url) is not None
+        assert (UrlPattern(pattern).is_in(url), is_in_url(pattern, url)) == (expected, expected), url
+
+
+@pytest.mark.parametrize("pattern", ["[[a]bout", "[a&&b]#+"])
+def test_an_expression_that_python_may_change_gives_no_warning(pattern: str) -> None:
+    """Warnings are errors in tests."""
+    re.purge()
+    assert not is_in_url(pattern, "https://example.com/")
+
+
+@pytest.mark.parametrize("pattern", [r"/shop/(\w+-?)+/$", r"((a|aa)+)+!$", r"(\w+\s?)*!!", r"(?:a+){2,}b"])
+@pytest.mark.parametrize("length", [40, 2_000])
+def test_a_hostile_url_takes_no_time(pattern: str, length: int) -> None:
+    url = "http://a.test/shop/" + "a" * length + "%!"
+    found = UrlPattern(pattern)
+    began = time.thread_time()
+    assert not found.is_in(url)
+    assert time.thread_time() - began < 0.01  # with the limit of PCRE2 0.02 s and more, with `re` hours
+
+
+def test_a_search_that_ends_early_counts_as_said() -> None:
+    url = "http://a.test/" + "a" * 2_000 + "%!"
+    slow = r"((a|aa)+)+!$"
+    assert [UrlPattern(slow, if_unknown=said).is_in(url) for said in (True, False)] == [True, False]
+
+
+@pytest.mark.parametrize("pattern", ["(", "a)(b", "[", "*a", "[["])
+def test_what_is_no_expression_is_refused(pattern: str) -> None:
+    with pytest.raises(BadInput, match="not a regular expression"):
+        UrlPattern(pattern)
+
+
+# Maps hosts to domains, and domains to shards.
+
+
+@pytest.mark.parametrize(
+    ("host", "domain"),
+    [
+        ("www.example.com", "example.com"),
+        ("WWW.Example.CO.UK", "example.co.uk"),
+        ("alice.github.io", "alice.github.io"),  # private suffix: other people's sites are other domains
+        ("github.io", "github.io"),
+        ("co.uk", "co.uk"),
+        ("com", "com"),
+        ("localhost", "localhost"),
+        ("d1.test", "d1.test"),
+        ("www.d1.test", "d1.test"),
+        ("192.0.2.1", "192.0.2.1"),
+        ("[2001:db8::1]", "[2001:db8::1]"),
+        ("www.xn--85x722f.xn--55qx5d.cn", "xn--85x722f.xn--55qx5d.cn"),
+    ],
+)
+def test_hosts_belong_to_domains(host: str, domain: str) -> None:
+    assert domain_of(host) == domain
+    assert domain_of(domain) == domain
+
+
+def test_a_site_is_named_without_user_information_and_final_dot() -> None:
+    assert site_of("http://u:p@www.example.com.:81") == ("example.com", "http://www.example.com:81")
+    assert site_of("https://[::1]") == ("[::1]", "https://[::1]")
+    assert site_of("http://[::1]:81") == ("[::1]", "http://[::1]:81")
+    assert site_of("http://a..b") is None
+    assert site_of("http://" + "a" * 400) is None
+
+
+@pytest.mark.parametrize(
+    ("domain", "shard"), [("example.com", 883), ("d1.test", 73), ("[::1]", 540), ("xn--bcher-kva.example", 166)]
+)
+def test_shards_never_move(domain: str, shard: int) -> None:
+    """Golden values: a crawl that an older release stored must find its queues."""
+    assert shard_of(domain, 1024) == shard
+
+
+@given(st.text(max_size=20), st.integers(1, 16_384))
+def test_a_shard_is_in_range(domain: str, shards: int) -> None:
+    domain = domain.encode("utf-8", "replace").decode()
+    assert 0 <= shard_of(domain, shards) < shards
+
+
+def test_the_public_suffix_cases_are_met() -> None:
+    score = psl.score()
+    if score is None:
+        pytest.skip("the conformance data is not here (../shared/conformance/psl.txt)")
+    assert score.failures == []
+    assert score.cases >= 70
+
+
+def test_what_has_no_registrable_domain() -> None:
+    assert [registrable_domain(host) for host in ("com", ".com", "192.0.2.1", "[::1]", "")] == [None] * 5
+
+
+# Every URL can be restored from the text of its entry, which is short.
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://a.test/x",
+        "https://www.a.test/x?y",
+        "http://a.test/",
+        "http://www.a.test/é",
+        "https://sub.a.test/x",
+        "https://a.test:8443/x",
+        "https://a.test.evil/x",
+    ],
+)
+def test_any_url_survives_the_round_trip(url: str) -> None:
+    original = Entry(url, "a.test", 1.5, depth=17, tries=2, hops=3, taken_back=4)
+    assert parse_entry(original.raw, "a.test", 1.5) == original
+
+
+def test_where_a_url_was_found_survives_and_costs_nothing_when_it_is_not_kept() -> None:
+    found = Entry("https://a.test/x?y", "a.test", depth=1, via="https://b.test/y?z")
+    assert parse_entry(found.raw, "a.test", 0.0) == found
+    assert parse_entry(found.next_try(-1.0).raw, "a.test", -1.0) == replace(found, tries=1, priority=-1.0)
+    assert len(found.raw) == len(replace(found, via="").raw) + 1 + len(found.via)
+
+
+@pytest.mark.parametrize("via", ["", "https://b.test/y?z"])
+@pytest.mark.parametrize("visit", ["", 'a,b,"e tag"'])
+@pytest.mark.parametrize("chain", ["", mark_of("https://a.test/")])
+@pytest.mark.parametrize("tag", ["", "product", tag_of("p", {"a b": "c\td\n e", "n": [1, None]}), tag_of("", {})])
+def test_a_tag_survives_beside_everything_else(via: str, visit: str, tag: str, chain: str) -> None:
+    tagged = Entry("https://a.test/x?y", "a.test", depth=1, via=via, visit=visit, tag=tag, chain=chain)
+    assert parse_entry(tagged.raw, "a.test", 0.0) == (replace(tagged, chain="") if visit else tagged)
+    assert "\n" not in tagged.raw
+    assert len(tagged.raw) - len(replace(tagged, tag="").raw) <= len(tag) + 2
+
+
+def test_label_and_payload_are_read_from_the_tag() -> None:
+    payload = {"a b": "c\td\n e", "n": [1, None], "{": "}"}
+    assert payload_of(tag_of("product", payload)) == payload
+    assert Entry("https://a.test/", "a.test", tag=tag_of("product", payload)).label == "product"
+    assert (payload_of("product"), payload_of("")) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    ("label", "payload", "error"),
+    [
+        ("a b", None, ValueError),
+        ("x" * 65, None, ValueError),
+        ("x", [1], ValueError),
+        ("x", {"a": "x" * 1_100}, ValueError),
+        ("x", {"a": object()}, TypeError),
+        ("x", {"a": "\ud800"}, ValueError),
+    ],
+)
+def test_what_cannot_be_a_tag_is_refused(label: str, payload: Any, error: type[Exception]) -> None:
+    with pytest.raises(error):
+        tag_of(label, payload)
+
+
+def test_the_head_costs_six_bytes_and_the_domain_none() -> None:
+    assert Entry("https://a.test/x", "a.test").raw == "s00000/x"
+
+
+@pytest.mark.parametrize(
+    "url", ["https://a.test:8443/x", "https://a.test.evil/x", "https://sub.a.test/x", "https://b.test/x"]
+)
+def test_what_does_not_begin_with_the_domain_alone_is_kept_whole(url: str) -> None:
+    """A settled URL is found by its text, so a URL must have only one text, in every version."""
+    assert Entry(url, "a.test").raw == f"u00000{url}"

@@ -9,11 +9,15 @@ from unittest.mock import AsyncMock
 import pytest
 
 from frontier.counters import Counters
-from frontier.errors import RedisAway
+from frontier.crawls import create_crawl, open_crawl, verify_crawl
+from frontier.errors import CrawlLost, RedisAway, ShardLost
+from frontier.keys import CrawlKeys
 from frontier.queue import PUSH_BATCH, Frontier
 from frontier.recent_writes import KEPT_MS
-from frontier.scripts import Call, Reply
+from frontier.scripts import Call, Reply, command
 from frontier.settle import Lease, SettledUrl, Settlement, retry
+from frontier.shards import identify_shards, lost_shards
+from frontier.store import RedisStore
 from tests.frontier.helpers import entry, lease_one, settle_all
 from tests.frontier.restarts.server import GRACE_MS, Server, counts, home, notice, repeat, urls
 
@@ -256,3 +260,106 @@ class TestALostTail:
             await notice(one)
             assert await repeat(one) == []
         assert await counts(one) == (1, 1, 0)
+
+
+# Lease calls whose replies are lost.
+
+
+class TestALeaseCallWithoutAReply:
+    async def test_twenty_in_a_row_cost_no_url_and_no_try(self, server: Server) -> None:
+        """Its leases are granted again, and are not counted as lost with their holder."""
+        one, deaf = await server.replica(), await server.replica()
+        await one.push([entry(f"https://a.test/{n}") for n in range(5)])
+        for _ in range(20):
+            deaf._calls.clear()  # the reply is lost
+            ((leased,), _) = await deaf.lease([home(deaf)], 1, "r1", 1)
+            assert [item.taken_back for item in leased.leases[0].entries] == [0] * 5
+            server.time.ms += 40_000
+        await deaf.settle([settle_all(leased.leases[0])])
+        found = await Counters(one._store, one.keys).counts()
+        assert (found.done, found.dead, found.leases_expired) == (5, 0, 0)
+
+    async def test_the_leases_begin_with_the_reply_that_arrives(self, server: Server) -> None:
+        one = await server.replica()
+        await one.push([entry()])
+        first = await lease_one(one, shard=home(one))
+        one._calls.clear()
+        server.time.ms += 20_000
+        second = await lease_one(one, shard=home(one))
+        assert (second.token, second.expires_ms) == (first.token, first.expires_ms + 20_000)
+        server.time.ms += 20_000
+        assert [reply.stale for reply in await one.settle([settle_all(second)])] == [False]
+
+    async def test_a_call_that_was_delayed_on_its_way_gets_nothing(self, server: Server) -> None:
+        one, late = await server.replica(), await server.replica()
+        await one.push([entry(), entry("https://a.test:81/", "a.test")])
+        for _ in range(2):
+            lease = await lease_one(one, shard=home(one))
+            await one.settle([Settlement(lease, 0, urls=[SettledUrl(lease.entries[0], "done", "x")])])
+            await one.release([Settlement(lease, 0)])
+            server.time.ms += 5_000
+        await one.push([entry("https://a.test/3")])
+        ((leased,), _) = await late.lease([home(late)], 1, "r1", 1)
+        assert leased.leases == ()
+
+
+# A server that has lost all data of a shard.
+
+
+class TestAShardWithoutData:
+    @pytest.fixture
+    async def one(self, server: Server) -> Frontier:
+        """A replica that has leased a URL, and whose server is then cleared."""
+        one = await server.replica()
+        await one.push([entry()])
+        self.lease = await lease_one(one, shard=home(one))
+        return one
+
+    async def clear(self, one: Frontier) -> None:
+        await one._store.send([command("DEL", *map(str, await self.names(one)))])
+
+    async def names(self, one: Frontier) -> list[str]:
+        (found,) = await one._store.send([command("KEYS", f"{{news:{home(one)}}}:*")])
+        return [name.decode() for name in found]
+
+    async def test_no_call_takes_it_for_an_empty_one(self, one: Frontier) -> None:
+        await self.clear(one)
+        shard = home(one)
+        for call in (
+            one.push([entry()]),
+            one.lease([shard], 1, "r1", 1),
+            one.settle([settle_all(self.lease)]),
+            one.release([Settlement(self.lease, 0)]),
+            one.shards_with_work([0, 1]),
+            Counters(one._store, one.keys).has_ended(),
+            Counters(one._store, one.keys).open(),
+        ):
+            with pytest.raises(ShardLost) as lost:
+                await call
+            assert lost.value.shards == [shard]
+        assert await self.names(one) == []
+        assert await lost_shards(one._store, one.keys) == {shard: ""}
+
+    async def test_a_shard_of_another_crawl_of_that_name_is_lost_too(self, one: Frontier) -> None:
+        keys = CrawlKeys("news", 2, "another")
+        with pytest.raises(CrawlLost):
+            await identify_shards(one._store, keys, range(2))
+        with pytest.raises(ShardLost):
+            await Counters(one._store, keys).has_ended()
+
+
+class TestCreation:
+    async def test_all_shards_have_the_identity_before_the_crawl_exists(
+        self, store: RedisStore, crawl_name: str
+    ) -> None:
+        """Two that create it at once agree, and one that died on its way is continued."""
+        keys = CrawlKeys(crawl_name, 4)
+        await store.send([command("SET", keys.draft, "ab" * 16)])
+        await identify_shards(store, CrawlKeys(crawl_name, 4, "ab" * 16), range(2))
+        made = await create_crawl(store, crawl_name, 4, b"{}")
+        assert made.created
+        assert made.fingerprint_key.hex() == "ab" * 16
+        assert await lost_shards(store, made.keys) == {}
+        assert not (await create_crawl(store, crawl_name, 8, b"other")).created
+        assert (await open_crawl(store, crawl_name)).shards == 4
+        await verify_crawl(store, made)

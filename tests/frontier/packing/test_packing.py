@@ -13,15 +13,16 @@ from frontier.counters import Counters, survey
 from frontier.crawls import create_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry
+from frontier.errors import RedisAway
 from frontier.lookup import UrlLookup
-from frontier.packing import LARGEST, rows_of, size_of
+from frontier.packing import LARGEST, Sizes, block_of, rest_of, rows_of, size_of
 from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Ended, Repair
-from frontier.scripts import UNPACK, command, script_call
+from frontier.scripts import PACK, UNPACK, Call, Reply, command, script_call
 from frontier.settle import SettledUrl, Settlement, with_next_visit
 from frontier.shards import identify_shards
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, ask, lease_one, make_frontier, settle_all
+from tests.frontier.helpers import CountingStore, ManualTime, ask, lease_one, make_frontier, settle_all
 from tests.frontier.packing.queued_domain import DOMAIN, SETTINGS, Held, fetched, urls
 
 
@@ -252,3 +253,220 @@ async def test_random_pushes_leases_and_ends_lose_nothing(
     assert await counters.has_ended()
     assert await store.send([command("HGET", frontier.keys.shards[0].domain(DOMAIN), "packed")]) == [None]
     await identify_shards(store, frontier.keys, [0])
+
+
+# Blocks, and how much of a queue is packed into them.
+
+
+class TestBlocks:
+    def test_a_block_keeps_its_entries_and_orders_them_by_priority(self) -> None:
+        rows = [(b"-1", b"s01000/b"), (b"2.5", b"s01000/a"), (b"-inf", b"s02000/x y"), (b"-1", b"s01000/a")]
+        block = block_of(rows, 7)
+        assert rows_of(block.contents) == [rows[1], rows[3], rows[0], rows[2]]
+        assert block.order == -2.5
+        assert size_of(block.name) == 4
+
+    def test_its_name_tells_whether_it_contains_seeds(self) -> None:
+        assert block_of([(b"0", b"s00000/"), (b"0", b"s01000/")], 7).name[4] == "s"
+        assert block_of([(b"0", b"s01000/00")], 7).name[4] != "s"
+
+    def test_the_same_entries_packed_later_are_another_block(self) -> None:
+        assert block_of([(b"0", b"s00000/")], 7).name != block_of([(b"0", b"s00000/")], 8).name
+
+    def test_the_rest_of_a_block_has_its_order(self) -> None:
+        rows = rows_of(block_of([(b"-1", b"s01000/a"), (b"0", b"s00000/"), (b"-1", b"s01000/b")], 7).contents)
+        rest = rest_of(rows[1:], 8)
+        assert rows_of(rest.contents) == rows[1:] == [(b"-1", b"s01000/a"), (b"-1", b"s01000/b")]
+        assert (rest.order, size_of(rest.name)) == (1.0, 2)
+
+
+class TestSizes:
+    @pytest.mark.parametrize(
+        ("queued", "packed", "surplus"),
+        [(999, 0, 0), (1_000, 0, 500), (500, 100, 436), (125, 900, 0), (126, 900, 62), (2_000, 64_000, 500)],
+    )
+    def test_what_is_packed(self, queued: int, packed: int, surplus: int) -> None:
+        assert Sizes(1_000, 32).surplus(queued, packed) == surplus
+
+    def test_nothing_is_packed_if_it_is_switched_off(self) -> None:
+        assert Sizes(0, 32).surplus(10**6, 0) == 0
+
+    @pytest.mark.parametrize("packed", [1, 500, 5_000, 10**6])
+    @pytest.mark.parametrize("batch", [1, 32, 1_000])
+    def test_what_was_unpacked_for_a_lease_is_not_packed_again_at_once(self, packed: int, batch: int) -> None:
+        sizes = Sizes(1_000, batch)
+        assert sizes.surplus(2 * batch - 1 + sizes.step(packed), packed) == 0
+
+
+# Packing and unpacking by several replicas: whoever comes too late changes nothing.
+
+
+class Interrupts(CountingStore):
+    """Does `meanwhile` before the first call of `script`, or command of that name."""
+
+    def __init__(self, store: RedisStore, script: str, meanwhile: object) -> None:
+        super().__init__(store)
+        self._script, self._meanwhile = script, meanwhile
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        names = {call.script.name if call.script else call.arguments[0] for call in calls}
+        if self._meanwhile and self._script in names:
+            meanwhile, self._meanwhile = self._meanwhile, None
+            await meanwhile()  # type: ignore[operator]
+        return await super().send(calls)
+
+
+class TestRaces:
+    """Another replica comes between the reading of a queue or a block and the script that replaces it."""
+
+    async def interrupted(self, store: RedisStore, crawl: str, time: ManualTime, script: str, work: object) -> Frontier:
+        return await make_frontier(Interrupts(store, script, work), crawl, time, SETTINGS)  # type: ignore[arg-type]
+
+    async def check(self, frontier: Frontier, time: ManualTime, counters: Counters, expected: int) -> None:
+        assert Counter(await fetched(frontier, time)) == Counter(entry.url for entry in urls(expected))
+        assert await counters.has_ended()
+
+    async def test_a_push_into_what_is_packed(
+        self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime, counters: Counters, held: Held
+    ) -> None:
+        frontier.settings = FrontierSettings(batch=2, delay_ms=1, pack_above=0)
+        other = await self.interrupted(store, crawl_name, time, "pack", lambda: frontier.push(urls(1, 99)))
+        await other.push(urls(16))
+        assert await held.packed() == 0
+        await other.push(urls(83, 16))
+        assert await held.packed() > 0
+        await self.check(frontier, time, counters, 100)
+
+    async def test_a_queue_that_was_emptied_before_it_was_read(
+        self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime, counters: Counters
+    ) -> None:
+        frontier.settings = FrontierSettings(batch=1_000, delay_ms=1, pack_above=0)
+
+        async def lease() -> None:
+            await frontier.settle([settle_all(await lease_one(frontier))])
+
+        other = await self.interrupted(store, crawl_name, time, "ZRANGE", lease)
+        await other.push(urls(40))
+        assert await counters.has_ended()
+
+    async def test_two_that_pack_the_same(
+        self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime, counters: Counters
+    ) -> None:
+        await frontier.push(urls(15))
+        other = await self.interrupted(store, crawl_name, time, "pack", lambda: frontier.push(urls(20, 80)))
+        await other.push(urls(65, 15))
+        await self.check(frontier, time, counters, 100)
+
+    async def test_two_that_unpack_the_same(
+        self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime, counters: Counters
+    ) -> None:
+        taken_over: list[str] = []
+
+        async def lease() -> None:
+            time.ms += SETTINGS.lease_ms
+            taken_over.extend(await fetched(frontier, time, 2, who=(2, "r2")))
+
+        await frontier.push(urls(100))
+        other = await self.interrupted(store, crawl_name, time, "unpack", lease)
+        while not taken_over:
+            late = await fetched(other, time, 2)
+        assert taken_over == late
+        left = await fetched(frontier, time, who=(3, "r3"))
+        assert len(set(left)) == len(left) and not set(left) & set(taken_over)
+        assert await counters.has_ended()
+        assert (await counters.counts()).done == 100
+
+    async def test_a_late_call_changes_nothing(
+        self, frontier: Frontier, store: RedisStore, time: ManualTime, counters: Counters, held: Held
+    ) -> None:
+        """Each pack and unpack call is repeated at the end."""
+        sent: list[Call] = []
+        real = store.send
+
+        class Notes(CountingStore):
+            async def send(self, calls: Sequence[Call]) -> list[Reply]:
+                sent.extend(call for call in calls if call.script in (PACK, UNPACK))
+                return await real(calls)
+
+        noted = await make_frontier(Notes(store), frontier.keys.crawl, time, SETTINGS)
+        await noted.push(urls(100))
+        await fetched(noted, time, 60)
+        before = (await held.queued(), await held.packed())
+        replies = await store.send(sent)
+        assert {reply[0] for reply in replies} == {b"changed", b"gone"}
+        assert before == (await held.queued(), await held.packed())
+        await fetched(noted, time)
+        assert await counters.has_ended()
+
+    async def test_a_shard_that_was_lost_or_frozen_is_left_alone(
+        self, frontier: Frontier, store: RedisStore, crawl_name: str, time: ManualTime, held: Held
+    ) -> None:
+        async def freeze() -> None:
+            await ask(store, "HSET", frontier.keys.shards[0].stats, "crawl", "moved")
+
+        other = await self.interrupted(store, crawl_name, time, "pack", freeze)
+        await other.push(urls(40))
+        assert (await held.queued(), await held.packed()) == (40, 0)
+
+
+# Leases of packed queues: a domain stays due, whoever dies, and the order of priority holds.
+
+
+class Dies(CountingStore):
+    """The process dies before it unpacks anything."""
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if any(call.script is UNPACK for call in calls):
+            raise RedisAway("died")
+        return await super().send(calls)
+
+
+class TestLease:
+    async def test_a_domain_stays_due_until_its_next_block_is_unpacked(
+        self, frontier: Frontier, store: RedisStore, time: ManualTime, held: Held
+    ) -> None:
+        """Its replica died before it unpacked the block."""
+        dying = await make_frontier(Dies(store), frontier.keys.crawl, time, SETTINGS)
+        await frontier.push(urls(100))
+        rest = await fetched(dying, time)
+        assert await held.queued() == 0
+        assert await ask(store, "ZCARD", frontier.keys.shards[0].due) == 1
+        (reply,), _ = await dying.lease([0], 1, "r1", 1)
+        assert reply.leases == ()
+        assert reply.next_ms is not None and reply.next_ms <= time.ms
+        found = rest + await fetched(frontier, time, who=(2, "r2"))
+        assert Counter(found) == Counter(entry.url for entry in urls(100))
+
+    async def test_leases_that_end_leave_a_packed_domain_due(
+        self, frontier: Frontier, store: RedisStore, time: ManualTime, counters: Counters
+    ) -> None:
+        """Returned and expired ones, while the queue itself is empty."""
+        await frontier.push(urls(100))
+        keys = frontier.keys.shards[0]
+        all_at_once = FrontierSettings(batch=100, delay_ms=1, pack_above=16)
+        dying = await make_frontier(Dies(store), frontier.keys.crawl, time, all_at_once)
+        for epoch, end in enumerate(("settle", "release", "expire"), 1):
+            time.ms += 300_000
+            if epoch > 1:
+                await frontier.lease([0], 2 * epoch, "r1", 1)  # unpacks
+            lease = await lease_one(dying, 2 * epoch + 1, "r2")
+            assert await ask(store, "EXISTS", keys.queue(DOMAIN)) == 0
+            if end == "settle":
+                await frontier.settle([settle_all(lease)])
+            elif end == "release":
+                await ask(store, "DEL", keys.inflight(DOMAIN))
+                await frontier.release([Settlement(lease, time.ms)])
+            else:
+                await ask(store, "DEL", keys.inflight(DOMAIN))  # as if all of them had been lost too often
+                time.ms += 200_000
+                await dying.lease([0], 2 * epoch + 1, "r2", 0)
+            assert await ask(store, "ZSCORE", keys.due, DOMAIN) is not None, end
+
+    async def test_packed_urls_are_taken_before_those_of_a_lower_priority(
+        self, frontier: Frontier, time: ManualTime
+    ) -> None:
+        await frontier.push(urls(40))
+        await frontier.push([Entry(f"https://{DOMAIN}/low{n}", DOMAIN, priority=-1e6, depth=2) for n in range(4)])
+        found = await fetched(frontier, time)
+        assert all("low" in url for url in found[-4:])
+        assert len(found) == 44
