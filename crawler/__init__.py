@@ -9,12 +9,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crawler.app.crawl import Crawl
+    from crawler.app.program import Crawl
     from crawler.errors import SinkFull, UserError
-    from crawler.handlers.handle import Handle
-    from crawler.handlers.lifecycle import Context
-    from crawler.handlers.parsed_page import ParsedPage
-    from crawler.handlers.router import Router
+    from crawler.handlers.parsed_page import Handle, ParsedPage
+    from crawler.handlers.router import Context, Router
     from crawler.hooks import PageHook
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
     from crawler.parse.content import decoded
@@ -24,12 +22,10 @@ __version__ = "0.1.0"
 """The build reads the version from here. Reading it from the package metadata instead would cost each command 40 ms."""
 
 _MODULES = {
-    "crawler.app.crawl": ("Crawl",),
+    "crawler.app.program": ("Crawl",),
     "crawler.errors": ("SinkFull", "UserError"),
-    "crawler.handlers.handle": ("Handle",),
-    "crawler.handlers.lifecycle": ("Context",),
-    "crawler.handlers.parsed_page": ("ParsedPage",),
-    "crawler.handlers.router": ("Router",),
+    "crawler.handlers.parsed_page": ("Handle", "ParsedPage"),
+    "crawler.handlers.router": ("Context", "Router"),
     "crawler.hooks": ("PageHook",),
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
     "crawler.parse.content": ("decoded",),

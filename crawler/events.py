@@ -2,7 +2,7 @@
 listen, too: permits, validators, recent URLs and held leases.
 
 Each page causes several events. None of them can be part of a reference cycle, so they are created with `gc=False`
-(see `crawler.app.gc_schedule`).
+(see `crawler.app.replica`).
 """
 
 from __future__ import annotations

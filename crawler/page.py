@@ -1,7 +1,7 @@
 """The result of one visit to one URL. These values pass from the fetch to the sinks.
 
 They cannot be part of a reference cycle, so they are created with `gc=False` and the garbage collector skips them (see
-`crawler.app.gc_schedule`).
+`crawler.app.replica`).
 """
 
 from __future__ import annotations

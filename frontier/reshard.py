@@ -386,7 +386,7 @@ many seconds after it."""
 
 LEASES_END_S = 8.0
 """How long the command waits for leases to end, in seconds: up to two until replicas notice the reshard, five for their
-requests in flight (`crawler.app.reshard_wait`), and one to settle them."""
+requests in flight (`crawler.app.replica`), and one to settle them."""
 
 QUIET_S = 3.0
 """How long after the restart of a server nothing is frozen, in seconds: replicas repeat their last writes meanwhile."""

@@ -36,7 +36,7 @@ STEP_S = 0.02
 
 PREPARED = (
     "crawler.__main__",  # the first, because what it does at the exit has to come last
-    "crawler.app.run",
+    "crawler.app.replica",
     "crawler.cli.crawl",
     "crawler.cli.export",
     "crawler.cli.seeds",

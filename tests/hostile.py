@@ -26,10 +26,9 @@ from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from crawler.app.build import RECENT_URLS, seams
 from crawler.app.embedded_valkey import open_store
-from crawler.app.gc_schedule import paced_collection
-from crawler.app.replica import Replica
+from crawler.app.engine import RECENT_URLS, deps
+from crawler.app.replica import Replica, paced_collection
 from crawler.cli.seeds import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
 from crawler.scope.recent_urls import RecentUrls
@@ -202,7 +201,7 @@ async def crawl_to_the_end(chosen: Settings, urls: list[str]) -> tuple[Replica, 
     async with open_store(chosen.replica) as store:
         opened = await create_crawl(store, "hostile", 64, chosen.crawl.to_json())
         await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()), chosen)
-        reaching, reasons = seams(opened, store, chosen.crawl, chosen.replica), Reasons()
+        reaching, reasons = deps(opened, store, chosen.crawl, chosen.replica), Reasons()
         replica = Replica(store, reaching, chosen.crawl, chosen.replica, RecentUrls(RECENT_URLS))
         reaching.events.subscribe(reasons.observe)
         async with paced_collection():

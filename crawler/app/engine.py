@@ -1,46 +1,80 @@
-"""The composition root: builds the parts of a replica that crawl from seams and settings, and starts and stops them.
+"""The composition root: builds the parts of a replica that crawl from their dependencies and the settings, and starts and
+stops them.
 
-The seams are the interfaces to everything outside the engine: Redis, the clock, HTTP and the sink (`crawler.app.seams`).
-A simulation passes different ones and runs the same engine as production.
+The dependencies are everything outside the engine: Redis, the clock, HTTP and the sink. A simulation passes different ones
+and runs the same engine as production.
+
+A replica that stops waits until the servers have synced its last writes. While it runs, it repeats the writes that a
+restarted server lacks, but nobody repeats those of a replica that has ended. If they cannot be known to be safe, its files
+stay open: the next start removes the pages that are not settled.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import math
-from collections.abc import Awaitable, Callable, Sequence
+import random
+import socket
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from pathlib import Path
+from typing import Any
 
-from crawler.app.archive_setup import archive_settings
-from crawler.app.background_tasks import Tasks
-from crawler.app.build import PageRules, frontier_settings, page_handling, page_items, page_rules
-from crawler.app.last_writes import REDIS_STEP_S, look_for_new_runs, wait_until_safe
-from crawler.app.scheduled_duties import PeriodicDuties, PeriodicDuty
-from crawler.app.seams import Seams
-from crawler.app.settings_reload import Follower
-from crawler.events import CrawlEnded, Event, PageSettled, RedisOutageBegan, RedisOutageEnded
+import msgspec
+
+from crawler.app.crawl_settings import Follower
+from crawler.app.requests import RequestSetup, fetch_settings
+from crawler.events import CrawlEnded, Event, Events, PageSettled, RedisOutageBegan, RedisOutageEnded
+from crawler.fetch import fd_limit, library_patches
+from crawler.fetch.client import Fetcher, HttpClient
 from crawler.fetch.scheduled_validators import Validators
+from crawler.handlers.router import Context, Router, app_settings, load_router
+from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.hooks import SINKS, PageHooks, load
 from crawler.logs import log
+from crawler.parse.html import ExtractPolicy
 from crawler.parse.offload import DocumentOffloader
 from crawler.redis_retry import RedisRetry
+from crawler.scope.link_filter import LinkFilter
+from crawler.scope.next_visit import parse_rules
 from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.seeds import read_seeds
+from crawler.scope.traps import TrapPolicy
 from crawler.settings.load import CrawlSettings
-from crawler.settings.policies import politeness_policy, refetched, url_rules
+from crawler.settings.policies import (
+    extract_rules,
+    politeness_policy,
+    refetched,
+    scope,
+    scorer,
+    url_rules,
+)
 from crawler.settings.tables import ReplicaTable
+from crawler.sinks import SinkContext
+from crawler.sinks.archive import Archive
+from crawler.sinks.archive_settings import Fields, archive_settings
+from crawler.sinks.sink import DurableSink
+from crawler.sinks.tee import Tee
+from crawler.sinks.types_file import save_types
 from crawler.wording import count_of
 from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.content_extractor import ContentExtractor
 from crawler.worker.delay_queue import DelayQueue
+from crawler.worker.extractor import Extractor, ExtractSettings
 from crawler.worker.foreign_domains import KEPT_MS, ForeignDomainAccess
 from crawler.worker.held_leases import HeldLeases
+from crawler.worker.item_type_check import ItemTypes
 from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.leased_fetch import LeasedFetch
 from crawler.worker.next_turn import Turns
 from crawler.worker.outbox_delivery import OutboxDelivery
-from crawler.worker.page_builder import PageBuilder
+from crawler.worker.page_builder import BuildSettings, PageBuilder
+from crawler.worker.page_handling import PageHandling
+from crawler.worker.page_items import PageItems
 from crawler.worker.polite_fetch import PoliteFetch
 from crawler.worker.pool import WorkerPool
 from crawler.worker.robots_lookup import RobotsLookup
@@ -50,19 +84,318 @@ from crawler.worker.throttle import Throttle
 from crawler.worker.url_handler import UrlHandler
 from crawler.worker.worker import Worker
 from frontier.budget import Budget, PageLimit, leased_ms
+from frontier.clock import Clock, CrawlTime, SystemClock
 from frontier.control import Control
 from frontier.counters import Counters
-from frontier.crawls import verify_crawl
+from frontier.crawls import Crawl, FieldTypes, verify_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
 from frontier.keys import owners_table
-from frontier.peers import Duties, PeerLoop, PeerSettings, period_s
-from frontier.queue import Frontier, PushReply
+from frontier.peers import Duties, PeerLoop, PeerSettings, new_replica_id, period_s
+from frontier.queue import Frontier, FrontierSettings, PushReply
 from frontier.reservations import Reservations
 from frontier.shards import Nodes
+from frontier.store import Store
+from frontier.urls import UrlRules, canonicalize
 from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.policy import CurrentPolicy
 from politeness.robots_cache import RobotsCache
+
+
+class Dependencies(msgspec.Struct, frozen=True):
+    """The external dependencies of the engine of the replica `replica`. `time`: that of the engine before, if it continues
+    the work of another one of this process. `setup`: what the machine adds to requests. `router`: the handlers of
+    pages, None if there are none; `context`: what they share."""
+
+    replica: str
+    crawl: Crawl
+    store: Store
+    clock: Clock
+    rng: random.Random
+    http: HttpClient
+    sink: DurableSink
+    events: Events
+    time: CrawlTime | None = None
+    setup: RequestSetup = RequestSetup()
+    router: Router | None = None
+    context: Context = msgspec.field(default_factory=Context)
+
+
+class Tasks:
+    """Starts tasks. `failed` is set when one has failed, and `failure` is the exception of the first one that did."""
+
+    def __init__(self) -> None:
+        self.failed = asyncio.Event()
+        self.failure: BaseException | None = None
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start `work` as a task and watch it for failure."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = self.failure or task.exception()
+            self.failed.set()
+
+    @staticmethod
+    async def cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel `tasks`, and wait until they have ended."""
+        cancelled = list(tasks)
+        for task in cancelled:
+            task.cancel()
+        await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+LOOK_S = 1.0
+"""Seconds between checks for due duties. A check costs nothing while the duty of the interval is known to be done."""
+
+CHUNK = 1_000
+"""URLs that are pushed before the claim is renewed. Pushing them takes a fraction of a second; a claim lasts 30 s."""
+
+
+class PeriodicDuty(msgspec.Struct, frozen=True):
+    """Every `every_s` seconds, push the new URLs of the file `seeds`, or queue `sitemap` again. Exactly one is given."""
+
+    every_s: float
+    seeds: str = ""
+    sitemap: str = ""
+
+    @property
+    def name(self) -> str:
+        return self.seeds or self.sitemap
+
+
+class PeriodicDuties:
+    """Carries out the duties of a crawl that this replica can claim."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        duties: Duties,
+        schedule: Sequence[PeriodicDuty],
+        push: Callable[[Sequence[Entry]], Awaitable[PushReply]],
+        rules: UrlRules,
+    ) -> None:
+        self._runtime = runtime
+        self._duties = duties
+        self._schedule = schedule
+        self._push = push
+        self._rules = rules
+        self._over: dict[str, int] = {}  # duty -> the last interval that this replica has finished with
+
+    async def run(self) -> None:
+        """Check and carry out duties until cancelled."""
+        while True:
+            for duty in self._schedule:
+                await self.run_if_due(duty)
+            await self._runtime.clock.sleep(LOOK_S)
+
+    async def run_if_due(self, duty: PeriodicDuty) -> bool:
+        """Carry out `duty` if it is due and this replica can claim it. Returns whether it was done here."""
+        interval = self._duties.interval_of(duty.every_s)
+        if self._over.get(duty.name) == interval:
+            return False
+        if not await self._runtime.retry.call(lambda: self._duties.claim(duty.name, interval)):
+            return False
+        entries = await self._entries(duty)
+        if entries is None:
+            self._over[duty.name] = interval  # the claim expires, and another replica may have the file
+            return False
+        accepted = 0
+        for at in range(0, max(1, len(entries)), CHUNK):
+            chunk = entries[at : at + CHUNK]
+            accepted += (await self._runtime.retry.call(lambda chunk=chunk: self._push(chunk))).accepted  # type: ignore[misc]
+            await self._runtime.retry.call(lambda: self._duties.claim(duty.name, interval))
+        self._over[duty.name] = interval
+        done = await self._runtime.retry.call(lambda: self._duties.report_done(duty.name, interval))
+        log(logging.INFO, "duty_done", duty=duty.name, interval=interval, accepted=accepted)
+        return done
+
+    async def _entries(self, duty: PeriodicDuty) -> list[Entry] | None:
+        """Return the entries that `duty` pushes, or None if its file cannot be read here."""
+        if duty.sitemap:
+            url = canonicalize(duty.sitemap, None, self._rules)
+            return [Entry(url.href, url.domain, mode="again")]
+        try:
+            lines = await asyncio.to_thread(_read, Path(duty.seeds))
+        except OSError as error:
+            log(logging.WARNING, "duty_impossible", duty=duty.name, error=error.strerror)
+            return None
+        seeds, errors = read_seeds(lines, self._rules)
+        for broken in errors[:10]:
+            log(logging.WARNING, "seed_broken", file=duty.seeds, line=broken.line, reason=broken.reason)
+        return [Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds]
+
+
+def _read(path: Path) -> list[str]:
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+REDIS_STEP_S = 2.0
+"""How long one step of leaving the cluster, or a look for restarts of servers, may take, in seconds. If Redis is
+unavailable, the other replicas notice the missing claims instead."""
+
+WAIT_S = 5.0
+"""How long to wait for servers to sync the last writes. If a server is restarted meanwhile, they are repeated, and the wait
+begins anew."""
+
+POLL_S = 0.1
+
+
+async def wait_until_safe(frontier: Frontier, clock: Clock) -> bool:
+    """Return whether the servers have synced the last writes of `frontier` within `WAIT_S` seconds."""
+    until = clock.monotonic() + WAIT_S
+    while not frontier.are_writes_safe:
+        if clock.monotonic() >= until:
+            return False
+        await clock.sleep(POLL_S)
+    return True
+
+
+async def look_for_new_runs(frontier: Frontier, clock: Clock) -> bool:
+    """Look for restarts of servers. Return whether all that were written to have answered within `REDIS_STEP_S` seconds."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(REDIS_STEP_S):
+            while True:
+                with contextlib.suppress(RedisAway, RedisMisused):  # it may be starting
+                    await frontier.look_for_new_runs()
+                    return True
+                await clock.sleep(POLL_S)
+    return False
+
+
+RECENT_URLS = 200_000
+"""URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
+
+
+class PageRules(msgspec.Struct, frozen=True):
+    """How pages are parsed, which of their links are followed, and what is extracted from them."""
+
+    build: BuildSettings
+    links: LinkFilter
+    extract: ExtractSettings
+
+
+def deps(
+    crawl: Crawl,
+    store: Store,
+    settings: CrawlSettings,
+    local: ReplicaTable,
+    replica: str = "",
+    setup: RequestSetup = RequestSetup(),
+) -> Dependencies:
+    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `setup`: what
+    its machine adds to requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
+    library_patches.install()
+    replica = replica or new_id()
+    clock, events = SystemClock(), Events()
+    max_idle = fd_limit.raise_fd_limit(local.concurrency)
+    router = load_router(settings.handlers.app) if settings.handlers.app else None
+    signer, about = (setup.identity.signer, setup.identity.about) if setup.identity else (None, ())
+    fetch = msgspec.structs.replace(fetch_settings(settings, max_idle), rules=setup.rules)
+    return Dependencies(
+        replica=replica,
+        crawl=crawl,
+        store=store,
+        clock=clock,
+        rng=random.Random(),
+        http=Fetcher(fetch, clock, signer=signer),
+        sink=sink(crawl.name, replica, settings, local, events, about),
+        events=events,
+        setup=setup,
+        router=router,
+        context=context(router, settings, crawl.name, replica),
+    )
+
+
+def context(router: Router | None, settings: CrawlSettings, crawl: str, replica: str) -> Context:
+    """Return what the functions of `router` share in the replica `replica`. Raises UserError if `[app]` does not fit."""
+    return Context(app_settings(router, settings.app) if router else None, crawl, replica)
+
+
+def new_id() -> str:
+    """Return an id for a replica on this machine."""
+    return new_replica_id(socket.gethostname().partition(".")[0])
+
+
+def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
+    """Return the rules that follow from `settings`. Raises the errors of `crawler.settings.policies.check`."""
+    links = ExtractPolicy(
+        obey_nofollow=settings.scope.nofollow,
+        user_agent=settings.fetch.user_agent,
+        max_links=settings.limits.max_links,
+        max_link_bytes=settings.limits.max_link_bytes,
+        rules=url_rules(settings),
+    )
+    return PageRules(
+        BuildSettings(
+            links,
+            settings.limits.max_decoded,
+            settings.scope.sitemaps,
+            settings.archive.via,
+            parse_rules(settings.recrawl.rules),
+        ),
+        LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
+        extraction(settings),
+    )
+
+
+def page_items(
+    deps: Dependencies, runtime: Runtime, settings: CrawlSettings, out: Path, offload: DocumentOffloader
+) -> PageItems:
+    """Return what extracts and checks items. `out`: the output folder, where the types of their fields are written down."""
+    extract, crawl = extraction(settings), deps.crawl
+    types = ItemTypes(runtime, FieldTypes(deps.store, crawl.keys), lambda found: save_types(out, crawl.name, found))
+    return PageItems(Extractor(extract, offload, deps.events), types, extract)
+
+
+def page_handling(
+    deps: Dependencies,
+    settings: CrawlSettings,
+    builder: PageBuilder,
+    items: PageItems,
+    contents: ContentExtractor,
+    turns: Turns,
+) -> PageHandling:
+    """Return what has `items` and `contents` extracted from the pages of `builder`, and passes these to the handlers of
+    users, if there are any."""
+    limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
+    runner = None if deps.router is None else HandlerRunner(deps.router, limits, deps.context)
+    return PageHandling(builder, items, contents, runner, turns.handing_on, deps.events)
+
+
+def extraction(settings: CrawlSettings) -> ExtractSettings:
+    """Return what is extracted from pages."""
+    return ExtractSettings(extract_rules(settings), settings.limits.max_decoded)
+
+
+def sink(
+    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, events: Events, about: Fields = ()
+) -> DurableSink:
+    """Return the archive, together with the additional sinks in the settings. `about`: more fields of its warcinfo records.
+    Raises UserError if a sink cannot be loaded."""
+    hooks = PageHooks.named(settings.archive.on_page)
+    archive = Archive(archive_settings(crawl, replica, settings, local, about), hooks=hooks, events=events)
+    if not settings.archive.sinks:
+        return archive
+    context = SinkContext(local.out, crawl, replica)
+    return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
+
+
+def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
+    """Return the settings of the frontier."""
+    return FrontierSettings(
+        lease_ms=int(settings.frontier.lease * 1000),
+        batch=settings.frontier.batch,
+        domain_cap=settings.limits.domain_cap,
+        delay_ms=int(settings.politeness.delay * 1000),
+        replicas_ack=settings.frontier.replicas_ack,
+        pack_above=settings.frontier.pack_above,
+        known_share=settings.recrawl.share if settings.recrawl.rules else None,
+    )
+
 
 HOSTS_A_DOMAIN = 2
 """Hosts for each leased domain whose robots.txt and addresses are cached. Many domains have two, with and without
@@ -76,8 +409,8 @@ class Engine:
     """The connected parts that crawl. `ended` is set when the crawl has ended, when an operator has stopped it, when it
     `has_other_shards`, and when a task has failed (`tasks.failure`)."""
 
-    def __init__(self, seams: Seams, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls) -> None:
-        self._seams = seams
+    def __init__(self, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls) -> None:
+        self._deps = deps
         self._settings = settings
         self._local = local
         self._recent = recent
@@ -92,103 +425,103 @@ class Engine:
         self._build_leases(settings)
         self._build_fetch(settings)
         self._build_worker(page_rules(settings, recent))
-        self.follower = Follower(seams.store, seams.crawl, settings, self._apply, seams.events, local.accept)
+        self.follower = Follower(deps.store, deps.crawl, settings, self._apply, deps.events, local.accept)
         self.periodic = self._build_periodic(settings)
 
     def __repr__(self) -> str:
-        return f"<Engine {self._seams.replica} {self.leases!r} {self.committer!r}>"
+        return f"<Engine {self._deps.replica} {self.leases!r} {self.committer!r}>"
 
     def _build_frontier(self, settings: CrawlSettings) -> None:
-        seams, crawl, local = self._seams, self._seams.crawl, self._local
+        deps, crawl, local = self._deps, self._deps.crawl, self._local
         shards, table = len(crawl.keys.shards), owners_table(crawl.keys.layout)
         peer_settings = PeerSettings(local.interval, local.capacity, shards=shards, table=table)
-        self.peers = PeerLoop(seams.store, crawl.keys.peers, seams.clock, peer_settings, seams.replica, seams.rng)
-        if seams.time is not None:
-            self.peers.continue_time(seams.time)
+        self.peers = PeerLoop(deps.store, crawl.keys.peers, deps.clock, peer_settings, deps.replica, deps.rng)
+        if deps.time is not None:
+            self.peers.continue_time(deps.time)
         server_clock = self.peers.server_clock
-        retry = RedisRetry(seams.clock, seams.events, seams.rng, self._verify, Nodes(seams.store, crawl.keys))
+        retry = RedisRetry(deps.clock, deps.events, deps.rng, self._verify, Nodes(deps.store, crawl.keys))
         self.runtime = Runtime(
-            replica=seams.replica,
-            clock=seams.clock,
+            replica=deps.replica,
+            clock=deps.clock,
             server_clock=server_clock,
             retry=retry,
-            events=seams.events,
-            rng=seams.rng,
+            events=deps.events,
+            rng=deps.rng,
             policy=CurrentPolicy(politeness_policy(settings)),
         )
         self.frontier = Frontier(
-            seams.store, crawl.keys, server_clock, frontier_settings(settings), crawl.fingerprint_key
+            deps.store, crawl.keys, server_clock, frontier_settings(settings), crawl.fingerprint_key
         )
-        self.counters = Counters(seams.store, crawl.keys)
-        self.control = Control(seams.store, crawl.keys)
+        self.counters = Counters(deps.store, crawl.keys)
+        self.control = Control(deps.store, crawl.keys)
         self._budget = Budget(
-            seams.store,
+            deps.store,
             crawl.keys,
             server_clock,
-            seams.replica,
+            deps.replica,
             PageLimit(settings.limits.max_pages, crawl.revision),
             leased_ms(self.frontier.settings.lease_ms, local.interval),
         )
         # Redis may have lost its last writes in the outage.
-        seams.events.subscribe(lambda _: self._recent.clear(), RedisOutageEnded)
+        deps.events.subscribe(lambda _: self._recent.clear(), RedisOutageEnded)
 
     def _build_leases(self, settings: CrawlSettings) -> None:
         self.held = HeldLeases(self.runtime, self._budget)
-        self._seams.events.subscribe(self._void_lost, RedisOutageBegan)
-        queue, concurrency = DelayQueue[LeasedDomain](self._seams.clock), self._local.concurrency
+        self._deps.events.subscribe(self._void_lost, RedisOutageBegan)
+        queue, concurrency = DelayQueue[LeasedDomain](self._deps.clock), self._local.concurrency
         self.allowance = Allowance(self.runtime, self._budget, queue, concurrency, self.replicas)
-        self.committer = Committer(self.runtime, self.frontier, self._seams.sink, self._recent, self.held)
+        self.committer = Committer(self.runtime, self.frontier, self._deps.sink, self._recent, self.held)
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 
     def _build_fetch(self, settings: CrawlSettings) -> None:
-        seams, runtime, keys = self._seams, self.runtime, self._seams.crawl.keys
+        deps, runtime, keys = self._deps, self.runtime, self._deps.crawl.keys
         hold_ms = int(1000 * (settings.fetch.connect_timeout + settings.fetch.timeout)) + KEPT_MS
         self._reservations = Reservations(
-            seams.store, keys, runtime.server_clock, hold_ms, self.frontier.settings.delay_ms
+            deps.store, keys, runtime.server_clock, hold_ms, self.frontier.settings.delay_ms
         )
         self._throttle = Throttle(runtime, self.control)
         self._fetch = PoliteFetch(
             runtime,
-            LeasedFetch(seams.http, seams.clock, self._validators(settings)),
-            AddressLimiter(runtime, seams.http, self._rate_limiter),
+            LeasedFetch(deps.http, deps.clock, self._validators(settings)),
+            AddressLimiter(runtime, deps.http, self._rate_limiter),
             ForeignDomainAccess(runtime, self._reservations),
             self._throttle,
         )
 
     def _build_worker(self, rules: PageRules) -> None:
-        seams, runtime = self._seams, self.runtime
+        deps, runtime = self._deps, self.runtime
         cache = RobotsCache(
-            seams.store, self.frontier, self._settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
+            deps.store, self.frontier, self._settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
         self._pool = WorkerPool()
-        self._offload = DocumentOffloader(self._pool.stand_in, events=seams.events)
-        self._builder = PageBuilder(rules.build, rules.links, self._offload, cache, seams.events, self.control)
+        self._offload = DocumentOffloader(self._pool.stand_in, events=deps.events)
+        self._builder = PageBuilder(rules.build, rules.links, self._offload, cache, deps.events, self.control)
         robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
         turns = Turns(runtime, self.leases, self.allowance, self._pool.stand_in)
         contents = ContentExtractor(
-            archive_settings(seams.crawl.name, seams.replica, self._settings, self._local).content, self._offload
+            archive_settings(deps.crawl.name, deps.replica, self._settings, self._local).content, self._offload
         )
-        items = page_items(seams, runtime, self._settings, self._local.out, self._offload)
-        self._handling = page_handling(seams, self._settings, self._builder, items, contents, turns)
+        items = page_items(deps, runtime, self._settings, self._local.out, self._offload)
+        self._handling = page_handling(deps, self._settings, self._builder, items, contents, turns)
         pages = UrlHandler(runtime, self._fetch, self._handling, self.committer, self.allowance)
-        hints = SitemapHints(runtime, seams.store, self.frontier, self.tasks.spawn).observe
-        seams.events.subscribe(hints, PageSettled)
+        hints = SitemapHints(runtime, deps.store, self.frontier, self.tasks.spawn).observe
+        deps.events.subscribe(hints, PageSettled)
         self._worker = Worker(runtime, turns, robots, self._throttle, pages)
 
     def _validators(self, settings: CrawlSettings) -> Validators:
         validators = Validators(urls := refetched(settings))
         if urls:
-            self._seams.events.subscribe(validators.observe, PageSettled)
+            self._deps.events.subscribe(validators.observe, PageSettled)
         return validators
 
     def _rate_limiter(self, policy: RateLimitPolicy) -> RateLimiter:
         if policy.shared:
-            clocks = (self._seams.clock, self.runtime.server_clock)
-            shared = SharedRateLimiter(self._seams.store, self._seams.crawl.keys, *clocks, policy)
+            clocks = (self._deps.clock, self.runtime.server_clock)
+            shared = SharedRateLimiter(self._deps.store, self._deps.crawl.keys, *clocks, policy)
             return DividedRateLimiter(self.runtime, shared, policy, self.replicas)
-        return LocalRateLimiter(self._seams.clock, policy)
+        return LocalRateLimiter(self._deps.clock, policy)
 
     def replicas(self) -> int:
         """The number of replicas in the view, 0 before the first one."""
@@ -198,8 +531,8 @@ class Engine:
         duties = [PeriodicDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
         if not duties:
             return None
-        seams = self._seams
-        claims = Duties(seams.store, seams.crawl.keys.duties, self.runtime.server_clock, seams.replica)
+        deps = self._deps
+        claims = Duties(deps.store, deps.crawl.keys.duties, self.runtime.server_clock, deps.replica)
         return PeriodicDuties(self.runtime, claims, duties, self._seed, url_rules(settings))
 
     async def _seed(self, entries: Sequence[Entry]) -> PushReply:
@@ -213,9 +546,9 @@ class Engine:
         empty. Raises UserError if the output folder cannot be used."""
         await self.peers.time.check(0)
         await self.runtime.retry.call_crawl_node(self.control.refresh)  # no page may name a domain that was forgotten
-        await self._seams.sink.start(self.frontier.revoke, self.frontier.may_repeat)
+        await self._deps.sink.start(self.frontier.revoke, self.frontier.may_repeat)
         self.peers.advertise(address)
-        await self._seams.http.start(lambda: HOSTS_A_DOMAIN * len(self.held))
+        await self._deps.http.start(lambda: HOSTS_A_DOMAIN * len(self.held))
         self.following = [self.tasks.spawn(self._follow_views())]
         work = [
             self.committer.run(),
@@ -244,7 +577,7 @@ class Engine:
         wait until Redis has synced its writes, and close the files. The replica leaves the roster before it waits, so that
         others can take over its shards while the last turns end. Leases that cannot be returned because Redis is
         unavailable expire."""
-        clock, deadline = self._seams.clock, self._seams.clock.monotonic() + grace_s
+        clock, deadline = self._deps.clock, self._deps.clock.monotonic() + grace_s
         self.drain()
         await self.tasks.cancel(self.following)  # otherwise its next claim would put it into the roster again
         await self.leave(self.peers.leave)
@@ -254,24 +587,24 @@ class Engine:
         for leased in self.held:
             self.committer.give_back(leased)
         if not await self._wait_for(lambda: self.committer.is_idle, max(deadline, clock.monotonic() + 1.0)):
-            log(logging.WARNING, "stopped_unsettled", replica=self._seams.replica, leases=len(self.held))
+            log(logging.WARNING, "stopped_unsettled", replica=self._deps.replica, leases=len(self.held))
         # The embedded server loses nothing unless this machine crashes, and a small crawl should end at once.
         are_safe = not self._local.redis or await wait_until_safe(self.frontier, clock)
         await self.tasks.cancel(self._running)
         has_left = await self.leave(self._budget.leave)
-        await self._seams.http.stop(0.0)
+        await self._deps.http.stop(0.0)
         await self._offload.stop()
         # A server may have been restarted, may not answer, or may refuse writes and lose the last ones, as on a full disk.
         has_answered = has_left and await look_for_new_runs(self.frontier, clock)
         if is_in_doubt := not (are_safe and has_answered) or self.frontier.is_in_doubt:
-            log(logging.WARNING, "stopped_in_doubt", replica=self._seams.replica)
-        self.uploads_left = await self._seams.sink.stop(is_in_doubt)
+            log(logging.WARNING, "stopped_in_doubt", replica=self._deps.replica)
+        self.uploads_left = await self._deps.sink.stop(is_in_doubt)
 
     async def _repeat_lost_writes(self, deadline: float) -> None:
         """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases
         are returned: afterwards, Redis cannot tell that their pages were settled."""
-        await look_for_new_runs(self.frontier, self._seams.clock)
-        until = max(deadline, self._seams.clock.monotonic() + 1.0)
+        await look_for_new_runs(self.frontier, self._deps.clock)
+        until = max(deadline, self._deps.clock.monotonic() + 1.0)
         await self._wait_for(lambda: not self.frontier.replaced_runs(), until)
 
     def skip_grace(self) -> None:
@@ -281,7 +614,7 @@ class Engine:
     async def _wait_for(self, is_done: Callable[[], bool], deadline: float) -> bool:
         """Wait for `is_done` until `deadline` (monotonic seconds), but only for a second after `skip_grace` or the
         failure of a task. Returns False on timeout."""
-        clock, soon = self._seams.clock, self._seams.clock.monotonic() + 1.0
+        clock, soon = self._deps.clock, self._deps.clock.monotonic() + 1.0
         while not is_done():
             now = clock.monotonic()
             if now >= deadline or (now >= soon and (self._skips_grace or self.tasks.failure is not None)):
@@ -296,7 +629,7 @@ class Engine:
                 await step()
                 return True
         except (RedisAway, RedisMisused, TimeoutError) as error:
-            log(logging.WARNING, "left_without_notice", replica=self._seams.replica, error=error)
+            log(logging.WARNING, "left_without_notice", replica=self._deps.replica, error=error)
             return False
 
     # background tasks
@@ -311,7 +644,7 @@ class Engine:
 
     async def _verify(self) -> None:
         """Raise CrawlLost if Redis no longer has the state of the crawl that this replica joined."""
-        await verify_crawl(self._seams.store, self._seams.crawl)
+        await verify_crawl(self._deps.store, self._deps.crawl)
 
     async def _follow_views(self) -> None:
         async for view in self.peers.views(on_away=self.runtime.retry.crawl_node_failed):
@@ -334,7 +667,7 @@ class Engine:
             self.leases.set_paused(control.paused)
             self.peers.set_paused(control.paused)
             await retry.call_crawl_node(lambda: self.follower.follow(control.settings_revision))
-            await self._seams.clock.sleep(period_s(min(1.0, self._local.interval), self.replicas()))
+            await self._deps.clock.sleep(period_s(min(1.0, self._local.interval), self.replicas()))
 
     def _apply(self, settings: CrawlSettings, revision: int) -> None:
         """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""
@@ -344,7 +677,7 @@ class Engine:
         lease_ms = leased_ms(self.frontier.settings.lease_ms, self._local.interval)
         self.allowance.apply(PageLimit(settings.limits.max_pages, revision), lease_ms)
         self._reservations.apply(self.frontier.settings.delay_ms)
-        self._seams.http.apply(settings.limits.max_body, settings.politeness.parallel)
+        self._deps.http.apply(settings.limits.max_body, settings.politeness.parallel)
         self._handling.apply(rules.build, rules.links, rules.extract)
         self._recent.clear()  # links that were dropped before may be followed now
 
@@ -355,7 +688,7 @@ class Engine:
     async def _find_end(self) -> None:
         """End the crawl when the counters show that nothing is left. They are read only while this replica holds no lease.
         They do not count soon after a restart of a server, which may lack links that others are about to push again."""
-        retry, clock = self.runtime.retry, self._seams.clock
+        retry, clock = self.runtime.retry, self._deps.clock
         runs, changed_at = self.frontier.runs(), -math.inf
         while True:
             await clock.sleep(period_s(min(0.5, self._local.interval / 2), self.replicas()))
@@ -373,7 +706,7 @@ class Engine:
 
     def _end(self, reason: str) -> None:
         if not self.ended.is_set():
-            self._seams.events.emit(CrawlEnded(reason))
+            self._deps.events.emit(CrawlEnded(reason))
             self.ended.set()
 
     def readiness(self) -> tuple[bool, str]:

@@ -1,26 +1,42 @@
-"""One replica: the engine that crawls, together with its metrics, logs, health record and status server.
+"""One replica: the engine that crawls, together with its metrics, logs, health record and status server; and `crawler run`,
+which runs replicas until the crawl ends or a signal arrives. One runs in this process, several in processes of their own.
 
-Its index and the number of replicas come from `frontier.peers`.
+`crawler reshard` announces that the crawl gets another number of shards, and then waits some seconds for the requests in
+flight. A replica ends its leases, waits, and continues as a new replica in the same process. One that does not notice in
+time, because it was suspended, finds that all shards refuse it. Its last pages may not be settled then. Their files stay
+open, and the new replica asks which of them are settled, as after a crash (`crawler.sinks.recovery`). The new replica
+claims its place in the roster from the beginning, so that it owns shards as soon as it may crawl. The status pages of the
+old one stay until the new one starts.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import gc
+import itertools
 import logging
 import math
 import resource
+import sys
 from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from functools import partial
+from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
-from crawler.app.build import RECENT_URLS, new_id, seams
-from crawler.app.engine import Engine
-from crawler.app.kept_settings import keep_settings
-from crawler.app.request_setup import RequestSetup
-from crawler.app.seams import Seams
+from crawler import logs
+from crawler.app.crawl_settings import OnDifference, check_installed, choose_and_adopt, keep_settings
+from crawler.app.embedded_valkey import open_store
+from crawler.app.engine import RECENT_URLS, Dependencies, Engine, deps, new_id
+from crawler.app.requests import RequestSetup, local_tables, request_setup
+from crawler.app.signals import INTERRUPTED, on_end_of_supervisor, on_stop_signal
+from crawler.app.supervisor import progress_logged, supervise
+from crawler.errors import UPLOADS_LEFT, UserError
 from crawler.events import Event, GroupCommitted, OwnFailure, PageSettled, SettingsFollowed, SinkBlocked
-from crawler.handlers.lifecycle import Lifecycle
+from crawler.handlers.runner import Lifecycle
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, log_held_back, logger
 from crawler.observe.collectors import MetricsCollector, ReplicaState
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
@@ -31,12 +47,63 @@ from crawler.observe.recent_failures import RecentFailures
 from crawler.observe.summary_writer import SummaryWriter
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.scope.recent_urls import RecentUrls
-from crawler.settings.load import CrawlSettings
+from crawler.settings.guarded import accepted, check_guarded
+from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.tables import ReplicaTable
 from frontier.clock import Clock
-from frontier.crawls import Crawl
-from frontier.peers import REPORTS_A_SECOND, Health, period_s
+from frontier.crawls import Crawl, mark_local, open_crawl, verify_crawl
+from frontier.errors import (
+    CrawlLost,
+    CrawlResharded,
+    FrontierError,
+    NoSuchCrawl,
+    RedisAway,
+    RedisMisused,
+    Resharding,
+    ShardLost,
+)
+from frontier.peers import REPORTS_A_SECOND, Health, PeerLoop, PeerSettings, period_s
+from frontier.shards import lost_shards
 from frontier.store import RedisStore
+
+YOUNG_S = 0.5
+"""Seconds between collections of the young generations."""
+
+ALL_STEPS = 1_200
+"""These collections per full one (ten minutes). A full collection cannot be split, and takes longer the larger the state
+of the crawl is."""
+
+
+@contextlib.asynccontextmanager
+async def paced_collection() -> AsyncIterator[None]:
+    """Collect garbage on a schedule, in small steps, within the context.
+
+    By default the interpreter collects whenever allocations exceed deallocations by a threshold. Deallocations of old
+    objects count against new allocations, so there may be hundreds of thousands of live young objects by then, and the
+    event loop pauses for tens of milliseconds. A task that collects the two young generations often keeps them small. Both
+    at once: an object that lives on is then visited a single time. Collecting the youngest alone takes more than twice the
+    time, mostly for objects in use. What exists when the crawl starts, such as classes, is frozen and never scanned again.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    collecting = asyncio.create_task(_collect())
+    try:
+        yield
+    finally:
+        collecting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await collecting
+        gc.unfreeze()  # otherwise C libraries report leaks when the interpreter exits
+        if was_enabled:
+            gc.enable()
+
+
+async def _collect() -> None:
+    for step in itertools.count(1):
+        await asyncio.sleep(YOUNG_S)
+        gc.collect(2 if step % ALL_STEPS == 0 else 1)
+
 
 RATE_SAMPLES = 10
 """Samples, a second or less apart, over which the reported rate is averaged: a single second fluctuates too much."""
@@ -49,41 +116,41 @@ class Replica:
     """A replica of a crawl. `engine.ended` is set when it should stop."""
 
     def __init__(
-        self, store: RedisStore, seams: Seams, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls
+        self, store: RedisStore, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls
     ) -> None:
-        self.id = seams.replica
-        labels = {"crawl": seams.crawl.name, "replica": self.id}
+        self.id = deps.replica
+        labels = {"crawl": deps.crawl.name, "replica": self.id}
         self.metrics = Metrics(labels, settings.archive.on_page)
-        self.engine = engine = Engine(seams, settings, local, recent)
+        self.engine = engine = Engine(deps, settings, local, recent)
         self.store = store
-        self._seams = seams
+        self._deps = deps
         self.local = local
         self._settings_warnings = settings.warnings
         self._pages_per_s = 0.0
-        self._lifecycle = Lifecycle(seams.router, seams.context, settings.handlers.timeout)
+        self._lifecycle = Lifecycle(deps.router, deps.context, settings.handlers.timeout)
         self._tasks: list[asyncio.Task[None]] = []
-        keys = seams.crawl.keys
+        keys = deps.crawl.keys
         self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
         self.status = StatusServer(
             ServerAddress(local.listen, local.advertise, local.hosts),
             self.metrics.render,
             engine.readiness,
-            Live(store, keys, self.id, seams.clock),
+            Live(store, keys, self.id, deps.clock),
             StatePages(store, keys.crawl),
         )
-        clocks = (seams.clock, engine.runtime.server_clock)
+        clocks = (deps.clock, engine.runtime.server_clock)
         self._summary = SummaryWriter(store, keys, clocks, engine.runtime.retry, lambda: engine.leases.view)
         self._failures = RecentFailures()
         self._obstacles = Obstacles()
-        self.loop_lag = LoopLag(seams.clock, self.metrics.lagged)
+        self.loop_lag = LoopLag(deps.clock, self.metrics.lagged)
         self.metrics.registry.register(MetricsCollector(self._state, lambda: self._summary.latest))
-        seams.events.subscribe(self.metrics.observe)
-        seams.events.subscribe(LogListener(self.id).observe, *LOGGED)
+        deps.events.subscribe(self.metrics.observe)
+        deps.events.subscribe(LogListener(self.id).observe, *LOGGED)
         if logger.isEnabledFor(logging.DEBUG):
-            seams.events.subscribe(DetailListener(self.id).observe, *DETAILS)
-        seams.events.subscribe(self._failures.observe, PageSettled)
-        seams.events.subscribe(self._obstacles.observe, SinkBlocked, OwnFailure, GroupCommitted)
-        seams.events.subscribe(self._keep_settings, SettingsFollowed)
+            deps.events.subscribe(DetailListener(self.id).observe, *DETAILS)
+        deps.events.subscribe(self._failures.observe, PageSettled)
+        deps.events.subscribe(self._obstacles.observe, SinkBlocked, OwnFailure, GroupCommitted)
+        deps.events.subscribe(self._keep_settings, SettingsFollowed)
         store.watch_round_trips(self.metrics.round_trip)
 
     def __repr__(self) -> str:
@@ -118,7 +185,7 @@ class Replica:
         that this one has applied. It has not started."""
         engine, settings = self.engine, self.engine.follower.settings
         local = msgspec.structs.replace(self.local, listen=self.status.listen)
-        reaching = seams(crawl, self.store, settings, local, name, self.setup)
+        reaching = deps(crawl, self.store, settings, local, name, self.setup)
         made = msgspec.structs.replace(reaching, time=engine.peers.time)
         return Replica(self.store, made, settings, local, RecentUrls(RECENT_URLS))
 
@@ -128,16 +195,16 @@ class Replica:
     @property
     def crawl(self) -> Crawl:
         """The crawl, as it was opened."""
-        return self._seams.crawl
+        return self._deps.crawl
 
     @property
     def setup(self) -> RequestSetup:
         """What its machine adds to its requests."""
-        return self._seams.setup
+        return self._deps.setup
 
     @property
     def clock(self) -> Clock:
-        return self._seams.clock
+        return self._deps.clock
 
     async def stop(self, grace_s: float) -> None:
         """Stop the engine (see `Engine.stop`), and then the reporting. `grace_s`: seconds for running turns to end."""
@@ -166,7 +233,7 @@ class Replica:
             urls=sum(len(leased.pending) + leased.busy for leased in domains),
             backlog=engine.committer.backlog,
             paused=engine.control.paused,
-            sink_bytes=self._seams.sink.written_bytes,
+            sink_bytes=self._deps.sink.written_bytes,
             settings_revision=engine.follower.revision,
             redis_away=engine.runtime.retry.is_away,
             nodes=engine.runtime.retry.nodes,
@@ -176,7 +243,7 @@ class Replica:
 
     async def _log_progress(self) -> None:
         while True:
-            await self._seams.clock.sleep(self.local.progress)
+            await self._deps.clock.sleep(self.local.progress)
             now = self._record(self._pages_per_s)
             log(
                 logging.INFO,
@@ -191,7 +258,7 @@ class Replica:
             )
 
     async def _report(self) -> None:
-        clock, retry = self._seams.clock, self.engine.runtime.retry
+        clock, retry = self._deps.clock, self.engine.runtime.retry
         samples = deque([(0, clock.monotonic())], maxlen=RATE_SAMPLES)
         reported_at = -math.inf
         while True:
@@ -241,3 +308,259 @@ class Replica:
         before = asyncio.get_running_loop().time() - WAITED_S
         late = [one for one in self.engine.held if one.timer.oldest <= before]
         return [one.domain for one in sorted(late, key=lambda one: one.timer.oldest)[:MOST_WAITED_FOR]]
+
+
+GRACE_S = 5.0
+"""How long requests in flight may take, in seconds: less than `frontier.reshard.LEASES_END_S`, by the two seconds in which
+a replica notices the reshard, and one in which it settles."""
+
+LOOK_S = 0.5
+"""Seconds between two looks whether the reshard has ended."""
+
+TELL_S = 10.0
+"""Seconds between two lines of the log."""
+
+
+async def start(replica: Replica, until_empty: bool, stopping: asyncio.Event) -> Replica | None:
+    """Start `replica`, and return it. If the crawl has got, or is being given, other shards since `replica` opened it, this
+    is the replica that continues, once it can; None if `stopping` was set before that. Raises what `Replica.start` does."""
+    while True:
+        try:
+            await replica.start(until_empty)
+        except CrawlResharded:
+            if (crawl := await _resharded(replica, stopping)) is None:
+                return None
+            replica = _continued(replica, replica.next_id(), crawl)
+        else:
+            return replica
+
+
+async def was_resharded(replica: Replica, stopping: asyncio.Event) -> bool:
+    """Whether the engine of `replica` has ended because its crawl has, or is being given, another number of shards. False
+    if `stopping` is set before this is known."""
+    failure = replica.engine.tasks.failure
+    if failure is None:
+        return replica.engine.has_other_shards
+    while isinstance(failure, ShardLost) and not stopping.is_set():
+        try:
+            return await _were_frozen(replica, failure.shards)
+        except (RedisAway, RedisMisused):
+            await _pause(stopping)
+    return isinstance(failure, (CrawlResharded, Resharding))
+
+
+async def was_frozen(replica: Replica) -> bool:
+    """Whether the engine of `replica`, which has stopped, has failed because of a reshard."""
+    failure = replica.engine.tasks.failure
+    if isinstance(failure, ShardLost):
+        try:
+            return await _were_frozen(replica, failure.shards)
+        except (RedisAway, RedisMisused):
+            return False
+    return isinstance(failure, (CrawlResharded, Resharding))
+
+
+async def _were_frozen(replica: Replica, shards: Collection[int]) -> bool:
+    """Whether `shards` refused `replica` because of a reshard, which may be undone by now, and are not lost. Raises
+    RedisAway and RedisMisused."""
+    try:
+        await verify_crawl(replica.store, replica.crawl)
+    except CrawlLost as error:
+        return isinstance(error, CrawlResharded)
+    return not await lost_shards(replica.store, replica.crawl.keys, sorted(shards))
+
+
+async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -> Replica | None:
+    """Stop the engine of `replica`, wait until the reshard has ended, and return the replica that continues, which has not
+    started yet. None if `stopping` was set before that, or if the engine has failed. Then `replica` has stopped."""
+    name, local, engine = replica.next_id(), replica.local, replica.engine
+    settings = PeerSettings(local.interval, local.capacity, replica.status.address)
+    place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name, engine.runtime.rng)
+    await engine.tasks.cancel(engine.following)
+    place.continue_time(engine.peers.time)
+    claiming = asyncio.create_task(_claim(place))
+    crawl = None
+    try:
+        await replica.stop_crawling(min(grace_s, GRACE_S))
+        if isinstance(engine.tasks.failure, (CrawlLost, Resharding, type(None))):
+            crawl = await _resharded(replica, stopping)
+    finally:
+        claiming.cancel()
+        await asyncio.wait([claiming])
+        if crawl is None:
+            await engine.leave(place.leave)
+        await replica.status.stop()
+    return None if crawl is None else _continued(replica, name, crawl)
+
+
+def _continued(replica: Replica, name: str, crawl: Crawl) -> Replica:
+    # With the revision that it has applied: a change that it has missed, or that waits for a restart, is seen again.
+    return replica.successor(name, msgspec.structs.replace(crawl, revision=replica.engine.follower.revision))
+
+
+async def _claim(place: PeerLoop) -> None:
+    async for _ in place.views():
+        pass
+
+
+async def _resharded(replica: Replica, stopping: asyncio.Event) -> Crawl | None:
+    """The crawl with its new shards, once it can be opened. None if `stopping` was set. Raises CrawlLost if it is gone."""
+    told_at = float("-inf")
+    while not stopping.is_set():
+        try:
+            crawl = await open_crawl(replica.store, replica.crawl.name)
+        except Resharding as error:
+            now = replica.clock.monotonic()
+            if now >= told_at + TELL_S:
+                told_at = now
+                log(logging.INFO, "resharding", replica=replica.id, message=f"the crawl is {error.progress}")
+        except (RedisAway, RedisMisused):
+            pass  # as long as it takes, as for every other call
+        except NoSuchCrawl as error:
+            raise CrawlLost(str(error)) from error
+        else:
+            log(logging.INFO, "resharded", replica=replica.id, shards=crawl.shards)
+            return crawl
+        await _pause(stopping)
+    return None
+
+
+async def _pause(stopping: asyncio.Event) -> None:
+    with contextlib.suppress(TimeoutError):
+        waiting: Awaitable[bool] = stopping.wait()
+        await asyncio.wait_for(waiting, LOOK_S)
+
+
+EMBEDDED_INTERVAL_S = 0.5
+"""The peer interval on one machine, in seconds. Claims cost little there, and the user waits for the first view."""
+
+TERMINAL_PROGRESS_S = 5.0
+"""Seconds between two lines of progress in a terminal unless `replica.progress` is set. Logs that are kept need fewer."""
+
+BeforeStart = Callable[[RedisStore, Crawl], Awaitable[None]]
+
+
+class RunOptions(NamedTuple):
+    """How replicas run. `supervised`: stop when the process at the other end of standard input has ended.
+    `before_start`: is called with the crawl before anything starts."""
+
+    until_empty: bool
+    on_difference: OnDifference = "stop"
+    supervised: bool = False
+    before_start: BeforeStart | None = None
+
+
+async def run_replica(crawl: str, settings: Settings, replicas: int, options: RunOptions) -> int:
+    """Run `replicas` replicas of an existing crawl, and return the exit code. Before starting anything, it raises
+    SettingsDiffer if the settings differ from those of the crawl and `options.on_difference` is "stop", and what
+    `options.before_start` raises."""
+    setup = request_setup(settings)  # so that a key that cannot be used is reported before anything starts
+    if replicas > 1:
+        return await _run_several(crawl, settings, replicas, options)
+    async with open_store(settings.replica) as store:
+        opened, stored = await _open(store, crawl, settings, options)
+        await mark_local(store, opened, local_tables(settings))
+        replica = replica_of(store, opened, stored, local_settings(settings), setup)
+        every_s = 0.0 if options.supervised else progress_s(settings)
+        async with paced_collection(), progress_logged(store, crawl, every_s):
+            return await run_until_stopped(replica, settings.replica.grace, options.until_empty, options.supervised)
+
+
+async def _open(store: RedisStore, crawl: str, settings: Settings, options: RunOptions) -> tuple[Crawl, CrawlSettings]:
+    """Open the crawl with the settings that apply to it. Raises UserError if this machine does not accept them."""
+    opened = await choose_and_adopt(store, await open_crawl(store, crawl), settings, options.on_difference)
+    stored = CrawlSettings.from_json(opened.settings)
+    check_guarded(stored, accepted(settings))
+    check_installed(stored)
+    if options.before_start is not None:
+        await options.before_start(store, opened)
+    return opened, stored
+
+
+def replica_of(
+    store: RedisStore,
+    crawl: Crawl,
+    settings: CrawlSettings,
+    local: ReplicaTable,
+    setup: RequestSetup = RequestSetup(),
+) -> Replica:
+    """Return a replica of `crawl`, ready to start. `setup`: what its machine adds to its requests. Raises UserError if a
+    hook or sink in the settings cannot be loaded."""
+    reaching = deps(crawl, store, settings, local, setup=setup)
+    return Replica(store, reaching, settings, local, RecentUrls(RECENT_URLS))
+
+
+async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool, supervised: bool = False) -> int:
+    """Run until the crawl ends, a signal arrives, or the supervisor ends (`supervised`), and return the exit code. Running
+    turns have `grace_s` seconds to end; a second signal stops the wait, and the exit code is then 130. While the crawl is
+    given another number of shards, wait, and continue as another replica."""
+    signals, stopping = 0, asyncio.Event()
+
+    def on_signal() -> None:
+        nonlocal signals
+        signals += 1
+        logs.log(logging.INFO, "stopping", replica=replica.id, waits_s=grace_s if signals == 1 else 0)
+        stopping.set()
+        replica.engine.ended.set()
+        if signals > 1:
+            replica.engine.skip_grace()
+
+    on_stop_signal(on_signal)
+    if supervised:
+        on_end_of_supervisor(on_signal)
+    following = await start(replica, until_empty, stopping)
+    while following is not None:
+        replica = following
+        if signals:
+            replica.engine.ended.set()
+        await replica.engine.ended.wait()
+        if signals or not await was_resharded(replica, stopping):
+            await replica.stop(grace_s)
+            break
+        following = await successor(replica, grace_s, stopping)
+        if following is not None:
+            following = await start(following, until_empty, stopping)
+    if following is None and signals:  # while it waited; what its engine has failed with is the reshard
+        return INTERRUPTED if signals > 1 else 0
+    failure = replica.engine.tasks.failure
+    if await was_frozen(replica):  # while it was stopping, or the crawl had ended
+        failure = None
+    if isinstance(failure, (UserError, FrontierError)):
+        raise failure
+    if failure is not None:
+        logs.logger.error("replica_failed", exc_info=failure, extra={"fields": {"replica": replica.id}})
+        return 1
+    if signals > 1:
+        return INTERRUPTED
+    return UPLOADS_LEFT if replica.engine.uploads_left else 0
+
+
+async def _run_several(crawl: str, settings: Settings, replicas: int, options: RunOptions) -> int:
+    supervisor = supervise(crawl, settings, replicas, options.until_empty)
+    async with open_store(
+        settings.replica
+    ) as store:  # also keeps the server running while a crashed replica is replaced
+        await _open(store, crawl, settings, options)  # so that an error is reported once, and not by each replica
+        on_stop_signal(supervisor.stop)
+        async with progress_logged(store, crawl, progress_s(settings)):
+            return await supervisor.run()
+
+
+def progress_s(settings: Settings) -> float:
+    """Return the seconds between two lines about the progress of the crawl, 0 for none: they are for a terminal, where
+    someone reads along."""
+    if not sys.stderr.isatty():
+        return 0.0
+    return settings.replica.progress if settings.names("replica.progress") else TERMINAL_PROGRESS_S
+
+
+def local_settings(settings: Settings) -> ReplicaTable:
+    """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all replicas
+    are on one machine, the interval is shorter unless the user has set it. In a terminal, lines about the whole crawl
+    (`progress_s`) replace those of replicas."""
+    local = replace(settings.replica, accept=tuple(accepted(settings)))
+    if sys.stderr.isatty():
+        local = replace(local, progress=0.0)
+    if local.redis or settings.names("replica.interval"):
+        return local
+    return replace(local, interval=EMBEDDED_INTERVAL_S)

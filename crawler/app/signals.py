@@ -1,6 +1,6 @@
 """Ends the work of a command at a signal, and registers what is called when a process of a crawl is asked to stop: by a
 signal, or by the end of the process that started it. What a replica does at its first and second signal is in
-`crawler.app.run` (`run_until_stopped`)."""
+`crawler.app.replica` (`run_until_stopped`)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 _CHUNK = 4096
+
+INTERRUPTED = 130
+"""Exit code after a second signal, as shells report SIGINT (128 + 2)."""
 
 T = TypeVar("T")
 

@@ -1,7 +1,8 @@
 """Runs several replicas on one machine: starts them, replaces those that crash, and stops them cleanly.
 
 Each replica is a process, so a crash does not affect the others. A replacement joins the cluster as a new replica and
-gets its share of the shards.
+gets its share of the shards. Each listens at a port of its own, counted up from the one in the settings. The progress of
+the whole crawl is logged here.
 """
 
 from __future__ import annotations
@@ -12,17 +13,117 @@ import json
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from crawler.app.listen_addresses import check_free, count_up, port_of
 from crawler.child_processes import python_command
-from crawler.errors import TRY_LATER, UPLOADS_LEFT
+from crawler.errors import TRY_LATER, UPLOADS_LEFT, UserError
 from crawler.logs import log
+from crawler.observe.condition import NOTHING_LEFT, failing, waiting
+from crawler.observe.snapshot import Status, status
 from crawler.settings.guarded import accepted
 from crawler.settings.load import Settings
+from crawler.settings.tables import HIGHEST_PORT
+from crawler.wording import count_of, with_place
+from frontier.crawls import open_crawl
+from frontier.errors import FrontierError
+from frontier.store import RedisStore
+
+
+def port_of(address: str) -> int:
+    """Return the port in `address`, 0 if it has none."""
+    port = address.rpartition(":")[2]
+    return int(port) if port.isdecimal() else 0
+
+
+def count_up(address: str, count: int) -> list[str]:
+    """Return `address` for each of `count` replicas, with its port increased by one each. An address without a port, or
+    with port 0, is the same for all. Raises UserError if there are not enough ports."""
+    head, colon, _ = address.rpartition(":")
+    first = port_of(address)
+    if not first or (":" in head and not head.endswith("]")):  # or an IPv6 address alone
+        return [address] * count
+    last = first + count - 1
+    if last > HIGHEST_PORT:
+        raise UserError(
+            f"address {address!r}: the last of {count_of(count, 'replica')} needs port {last}, above {HIGHEST_PORT}"
+        )
+    return [f"{head}{colon}{first + number}" for number in range(count)]
+
+
+def check_free(addresses: Sequence[str]) -> None:
+    """Raise UserError unless one process can listen at each of `addresses`, "HOST:PORT" or "PORT" on loopback."""
+    with contextlib.ExitStack() as stack:
+        for address in addresses:
+            host, colon, port = address.rpartition(":")
+            host = host.strip("[]") if colon else "127.0.0.1"
+            if int(port) > HIGHEST_PORT:
+                raise UserError(f"cannot listen at {address}: the last port is {HIGHEST_PORT}; choose another --listen")
+            try:
+                family = socket.AF_INET6 if ":" in host else socket.AF_INET
+                stack.enter_context(socket.create_server((host, int(port)), family=family))
+            except OSError as error:  # its own text repeats the address
+                reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
+                raise UserError(f"cannot listen at {address}: {reason}; choose another --listen") from error
+
+
+LOOK_S = 1.0
+"""Seconds between two looks for failures that keep the whole crawl waiting. A new one is logged at once."""
+
+
+@contextlib.asynccontextmanager
+async def progress_logged(store: RedisStore, crawl: str, every_s: float) -> AsyncIterator[None]:
+    """Log the progress of `crawl` every `every_s` seconds inside the block; 0: never. A failure that keeps the whole crawl
+    waiting is logged when it is first seen."""
+    task = asyncio.create_task(_repeat(store, crawl, every_s)) if every_s else None
+    try:
+        yield
+    finally:
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task])
+
+
+async def _repeat(store: RedisStore, crawl: str, every_s: float) -> None:
+    told: set[tuple[str, str]] = set()
+    due_s = every_s
+    while True:
+        step_s = min(LOOK_S, due_s)
+        await asyncio.sleep(step_s)
+        due_s -= step_s
+        with contextlib.suppress(FrontierError):  # the replicas log that Redis is away
+            found = await status(store, await open_crawl(store, crawl, for_reshard=True), exact=False)
+            failed = {(line.domain, line.robots or line.reason): line for line in found.hindered}
+            if due_s <= 0 or failed.keys() - told:
+                _tell(found)
+                due_s = every_s
+            told |= failed.keys()
+
+
+def _tell(found: Status) -> None:
+    reasons = [*failing(found), *waiting(found.replicas)]
+    if NOTHING_LEFT in found.condition.obstacles:
+        reasons = [NOTHING_LEFT]
+    if found.condition.word == "resharding":
+        reasons = found.condition.obstacles[:1]  # without what to do if its command was killed
+    waits = {"waits_for": "; ".join(with_place(reasons, f"--crawl {found.crawl}"))} if reasons else {}
+    log(
+        logging.INFO,
+        "progress",
+        crawl=found.crawl,
+        pages=found.done,
+        pages_per_s=round(sum(record.pages_per_s for record in found.replicas), 1),
+        known=found.accepted,
+        left=found.open,
+        denied=found.denied,
+        dead=found.dead,
+        replicas=len(found.replicas),
+        **waits,
+    )
+
 
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Seconds before a crashed replica is replaced, doubled for each further crash in a row."""

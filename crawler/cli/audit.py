@@ -11,7 +11,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from crawler.app.kept_settings import kept_settings
+from crawler.app.crawl_settings import kept_settings
 from crawler.audit.check import SHOWN, Report, Rules
 from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive

@@ -270,7 +270,7 @@ def delay(domain: str, seconds: float | None, access: CrawlAccess, as_json: bool
         crawler delay example.org 10
         crawler delay example.org
     """
-    from crawler.app.domain_delay import set_domain_delay  # noqa: PLC0415 - no other command here needs the policy
+    from crawler.app.operator import set_domain_delay  # noqa: PLC0415 - no other command here needs the policy
 
     name = domain_named(domain)  # only now, because a number in its place gets an error about the order
 
@@ -370,7 +370,7 @@ def retry(domain: str, access: CrawlAccess, as_json: bool) -> None:
 
         crawler retry example.org
     """
-    from crawler.app.domain_retry import retry_domain  # noqa: PLC0415 - no other command here needs the policy
+    from crawler.app.operator import retry_domain  # noqa: PLC0415 - no other command here needs the policy
 
     async def retry_now(store: RedisStore, opened: Crawl) -> tuple[RetryReply, str]:
         reply = await retry_domain(store, opened, domain)
@@ -541,7 +541,7 @@ def list_dead(domain: str | None, reason: str | None, limit: int, access: CrawlA
 
         crawler dead list --domain example.org --limit 20
     """
-    from crawler.app.requeue import list_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
+    from crawler.app.operator import list_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
 
     async def read(store: RedisStore, opened: Crawl) -> tuple[list[Letter], list[str]]:
         letters, unread = await list_letters(store, opened, domain, reason, limit + 1)
@@ -580,7 +580,7 @@ def requeue(domain: str | None, reason: str | None, everything: bool, access: Cr
         crawler dead requeue --reason forbidden_port
         crawler dead requeue --domain example.org
     """
-    from crawler.app.requeue import requeue as requeue_letters  # noqa: PLC0415 - as above
+    from crawler.app.operator import requeue as requeue_letters  # noqa: PLC0415 - as above
 
     if not (domain or reason or everything):
         raise UserError("say which: --domain DOMAIN, --reason REASON, or --all")

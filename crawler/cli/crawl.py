@@ -14,13 +14,11 @@ import click
 import msgspec
 
 from crawler import logs
+from crawler.app.crawl_settings import OnDifference, check_installed, own_settings
 from crawler.app.embedded_valkey import open_store
-from crawler.app.installation_check import check_installed
-from crawler.app.progress_log import progress_logged
-from crawler.app.request_setup import missing_tables, request_setup
+from crawler.app.requests import missing_tables, request_setup
 from crawler.app.signals import on_stop_signal, run_until_signal
-from crawler.app.start_settings import OnDifference, own_settings
-from crawler.app.supervisor import supervise
+from crawler.app.supervisor import progress_logged, supervise
 from crawler.cli import options as option
 from crawler.cli.options import (
     Number,

@@ -24,8 +24,7 @@ from msgspec.structs import replace
 from rich.text import Text
 
 from crawler.app.embedded_valkey import open_store
-from crawler.app.identity_setup import identity_of
-from crawler.app.request_setup import request_rules
+from crawler.app.requests import identity_of, request_rules
 from crawler.app.signals import run_until_signal
 from crawler.cli.options import as_json, command, given_settings, store
 from crawler.cli.screens import TextTable

@@ -10,7 +10,6 @@ from pathlib import Path
 import click
 import msgspec
 
-from crawler.app.archive_setup import archive_settings
 from crawler.app.embedded_valkey import rewrite_log
 from crawler.cli.control import site_named, unknown_domain
 from crawler.cli.options import FOLDER, CrawlAccess, as_json, command, on_a_crawl, titled
@@ -20,7 +19,7 @@ from crawler.errors import SinkFull, UserError
 from crawler.observe.health_record import health_records
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings
-from crawler.sinks.archive_settings import ArchiveSettings
+from crawler.sinks.archive_settings import ArchiveSettings, archive_settings
 from crawler.sinks.forget import DomainRewriter, Rewritten
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.segment import translated

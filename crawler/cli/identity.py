@@ -122,7 +122,7 @@ def serve(listen: str) -> None:
 
         crawler identity serve --listen 127.0.0.1:8404 --settings crawler.toml
     """
-    from crawler.app.key_server import KeyServer  # noqa: PLC0415 - needs an optional package
+    from crawler.app.keys import KeyServer  # noqa: PLC0415 - needs an optional package
     from crawler.app.signals import on_stop_signal  # noqa: PLC0415
 
     table, keys = _signing(given_settings())
@@ -289,7 +289,7 @@ def _read(file: str, size: int, advice: str) -> bytes:
 
 def _check(message: Any, settings: Settings, file: Path | None, now: float) -> tuple[list[Verified], list[str]]:
     """Check the signatures of `message`. Returns them, and what is not as the draft recommends."""
-    from crawler.app.key_lookup import fetch_directory  # noqa: PLC0415 - needs optional packages
+    from crawler.app.keys import fetch_directory  # noqa: PLC0415 - needs optional packages
     from crawler.identity.message_signatures import NotDecided, NotValid  # noqa: PLC0415
     from crawler.identity.web_bot_auth import (  # noqa: PLC0415
         LONGEST_DIRECTORY,

@@ -14,11 +14,9 @@ import click
 import msgspec
 
 from crawler import logs
-from crawler.app.archive_setup import archive_settings
+from crawler.app.crawl_settings import SHOWN, differences, kept_settings
 from crawler.app.embedded_valkey import open_store
-from crawler.app.kept_settings import kept_settings
 from crawler.app.signals import run_until_signal
-from crawler.app.start_settings import SHOWN, differences
 from crawler.cli.options import FILE, FOLDER, CrawlAccess, as_json, command, on_a_crawl
 from crawler.cli.output_folders import check_exists, one_crawl
 from crawler.cli.seeds import gather_seeds
@@ -31,6 +29,7 @@ from crawler.scope.seeds import Seed
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import url_rules
+from crawler.sinks.archive_settings import archive_settings
 from crawler.sinks.last_visits import LastVisits, VisitLine, scratch_folder
 from crawler.sinks.line_search import decoded_lines, is_of_another, line_files
 from crawler.sinks.postprocess import PostProcessor
@@ -168,7 +167,7 @@ async def _repair(
     await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
     if not await repair.begin(forgotten):
         return Repaired([])
-    from crawler.app.build import page_rules  # noqa: PLC0415 - imports the engine, which the help does not need
+    from crawler.app.engine import page_rules  # noqa: PLC0415 - imports the engine, which the help does not need
 
     rules, links = url_rules(settings), page_rules(settings, RecentUrls(1)).links
     restored = without_links = 0

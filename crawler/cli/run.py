@@ -8,10 +8,10 @@ import sys
 import click
 
 from crawler import logs
-from crawler.app.listen_addresses import check_free, count_up
-from crawler.app.request_setup import missing_tables
+from crawler.app.crawl_settings import OnDifference
+from crawler.app.requests import missing_tables
 from crawler.app.signals import run_until_signal
-from crawler.app.start_settings import OnDifference
+from crawler.app.supervisor import check_free, count_up
 from crawler.cli import options as option
 from crawler.cli.options import CrawlAccess, Number, command
 from crawler.cli.output_folders import remember, shown
@@ -59,7 +59,7 @@ def run(crawl: str, replicas: int, until_empty: bool, on_difference: OnDifferenc
 
         crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
     """
-    from crawler.app.run import RunOptions, run_replica  # noqa: PLC0415 - the engine takes 0.4 s, and the help needs none
+    from crawler.app.replica import RunOptions, run_replica  # noqa: PLC0415 - the engine takes 0.4 s, and the help needs none
 
     access = CrawlAccess.given(crawl)
     settings, local = access.settings, access.settings.replica

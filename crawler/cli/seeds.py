@@ -14,11 +14,10 @@ from pathlib import Path
 import click
 
 from crawler import logs
+from crawler.app.crawl_settings import OnDifference, adopt, choose, choose_and_adopt
 from crawler.app.embedded_valkey import open_store
-from crawler.app.seed_check import refused_seeds
-from crawler.app.seeding import queue_seeds
+from crawler.app.operator import queue_seeds, refused_seeds
 from crawler.app.signals import run_until_signal
-from crawler.app.start_settings import OnDifference, adopt, choose, choose_and_adopt
 from crawler.cli import options as option
 from crawler.cli.options import command, given_settings, or_restored, place_of, titled, typed_options
 from crawler.cli.text import Terminal, about_url, note

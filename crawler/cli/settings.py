@@ -12,10 +12,8 @@ from rich.console import Group, RenderableType
 from rich.syntax import Syntax
 from rich.text import Text
 
-from crawler.app.installation_check import missing
-from crawler.app.request_setup import request_setup
-from crawler.app.settings_reload import waits_because
-from crawler.app.start_settings import without_secrets
+from crawler.app.crawl_settings import missing, waits_because, without_secrets
+from crawler.app.requests import request_setup
 from crawler.cli import options as option
 from crawler.cli.options import FILE, CrawlAccess, as_json, command, group, on_a_crawl
 from crawler.cli.screens import TextTable

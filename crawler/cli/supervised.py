@@ -10,7 +10,7 @@ import asyncio
 import sys
 
 from crawler import logs
-from crawler.app.run import RunOptions, run_replica
+from crawler.app.replica import RunOptions, run_replica
 from crawler.cli.exits import run_to_exit
 from crawler.settings.load import load
 

@@ -1,7 +1,8 @@
 """Asks the DNS for the addresses of a host.
 
-`HostLookup` is the seam to the DNS. `DnsLookup` implements it with c-ares through aiodns. Unlike getaddrinfo in threads,
-c-ares returns the records' time to live, and a slow name server can neither fill a thread pool nor delay a shutdown.
+`HostLookup` is the interface to the DNS. `DnsLookup` implements it with c-ares through aiodns. Unlike getaddrinfo in
+threads, c-ares returns the records' time to live, and a slow name server can neither fill a thread pool nor delay a
+shutdown.
 """
 
 from __future__ import annotations

@@ -3,14 +3,11 @@
 In the order in which data flows:
 
 1. `router` says which function handles a page. `load_router` finds the router that `handlers.app` names.
-2. `parsed_page` is what the function receives: a page with selectors. `handle` collects what it wants: items and links.
-3. `runner` limits the number of calls and the time of each, and never raises what the function raises. `async_or_thread`
-   makes the call: in the event loop, or in a thread.
-4. `lifecycle` calls functions when a replica starts and ends.
+2. `parsed_page` is what the function receives: a page with selectors, and a `Handle` that collects items and links.
+3. `runner` limits the number of calls and the time of each, and never raises what the function raises. It also calls the
+   functions that run when a replica starts and ends.
 
 The worker applies the result (`crawler.worker.page_handling`): the items become part of the page, and are written in the
 line of the page, in one group commit. So they are durable before the page is settled, and appear once if the page does. It
 also decides what becomes of a page whose handler has failed: its URL is dead, and its links wait until it is fetched again.
-
-Other rooms import: `handle`, `lifecycle`, `parsed_page`, `router`, `runner`.
 """

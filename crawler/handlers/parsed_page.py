@@ -1,16 +1,24 @@
-"""A page with selectors: what handlers receive, and what a loop over a crawl yields."""
+"""What a handler receives: a page with selectors (`ParsedPage`, which a loop over a crawl also yields), and a `Handle` that
+takes items and changes which links are followed.
+
+Nothing is sent or written at once. What the handler asked for takes effect when it returns: all of it or, if it raises,
+nothing.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from crawler.page import Page
+from crawler.hooks import Handled, Wanted
+from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
 from crawler.parse import tree
 from crawler.parse.content_coding import decode_body
 from crawler.parse.encoding import codec_of, encoding_named
 from crawler.parse.json_ld import json_ld_of, values_at
+from frontier.entries import MOST_PRIORITY, tag_of
 from frontier.urls import UrlPattern
 
 if TYPE_CHECKING:
@@ -95,3 +103,80 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         """Return the URLs of the links in which the regular expression `pattern` is found."""
         is_in = UrlPattern(pattern).is_in
         return [link.url for link in self.links if is_in(link.url)]
+
+
+MAX_ADDED = 50_000
+"""Links that a handler may add to a page."""
+
+
+class _Nothing(Awaitable[None]):
+    """Something to await that has already happened."""
+
+    def __await__(self) -> Generator[None, None, None]:
+        return
+        yield
+
+
+_DONE = _Nothing()
+
+
+class Handle:
+    """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed.
+    `settings`: the table `[app]`, as the router's schema or as a dict; `state`: what functions for the start of the
+    replica have put there."""
+
+    def __init__(self, settings: Any = None, state: dict[str, Any] | None = None) -> None:
+        self.settings: Any = {} if settings is None else settings
+        self.state: dict[str, Any] = {} if state is None else state
+        self._items: list[Item] = []
+        self._item_bytes = 0
+        self._added: list[Wanted] = []
+        self._dropped: list[UrlPattern] = []
+
+    def push(self, name: str, item: object) -> Awaitable[None]:
+        """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or a
+        msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that JSON
+        does not have."""
+        if not DATA_SET.fullmatch(name):
+            raise ValueError(f"{name!r} cannot be the name of a data set: use letters, digits, _, - and .")
+        encoded = msgspec.json.encode(item)
+        if not encoded.startswith(b"{"):
+            raise ValueError(f"an item has to be a dict, not {type(item).__name__}")
+        if b"\n" in encoded:  # only within a msgspec.Raw, and an item must be in one line
+            encoded = msgspec.json.encode(msgspec.json.decode(encoded))
+        self._item_bytes += len(encoded)
+        if self._item_bytes > MAX_ITEM_BYTES:
+            raise ValueError(f"the items of a page may have {MAX_ITEM_BYTES:,} bytes")
+        self._items.append(Item(name, encoded))
+        return _DONE
+
+    def enqueue(
+        self,
+        urls: str | Link | Iterable[str | Link],
+        priority: float | None = None,
+        *,
+        label: str = "",
+        payload: Mapping[str, Any] | None = None,
+    ) -> Awaitable[None]:
+        """Follow the links `urls`, relative to the page, as far as the scope of the crawl allows. `priority`, from -1e11 to
+        1e11: a higher one is fetched earlier; None: that of other links. `label` and `payload`, a dict of at most 1 KiB as
+        JSON, are those of the page when it is handled. A link that the page has gets all these. A URL that was queued
+        before keeps its own."""
+        tag = tag_of(label, payload)
+        if priority is not None and not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
+            raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}")
+        for url in [urls] if isinstance(urls, (str, Link)) else urls:
+            if len(self._added) == MAX_ADDED:
+                raise ValueError(f"a handler may add {MAX_ADDED:,} links to a page")
+            self._added.append(Wanted(url.url if isinstance(url, Link) else url, priority, tag))
+        return _DONE
+
+    def drop(self, pattern: str = "") -> Awaitable[None]:
+        """Don't follow links whose URL matches the regular expression `pattern`. Without a pattern, follow none.
+        Links passed to `enqueue` are followed all the same."""
+        self._dropped.append(UrlPattern(pattern))
+        return _DONE
+
+    def result(self) -> Handled:
+        """Return what the handler asked for."""
+        return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped))

@@ -6,9 +6,10 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple, TypeVar
 
+import msgspec
+
 from crawler.errors import UserError
-from crawler.handlers.handle import Handle
-from crawler.handlers.parsed_page import ParsedPage
+from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.hooks import ROUTERS, imported
 from crawler.page import Page
 from frontier.errors import BadInput
@@ -121,3 +122,28 @@ def load_router(name: str) -> Router:
     if not isinstance(found, Router):
         raise UserError(f"{name!r} is not a crawler.Router")
     return found
+
+
+class Context:
+    """What all functions of a router share in one replica. `settings`: the table `[app]`, as the router's schema or as a
+    dict; `state`: a dict for whatever they keep, such as a pool of connections; `crawl`, `replica`: their names."""
+
+    def __init__(self, settings: Any = None, crawl: str = "", replica: str = "") -> None:
+        self.settings: Any = {} if settings is None else settings
+        self.state: dict[str, Any] = {}
+        self.crawl = crawl
+        self.replica = replica
+
+    def __repr__(self) -> str:
+        return f"<Context {self.crawl} {self.replica}>"
+
+
+def app_settings(router: Router, values: dict[str, Any]) -> Any:
+    """Return the settings in `values` as the schema of `router`. Raises UserError if they do not fit."""
+    if router.settings is None:
+        return values
+    try:
+        return msgspec.convert(values, router.settings)
+    except msgspec.ValidationError as error:
+        problem, _, place = str(error).partition(" - at `$")
+        raise UserError(f"[app]{place.rstrip('`')}: {problem}") from error

@@ -2,26 +2,31 @@
 
 A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. Its slot is free for
 another call, unless `MOST_THREADS` run already: then it keeps its slot until it ends.
+
+Each plain function runs in a thread of its own: one that never returns would block a pool, and the end of the process.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
+import logging
 import threading
 import traceback
+from collections.abc import Awaitable, Callable
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import msgspec
 
 from crawler.defects import in_words
-from crawler.handlers.async_or_thread import THREAD, begin
-from crawler.handlers.handle import Handle
-from crawler.handlers.lifecycle import Context
-from crawler.handlers.parsed_page import ParsedPage
-from crawler.handlers.router import Handler, Router, name_of
+from crawler.errors import UserError
+from crawler.handlers.parsed_page import Handle, ParsedPage
+from crawler.handlers.router import Context, Handler, Hook, Router, name_of
 from crawler.hooks import NOTHING, Handled
+from crawler.logs import log
 from crawler.page import Page
 
 FAILED, TOO_LONG = "handler_failed", "handler_timeout"
@@ -144,3 +149,106 @@ def _place(function: Handler, error: BaseException) -> str:
 
 def _failed(function: Handler, reason: str, error: str) -> Handled:
     return Handled(handler=name_of(function), reason=reason, error=error)
+
+
+THREAD = "handler"
+"""The name of the threads of plain functions."""
+
+
+def begin(function: Callable[..., Any], arguments: tuple[Any, ...], over: Callable[[], None]) -> asyncio.Future[None]:
+    """Call `function`. The future ends with the call, or if it is cancelled. `over` is called when the function has really
+    ended, which for a thread may be later."""
+    if inspect.iscoroutinefunction(function):
+        call: asyncio.Future[None] = asyncio.ensure_future(_awaited(function(*arguments)))
+        call.add_done_callback(lambda _: over())
+        return call
+    return _in_thread(lambda: function(*arguments), over)
+
+
+async def _awaited(call: Awaitable[Any]) -> None:
+    try:
+        await call
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise _ordinary(error) from error  # the event loop would end
+
+
+def _in_thread(call: Callable[[], Any], over: Callable[[], None]) -> asyncio.Future[None]:
+    loop = asyncio.get_running_loop()
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def finish(error: BaseException | None) -> None:
+        over()
+        if ended.done():
+            return
+        if error is None:
+            ended.set_result(None)
+        else:
+            ended.set_exception(_ordinary(error))
+
+    def run() -> None:
+        failure: BaseException | None = None
+        try:
+            if inspect.isawaitable(returned := call()):
+                _drop(returned)
+                raise TypeError("returned something to await: declare it with `async def`")
+        except BaseException as error:  # a user's function may raise anything
+            failure = error
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            loop.call_soon_threadsafe(finish, failure)
+
+    Thread(target=run, name=THREAD, daemon=True).start()
+    return ended
+
+
+def _drop(returned: object) -> None:
+    """Drop a coroutine that will not be awaited, without a warning about it."""
+    if inspect.iscoroutine(returned):
+        returned.close()
+
+
+def _ordinary(error: BaseException) -> BaseException:
+    """Return `error`, or one in its place that a future can have."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return RuntimeError(in_words(error))
+
+
+class Lifecycle:
+    """Starts and ends the functions of `router`; None if there is none. A call may take `timeout_s` seconds."""
+
+    def __init__(self, router: Router | None, context: Context, timeout_s: float) -> None:
+        self._router = router
+        self._context = context
+        self._timeout_s = timeout_s
+        self._has_started = False
+
+    async def start(self) -> None:
+        """Call the functions for the start in their order. Raises UserError if one raises, or takes too long."""
+        if self._router is None:
+            return
+        self._has_started = True
+        for hook in self._router.starting:
+            if problem := await self._problem(hook):
+                raise UserError(f"{name_of(hook)}, which runs at the start (on_start), failed: {problem}")
+
+    async def stop(self) -> None:
+        """Call the functions for the end in reverse order, also those whose start has failed. Failures are logged."""
+        if self._router is None or not self._has_started:
+            return
+        self._has_started = False
+        for hook in reversed(self._router.ending):
+            if problem := await self._problem(hook):
+                log(
+                    logging.WARNING, "end_hook_failed", replica=self._context.replica, hook=name_of(hook), error=problem
+                )
+
+    async def _problem(self, hook: Hook) -> str:
+        call = begin(hook, (self._context,), lambda: None)
+        done, _ = await asyncio.wait([call], timeout=self._timeout_s)
+        if not done:
+            call.cancel()
+            return f"took longer than {self._timeout_s:g} s"
+        if call.cancelled():
+            return "CancelledError"
+        error = call.exception()
+        return "" if error is None else f"{type(error).__name__}: {error}"

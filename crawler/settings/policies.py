@@ -32,7 +32,7 @@ SCORERS = "peercrawl.scorers"
 def check(settings: CrawlSettings) -> None:
     """Raises UserError for settings that do not work together, and for networks of `--allow`. Each other value has been
     checked when it was loaded. Code that the settings name is not imported, because it need not be installed on this
-    machine (see `crawler.app.installation_check`)."""
+    machine (see `crawler.app.crawl_settings`)."""
     raise_for(unusable(settings))
     addresses(settings)
 

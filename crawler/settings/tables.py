@@ -1,6 +1,6 @@
 """The tables of settings: the meaning, unit and default of each setting, and what happens when it is raised or lowered.
 
-`[politeness]` to `[handlers]` belong to a crawl. Running replicas apply a change of these (`crawler.app.settings_reload`),
+`[politeness]` to `[handlers]` belong to a crawl. Running replicas apply a change of these (`crawler.app.crawl_settings`),
 except where it needs a restart: the reason is given for a whole table in `Table.restart`, or for a single setting as
 `restart` in `Meta.extra`. `[replica]`, `[identity]` and `[[requests]]` belong to one replica and are never read from
 Redis: whoever can write there must not choose where a machine sends its secrets, through which proxy, and with which keys

@@ -1,4 +1,4 @@
-"""The settings of an archive, as one value. `crawler.app.archive_setup` makes it of `[archive]`."""
+"""The settings of an archive, as one value."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ import msgspec
 
 from crawler.page import TextForm
 from crawler.parse.content import ContentWanted
+from crawler.settings.load import CrawlSettings
+from crawler.settings.policies import refetched
+from crawler.settings.tables import ReplicaTable
 from crawler.sinks.compression import CompressionName
 from crawler.sinks.near_duplicates import Treatment
+
+Fields = tuple[tuple[str, str], ...]
+"""Names and values."""
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True):
@@ -43,7 +49,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
     upload: str = ""
     keep_local: bool = True
     metadata: bool = True
-    about: tuple[tuple[str, str], ...] = ()
+    about: Fields = ()
     refetched: frozenset[str] = frozenset()
 
     @property
@@ -55,3 +61,20 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
     def judges(self) -> bool:
         """Whether the text of pages is compared with that of others."""
         return self.simhash or self.near_duplicates != "off" or self.soft_404 != "off"
+
+
+def archive_settings(
+    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, about: Fields = ()
+) -> ArchiveSettings:
+    """Return the settings that follow from `[archive]` and `[replica]`. `about`: more fields of the warcinfo records."""
+    archive = msgspec.structs.asdict(settings.archive)
+    return ArchiveSettings(
+        folder=local.out,
+        crawl=crawl,
+        replica=replica,
+        max_age_s=settings.archive.max_age,
+        refetched=refetched(settings),
+        about=(("http-header-user-agent", settings.fetch.user_agent_header), *about),
+        # The others have the same names.
+        **{key: value for key, value in archive.items() if key not in ("max_age", "on_page", "sinks", "via")},
+    )

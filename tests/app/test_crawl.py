@@ -19,9 +19,9 @@ import pytest
 
 import crawler.app
 from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
-from crawler.app.crawl import _SETTINGS, _WaitingSink
 from crawler.app.embedded_valkey import open_store
-from crawler.app.requeue import requeue
+from crawler.app.operator import requeue
+from crawler.app.program import _SETTINGS, _WaitingSink
 from crawler.settings.load import CrawlSettings, load
 from frontier.crawls import open_crawl
 from tests.e2e.harness import PATIENCE_S, ROOT, wait_until
@@ -187,7 +187,7 @@ async def test_a_page_whose_handler_still_runs_at_the_end_is_left_to_the_next_ru
 
 async def test_a_slow_loop_holds_up_the_crawl(settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """While too many pages wait for the body of a loop, the sink has no room."""
-    monkeypatch.setattr("crawler.app.crawl.WAITING", 2)
+    monkeypatch.setattr("crawler.app.program.WAITING", 2)
     async with Crawl(["http://a.test/"], settings=settings) as crawl:
         seen = 0
         async for _ in crawl:
@@ -351,8 +351,7 @@ ONLY_OF_COMMANDS = {
         "process_pool",
         "wacz",
     ),
-    *("refusals", "condition", "start_settings", "supervisor", "seed_check", "sources", "replica_table", "parquet"),
-    *("progress_log", "postprocess"),
+    *("refusals", "condition", "crawl_settings", "supervisor", "operator", "load", "parquet", "postprocess"),
 }
 """Modules whose messages a program does not get, or not those with options, or with options only in a command to type."""
 

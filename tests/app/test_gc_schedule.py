@@ -6,7 +6,7 @@ import asyncio
 import gc
 import weakref
 
-from crawler.app.gc_schedule import paced_collection
+from crawler.app.replica import paced_collection
 
 
 class Node:

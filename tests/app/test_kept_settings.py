@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crawler.app.kept_settings import keep_settings, kept_settings
+from crawler.app.crawl_settings import keep_settings, kept_settings
 from crawler.settings.load import CrawlSettings, load
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.listen_addresses import check_free, count_up
+from crawler.app.supervisor import check_free, count_up
 from crawler.errors import UserError
 from tests.e2e.harness import Running, wait_until
 from tests.ports import free_port

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from crawler.app.crawl import Crawl
-from crawler.app.request_setup import request_rules, request_setup
+from crawler.app.program import Crawl
+from crawler.app.requests import request_rules, request_setup
 from crawler.cli import doctor
 from crawler.errors import UserError
 from crawler.settings.guarded import accepted

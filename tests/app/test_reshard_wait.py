@@ -8,9 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from crawler.app.replica import Replica
-from crawler.app.reshard_wait import start, was_resharded
-from crawler.app.run import run_until_stopped
+from crawler.app.replica import Replica, run_until_stopped, start, was_resharded
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.errors import ShardLost
@@ -105,7 +103,7 @@ class Ending(Starting):
 async def test_a_reshard_that_begins_when_the_crawl_has_ended_is_no_failure(
     store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawler.app.run.on_stop_signal", lambda stop: None)
+    monkeypatch.setattr("crawler.app.replica.on_stop_signal", lambda stop: None)
     replica, work = await _opened_before_a_reshard(store, crawl_name)
     frozen, resharded = (cast(Replica, Ending(store, replica.crawl, name)) for name in ("first", "second"))
     assert await run_until_stopped(frozen, 0.0, until_empty=True) == 0
@@ -116,7 +114,7 @@ async def test_a_reshard_that_begins_when_the_crawl_has_ended_is_no_failure(
 async def test_shards_that_are_lost_when_the_crawl_has_ended_are_a_failure(
     store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawler.app.run.on_stop_signal", lambda stop: None)
+    monkeypatch.setattr("crawler.app.replica.on_stop_signal", lambda stop: None)
     crawl = await create_crawl(store, crawl_name, 2, b"{}")
     await store.send([command("DEL", of.stats) for of in crawl.keys.shards])
     with pytest.raises(ShardLost):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.scheduled_duties import PeriodicDuties, PeriodicDuty
+from crawler.app.engine import PeriodicDuties, PeriodicDuty
 from crawler.errors import UserError
 from crawler.settings.load import load
 from frontier.clock import ServerClock

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.settings_reload import Follower, plan_step, waits_because
+from crawler.app.crawl_settings import Follower, plan_step, waits_because
 from crawler.errors import UserError
 from crawler.events import Event, Events, SettingsFollowed, SettingsRefused
 from crawler.settings import reference

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
-from crawler.app.run import replica_of, run_until_stopped
+from crawler.app.replica import replica_of, run_until_stopped
 from crawler.errors import TRY_LATER
 from crawler.settings.load import CrawlSettings, load
 from frontier.crawls import open_crawl

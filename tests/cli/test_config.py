@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.app.start_settings import own_settings
+from crawler.app.crawl_settings import own_settings
 from crawler.errors import UserError
 from crawler.settings import reference
 from crawler.settings.load import CrawlSettings, load

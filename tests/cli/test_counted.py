@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console, RenderableType
 
 from crawler import logs
-from crawler.app.progress_log import _tell
+from crawler.app.supervisor import _tell
 from crawler.cli import screens
 from crawler.cli.crawl import NOTHING_LEFT as NO_WORK
 from crawler.cli.crawl import _resumed

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.kept_settings import keep_settings
+from crawler.app.crawl_settings import keep_settings
 from crawler.app.trial import queued
 from crawler.errors import UserError
 from crawler.scope.next_visit import Visits

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.seed_check import refused_seeds
-from crawler.app.start_settings import choose
+from crawler.app.crawl_settings import choose
+from crawler.app.operator import refused_seeds
 from crawler.errors import SettingsDiffer
 from crawler.fetch.dns import DnsAnswer, DnsLookup
 from crawler.scope.seeds import read_seeds

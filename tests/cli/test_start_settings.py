@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.start_settings import choose_and_adopt
+from crawler.app.crawl_settings import choose_and_adopt
 from crawler.cli.seeds import seed_crawl
 from crawler.errors import SettingsDiffer
 from crawler.settings.load import load

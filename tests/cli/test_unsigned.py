@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.identity_setup import UNSIGNED
-from crawler.app.request_setup import WITHOUT
+from crawler.app.requests import UNSIGNED, WITHOUT
 from crawler.identity.signing_keys import make_key
 from tests.typed import Typed
 

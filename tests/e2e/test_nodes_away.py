@@ -23,9 +23,8 @@ from typing import Literal, Self
 
 import pytest
 
-from crawler.app.build import fetch_settings, sink
-from crawler.app.engine import Engine
-from crawler.app.seams import Seams
+from crawler.app.engine import Dependencies, Engine, sink
+from crawler.app.requests import fetch_settings
 from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded, ViewAdopted
 from crawler.fetch import library_patches
 from crawler.fetch.client import Fetcher
@@ -172,8 +171,8 @@ class Crawl:
             events.subscribe(self.seen[name].append, RedisOutageBegan, RedisOutageEnded, ViewAdopted)
             archive = sink(NAME, name, self._settings, local, events)
             http = Fetcher(fetch_settings(self._settings, max_idle=10), clock)
-            seams = Seams(name, crawl, store, clock, random.Random(name), http, archive, events)
-            engine = Engine(seams, self._settings, local, RecentUrls(10_000))
+            deps = Dependencies(name, crawl, store, clock, random.Random(name), http, archive, events)
+            engine = Engine(deps, self._settings, local, RecentUrls(10_000))
             await engine.start(until_empty=True)
             try:
                 yield engine

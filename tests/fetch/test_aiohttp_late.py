@@ -12,7 +12,7 @@ import trustme
 
 CONTEXTS = """
 import gc, ssl
-import crawler.app.run
+import crawler.app.replica
 read = [one.cert_store_stats()["x509_ca"] for one in gc.get_objects() if isinstance(one, ssl.SSLContext)]
 assert len(read) == 2 and not any(read), read
 assert ssl.create_default_context().cert_store_stats()["x509_ca"]

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.request_setup import request_rules
+from crawler.app.requests import request_rules
 from crawler.fetch.client import Fetcher
 from crawler.fetch.request_rules import RequestRule
 from crawler.fetch.request_secret import Secret

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.request_setup import request_rules
+from crawler.app.requests import request_rules
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch import library_patches
 from crawler.fetch.address_policy import AddressPolicy

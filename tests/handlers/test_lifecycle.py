@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from crawler import Context, Handle, ParsedPage, Router, UserError
-from crawler.handlers.lifecycle import Lifecycle, app_settings
-from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.handlers.router import app_settings
+from crawler.handlers.runner import HandlerRunner, Lifecycle, RunnerSettings
 from tests.sinks.values import exchange, page
 
 

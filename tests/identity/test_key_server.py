@@ -9,7 +9,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from crawler.app.key_server import CACHED_S, SIGNED_S, KeyServer
+from crawler.app.keys import CACHED_S, SIGNED_S, KeyServer
 from crawler.errors import UserError
 from crawler.identity.message_signatures import NotDecided, NotValid
 from crawler.identity.web_bot_auth import MEDIA_TYPE, WELL_KNOWN, check_directory, read_key_set, signed_directory

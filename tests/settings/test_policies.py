@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.app.build import fetch_settings
+from crawler.app.requests import fetch_settings
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, judge_address
 from crawler.settings.load import CrawlSettings, load

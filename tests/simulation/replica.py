@@ -1,6 +1,6 @@
-"""A replica: the program's own engine on its own loop. Only its external dependencies (`Seams`) are simulated.
+"""A replica: the program's own engine on its own loop. Only its external dependencies (`Dependencies`) are simulated.
 
-As in `crawler.app.run`, the engine is started, runs until the crawl has ended or it is told to stop, and is stopped.
+As in `crawler.app.replica`, the engine is started, runs until the crawl has ended or it is told to stop, and is stopped.
 """
 
 from __future__ import annotations
@@ -14,10 +14,8 @@ from typing import cast
 
 import msgspec
 
-from crawler.app.engine import Engine
-from crawler.app.replica import Replica
-from crawler.app.reshard_wait import start, successor, was_frozen, was_resharded
-from crawler.app.seams import Seams
+from crawler.app.engine import Dependencies, Engine
+from crawler.app.replica import Replica, start, successor, was_frozen, was_resharded
 from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
 from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
@@ -204,7 +202,7 @@ class SimReplica:
         return f"<SimReplica {self.id} {self.engine!r}>"
 
     def _built(self, settings: CrawlSettings, time: CrawlTime | None) -> Engine:
-        seams = Seams(
+        deps = Dependencies(
             replica=self.id,
             crawl=self.crawl,
             store=self.store,
@@ -215,8 +213,8 @@ class SimReplica:
             events=Events(),
             time=time,
         )
-        seams.events.subscribe(self._observe, ViewAdopted, CrawlEnded, DefectFound)
-        return Engine(seams, settings, self.local, RecentUrls(1_000))
+        deps.events.subscribe(self._observe, ViewAdopted, CrawlEnded, DefectFound)
+        return Engine(deps, settings, self.local, RecentUrls(1_000))
 
     @property
     def failure(self) -> object:

@@ -7,7 +7,7 @@ import random
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from crawler.app.build import frontier_settings
+from crawler.app.engine import frontier_settings
 from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock
 from frontier.counters import Counters

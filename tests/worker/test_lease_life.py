@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.build import fetch_settings, sink
-from crawler.app.engine import REPEATED_S, Engine
-from crawler.app.seams import Seams
+from crawler.app.engine import REPEATED_S, Dependencies, Engine, sink
+from crawler.app.requests import fetch_settings
 from crawler.events import Events, GroupCommitted
 from crawler.fetch import library_patches
 from crawler.fetch.client import Fetcher
@@ -135,8 +134,8 @@ class Cluster:
         events.subscribe(lambda _: self._committed.set(), GroupCommitted)
         archive = sink(self._crawl.name, name, self._settings, local, events)
         http = Fetcher(fetch_settings(self._settings, max_idle=10), clock)
-        seams = Seams(name, self._crawl, store, clock, random.Random(name), http, archive, events)
-        engine = Engine(seams, self._settings, local, RecentUrls(100))
+        deps = Dependencies(name, self._crawl, store, clock, random.Random(name), http, archive, events)
+        engine = Engine(deps, self._settings, local, RecentUrls(100))
         await engine.start(until_empty)
         try:
             yield engine, store

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from crawler.app.build import page_rules
+from crawler.app.engine import page_rules
 from crawler.events import Events
 from crawler.page import Outcome
 from crawler.parse.offload import DocumentOffloader

@@ -23,21 +23,16 @@ from typing import Any
 
 import msgspec
 
-from crawler.app.build import RECENT_URLS, context, seams
+from crawler.app.crawl_settings import adopt, check_installed, choose
 from crawler.app.embedded_valkey import open_store
-from crawler.app.installation_check import check_installed
-from crawler.app.replica import Replica
-from crawler.app.request_setup import local_tables, missing_tables, request_setup
-from crawler.app.run import local_settings
-from crawler.app.seams import Seams
-from crawler.app.seed_check import RefusedSeed, refused_seeds
-from crawler.app.seeding import queue_seeds
-from crawler.app.start_settings import adopt, choose
+from crawler.app.engine import RECENT_URLS, Dependencies, context, deps
+from crawler.app.operator import RefusedSeed, queue_seeds, refused_seeds
+from crawler.app.replica import Replica, local_settings
+from crawler.app.requests import local_tables, missing_tables, request_setup
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
-from crawler.handlers.lifecycle import app_settings
 from crawler.handlers.parsed_page import ParsedPage
-from crawler.handlers.router import Router
+from crawler.handlers.router import Router, app_settings
 from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
@@ -211,7 +206,7 @@ class Crawl:
             log(logging.WARNING, "page_limit_reached", max_pages=stored.limits.max_pages)
         await mark_local(store, opened, local_tables(settings))
         local = local_settings(settings)
-        reaching = seams(opened, store, stored, local, setup=setup)
+        reaching = deps(opened, store, stored, local, setup=setup)
         waiting = _WaitingSink(reaching.sink, self._room)
         reaching = msgspec.structs.replace(reaching, sink=waiting)
         if self._router is not None:
@@ -225,7 +220,7 @@ class Crawl:
         await replica.start(until_empty=True)
         return replica
 
-    def _adapted(self, reaching: Seams) -> Seams:
+    def _adapted(self, reaching: Dependencies) -> Dependencies:
         """Return what reaches the outside of the engine: a subclass may replace parts of it."""
         return reaching
 

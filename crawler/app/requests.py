@@ -1,4 +1,5 @@
-"""What the machine of a replica adds to its requests: signatures, and the rules in `[[requests]]` with their secrets."""
+"""What the machine of a replica adds to its requests: signatures with the keys of `[identity]`, and the rules in
+`[[requests]]` with their secrets. `crawler.identity.web_bot_auth` makes the signatures."""
 
 from __future__ import annotations
 
@@ -7,19 +8,65 @@ import re
 from base64 import b64encode
 from collections.abc import Callable, Collection, Mapping, Sequence
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
-from crawler.app.identity_setup import UNSIGNED, Identity, identity_of
 from crawler.errors import UserError
-from crawler.settings.load import Settings
-from crawler.settings.tables import DIRECT, RequestsTable, check_value, fields_of, origin_of
+from crawler.fetch.address_policy import HostMap
+from crawler.identity.published import KEY_SET_FIELD
+from crawler.settings.load import CrawlSettings, Settings
+from crawler.settings.policies import addresses
+from crawler.settings.tables import DIRECT, IdentityTable, RequestsTable, check_value, fields_of, origin_of
 from frontier.urls import Url, UrlPattern
 
-if TYPE_CHECKING:  # these import aiohttp, which commands that fetch nothing do not need
+if TYPE_CHECKING:
+    from crawler.fetch.client import FetchSettings
     from crawler.fetch.proxy import Proxy
+    from crawler.fetch.request import Signer  # imports aiohttp, which commands that sign nothing do not need
     from crawler.fetch.request_rules import RequestRule
+
+UNSIGNED = (
+    "the replicas of this crawl have signed their requests, but no [identity] is given here, so these will not be signed: "
+    "to sign them, stop, and start again with settings that have [identity]"
+)
+"""What a command warns of that continues a crawl without the identity that it had."""
+
+
+class Identity(msgspec.Struct, frozen=True):
+    """`key_id`: thumbprint of the key that signs. `about`: fields for the warcinfo records of the archive."""
+
+    key_id: str
+    signer: Signer
+    about: tuple[tuple[str, str], ...]
+
+
+def identity_of(table: IdentityTable) -> Identity | None:
+    """Return the identity that `table` describes, None if requests shall not be signed. Raises UserError if a key cannot be
+    used."""
+    if not table.keys:
+        if table.directory:
+            raise UserError(
+                "identity.directory is set, but identity.keys names no key to sign with: `crawler identity init` makes one"
+            )
+        return None
+    if not table.directory:
+        raise UserError("identity.keys needs identity.directory, the https URL at which the keys are published")
+    # These need optional packages.
+    from crawler.identity.signing_keys import read_keys  # noqa: PLC0415
+    from crawler.identity.web_bot_auth import RequestSigner, key_set  # noqa: PLC0415
+
+    for path in table.keys:
+        if not (path.is_absolute() or path.exists()):
+            raise UserError(
+                f"there is no key at {path} in {Path.cwd()}, where relative paths are looked up: "
+                f"`crawler identity init {path}` makes one"
+            )
+    keys = read_keys(table.keys)
+    signer = RequestSigner(keys[0], table.directory, table.lifetime)
+    return Identity(keys[0].thumbprint, signer, ((KEY_SET_FIELD, key_set(keys).decode()),))
+
 
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
 """RFC 6750 2.1."""
@@ -46,6 +93,25 @@ class RequestSetup(msgspec.Struct, frozen=True):
 def request_setup(settings: Settings, environment: Mapping[str, str] = os.environ) -> RequestSetup:
     """Return what `settings` add to requests. Raises UserError if a key or an environment variable cannot be used here."""
     return RequestSetup(identity_of(settings.identity), request_rules(settings.requests, environment))
+
+
+def fetch_settings(settings: CrawlSettings, max_idle: int) -> FetchSettings:
+    """Return the settings for requests. `max_idle`: the most idle connections of the process."""
+    from crawler.fetch.client import FetchSettings  # noqa: PLC0415
+
+    fetch = settings.fetch
+    return FetchSettings(
+        user_agent=fetch.user_agent_header,
+        max_body_bytes=settings.limits.max_body,
+        connect_timeout_s=fetch.connect_timeout,
+        read_timeout_s=fetch.read_timeout,
+        total_timeout_s=fetch.timeout,
+        max_idle=max_idle,
+        verify_tls=fetch.verify_tls,
+        parallel=settings.politeness.parallel,
+        addresses=addresses(settings),
+        host_map=HostMap.parse(settings.fetch.host_map),
+    )
 
 
 def local_tables(settings: Settings) -> frozenset[str]:
