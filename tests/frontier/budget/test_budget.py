@@ -104,20 +104,6 @@ async def test_without_a_limit_no_page_waits_after_the_first_report(store: Redis
     assert counting.calls == {"reserve_budget": 1}
 
 
-async def test_a_permit_that_brought_no_page_comes_back(store: RedisStore, keys: CrawlKeys, budget: MakeBudget) -> None:
-    one = budget("one", 1)
-    await one.refresh(AT_ONCE, 1)
-    assert one.take()
-    assert not one.take()
-    one.give_back()
-    assert await fetch(one, store, keys) == 1
-    assert not one.take()
-    await one.refresh(AT_ONCE, 0)
-    assert one.is_used_up
-    await one.recount()
-    assert one.is_exhausted
-
-
 @pytest.mark.parametrize("replicas", [2, 3, 8])
 async def test_what_is_left_near_the_limit_is_shared(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget, replicas: int
@@ -137,17 +123,6 @@ async def test_what_is_left_near_the_limit_is_shared(
     free = [one.available for one in (first, *others)]
     assert min(free) >= 800 // replicas - replicas
     assert sum(free) <= 800
-
-
-async def test_an_idle_replica_gives_its_permits_back_and_does_not_count(budget: MakeBudget, time: ManualTime) -> None:
-    idle, busy = budget("idle", 100), budget("busy", 100)
-    await idle.refresh(40, 1)
-    assert idle.available > 0
-    time.ms += 1_000
-    await idle.refresh(40, 0)
-    assert idle.available == 0
-    await busy.refresh(100, 1)
-    assert busy.available == 100
 
 
 async def test_a_replica_keeps_its_permits_while_it_waits_for_an_answer(
@@ -387,19 +362,6 @@ async def test_a_limit_takes_effect_when_all_replicas_know_it(
     assert pages + 2 == 10
 
 
-async def test_a_replica_that_joins_with_old_settings_fetches_nothing_without_a_permit(
-    store: RedisStore, keys: CrawlKeys, budget: MakeBudget
-) -> None:
-    """Given a replica that read its settings before the limit was set, then its first report tells it the limit."""
-    one = budget("one", 10, revision=2)
-    await one.refresh(AT_ONCE, 1)
-    joining = budget("joining", 0)
-    assert not joining.take()
-    await joining.refresh(AT_ONCE, 1)
-    assert joining.limit == 10
-    assert one.available + joining.available <= 10
-
-
 async def test_a_lower_limit_applies_to_replicas_that_have_not_heard_of_it(
     store: RedisStore, keys: CrawlKeys, budget: MakeBudget
 ) -> None:
@@ -433,16 +395,6 @@ async def test_a_limit_waits_for_a_replica_that_was_killed_without_one(
     assert not other.available
     await keep_asking(other, time, 1_000)
     assert await fetch(other, store, keys) == 6
-
-
-async def test_pages_of_a_crawl_that_has_all_of_them_are_found_at_once(
-    store: RedisStore, keys: CrawlKeys, budget: MakeBudget
-) -> None:
-    await settle(store, keys, 10)
-    again = budget("again", 10)
-    await again.refresh(AT_ONCE, 1)
-    assert again.is_exhausted
-    assert not again.take()
 
 
 # Reports that arrive late, and reports and permits that a server has forgotten.

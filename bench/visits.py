@@ -1,4 +1,4 @@
-"""Measures known pages: `python -m tests.frontier.bench_visits [--pages N] [--domains N] [--timed]`.
+"""Measures known pages: `python -m bench.visits [--pages N] [--domains N] [--timed]`.
 
 First, the memory of Redis for each known page beyond what a settled page takes; then, with `--timed`, the time of the
 server's scripts, and of lease calls and surveys by this process's clock, with one domain whose pages are all due at once.
