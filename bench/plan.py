@@ -38,7 +38,7 @@ from bench import docweb, endless
 from bench.crawl import Tables, fill
 from bench.measure import Figure, cpu_s, median, show, used_by
 from bench.speed import speedometer
-from crawler.observe.resource_usage import read_crawl, read_files
+from crawler.observe.usage import read_crawl, read_files
 from crawler.plan.arithmetic import Usage, Workload, usage_of
 from crawler.plan.calibration import CrawlFigures, own_workload
 from crawler.plan.constants import Constants

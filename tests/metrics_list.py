@@ -7,8 +7,7 @@ from typing import Any
 import msgspec
 from prometheus_client import Metric
 
-from crawler.observe.collectors import MetricsCollector, ReplicaState
-from crawler.observe.metrics import Metrics
+from crawler.observe.metrics import Metrics, MetricsCollector, ReplicaState
 from crawler.observe.summary import Summary
 
 _EMPTY: dict[str, Any] = {"str": "", "int": 0, "list": [], "dict": {}, "float | None": None}

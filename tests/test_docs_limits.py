@@ -11,7 +11,7 @@ import pytest
 from crawler.fetch import cookies, fd_limit, library_patches, response, tunnel
 from crawler.fetch.client import FetchSettings
 from crawler.fetch.resolver import ResolverSettings
-from crawler.observe.web import bounded_server, routes
+from crawler.observe.web import routes
 from crawler.parse import content_coding, offload
 from crawler.scope import link_filter
 from crawler.scope.traps import TrapPolicy
@@ -28,7 +28,7 @@ UNITS = {"": 1, " KiB": 1 << 10, " MiB": 1 << 20}
 MODULES = (
     *(commit, content_coding, cookies, fd_limit, library_patches, next_turn),
     *(leased_domain, link_filter, offload, page_handling, response, tunnel),
-    *(bounded_server, routes),
+    routes,
 )
 FIELDS = (FetchSettings("bot"), ResolverSettings())
 

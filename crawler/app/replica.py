@@ -35,16 +35,12 @@ from crawler.app.requests import RequestSetup, local_tables, request_setup
 from crawler.app.signals import INTERRUPTED, on_end_of_supervisor, on_stop_signal
 from crawler.app.supervisor import progress_logged, supervise
 from crawler.errors import UPLOADS_LEFT, UserError
-from crawler.events import Event, GroupCommitted, OwnFailure, PageSettled, SettingsFollowed, SinkBlocked
+from crawler.events import Event, SettingsFollowed
 from crawler.handlers.runner import Lifecycle
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, log_held_back, logger
-from crawler.observe.collectors import MetricsCollector, ReplicaState
-from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
-from crawler.observe.loop_lag import LoopLag
-from crawler.observe.metrics import Metrics
-from crawler.observe.obstacles import Obstacles
-from crawler.observe.recent_failures import RecentFailures
-from crawler.observe.summary_writer import SummaryWriter
+from crawler.observe.health import HEALTH_INTERVALS, HealthRecord, Troubles
+from crawler.observe.metrics import LoopLag, Metrics, MetricsCollector, ReplicaState
+from crawler.observe.summary import SummaryWriter
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.guarded import accepted, check_guarded
@@ -140,16 +136,14 @@ class Replica:
         )
         clocks = (deps.clock, engine.runtime.server_clock)
         self._summary = SummaryWriter(store, keys, clocks, engine.runtime.retry, lambda: engine.leases.view)
-        self._failures = RecentFailures()
-        self._obstacles = Obstacles()
+        self._troubles = Troubles()
         self.loop_lag = LoopLag(deps.clock, self.metrics.lagged)
         self.metrics.registry.register(MetricsCollector(self._state, lambda: self._summary.latest))
         deps.events.subscribe(self.metrics.observe)
         deps.events.subscribe(LogListener(self.id).observe, *LOGGED)
         if logger.isEnabledFor(logging.DEBUG):
             deps.events.subscribe(DetailListener(self.id).observe, *DETAILS)
-        deps.events.subscribe(self._failures.observe, PageSettled)
-        deps.events.subscribe(self._obstacles.observe, SinkBlocked, OwnFailure, GroupCommitted)
+        deps.events.subscribe(self._troubles.observe, *Troubles.EVENTS)
         deps.events.subscribe(self._keep_settings, SettingsFollowed)
         store.watch_round_trips(self.metrics.round_trip)
 
@@ -292,12 +286,12 @@ class Replica:
             redis_away=own.redis_away,
             busy=own.busy,
             urls=own.urls,
-            recent_failures=self._failures.latest,
+            recent_failures=list(self._troubles.failures),
             settings_revision=engine.follower.revision,
             settings_waiting=engine.follower.waiting,
             settings_refused=engine.follower.refused,
             nodes_away=engine.runtime.retry.away_nodes,
-            blocked=self._obstacles.describe(engine.allowance.is_awaited and not own.busy),
+            blocked=self._troubles.obstacle(engine.allowance.is_awaited and not own.busy),
             waits_for=self._waits_for(),
             cpu_s=round(used.ru_utime + used.ru_stime, 1),
             copies=self.metrics.copy_ages.sums,

@@ -22,8 +22,7 @@ import msgspec
 from crawler.child_processes import python_command
 from crawler.errors import TRY_LATER, UPLOADS_LEFT, UserError
 from crawler.logs import log
-from crawler.observe.condition import NOTHING_LEFT, failing, waiting
-from crawler.observe.snapshot import Status, status
+from crawler.observe.status import NOTHING_LEFT, Status, failing, status, waiting
 from crawler.settings.guarded import accepted
 from crawler.settings.load import Settings
 from crawler.settings.tables import HIGHEST_PORT

@@ -16,8 +16,7 @@ from crawler.cli.screens import TextTable
 from crawler.cli.text import about_url, did_you_mean, emit, note
 from crawler.errors import FailureKind, UserError
 from crawler.observe import summary
-from crawler.observe.condition import HALTS
-from crawler.observe.snapshot import CrawlReader
+from crawler.observe.status import HALTS, CrawlReader
 from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import url_rules

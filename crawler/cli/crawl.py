@@ -37,7 +37,7 @@ from crawler.cli.screens import follow, good_pages, has_failed, log_above, summa
 from crawler.cli.seeds import check_first, gather_seeds, no_seeds, open_for, push_seeds, seed_options
 from crawler.cli.text import Terminal, note, print_json
 from crawler.errors import UserError
-from crawler.observe.health_record import health_records
+from crawler.observe.health import health_records
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, Settings, missing_contact
 from crawler.settings.policies import check

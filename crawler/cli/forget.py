@@ -16,7 +16,7 @@ from crawler.cli.options import FOLDER, CrawlAccess, as_json, command, on_a_craw
 from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.text import emit, note
 from crawler.errors import SinkFull, UserError
-from crawler.observe.health_record import health_records
+from crawler.observe.health import health_records
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings
 from crawler.sinks.archive_settings import ArchiveSettings, archive_settings

@@ -18,7 +18,7 @@ from crawler.cli.output_folders import output_folders
 from crawler.cli.screens import TextTable
 from crawler.cli.text import emit
 from crawler.errors import UserError, closest
-from crawler.observe.resource_usage import read_crawl, read_files
+from crawler.observe.usage import read_crawl, read_files
 from crawler.plan.arithmetic import MOST_PARALLEL, Workload
 from crawler.plan.calibration import Calibration, CrawlFigures, calibrate
 from crawler.plan.constants import FACTS, Constants

@@ -17,7 +17,7 @@ from crawler.cli.options import CrawlAccess, as_json, command, on_a_crawl, title
 from crawler.cli.screens import span
 from crawler.cli.text import Terminal, emit
 from crawler.errors import UserError
-from crawler.observe.resource_usage import memory_left
+from crawler.observe.usage import memory_left
 from crawler.plan.constants import Constants
 from crawler.plan.numbers import MOST, number
 from crawler.settings.load import CrawlSettings

@@ -26,12 +26,21 @@ from rich.table import Table
 from rich.text import Text
 
 from crawler.app.supervisor import Supervisor
-from crawler.observe.condition import ENDING, STARTING, Condition
-from crawler.observe.counted_items import items_in_words, never_found_in_words, rejected_in_words
-from crawler.observe.health_record import HealthRecord
-from crawler.observe.refusals import remedy
-from crawler.observe.snapshot import DomainRule, LastRead, Snapshot, Status
-from crawler.observe.snapshot import status as read_status
+from crawler.observe.health import HealthRecord
+from crawler.observe.status import (
+    ENDING,
+    STARTING,
+    Condition,
+    DomainRule,
+    LastRead,
+    Snapshot,
+    Status,
+    how_to_allow,
+    items_in_words,
+    never_found_in_words,
+    rejected_in_words,
+)
+from crawler.observe.status import status as read_status
 from crawler.observe.summary import DomainLine, Summary
 from crawler.wording import count_of, with_place
 from frontier.clock import SystemClock
@@ -656,7 +665,7 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
     if found.open:
         table.add_row("left", f"{found.open:,}", how_to_continue(found))
     denied = [reason for reason in ("forbidden_port", "forbidden_address") if found.reasons.get(f"denied:{reason}")]
-    allowing = with_place([f"{reason}: {remedy(reason)}" for reason in denied], place)
+    allowing = with_place([f"{reason}: {how_to_allow(reason)}" for reason in denied], place)
     remedies = [Text(line, style="yellow") for line in allowing]
     return Group(Text(f"crawl {found.crawl}", style="bold"), table, *remedies, Text(f"output in {out}/", style="green"))
 

@@ -16,9 +16,10 @@ from crawler.cli.options import CrawlAccess, Number, Whole, as_json, command, on
 from crawler.cli.screens import ShardLine, TextTable, quit_key
 from crawler.cli.text import Terminal, emit, note
 from crawler.errors import UserError
-from crawler.observe import snapshot, summary
-from crawler.observe.health_record import health_records
-from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
+from crawler.observe import summary
+from crawler.observe.health import health_records
+from crawler.observe.status import CrawlReader, LastRead, Snapshot, with_age
+from crawler.observe.status import status as read_status
 from crawler.observe.summary import Summary
 from crawler.wording import count_of
 from frontier.clock import SystemClock, crawl_ms
@@ -41,7 +42,7 @@ def status(access: CrawlAccess, as_json: bool) -> None:
 
         crawler status --crawl news --redis redis://queue:6379/0
     """
-    found = access.do(snapshot.status, for_reshard=True)
+    found = access.do(read_status, for_reshard=True)
     emit(found, as_json, screens.status(found, access.place))
 
 
@@ -66,7 +67,7 @@ def top(access: CrawlAccess, every: float, once: bool, as_json: bool) -> None:
         last: LastRead[Snapshot] = LastRead(SystemClock())
         if once or as_json or not console.is_terminal:
             await last.update(reader.complete())
-            found = aged(last, access.crawl)
+            found = with_age(last, access.crawl)
             emit(found, as_json, screens.top(found, access.place))
             return
         ended = asyncio.Event()
@@ -76,7 +77,7 @@ def top(access: CrawlAccess, every: float, once: bool, as_json: bool) -> None:
                 reading = asyncio.create_task(last.update(reader.complete()))
                 await asyncio.wait({reading, quitting}, return_when=asyncio.FIRST_COMPLETED)
                 rows = 8 if console.height >= TALL else 4
-                screen.update(screens.top(aged(last, access.crawl), access.place, rows, "q: quit"), refresh=True)
+                screen.update(screens.top(with_age(last, access.crawl), access.place, rows, "q: quit"), refresh=True)
                 await asyncio.wait({quitting}, timeout=every)
                 reading.cancel()  # it is only running if the user has quit
 

@@ -13,9 +13,8 @@ from crawler.cli.options import FOLDER, CrawlAccess, as_json, command, on_a_craw
 from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.text import about_url, emit
 from crawler.errors import UserError
-from crawler.observe.explain import Explanation
+from crawler.observe.explain import Explanation, rows
 from crawler.observe.explain import explain as explanation_of
-from crawler.observe.explanation_rows import rows
 from crawler.scope.seeds import BadSeedLine
 from frontier.crawls import Crawl
 from frontier.errors import BadUrl

@@ -2,7 +2,8 @@
 why`.
 
 `gather` reads the data; `explanation` is a pure function. What cannot be determined is stated as such. For example, in
-a crawl limited to the seeds' domains, whether a URL is in scope depends on the page that links to it.
+a crawl limited to the seeds' domains, whether a URL is in scope depends on the page that links to it. `rows` shows an
+explanation as a table.
 """
 
 from __future__ import annotations
@@ -15,16 +16,14 @@ from typing import Any
 
 import msgspec
 
-from crawler.observe.condition import HALTS, Condition
-from crawler.observe.refusals import remedy, usage_said, why_unseen
-from crawler.observe.snapshot import CrawlReader
+from crawler.observe.status import HALTS, Condition, CrawlReader, how_to_allow
 from crawler.page import KEPT_DENIALS
 from crawler.scope.next_visit import Visits
 from crawler.scope.next_visit_in_words import described
 from crawler.scope.seeds import has_scheme, url_named
 from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.load import CrawlSettings
-from crawler.settings.policies import politeness_policy, scope, url_rules
+from crawler.settings.policies import not_allowed, politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
 from crawler.wording import count_of
 from frontier.control import Control, DomainRules
@@ -35,7 +34,7 @@ from frontier.store import RedisStore
 from frontier.urls import Url, canonicalize
 from politeness.backoff import BackoffState, is_given_up, is_parked
 from politeness.robots_cache import OriginRobots, RobotsCache
-from politeness.robots_fetch import RobotsRecord
+from politeness.usage_preferences import NO_USAGE, Usage
 
 CUT = {
     "length": "its body is longer than limits.max_body",
@@ -97,7 +96,7 @@ class Explanation(msgspec.Struct, frozen=True):
     robots_rule: str
     robots_fetched: str
     cut: list[str]
-    last: dict[str, object] | None
+    last: dict[str, Any] | None
     is_blocked: bool = False
     searched: tuple[str, ...] = ()
     halt: str = ""
@@ -116,6 +115,7 @@ class Facts(msgspec.Struct, frozen=True):
     asked: str
     url: Url
     now_ms: int
+    settings: CrawlSettings
     status: UrlStatus
     domain: DomainStatus
     robots: OriginRobots | None
@@ -124,17 +124,52 @@ class Facts(msgspec.Struct, frozen=True):
     searched: tuple[str, ...] = ()
     condition: Condition | None = None
 
+    @property
+    def backoff(self) -> BackoffState:
+        """That of the domain."""
+        return BackoffState.parse(self.domain.state)
+
+    @property
+    def halt(self) -> str:
+        """Why the crawl fetches nothing now, if the URL is to be fetched."""
+        return HALTS.get(self.condition.word, "") if self.condition and self.status.where in OPEN else ""
+
+    @property
+    def robots_usage(self) -> Usage:
+        """What the owner says about the use of the URL, as far as it is known from the files of its site."""
+        href, robots = self.url.href, self.robots
+        if robots is None or (robots.rules is not None and not robots.rules.decide(href).allowed):
+            return NO_USAGE
+        return robots.usage(href).combined()
+
+    @property
+    def usage(self) -> Usage:
+        """What the owner says about the use of the URL: as in its JSON line, otherwise as far as it is known."""
+        if self.line is not None and self.line.get("usage_statements"):
+            line = self.line
+            return Usage.recorded(line.get("usage") or "", line["usage_statements"], line.get("tdm_policy") or "")
+        return self.robots_usage
+
+    @property
+    def file_due_ms(self) -> int | None:
+        """When the robots.txt or tdmrep.json is fetched again that the URL needs and that is unreachable: not before its
+        domain may be requested. None if there is none."""
+        if self.robots is None or not self.robots.record.has_unreachable:
+            return None
+        record = self.robots.record
+        retry_at_ms = record.retry_at_ms if record.access == "disallow" else record.tdm_retry_at_ms
+        return max(retry_at_ms, self.backoff.until_ms, self.domain.next_ms or 0)
+
 
 async def explain(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[Path] = ()) -> Explanation:
     """Return the explanation of the URL `asked`. Without a scheme it is taken for the one that a seed would get, or
     for the other if the crawl has seen only that. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
-    settings = CrawlSettings.from_json(crawl.settings)
-    first = url_named(asked, url_rules(settings)).href
-    named = [asked if has_scheme(asked) else first]
+    first = url_named(asked, url_rules(CrawlSettings.from_json(crawl.settings))).href
+    urls = [asked if has_scheme(asked) else first]
     if not has_scheme(asked):
         scheme, _, rest = first.partition("://")
-        named.append(f"{'https' if scheme == 'http' else 'http'}://{rest}")
-    explanations = [explanation(await gather(store, crawl, url, folders), settings) for url in named]
+        urls.append(f"{'https' if scheme == 'http' else 'http'}://{rest}")
+    explanations = [explanation(await gather(store, crawl, url, folders)) for url in urls]
     return next((one for one in explanations if one.seen), explanations[0])
 
 
@@ -152,6 +187,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
         asked=asked,
         url=url,
         now_ms=clock.now_ms(),
+        settings=settings,
         status=status,
         domain=await lookup.domain(url.domain),
         robots=await RobotsCache(store, frontier, settings.fetch.user_agent).load(url.origin, url.domain),
@@ -162,23 +198,22 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     )
 
 
-def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
-    """Return the explanation of a URL from its `facts` and the crawl's `settings`."""
-    status, domain, entry = facts.status, facts.domain, facts.status.entry
+def explanation(facts: Facts) -> Explanation:
+    """Return the explanation of a URL from its `facts`."""
+    status, domain, entry, url = facts.status, facts.domain, facts.status.entry, facts.url
     until_ms, waits_for = _wait(facts)
-    in_scope = _scope(facts, settings)
-    trap = judge_trap(facts.url.href, TrapPolicy()) or ""
+    in_scope, trap = _scope(facts), judge_trap(url.href, TrapPolicy()) or ""
     robots, line, rule = _robots(facts)
-    usage = usage_said(facts.line, facts.robots, facts.url.href)
-    refusal = usage.refusal(settings.politeness.purpose)
+    usage, purpose = facts.usage, facts.settings.politeness.purpose
+    refusal = usage.refusal(purpose)
     return Explanation(
         asked=facts.asked,
-        url=facts.url.href,
-        domain=facts.url.domain,
-        origin=facts.url.origin,
+        url=url.href,
+        domain=url.domain,
+        origin=url.origin,
         shard=domain.shard,
         last_holder=domain.last_holder,
-        verdict="; ".join(filter(None, [_verdict(facts, settings, in_scope, trap, robots, waits_for), _halt(facts)])),
+        verdict="; ".join(filter(None, [_verdict(facts, in_scope, trap, robots, waits_for), facts.halt])),
         scope=in_scope,
         trap=trap,
         seen=status.where != "unseen",
@@ -193,7 +228,7 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         domain_leased_until=_iso(domain.leased_until_ms),
         domain_due=_iso(domain.due_ms),
         delay_s=None if domain.delay_ms is None else domain.delay_ms / 1000,
-        backoff=_backoff(domain, settings),
+        backoff=_backoff(facts),
         domain_queued=domain.queued,
         domain_in_flight=domain.in_flight,
         domain_accepted=domain.accepted,
@@ -203,32 +238,32 @@ def explanation(facts: Facts, settings: CrawlSettings) -> Explanation:
         robots_fetched=_iso((facts.robots.record.fetched_at_ms or None) if facts.robots else None),
         cut=_cut(facts.line or {}),
         last=facts.line,
-        is_blocked=facts.url.domain in facts.rules.blocked,
+        is_blocked=url.domain in facts.rules.blocked,
         searched=facts.searched,
-        halt=_halt(facts),
+        halt=facts.halt,
         usage=str(usage),
         usage_statements=usage.statements,
         refused=refusal.category if refusal else "",
         next_visit=_iso(status.next_ms),
-        visits=described(settings.recrawl.rules, Visits.parse(entry.visit)) if entry and entry.visit else "",
+        visits=described(facts.settings.recrawl.rules, Visits.parse(entry.visit)) if entry and entry.visit else "",
     )
 
 
-def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
+def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str) -> str:
     """Return the short answer as one sentence."""
-    status, line = facts.status, facts.line
-    if facts.rules.is_forgotten(facts.url.domain):
-        is_complete = not facts.rules.is_half_forgotten(facts.url.domain)
+    status, line, rules, url = facts.status, facts.line, facts.rules, facts.url
+    if rules.is_forgotten(url.domain):
+        is_complete = not rules.is_half_forgotten(url.domain)
         begun = "is being forgotten; if that was interrupted, repeat `crawler forget`"
         return f"not crawled: its domain {'was forgotten (`crawler forget`)' if is_complete else begun}"
-    if _is_blocked(facts) and status.where in ("unseen", "queued", "leased", "waiting"):
+    if rules.is_blocked(url.domain) and status.where in ("unseen", *OPEN):
         queued = "never queued, and would be" if status.where == "unseen" else "queued, and will be"
         return f"{queued} denied: its domain is blocked"
     match status.where:
         case "unseen":
-            return f"never queued: {why_unseen(facts.url, facts.domain.accepted, settings, in_scope, trap)}"
+            return f"never queued: {_why_unseen(facts, in_scope, trap)}"
         case "dead" if status.reason in KEPT_DENIALS:
-            return "; ".join(filter(None, [f"denied: {status.reason}", remedy(status.reason, facts.url.origin)]))
+            return "; ".join(filter(None, [f"denied: {status.reason}", how_to_allow(status.reason, url.origin)]))
         case "dead":
             return f"given up: {status.reason}"
         case "leased":
@@ -238,100 +273,95 @@ def _verdict(facts: Facts, settings: CrawlSettings, in_scope: str, trap: str, ro
         case "queued" if robots.startswith("denied"):
             unreachable = _unreachable(facts)
             return f"queued: {unreachable}" if unreachable else "queued, and will be denied by robots.txt"
-        case "queued" if refusal := usage_said(None, facts.robots, facts.url.href).refusal(settings.politeness.purpose):
+        case "queued" if refusal := facts.robots_usage.refusal(facts.settings.politeness.purpose):
             return f"queued, and will be denied: its owner refuses {refusal.category} ({refusal.by})"
         case "queued":
             others = facts.domain.queued - 1
             ahead = f"; it may wait for {count_of(others, 'other URL')} of its domain" if others > TWO_LEASES else ""
-            return (
-                "queued" + (f": its domain waits for {waits_for}" if waits_for else ", and its domain is due") + ahead
-            )
+            due = f": its domain waits for {waits_for}" if waits_for else ", and its domain is due"
+            return f"queued{due}{ahead}"
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({line.get('reason')})"
-        case where:
-            return _not_found(where, facts.searched)
+    folders = " or ".join(facts.searched)
+    match status.where:
+        case "outbox":
+            return "found, and not queued yet: the Redis node of its shard was away"
+        case "queued_or_settled":
+            place = f" in {folders}" if folders else ""
+            return f"queued or settled: the queue of its domain is too long to search, and no output was found{place}"
+        case _ if folders:
+            return f"settled, but not found in {folders}; name its output folders with --out, once for each"
+        case _:
+            return "settled; the output says how"
 
 
-def _not_found(where: str, searched: Sequence[str]) -> str:
-    """Return the short answer for a URL that is in no queue, and not in the output folders `searched`."""
-    if where == "outbox":
-        return "found, and not queued yet: the Redis node of its shard was away"
-    if where == "queued_or_settled":
-        place = f" in {' or '.join(searched)}" if searched else ""
-        return f"queued or settled: the queue of its domain is too long to search, and no output was found{place}"
-    if not searched:
-        return "settled; the output says how"
-    return f"settled, but not found in {' or '.join(searched)}; name its output folders with --out, once for each"
+def _why_unseen(facts: Facts, in_scope: str, trap: str) -> str:
+    """Return why the URL was never queued. `in_scope`: whether it is in scope; `trap`: why it looks like a trap, or ""."""
+    settings, url, accepted = facts.settings, facts.url, facts.domain.accepted
+    answer, _, reason = in_scope.partition(": ")
+    if answer == "no":
+        if reason == "outside":
+            reason += f': scope.domains does not list its host, and scope.kind is "{settings.scope.kind}"'
+        return f"out of scope ({reason})"
+    if trap:
+        return f"looks like a trap ({trap})"
+    forbidden = not_allowed(url.origin, settings)
+    also = f"; it would be denied, because {', and '.join(forbidden)}" if forbidden else ""
+    if settings.scope.kind == "seeds" and not accepted:
+        return (
+            f"no seed is on its domain, {url.domain}, and links to other domains are not followed with "
+            f'scope.kind = "seeds"{also}'
+        )
+    if 0 < settings.limits.domain_cap <= accepted:
+        return f"{url.domain} has as many URLs as limits.domain_cap allows; links to others are dropped{also}"
+    return f"no page that was crawled links to it, or a limit dropped the link{also}"
 
 
 def _unreachable(facts: Facts) -> str:
     """Return that the URL needs a robots.txt or tdmrep.json that is unreachable, and when this is fetched again; "" if it
     does not."""
-    record = facts.robots.record if facts.robots else None
-    if record is None or not record.has_unreachable:
+    if facts.robots is None or facts.file_due_ms is None:
         return ""
-    wait_s = ceil((_robots_due_ms(facts, record) - facts.now_ms) / 1000)
+    record, wait_s = facts.robots.record, ceil((facts.file_due_ms - facts.now_ms) / 1000)
     file = f"robots.txt unreachable ({record.reason})" if record.access == "disallow" else "tdmrep.json unreachable"
     return f"{file}, next try {f'in {wait_s} s' if wait_s > 0 else 'now'}"
 
 
-def _robots_due_ms(facts: Facts, record: RobotsRecord) -> int:
-    """Return when the unreachable file is fetched again: not before its domain may be requested."""
-    backoff_ms = BackoffState.parse(facts.domain.state).until_ms
-    retry_at_ms = record.retry_at_ms if record.access == "disallow" else record.tdm_retry_at_ms
-    return max(retry_at_ms, backoff_ms, facts.domain.next_ms or 0)
-
-
-def _halt(facts: Facts) -> str:
-    """Return why the crawl fetches nothing now, if the URL is to be fetched."""
-    return HALTS.get(facts.condition.word, "") if facts.condition and facts.status.where in OPEN else ""
-
-
-def _is_blocked(facts: Facts) -> bool:
-    return facts.rules.is_blocked(facts.url.domain)
-
-
-def _scope(facts: Facts, settings: CrawlSettings) -> str:
+def _scope(facts: Facts) -> str:
     entry = facts.status.entry
-    judge = scope(settings)
-    reason = judge.judge(facts.url, entry.depth if entry else 0, entry.hops if entry else 0, facts.url.domain)
+    depth, hops = (entry.depth, entry.hops) if entry else (0, 0)
+    reason = scope(facts.settings).judge(facts.url, depth, hops, facts.url.domain)
     if reason is not None:
         return f"no: {reason}"
     if facts.rules.is_forgotten(facts.url.domain):
         return "no: its domain was forgotten"
     if entry is not None and not entry.depth and not entry.hops:
         return "yes: it is a seed"
-    if facts.status.where != "unseen":
-        return "yes"
-    if settings.scope.kind == "seeds":
+    if facts.status.where == "unseen" and facts.settings.scope.kind == "seeds":
         return "if a page of its own domain links to it, or a seed redirects to it"
     return "yes"
 
 
 def _wait(facts: Facts) -> tuple[int | None, str]:
     """Return until when the URL waits (server ms), and for what."""
-    status, domain = facts.status, facts.domain
+    status, domain, now_ms, backoff = facts.status, facts.domain, facts.now_ms, facts.backoff
+
+    def later(at_ms: int | None) -> int | None:
+        return at_ms if at_ms is not None and at_ms > now_ms else None
+
     if status.where in ("waiting", "queued") and facts.robots and facts.robots.record.access == "disallow":
-        due_ms = _robots_due_ms(facts, facts.robots.record)
-        return (due_ms if due_ms > facts.now_ms else None), "the next try of its robots.txt"
+        return later(facts.file_due_ms), "the next try of its robots.txt"
     if status.where == "waiting":
-        ready_ms = status.ready_ms or 0
-        until_ms = ready_ms if ready_ms > facts.now_ms else None
-        return until_ms, f"its next try, after {status.entry.tries if status.entry else 0} so far"
+        return later(status.ready_ms), f"its next try, after {status.entry.tries if status.entry else 0} so far"
     if status.where not in ("queued", "leased"):
         return None, ""
-    backoff = BackoffState.parse(domain.state)
-    if backoff.until_ms > facts.now_ms:
-        return (
-            backoff.until_ms,
-            f"the end of a backoff ({backoff.reason}, {count_of(backoff.failures, 'failure')} in a row)",
-        )
-    if backoff.limited_until_ms > facts.now_ms:
-        return (
-            backoff.limited_until_ms,
-            "the rate limit of its network address, or a replica whose DNS or machine failed",
-        )
-    if domain.next_ms is not None and domain.next_ms > facts.now_ms:
+    if later(backoff.until_ms):
+        failures = count_of(backoff.failures, "failure")
+        return backoff.until_ms, f"the end of a backoff ({backoff.reason}, {failures} in a row)"
+    if later(backoff.limited_until_ms):
+        limit = "the rate limit of its network address, or a replica whose DNS or machine failed"
+        return backoff.limited_until_ms, limit
+    if later(domain.next_ms):
         return domain.next_ms, "its delay"
     if status.where == "queued" and domain.leased_until_ms is not None:
         return domain.leased_until_ms, f"the {count_of(domain.in_flight, 'URL')} of its domain leased now"
@@ -340,29 +370,28 @@ def _wait(facts: Facts) -> tuple[int | None, str]:
 
 def _robots(facts: Facts) -> tuple[str, int | None, str]:
     """Return what robots.txt says: the answer, the number of the deciding line, and its text."""
-    known = facts.robots
-    if known is None:
+    if facts.robots is None:
         return "unknown: robots.txt of this origin was not fetched yet", None, ""
-    record = known.record
+    record, rules = facts.robots.record, facts.robots.rules
     stale = "" if record.is_fresh(facts.now_ms) else "; the copy is old and will be fetched again"
-    if known.rules is None:
+    if rules is None:
         answer = "allowed" if record.access == "allow" else "denied"
         is_missing = record.reason in ("http_404", "http_410")
         what = "there is no robots.txt" if is_missing else "robots.txt could not be fetched"
         return f"{answer}: {what} ({record.reason}){stale}", None, ""
-    decision = known.rules.decide(facts.url.href)
+    decision = rules.decide(facts.url.href)
     answer = "allowed" if decision.allowed else "denied"
     by = f"by the group of {decision.group}" if decision.group else "no group applies to this crawler"
     return f"{answer}: {by}{stale}", decision.line, decision.rule or ""
 
 
-def _backoff(domain: DomainStatus, settings: CrawlSettings) -> str:
-    state, policy = BackoffState.parse(domain.state), politeness_policy(settings).throttle.backoff
+def _backoff(facts: Facts) -> str:
+    state, policy = facts.backoff, politeness_policy(facts.settings).throttle.backoff
     if not state.failures:
         return ""
     grade = "given up, " if is_given_up(state, policy) else "parked, " if is_parked(state, policy) else ""
-    failed = count_of(state.failures, "failure")
-    return f"{grade}{failed} in a row, the last for {state.reason}, until {_iso(state.until_ms)}"
+    failures = count_of(state.failures, "failure")
+    return f"{grade}{failures} in a row, the last for {state.reason}, until {_iso(state.until_ms)}"
 
 
 def _cut(line: dict[str, Any]) -> list[str]:
@@ -371,3 +400,57 @@ def _cut(line: dict[str, Any]) -> list[str]:
 
 def _iso(at_ms: int | None) -> str:
     return "" if at_ms is None else datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="seconds")
+
+
+def rows(found: Explanation) -> list[tuple[str, str]]:
+    """Return the explanation as pairs of name and text. Pairs with an empty text are not shown."""
+    # Denied URLs that can be queued again are kept with the dead ones, and counted as denied.
+    state = "denied" if found.dead_reason in KEPT_DENIALS else found.where
+    tries, hops = count_of(found.tries or 0, "try", "tries"), count_of(found.hops or 0, "redirect")
+    tried = f": depth {found.depth}, {tries}, {hops}" if found.depth is not None else ""
+    if tried and found.priority is not None:
+        tried += f", priority {found.priority:g}"
+    delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart"
+    wait = f"{found.waits_for}, {f'until {found.waits_until}' if found.waits_until else 'due now'}"
+    refused = f", which refuses {found.refused}, the purpose of the crawl" if found.refused else ""
+    leased = f"last leased by {found.last_holder}" if found.last_holder else "not leased yet"
+    last = found.last or {}
+    rejected: list[str] = last.get("rejected") or []
+    if (more := int(last.get("rejected_count") or 0) - len(rejected)) > 0:
+        rejected = [*rejected, f"and {count_of(more, 'more item')}"]
+    return [
+        ("URL", found.url if found.url == found.asked else f"{found.url} (asked as {found.asked})"),
+        ("state", state + tried),
+        (f"{state} for", found.dead_reason),
+        ("waits for", wait if found.waits_for else ""),
+        ("next visit", found.next_visit),
+        ("visits", found.visits),
+        ("in scope", found.scope),
+        ("trap", found.trap),
+        ("robots.txt", found.robots + (f", fetched {found.robots_fetched}" if found.robots_fetched else "")),
+        ("", f"line {found.robots_line}: {found.robots_rule}" if found.robots_line else ""),
+        ("usage", found.usage + refused),
+        *(("", text) for text in found.usage_statements),
+        (
+            "domain",
+            f"{found.domain}: {count_of(found.domain_accepted, 'URL')} so far, {found.domain_queued:,} queued{delay}",
+        ),
+        ("", f"blocked; `crawler unblock {found.domain}` lets it be fetched" if found.is_blocked else ""),
+        ("", found.domain_leased_until and f"{found.domain_in_flight} leased until {found.domain_leased_until}"),
+        ("backoff", found.backoff),
+        ("shard", f"{found.shard}, {leased}"),
+        ("last", _last(found.last)),
+        ("searched", ", ".join(found.searched) if found.seen else ""),
+        ("handler", str(last.get("handler_error") or "")),
+        *(("cut", reason) for reason in found.cut),
+        *(("rejected", text) for text in rejected),
+    ]
+
+
+def _last(line: dict[str, Any] | None) -> str:
+    if line is None:
+        return ""
+    place = line.get("warc")
+    where = f"; {place['file']} at byte {place['offset']}" if isinstance(place, dict) else ""
+    status = f", status {line['status']}" if line.get("status") else ""
+    return f"{line.get('outcome')} ({line.get('reason')}){status}, {line.get('settled_at')}{where}"

@@ -1,5 +1,10 @@
 """Prometheus metrics, derived from the events and the replica's state. The crawl itself does not update metrics.
 
+`Metrics` counts events. `MetricsCollector` adds what is computed at each scrape: the state of this replica, and the crawl's
+summary if this replica writes it. Only one replica exports the metrics of the whole crawl, so both `sum` and `max` over
+replicas give the right value. A scrape makes no calls to Redis; it uses values that the replica already has. `LoopLag`
+measures how late the event loop is.
+
 Names follow https://prometheus.io/docs/practices/naming/: base units, and `_total` for counters. No label has values from
 the web: reasons are words from closed lists, and statuses are classes. `docs/reference/metrics.md` lists all metrics.
 
@@ -14,12 +19,14 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import get_args
 
+import msgspec
 from prometheus_client import (
     CollectorRegistry,
     Counter,
@@ -30,13 +37,17 @@ from prometheus_client import (
     disable_created_metrics,
     generate_latest,
 )
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 from crawler import __version__
 from crawler import events as ev
 from crawler.defects import Stage
-from crawler.observe.freshness_totals import FadingAges
-from crawler.page import CopyAge, Exchange, Outcome, Page
+from crawler.observe.health import FadingAges
+from crawler.observe.summary import Summary
+from crawler.page import Exchange, Outcome, Page
 from crawler.scope.next_visit import Found
+from frontier.clock import Clock
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 _LAG_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0)
@@ -82,10 +93,7 @@ class Metrics:
         )
         build.labels(__version__, platform.python_version()).set(1)
         self._declare_fetching()
-        self._declare_visits()
-        self._declare_politeness()
         self._declare_frontier()
-        self._declare_cluster()
         self._declare_storing()
         # One dictionary look-up instead of the client's validation; labels have few values.
         self._pages, self._reasons = cache(self.pages.labels), cache(self.reasons.labels)
@@ -117,7 +125,6 @@ class Metrics:
         phases = "Phases of a fetch; dns, connect and tls only for new connections"
         self.phases = self._histogram("fetch_phase_seconds", phases, "phase")
 
-    def _declare_visits(self) -> None:
         self.visits = self._counter(
             "page_visits", "Visits of pages in a crawl with [recrawl], by what was found", "found"
         )
@@ -133,7 +140,6 @@ class Metrics:
             "state",
         )
 
-    def _declare_politeness(self) -> None:
         self.robots = self._counter("robots_files", "robots.txt files fetched or failed, by resulting access", "access")
         self.decisions = self._counter("robots_decisions", "URLs checked against robots.txt, by verdict", "verdict")
         self.delays = self._histogram(
@@ -151,7 +157,6 @@ class Metrics:
         self.fenced = self._counter("leases_fenced", "Lease calls refused because of a newer view")
         self.stale = self._counter("stale_leases", "Leases that ended before their results were settled")
 
-    def _declare_cluster(self) -> None:
         self.epoch = self._gauge("view_epoch", "Epoch of the current view")
         self.index = self._gauge("peer_index", "Index of this replica in the view, 0 if it is not in it")
         self.replicas = self._gauge("replicas", "Replicas in the view")
@@ -176,13 +181,6 @@ class Metrics:
         self.loop_lag = self._histogram("event_loop_lag_seconds", "Lag of the event loop", buckets=_LAG_SECONDS)
         self.longest_loop_lag = self._gauge("event_loop_lag_max_seconds", "Longest lag of the event loop so far")
         self._longest_loop_lag_s = 0.0
-
-    def lagged(self, lag_s: float) -> None:
-        """Count a lag of the event loop, in seconds."""
-        self.loop_lag.observe(lag_s)
-        if lag_s > self._longest_loop_lag_s:
-            self._longest_loop_lag_s = lag_s
-            self.longest_loop_lag.set(lag_s)
 
     def _declare_storing(self) -> None:
         self.commit = self._histogram("commit_seconds", "Duration of the steps of a group commit", "step")
@@ -218,7 +216,9 @@ class Metrics:
                 if math.isfinite(waited_s):
                     self.delays.observe(waited_s)
             case ev.LinksPushed():
-                self._links(event)
+                for result in ("accepted", "seen", "capped", "outside"):
+                    self.links.labels(result).inc(getattr(event, result))
+                self.links.labels("recent").inc(event.skipped)
             case ev.LinkDropped(reason, count):
                 self.dropped.labels(reason).inc(count)
             case ev.GroupCommitted(_, _, push_s, sink_s, settle_s, stale, lag_s):
@@ -229,20 +229,14 @@ class Metrics:
             case ev.DomainsLeased(domains, _, seconds):
                 self.leases.inc(domains)
                 self.lease_calls.observe(seconds)
-            case _:
-                self._rare(event)
-
-    def _links(self, event: ev.LinksPushed) -> None:
-        self.links.labels("accepted").inc(event.accepted)
-        self.links.labels("seen").inc(event.seen)
-        self.links.labels("capped").inc(event.capped)
-        self.links.labels("outside").inc(event.outside)
-        self.links.labels("recent").inc(event.skipped)
-
-    def _rare(self, event: ev.Event) -> None:
-        match event:
-            case ev.ViewAdopted():
-                self._view(event)
+            case ev.ViewAdopted(view):
+                self.epoch.set(view.epoch)
+                self.index.set(view.index)
+                self.replicas.set(view.replicas)
+                self.checksum.set(view.checksum)
+                self.shards.set(event.owned)
+                self.moved.labels("taken").inc(event.taken)
+                self.moved.labels("dropped").inc(event.dropped)
             case ev.HandedOver(seconds):
                 self.handovers.observe(seconds)
             case ev.RobotsFetchEnded(_, access):
@@ -259,17 +253,6 @@ class Metrics:
             case ev.WritesRepeated(shards, unsettled):
                 self.repeated.inc(shards)
                 self.taken_back.inc(unsettled)
-            case ev.HookFailed() | ev.HandlerFailed() | ev.ItemsRejected() | ev.DefectFound():
-                self._failure(event)
-            case ev.SinkBlocked():
-                self.sink_blocked.inc()
-            case ev.OwnFailure(kind):
-                self.own_failures.labels(kind).inc()
-            case _:
-                pass
-
-    def _failure(self, event: ev.HookFailed | ev.HandlerFailed | ev.ItemsRejected | ev.DefectFound) -> None:
-        match event:
             case ev.HookFailed(hook):
                 self.hook_failures.labels(hook).inc()
             case ev.HandlerFailed():
@@ -278,15 +261,12 @@ class Metrics:
                 self.items_rejected.inc(count)
             case ev.DefectFound(stage):
                 self.defects.labels(stage).inc()
-
-    def _view(self, event: ev.ViewAdopted) -> None:
-        self.epoch.set(event.view.epoch)
-        self.index.set(event.view.index)
-        self.replicas.set(event.view.replicas)
-        self.checksum.set(event.view.checksum)
-        self.shards.set(event.owned)
-        self.moved.labels("taken").inc(event.taken)
-        self.moved.labels("dropped").inc(event.dropped)
+            case ev.SinkBlocked():
+                self.sink_blocked.inc()
+            case ev.OwnFailure(kind):
+                self.own_failures.labels(kind).inc()
+            case _:
+                pass
 
     def _page(self, page: Page) -> None:
         exchange = page.exchange
@@ -296,7 +276,13 @@ class Metrics:
         if page.visit:
             self.visits.labels(page.visit).inc()
         if page.copy_age is not None:
-            self._copy(page.copy_age, page.settled_at)
+            copy = page.copy_age
+            self.copy_ages.add(copy, page.settled_at)
+            self.ages.observe(copy.age_s)
+            self.overdue.observe(copy.late_s)
+            if copy.fresh_s is not None:
+                self.copies.labels("fresh").inc(copy.fresh_s)
+                self.copies.labels("outdated").inc(copy.age_s - copy.fresh_s)
         if page.reason in ("robots", "robots_unreachable"):
             self._decisions("deny").inc()
         if exchange is not None:
@@ -306,14 +292,6 @@ class Metrics:
             self._exchange(exchange)
             for reason in page.cut:
                 self.cut.labels(reason).inc()
-
-    def _copy(self, copy: CopyAge, at: float) -> None:
-        self.copy_ages.add(copy, at)
-        self.ages.observe(copy.age_s)
-        self.overdue.observe(copy.late_s)
-        if copy.fresh_s is not None:
-            self.copies.labels("fresh").inc(copy.fresh_s)
-            self.copies.labels("outdated").inc(copy.age_s - copy.fresh_s)
 
     def _exchange(self, exchange: Exchange) -> None:
         self.bytes.inc(len(exchange.body))
@@ -333,6 +311,13 @@ class Metrics:
         if failed:
             self.redis_errors.inc()
 
+    def lagged(self, lag_s: float) -> None:
+        """Count a lag of the event loop, in seconds."""
+        self.loop_lag.observe(lag_s)
+        if lag_s > self._longest_loop_lag_s:
+            self._longest_loop_lag_s = lag_s
+            self.longest_loop_lag.set(lag_s)
+
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
@@ -342,3 +327,167 @@ def bounded(reason: str) -> str:
     """Return `reason`, but "http_other" for all non-standard statuses, since servers may send hundreds of different
     ones."""
     return "http_other" if reason.startswith("http_") and reason not in _KNOWN_STATUSES else reason
+
+
+# at each scrape
+
+DEAD_LETTERS_A_SHARD = 10_000
+"""The most that a shard keeps (frontier/lua/dead_letter.lua)."""
+
+BYTES_A_SEEN_URL, BYTES_A_QUEUED_URL, BYTES_A_DOMAIN, BYTES_A_SHARD = 12, 150, 1_200, 3_000
+"""Bytes of Redis memory, rounded up from measurements with Valkey 9: 8.8 for a seen URL, more in small crawls; 58
+(up to 128 URLs in a domain's queue) to 121 for a queued URL; 160 for a domain and a kilobyte for its robots.txt.
+docs/how-to/size-a-crawl.md has the formula, docs/explanation/speed.md the measurements."""
+
+
+class ReplicaState(msgspec.Struct, frozen=True):
+    """The state of a replica. `domains`: leased to it; `busy`: requests in flight; `urls`: leased URLs; `backlog`: results
+    that wait for the commit; `settings_revision`: the latest revision of the crawl's settings that it applies completely;
+    `redis_away`: nothing of Redis can be used; `nodes`: whether each node of a cluster is away; `parked`: results that wait
+    for a node; `time_corrections`: how often this replica has corrected crawl time."""
+
+    domains: int
+    busy: int
+    urls: int
+    backlog: int
+    paused: bool
+    sink_bytes: int
+    settings_revision: int
+    redis_away: bool = False
+    nodes: dict[str, bool] = {}
+    parked: int = 0
+    time_corrections: int = 0
+
+
+class MetricsCollector(Collector):
+    """Exports the metrics of `own()`, and those of `summary()` unless it is None."""
+
+    def __init__(self, own: Callable[[], ReplicaState], summary: Callable[[], Summary | None]):
+        self._own = own
+        self._summary = summary
+
+    def describe(self) -> Iterable[Metric]:
+        """Return nothing, so that registering does not collect before the replica is fully built."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield from replica_families(self._own())
+        summary = self._summary()
+        if summary is not None:
+            yield from crawl_families(summary)
+
+
+def replica_families(own: ReplicaState) -> Iterator[Metric]:
+    """Yield the metrics of one replica."""
+    yield _gauge("leased_domains", "Domains leased to this replica", own.domains)
+    yield _gauge("requests_in_flight", "Requests in flight, including the steps right before and after them", own.busy)
+    yield _gauge("leased_urls", "URLs leased to this replica", own.urls)
+    yield _gauge("commit_backlog_pages", "Results that wait for the next commit", own.backlog)
+    yield _gauge("parked_pages", "Results that wait for a node of the Redis Cluster that is away", own.parked)
+    yield _gauge("redis_away", "1 while Redis is unavailable", own.redis_away)
+    yield _gauges("redis_node_away", "1 while a node of Redis is away", own.nodes, "node")
+    corrections = "Steps of the Redis server's clock that this replica corrected"
+    yield _counter("crawl_time_corrections", corrections, own.time_corrections)
+    yield _gauge("paused", "1 while an operator has paused the crawl", own.paused)
+    revision = "Revision of the crawl's settings that this replica fully applies"
+    yield _gauge("settings_revision", revision, own.settings_revision)
+    yield _counter("sink_bytes", "Bytes written to the archive", own.sink_bytes)
+
+
+def crawl_families(summary: Summary) -> Iterator[Metric]:
+    """Yield the metrics of the whole crawl."""
+    urls = {name: getattr(summary, name) for name in ("queued", "leased", "waiting", "dead")}
+    yield _gauges("queue_urls", "URLs of the crawl by state", urls)
+    domains = {name: getattr(summary, f"domains_{name}") for name in ("due", "resting", "leased")}
+    yield _gauges("queue_domains", "Domains of the crawl with open URLs, by state", domains)
+    waited_ms = summary.at_ms - summary.oldest_due_ms if summary.oldest_due_ms else 0
+    yield _gauge("oldest_due_seconds", "Time since the longest-overdue domain became due", waited_ms / 1000)
+    yield _gauge("seen_urls", "URLs in the seen-set of the crawl", summary.seen)
+    yield _gauge("seen_domains", "Domains that the crawl has seen", summary.domains)
+    yield _gauges(
+        "known_pages",
+        "Pages that are visited again, by whether they wait for their interval to end, or their visit is due",
+        {"waiting": summary.known, "due": summary.visits_due},
+    )
+    yield _gauge("shards", "Shards of the crawl", summary.shards)
+    yield _gauge("shards_lost", "Shards whose data Redis has lost", summary.shards_lost)
+    yield _gauge("shards_away", "Shards that could not be read, because their nodes are away", summary.shards_away)
+    yield _gauge("outbox_links", "Links that wait for the nodes of their shards", summary.outbox)
+    yield _gauge("shards_unowned", "Shards with work that no replica in the view leases from", summary.shards_unowned)
+    # Counters of Prometheus never go down, so they keep what was queued again.
+    requeued = summary.requeued
+    accepted = summary.accepted + sum(requeued.values())
+    yield _counter("crawl_urls_accepted", "URLs accepted by the frontier, those queued again each time", accepted)
+    settled = "URLs settled, those queued again each time"
+    family = CounterMetricFamily("peercrawl_crawl_urls_settled", settled, labels=["outcome"])
+    for outcome in ("done", "denied", "dead"):
+        family.add_metric([outcome], getattr(summary, outcome) + requeued.get(outcome, 0))
+    yield family
+    yield _counter("leases_expired", "Leases that expired, from the crawl's counters", summary.leases_expired)
+    yield _gauge("redis_memory_bytes", "Memory that Redis uses", summary.redis_bytes)
+    yield _gauge("redis_max_memory_bytes", "Memory limit of Redis, 0 if there is none", summary.redis_max_bytes)
+    yield _gauge("redis_expected_memory_bytes", "Redis memory expected by the sizing formula", expected_bytes(summary))
+
+
+def expected_bytes(summary: Summary) -> int:
+    """Return the bytes that the crawl should take in Redis according to the formula."""
+    return (
+        summary.seen * BYTES_A_SEEN_URL
+        + (summary.open + min(summary.dead, summary.shards * DEAD_LETTERS_A_SHARD)) * BYTES_A_QUEUED_URL
+        + summary.domains * BYTES_A_DOMAIN
+        + summary.shards * BYTES_A_SHARD
+    )
+
+
+def _gauge(name: str, meaning: str, value: float) -> Metric:
+    return GaugeMetricFamily(f"peercrawl_{name}", meaning, float(value))
+
+
+def _counter(name: str, meaning: str, value: float) -> Metric:
+    return CounterMetricFamily(f"peercrawl_{name}", meaning, float(value))
+
+
+def _gauges(name: str, meaning: str, values: Mapping[str, float], label: str = "state") -> Metric:
+    family = GaugeMetricFamily(f"peercrawl_{name}", meaning, labels=[label])
+    for text, value in values.items():
+        family.add_metric([text], float(value))
+    return family
+
+
+# the event loop
+
+PERIOD_S = 0.02
+"""Seconds between two measurements of the lag of the event loop."""
+
+
+class LoopLag:
+    """Measures the lag of the event loop, which delays every request of a replica, and calls `observe` with each value, in
+    seconds. Nothing should block the loop: parsing is bounded or done in a separate process, whatever a site sends.
+
+    `longest_s`: the longest lag so far. `longest_own_s`: the same, but with each lag limited to the CPU time that this
+    process used during it, since the rest was caused by other processes. The CPU time of all threads is included, because
+    each may hold the interpreter's lock or the core. The value may be too high if a thread ran in parallel with the loop,
+    or if the loop ran before the lag began.
+    """
+
+    def __init__(
+        self, clock: Clock, observe: Callable[[float], None], cpu: Callable[[], float] = time.process_time
+    ) -> None:
+        self._clock = clock
+        self._observe = observe
+        self._cpu = cpu
+        self.longest_s = 0.0
+        self.longest_own_s = 0.0
+
+    def __repr__(self) -> str:
+        return f"<LoopLag longest={self.longest_s:.3f}s own={self.longest_own_s:.3f}s>"
+
+    async def run(self) -> None:
+        """Measure until cancelled."""
+        while True:
+            at, used = self._clock.monotonic(), self._cpu()
+            await self._clock.sleep(PERIOD_S)
+            lag_s = max(0.0, self._clock.monotonic() - at - PERIOD_S)
+            self._observe(lag_s)
+            self.longest_s = max(self.longest_s, lag_s)
+            self.longest_own_s = max(self.longest_own_s, min(lag_s, self._cpu() - used))

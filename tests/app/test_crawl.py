@@ -351,7 +351,7 @@ ONLY_OF_COMMANDS = {
         "process_pool",
         "wacz",
     ),
-    *("refusals", "condition", "crawl_settings", "supervisor", "operator", "load", "parquet", "postprocess"),
+    *("status", "crawl_settings", "supervisor", "operator", "load", "parquet", "postprocess"),
 }
 """Modules whose messages a program does not get, or not those with options, or with options only in a command to type."""
 

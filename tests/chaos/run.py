@@ -15,7 +15,7 @@ import time
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from crawler.observe.snapshot import Status, status
+from crawler.observe.status import Status, status
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
 from frontier.store import connect

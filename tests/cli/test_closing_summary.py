@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from crawler.cli.screens import SUMMARY_TRIES, summarize
-from crawler.observe.snapshot import Status
+from crawler.observe.status import Status
 from frontier.store import RedisStore
 from tests.cli.test_counted import statuses
 

@@ -16,9 +16,8 @@ from crawler.cli import screens
 from crawler.cli.crawl import NOTHING_LEFT as NO_WORK
 from crawler.cli.crawl import _resumed
 from crawler.cli.screens import live_view, summary
-from crawler.observe.condition import NOTHING_LEFT, condition_of
-from crawler.observe.health_record import HealthRecord
-from crawler.observe.snapshot import Snapshot, Status
+from crawler.observe.health import HealthRecord
+from crawler.observe.status import NOTHING_LEFT, Snapshot, Status, condition_of
 from crawler.observe.summary import DomainLine, Summary
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import LimitsTable, RecrawlTable

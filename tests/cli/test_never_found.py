@@ -8,7 +8,7 @@ from pathlib import Path
 from rich.console import Console
 
 from crawler.cli.screens import summary
-from crawler.observe.snapshot import Status, status
+from crawler.observe.status import Status, status
 from frontier.crawls import Crawl, FieldTypes
 from frontier.scripts import command
 from frontier.store import RedisStore

@@ -14,8 +14,8 @@ import msgspec
 import pytest
 
 from crawler.cli.screens import alerts
-from crawler.observe.condition import NOTHING_LEFT, Condition
-from crawler.observe.health_record import HealthRecord
+from crawler.observe.health import HealthRecord
+from crawler.observe.status import NOTHING_LEFT, Condition
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.peers import Health

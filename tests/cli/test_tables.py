@@ -12,7 +12,7 @@ from rich.console import Console, RenderableType
 
 from crawler.cli import screens
 from crawler.cli.screens import ShardLine
-from crawler.observe.health_record import Failure, HealthRecord
+from crawler.observe.health import Failure, HealthRecord
 from crawler.observe.summary import DomainLine
 from tests.cli.conftest import Hand
 from tests.typed import Typed

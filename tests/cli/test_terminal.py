@@ -20,7 +20,7 @@ from crawler.cli.audit import _render
 from crawler.cli.main import app
 from crawler.cli.text import Terminal
 from crawler.errors import UserError, reason_of
-from crawler.observe.health_record import Failure, HealthRecord
+from crawler.observe.health import Failure, HealthRecord
 from crawler.sinks.archive import Archive
 from crawler.sinks.segment import translated
 from frontier.clock import ServerClock, SystemClock

@@ -17,7 +17,7 @@ from rich.console import Console
 
 from crawler.cli.main import app
 from crawler.cli.screens import live_view
-from crawler.observe.snapshot import Status
+from crawler.observe.status import Status
 from tests.e2e.harness import EVEN, ROOT, Running, Web, wait_until
 
 pytestmark = pytest.mark.e2e

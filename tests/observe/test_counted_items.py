@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.observe.counted_items import SHOWN, items_in_words, rejected_in_words
+from crawler.observe.status import MOST_SETS, items_in_words, rejected_in_words
 from crawler.page import Outcome, Page, RejectedItem, words_of
 from crawler.worker.commit_group import MOST_WORDS, LeaseReport
 from frontier.entries import Entry
@@ -23,7 +23,7 @@ def test_a_word_has_no_spaces_and_can_be_read(field: str) -> None:
 def test_the_most_frequent_reason_of_each_data_set_is_shown() -> None:
     counted = {"shop:price:type": 3, "shop:price:missing": 2_000, "b::unread": 4}
     assert rejected_in_words(counted) == "shop 2,003 (mostly price missing), b 4 (unread)"
-    many = {f"set{number:02}::size": 1 for number in range(SHOWN + 2)}
+    many = {f"set{number:02}::size": 1 for number in range(MOST_SETS + 2)}
     assert rejected_in_words(many).endswith("set09 1 (size) and 2 more data sets")
 
 

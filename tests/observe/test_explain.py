@@ -8,9 +8,8 @@ from typing import get_args
 import msgspec
 import pytest
 
-from crawler.observe.condition import Condition, Word
-from crawler.observe.explain import CUT, HALTS, Explanation, Facts, explanation
-from crawler.observe.explanation_rows import rows
+from crawler.observe.explain import CUT, HALTS, Explanation, Facts, explanation, rows
+from crawler.observe.status import Condition, Word
 from crawler.page import Cut
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import PolitenessTable, ScopeTable
@@ -57,8 +56,8 @@ def explained(
     **facts: object,
 ) -> Explanation:
     values: dict[str, object] = {"domain": domain(), "robots": robots(), "line": None, **facts}
-    found = Facts(url, canonicalize(url), NOW, status, **values)  # type: ignore[arg-type]
-    return explanation(found, settings or CrawlSettings())
+    found = Facts(url, canonicalize(url), NOW, settings or CrawlSettings(), status, **values)  # type: ignore[arg-type]
+    return explanation(found)
 
 
 ENTRY = Entry("https://a.test/x", "a.test", -2.0, depth=2, tries=1)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 import pytest
 
-from crawler.observe.loop_lag import PERIOD_S, LoopLag
+from crawler.observe.metrics import PERIOD_S, LoopLag
 from frontier.clock import SystemClock
 
 

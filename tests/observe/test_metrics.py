@@ -8,7 +8,7 @@ import pytest
 
 from crawler import __version__
 from crawler.events import LinksPushed, PageSettled, WritesRepeated
-from crawler.observe.freshness_totals import HALF_LIFE_S, FadingAges, total
+from crawler.observe.health import HALF_LIFE_S, FadingAges, total_ages
 from crawler.observe.metrics import Metrics
 from crawler.page import CopyAge, Outcome, Page
 
@@ -54,8 +54,8 @@ def test_shares_of_copies_follow_the_last_day() -> None:
     ages.add(CopyAge(100.0, 0.0, None), 1_000.0)
     ages.add(CopyAge(100.0, 100.0, 50.0), 1_000.0 + HALF_LIFE_S)
     assert ages.sums.in_time == pytest.approx(50 / 150)
-    assert total([ages.sums, ages.sums]).in_time == pytest.approx(50 / 150)
-    assert total([]).fresh is None
+    assert total_ages([ages.sums, ages.sums]).in_time == pytest.approx(50 / 150)
+    assert total_ages([]).fresh is None
 
 
 def test_repeated_writes_are_counted_with_their_outcome() -> None:

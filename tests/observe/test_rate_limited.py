@@ -38,7 +38,7 @@ async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStor
 
     (line,) = (await summary.take(store, frontier.keys, time.ms + 1, "r1", ())).resting
     assert (line.is_rate_limited, screens.why(line)) == (True, "address rate limit")
-    found = explanation(await gather(store, crawl, "https://a.test/", ()), CrawlSettings())
+    found = explanation(await gather(store, crawl, "https://a.test/", ()))
     assert found.waits_for == "the rate limit of its network address, or a replica whose DNS or machine failed"
     (line,) = (await summary.take(store, frontier.keys, until_ms, "r1", ())).overdue
     assert not line.is_rate_limited

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crawler.observe import summary
-from crawler.observe.snapshot import CrawlReader, status
+from crawler.observe.status import CrawlReader, status
 from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock
 from frontier.crawls import create_crawl, open_crawl

@@ -9,9 +9,8 @@ import msgspec
 
 from crawler.events import Events
 from crawler.observe import summary
-from crawler.observe.collectors import MetricsCollector, ReplicaState, crawl_families, expected_bytes
-from crawler.observe.summary import Sample, Summary, followed
-from crawler.observe.summary_writer import SummaryWriter
+from crawler.observe.metrics import MetricsCollector, ReplicaState, crawl_families, expected_bytes
+from crawler.observe.summary import Sample, Summary, SummaryWriter, followed
 from crawler.redis_retry import RedisRetry
 from frontier.clock import ServerClock
 from frontier.counters import Counts

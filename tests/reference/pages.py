@@ -10,8 +10,7 @@ import click
 
 from crawler.cli.exits import EXIT_CODES
 from crawler.cli.main import app
-from crawler.observe.collectors import ReplicaState, replica_families
-from crawler.observe.metrics import Metrics
+from crawler.observe.metrics import Metrics, ReplicaState, replica_families
 from crawler.settings import reference
 from crawler.settings.reference import PRESETS, Setting
 from crawler.settings.tables import LOADED, Table

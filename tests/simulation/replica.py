@@ -18,7 +18,7 @@ from crawler.app.engine import Dependencies, Engine
 from crawler.app.replica import Replica, start, successor, was_frozen, was_resharded
 from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
-from crawler.observe.health_record import HEALTH_INTERVALS, HealthRecord
+from crawler.observe.health import HEALTH_INTERVALS, HealthRecord
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.recent_urls import RecentUrls
 from crawler.settings.load import CrawlSettings

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.observe.resource_usage import read_files
+from crawler.observe.usage import read_files
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.crawl_files import SETTINGS, crawls_in, files_of
 from crawler.sinks.line_search import has_lines

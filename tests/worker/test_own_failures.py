@@ -12,7 +12,7 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.events import Event, GroupCommitted, OwnFailure
-from crawler.observe.obstacles import Obstacles
+from crawler.observe.health import Troubles
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.own_failures import FIRST_PAUSE_S, JITTER, LONGEST_PAUSE_S
 from crawler.worker.polite_fetch import PoliteFetch
@@ -117,8 +117,8 @@ async def test_the_pause_does_not_shorten_the_delay_of_a_domain() -> None:
 
 
 def test_the_health_record_says_what_is_awaited_until_a_result_is_written() -> None:
-    obstacles = Obstacles()
-    obstacles.observe(OwnFailure(FailureKind.OUR_DNS, "a.test: no answer"))
+    troubles = Troubles()
+    troubles.observe(OwnFailure(FailureKind.OUR_DNS, "a.test: no answer"))
     for results, said in ((0, "waits for the DNS: a.test: no answer"), (1, "")):
-        obstacles.observe(GroupCommitted(results, 0, 0.0, 0.0, 0.0, 0, 0.0))
-        assert obstacles.describe(waits_for_permits=False) == said
+        troubles.observe(GroupCommitted(results, 0, 0.0, 0.0, 0.0, 0, 0.0))
+        assert troubles.obstacle(waits_for_permits=False) == said

@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from crawler.observe import summary
-from crawler.observe.health_record import Failure, HealthRecord
+from crawler.observe.health import Failure, HealthRecord
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from frontier.clock import SystemClock
 from frontier.keys import CrawlKeys

@@ -11,8 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from aiohttp import web
 
-from crawler.observe.web.bounded_server import MAX_CONNECTIONS, BoundedServer
-from crawler.observe.web.routes import MAX_WATCHERS
+from crawler.observe.web.routes import MAX_CONNECTIONS, MAX_WATCHERS, BoundedServer
 from frontier.store import RedisStore
 from tests.no_files import no_files_left
 from tests.observe.web.serving import serving

@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from crawler.observe import summary
-from crawler.observe.health_record import HealthRecord
+from crawler.observe.health import HealthRecord
 from crawler.observe.summary import Sample
 from crawler.settings.load import CrawlSettings
 from frontier.control import Control

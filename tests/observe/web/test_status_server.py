@@ -11,11 +11,11 @@ import msgspec
 import pytest
 
 from crawler.errors import UserError
-from crawler.observe.snapshot import Snapshot
+from crawler.observe.status import Snapshot
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
+from crawler.observe.web.pages import Template
 from crawler.observe.web.routes import is_addressed
-from crawler.observe.web.status_server import advertised
-from crawler.observe.web.template import Template
+from crawler.observe.web.server import advertised
 from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control

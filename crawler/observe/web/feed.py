@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from crawler.observe.snapshot import CrawlReader, LastRead, Snapshot, aged
+from crawler.observe.status import CrawlReader, LastRead, Snapshot, with_age
 from frontier.clock import Clock
 from frontier.keys import CrawlKeys
 from frontier.store import RedisStore
@@ -34,29 +34,23 @@ class Live:
         self._number = 0
         self._reader: asyncio.Task[Any] | None = None
         self._closed = False
-        self._watchers = 0
-
-    @property
-    def watchers(self) -> int:
-        """The number of open pages."""
-        return self._watchers
+        self.watchers = 0  # open pages
 
     @contextmanager
     def watching(self) -> Iterator[None]:
         """Count an open page for the duration of this block."""
-        self._watchers += 1
+        self.watchers += 1
         try:
             yield
         finally:
-            self._watchers -= 1
+            self.watchers -= 1
 
     async def snapshot(self) -> Snapshot:
         """Return the current snapshot. If Redis cannot be read, it is the last one, and its `error` says why."""
         await self._last.update(self._source.read())
-        found = aged(self._last, self._crawl, self._served_by)
-        return msgspec.structs.replace(
-            found, rules=found.rules[:LISTED_RULES], more_rules=max(0, len(found.rules) - LISTED_RULES)
-        )
+        snapshot = with_age(self._last, self._crawl, self._served_by)
+        rules, more = snapshot.rules[:LISTED_RULES], len(snapshot.rules) - LISTED_RULES
+        return msgspec.structs.replace(snapshot, rules=rules, more_rules=max(0, more))
 
     async def next(self, after: int) -> tuple[int, bytes] | None:
         """Wait for a snapshot with a number above `after`, and return its number and JSON; None when the replica stops."""
@@ -68,7 +62,7 @@ class Live:
 
     async def _read(self) -> None:
         try:
-            while self._watchers and not self._closed:
+            while self.watchers and not self._closed:
                 text = msgspec.json.encode(await self.snapshot())
                 async with self._news:
                     self._text, self._number = text, self._number + 1

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from crawler.errors import UserError
-from crawler.observe.web.live_feed import Live
-from crawler.observe.web.state_pages import StatePages
+from crawler.observe.web.feed import Live
+from crawler.observe.web.pages import StatePages
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -98,8 +98,7 @@ class StatusServer:
         """Return the protocol of a new connection. aiohttp's server is imported for the first one, because it takes a
         twentieth of the time in which a replica starts, and often nobody looks."""
         if self._web is None:
-            from crawler.observe.web.bounded_server import BoundedServer  # noqa: PLC0415
-            from crawler.observe.web.routes import Routes, name_in  # noqa: PLC0415
+            from crawler.observe.web.routes import BoundedServer, Routes, name_in  # noqa: PLC0415
 
             self._web = BoundedServer(Routes([*self._hosts, name_in(self.address)], *self._contents).answer)
         return self._web()

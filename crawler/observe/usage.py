@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.observe import summary
-from crawler.observe.health_record import health_records
+from crawler.observe.health import health_records
 from crawler.plan.calibration import CrawlFigures, FileFigures
 from crawler.sinks.line_search import is_of, line_files, lines_in
 from crawler.sinks.open_files import finished_path, open_either

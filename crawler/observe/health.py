@@ -1,0 +1,161 @@
+"""The health record that each replica writes to Redis, and what a replica notes for it from the events of the crawl."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from crawler.errors import FailureKind
+from crawler.events import Event, GroupCommitted, OwnFailure, PageSettled, SinkBlocked
+from crawler.page import CopyAge, Outcome
+from frontier.keys import CrawlKeys
+from frontier.peers import Health
+from frontier.store import Store
+
+HEALTH_INTERVALS = 3
+"""A health record expires when its replica has not reported for this many intervals."""
+
+HALF_LIFE_S = 86_400.0
+"""After so many seconds, a visit counts half. Shorter: the shares follow changes sooner, but vary more."""
+
+MOST_FAILURES = 10
+LONGEST_URL = 200
+
+
+class CopyAges(msgspec.Struct, frozen=True):
+    """How old the copies of known pages were at their last visits, as sums in seconds. `age_s`: since the visits before;
+    `overdue_s`: the part of it since the visits were due; `estimated_s`: the part of `age_s` of pages whose rate of changes
+    is estimated; `fresh_s`: for how long of it their copies are expected to have been up to date.
+
+    Each visit after the first adds the time since the last one (`crawler.scope.copy_age`). So the shares are means over all
+    known pages and the time before their visits: what happens to a copy is counted when its page is visited again.
+    """
+
+    age_s: float = 0.0
+    overdue_s: float = 0.0
+    estimated_s: float = 0.0
+    fresh_s: float = 0.0
+
+    @property
+    def in_time(self) -> float | None:
+        """The share of the time in which copies were younger than their interval, None if it is unknown."""
+        return 1 - self.overdue_s / self.age_s if self.age_s else None
+
+    @property
+    def fresh(self) -> float | None:
+        """The expected share of the time in which copies were up to date, None if it is unknown."""
+        return self.fresh_s / self.estimated_s if self.estimated_s else None
+
+
+class FadingAges:
+    """Adds up the ages of the copies that a replica visits. The weight of earlier ones halves in each `HALF_LIFE_S`."""
+
+    def __init__(self) -> None:
+        self.sums = CopyAges()
+        self._at = 0.0
+
+    def add(self, copy: CopyAge, at: float) -> None:
+        """Add that of a page that was visited `at`, in seconds since 1970."""
+        weight = 0.5 ** (max(0.0, at - self._at) / HALF_LIFE_S)
+        self._at = max(self._at, at)
+        known = (0.0, 0.0) if copy.fresh_s is None else (copy.age_s, copy.fresh_s)
+        new = (copy.age_s, copy.late_s, *known)
+        sums = zip(msgspec.structs.astuple(self.sums), new, strict=True)
+        self.sums = CopyAges(*(before * weight + more for before, more in sums))
+
+
+def total_ages(ages: Iterable[CopyAges]) -> CopyAges:
+    """The sums of several replicas."""
+    return CopyAges(*map(sum, zip(*map(msgspec.structs.astuple, ages), strict=True)))
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A URL that is retried later or was given up. `at_ms`: server time in milliseconds since 1970."""
+
+    at_ms: int
+    url: str
+    outcome: str
+    reason: str
+
+
+class HealthRecord(msgspec.Struct, frozen=True):
+    """The state of a replica. `pages` and `received_bytes` count since its start; `domains`: leased to it; `busy`:
+    requests in flight; `urls`: leased URLs; `rss_mb`: peak resident memory; `cpu_s`: processor seconds of the process;
+    `recent_failures`: newest first.
+
+    `settings_revision`: the latest revision of the settings that it applies completely; `settings_waiting`: settings of a
+    later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
+
+    `blocked`: what keeps it from crawling, or "". `nodes_away`: the nodes of a Redis Cluster that it cannot use, while it
+    can use others. `copies`: how old the copies were that it has visited again. `waits_for`: some of the domains of which a
+    request has had no complete response for some seconds, those with the oldest requests first.
+    """
+
+    replica: str
+    address: str
+    epoch: int
+    index: int
+    shards: int
+    domains: int
+    pages: int
+    received_bytes: int
+    pages_per_s: float
+    rss_mb: float
+    redis_away: bool
+    busy: int = 0
+    urls: int = 0
+    recent_failures: list[Failure] = []
+    settings_revision: int = 0
+    settings_waiting: tuple[str, ...] = ()
+    settings_refused: str = ""
+    blocked: str = ""
+    nodes_away: list[str] = []
+    cpu_s: float = 0.0
+    copies: CopyAges = CopyAges()
+    waits_for: list[str] = []
+
+
+async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:
+    """Return the current health records, ordered by index, with replicas outside the view last. Raises RedisAway."""
+    records = await Health(store, keys.peers, ttl_s=HEALTH_INTERVALS).records()
+    decoded = [msgspec.json.decode(record, type=HealthRecord) for record in records.values()]
+    return sorted(decoded, key=lambda record: (record.index or 1 << 30, record.replica))
+
+
+_AWAITED = {FailureKind.OUR_DNS: "the DNS", FailureKind.MACHINE: "its machine", FailureKind.PROXY: "its proxy"}
+
+
+class Troubles:
+    """What a replica notes from the events in `EVENTS`: the latest URLs without a page, newest first; a full disk, until a
+    write succeeds; and a failure that is ours, until a result is written."""
+
+    EVENTS = (PageSettled, SinkBlocked, OwnFailure, GroupCommitted)
+
+    def __init__(self) -> None:
+        self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        self._sink = self._own = ""
+
+    def observe(self, event: Event) -> None:
+        match event:
+            case PageSettled(page) if page.outcome in (Outcome.RETRY, Outcome.DEAD):
+                url = page.url if len(page.url) <= LONGEST_URL else page.url[: LONGEST_URL - 1] + "…"
+                self.failures.appendleft(Failure(int(page.settled_at * 1000), url, page.outcome, page.reason))
+            case SinkBlocked(error):
+                self._sink = error
+            case OwnFailure(kind, error):
+                self._own = f"waits for {_AWAITED[kind]}: {error}"
+            case GroupCommitted(results):
+                self._sink = ""
+                if results:  # and not only leases that were returned
+                    self._own = ""
+            case _:
+                pass
+
+    def obstacle(self, waits_for_permits: bool) -> str:
+        """Return what keeps the replica from crawling, as a phrase; "" if nothing does. `waits_for_permits`: nothing is in
+        flight because other replicas hold the last permits of the page limit."""
+        if self._sink:
+            return f"cannot write output: {self._sink}"
+        return self._own or ("waits for page permits, which other replicas hold" if waits_for_permits else "")

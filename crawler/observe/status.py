@@ -1,0 +1,398 @@
+"""The state of a crawl as its observers see it: on the live page, in `crawler status`, `top` and `crawl`, and in the log.
+
+`CrawlReader` reads what the replicas have written. `condition_of` says in a few words whether the crawl makes progress, and
+if not, why. The functions at the end put into words what the items of a crawl and denied URLs need.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from math import ceil
+from typing import Generic, Literal, TypeVar
+from urllib.parse import urlsplit
+
+import msgspec
+from msgspec.structs import replace
+
+from crawler.observe import summary as summaries
+from crawler.observe.health import HealthRecord, health_records
+from crawler.observe.summary import DomainLine, Summary
+from crawler.page import words_of
+from crawler.settings.load import CrawlSettings
+from crawler.settings.policies import extract_rules
+from crawler.wording import count_of
+from frontier.clock import Clock, crawl_ms
+from frontier.cluster import UNSERVED
+from frontier.control import Control
+from frontier.crawls import Crawl, FieldTypes, open_crawl
+from frontier.errors import FrontierError
+from frontier.keys import CrawlKeys, with_identity
+from frontier.scripts import command
+from frontier.store import RedisStore
+
+T = TypeVar("T")
+
+MOST_DOMAINS = 3
+"""Failing domains that are named."""
+
+MOST_SETS = 10
+"""Data sets and fields that are listed."""
+
+Word = Literal[
+    "starting",
+    "running",
+    "ending",
+    "blocked",
+    "paused",
+    "stopping",
+    "stopped",
+    "data lost",
+    "resharding",
+    "finished",
+    "page limit reached",
+    "no replica",
+    "Redis away",
+]
+
+HALTS: dict[Word, str] = {
+    "paused": "the crawl is paused; `crawler resume` lets it go on",
+    "stopping": "the crawl was stopped; `crawler resume` lets replicas start again",
+    "stopped": "the crawl was stopped; `crawler resume` lets replicas start again",
+    "page limit reached": "limits.max_pages is reached; a higher limit lets the crawl go on",
+    "no replica": "no replica runs",
+    "finished": "no replica runs",
+}
+"""Why nothing is fetched now, by the condition of the crawl. For a URL that waits, "finished" is out of date."""
+
+NOTHING_LEFT = "nothing is left to fetch; without --until-empty, replicas wait for more URLs until `crawler stop`"
+
+_HALTED: dict[str, Word] = {"pause": "paused", "stop": "stopped"}
+
+
+class Condition(msgspec.Struct, frozen=True):
+    """`level`: whether someone should look at it. `obstacles`: what keeps replicas from crawling, a sentence each."""
+
+    word: Word
+    level: Literal["good", "warn", "bad"]
+    obstacles: list[str] = []
+
+
+STARTING = Condition("starting", "good")
+"""For a command that starts the replicas itself: none has reported yet."""
+
+ENDING = Condition("ending", "good")
+"""For the same command: those that reported have ended, or are about to."""
+
+
+class DomainRule(msgspec.Struct, frozen=True):
+    """A rule that an operator has set for a domain. `delay_s`: seconds between requests; None: the domain is blocked."""
+
+    domain: str
+    delay_s: float | None
+
+
+class Snapshot(msgspec.Struct, frozen=True):
+    """The state of a crawl at one time. `summary` is None while no replica writes one. `max_pages`: 0 for no limit.
+    `more_rules`: the number of rules that are left out of `rules`. `extracted`: the data sets of the
+    rules in `[[extract]]`.
+
+    `error`: why Redis cannot be read now, or "". The other data are then from the last reading, `age_s` seconds ago.
+    """
+
+    crawl: str
+    served_by: str
+    state: str = "run"
+    condition: Condition = Condition("no replica", "warn")
+    replicas: list[HealthRecord] = []
+    rules: list[DomainRule] = []
+    more_rules: int = 0
+    max_pages: int = 0
+    extracted: list[str] = []
+    summary: Summary | None = None
+    error: str = ""
+    age_s: float = 0.0
+
+
+class Status(Summary, frozen=True, kw_only=True):
+    """A snapshot whose summary is exact, in one record. `never_found`: the fields of the rules in `[[extract]]`, as
+    `data set.field`, of which no item of a data set with items has a value."""
+
+    state: str
+    condition: Condition
+    replicas: list[HealthRecord]
+    rules: list[DomainRule]
+    settings_revision: int
+    max_pages: int
+    extracted: list[str] = msgspec.field(default_factory=list)
+    never_found: list[str] = msgspec.field(default_factory=list)
+
+
+class CrawlReader:
+    """Reads snapshots of the crawl with `keys`. The operator's rules and the settings are read again only after a
+    change."""
+
+    def __init__(self, store: RedisStore, keys: CrawlKeys, served_by: str = "") -> None:
+        self._store = store
+        self._keys = keys
+        self._served_by = served_by
+        self._control = Control(store, keys)
+        self._is_provisional = False  # the crawl is being resharded
+        self._revision = 0
+        self._settings = CrawlSettings()
+
+    async def read(self) -> Snapshot:
+        """Read what the replicas have written. The cost grows only with the number of replicas. Raises RedisAway."""
+        records = await health_records(self._store, self._keys)
+        await self._control.refresh()
+        if self._control.has_other_shards or self._is_provisional:
+            await self._reopen()
+        if self._revision != self._control.settings_revision:
+            (settings,) = await self._store.send([command("HGET", self._keys.meta, "settings")])
+            self._settings = CrawlSettings.from_json(settings) if settings else CrawlSettings()
+            self._revision = self._control.settings_revision
+        summary = await summaries.load(self._store, self._keys)
+        is_old = summary is not None and summary.shards != len(self._keys.shards)  # it was written before a reshard
+        return self._snapshot(records, None if is_old else summary)
+
+    async def _reopen(self) -> None:
+        """Read the shards that the crawl has now. While they are changed, they have identities of their own."""
+        crawl = await open_crawl(self._store, self._keys.crawl, for_reshard=True)
+        self._is_provisional = crawl.resharding is not None
+        self._keys = with_identity(crawl.keys, "") if self._is_provisional else crawl.keys
+        if not self._is_provisional:
+            self._control = Control(self._store, self._keys)
+            await self._control.refresh()
+
+    async def complete(self, exact: bool = False) -> Snapshot:
+        """Read a snapshot with a summary. If it must be `exact`, if no replica has written one, or if none is
+        left to write the next one, the shards are surveyed. Raises RedisAway."""
+        snapshot = await self.read()
+        if snapshot.summary is not None and snapshot.replicas and not exact:
+            return snapshot
+        live = {record.replica for record in snapshot.replicas}
+        now_ms = int(await crawl_ms(self._store, self._keys.peers)())
+        return self._snapshot(snapshot.replicas, await summaries.take(self._store, self._keys, now_ms, "", live))
+
+    def _snapshot(self, records: list[HealthRecord], summary: Summary | None) -> Snapshot:
+        control, max_pages = self._control, self._settings.limits.max_pages
+        condition = condition_of(control.state, records, summary, max_pages)
+        if resharding := control.resharding:
+            condition = Condition("resharding", "warn", [f"the crawl is {resharding}", resharding.advice])
+        rules: list[tuple[str, float | None]] = [(domain, None) for domain in sorted(control.rules.blocked)]
+        rules += sorted(control.rules.delays.items())
+        return Snapshot(
+            crawl=self._keys.crawl,
+            served_by=self._served_by,
+            state=control.state,
+            condition=condition,
+            replicas=records,
+            rules=[DomainRule(domain, delay_s) for domain, delay_s in rules],
+            max_pages=max_pages,
+            extracted=list(dict.fromkeys(rule.name for rule in self._settings.extract)),
+            summary=summary,
+        )
+
+
+class LastRead(Generic[T]):
+    """The last value that was read. `error`: why there is no newer one, or ""."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._read_at = clock.monotonic()
+        self.value: T | None = None
+        self.error = ""
+
+    @property
+    def age_s(self) -> float:
+        """Seconds since `value` was read, or since the first attempt."""
+        return self._clock.monotonic() - self._read_at
+
+    async def update(self, reading: Awaitable[T]) -> None:
+        """Await `reading`. If that fails because of Redis, keep the last value and note why."""
+        try:
+            self.value, self.error = await reading, ""
+            self._read_at = self._clock.monotonic()
+        except FrontierError as error:
+            self.error = str(error)
+
+
+def with_age(last: LastRead[Snapshot], crawl: str, served_by: str = "") -> Snapshot:
+    """Return the last snapshot, marked as old if there is no newer one because Redis cannot be read."""
+    if last.value is not None and not last.error:
+        return last.value
+    away, age_s = Condition("Redis away", "bad"), round(last.age_s, 1)
+    return replace(last.value or Snapshot(crawl, served_by), condition=away, error=last.error, age_s=age_s)
+
+
+async def status(store: RedisStore, crawl: Crawl, exact: bool = True) -> Status:
+    """Read the status of `crawl`. If not `exact`, its numbers may be some seconds old. Raises RedisAway."""
+    snapshot = await CrawlReader(store, crawl.keys).complete(exact)
+    assert snapshot.summary is not None
+    condition = snapshot.condition
+    if crawl.left:
+        condition = replace(condition, obstacles=[*condition.obstacles, crawl.left])
+    return Status(
+        **msgspec.structs.asdict(snapshot.summary),
+        state=snapshot.state,
+        condition=condition,
+        replicas=snapshot.replicas,
+        rules=snapshot.rules,
+        settings_revision=crawl.revision,
+        max_pages=snapshot.max_pages,
+        extracted=snapshot.extracted,
+        never_found=await _never_found(store, crawl, snapshot.summary.items),
+    )
+
+
+async def _never_found(store: RedisStore, crawl: Crawl, items: Mapping[str, int]) -> list[str]:
+    """Return what `Status.never_found` is. `items`: their number by data set. Raises RedisAway."""
+    rules = [rule for rule in extract_rules(CrawlSettings.from_json(crawl.settings)) if items.get(rule.name)]
+    wanted = {(rule.name, field.name): None for rule in rules for field in rule.fields if field.is_found}
+    known = await FieldTypes(store, crawl.keys).read() if wanted else {}
+    return [f"{name}.{field}" for name, field in wanted if (name, field) not in known]
+
+
+# the condition
+
+
+def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int) -> Condition:
+    """Return the condition of a crawl. `state`: the operator's command, "run", "pause" or "stop"; `records`: of the live
+    replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit."""
+    reasons = _obstacles(records)
+    unread, is_done = [], False
+    if summary is not None:
+        of_all = f"of {count_of(summary.shards, 'shard')}"
+        is_done = bool(summary.accepted) and not (summary.open or summary.outbox or summary.shards_away)
+        if summary.shards_away:
+            unread.append(f"{summary.shards_away:,} {of_all} cannot be read, so the numbers are incomplete")
+        if summary.shards_lost:
+            lost = f"data lost in Redis: {summary.shards_lost:,} {of_all}; run `crawler repair`"
+            return Condition("data lost", "bad", [lost, *reasons, *unread])
+    reasons += unread
+    if not records:
+        # A crawl that has nothing to do is not called paused or stopped: `crawler resume` would change nothing.
+        halted = _HALTED.get(state)
+        also = [f"the crawl is also {halted}: `crawler resume` undoes that"] if halted else []
+        if is_done:
+            return Condition("finished", "good", also)
+        if summary is not None and 0 < max_pages <= summary.done:
+            return Condition("page limit reached", "good", also)
+        return Condition(halted or "no replica", "warn", unread)
+    if state in _HALTED:
+        return Condition("stopping" if state == "stop" else "paused", "warn", reasons)
+    if all(record.blocked or record.redis_away for record in records):
+        return Condition("blocked", "bad", reasons)
+    if summary is not None:
+        if summary.outbox:
+            reasons.append(f"{count_of(summary.outbox, 'link')} kept until Redis nodes are back")
+        if summary.shards_unowned:
+            reasons.append(f"{count_of(summary.shards_unowned, 'shard')} with work but without a replica so far")
+        reasons += failing(summary)
+    reasons += waiting(records)
+    return Condition("running", "warn" if reasons else "good", [*reasons, NOTHING_LEFT] if is_done else reasons)
+
+
+def failing(summary: Summary) -> list[str]:
+    """Return why the domains of a crawl that has nothing to fetch now have failed, and when they are tried again. A crawl
+    with other work has none: some of its sites always fail."""
+    lines = summary.hindered
+    reasons = [
+        f"{_failure(line)}, next try in {ceil((line.at_ms - summary.at_ms) / 1000):,} s"
+        for line in lines[:MOST_DOMAINS]
+    ]
+    if len(lines) > MOST_DOMAINS:
+        reasons.append(f"and {count_of(len(lines) - MOST_DOMAINS, 'more domain')}")
+    return reasons + [f"if it works again: `crawler retry {line.domain}`" for line in lines[:1]]
+
+
+def _failure(line: DomainLine) -> str:
+    reason = line.robots or line.reason
+    if reason == "no_such_host":
+        return f"{line.domain}: no such host"
+    if line.robots:
+        return f"robots.txt of {line.domain} is unreachable ({reason})"
+    return f"{line.domain} has failed ({reason}, {line.failures:,} in a row)"
+
+
+def waiting(records: Sequence[HealthRecord]) -> list[str]:
+    """Return which domains have not sent a complete response for a while, if no page comes meanwhile."""
+    names = list(dict.fromkeys(name for record in records for name in record.waits_for))
+    if not names or any(record.pages_per_s for record in records):
+        return []
+    more = " and others" if len(names) > MOST_DOMAINS else ""  # records have the first ones only
+    return [f"no complete response yet from {', '.join(names[:MOST_DOMAINS])}{more}"]
+
+
+def _obstacles(records: Sequence[HealthRecord]) -> list[str]:
+    """Return what keeps replicas from crawling. Replicas with the same obstacle share a sentence."""
+    replicas_of: defaultdict[str, list[str]] = defaultdict(list)
+    for record in records:
+        away = [f"{'' if node == UNSERVED else 'Redis node '}{node} away" for node in record.nodes_away]
+        for obstacle in ["Redis away"] if record.redis_away else filter(None, [record.blocked, *away]):
+            replicas_of[obstacle].append(str(record.index or record.replica))
+    return [
+        f"{'replica' if len(names) == 1 else 'replicas'} {', '.join(names)}: {obstacle}"
+        for obstacle, names in replicas_of.items()
+    ]
+
+
+# items and denied URLs in words
+
+
+def items_in_words(items: Mapping[str, int], extracted: Iterable[str], rejected: Mapping[str, int]) -> str:
+    """Return the number of items of each data set; also for those of `extracted`, the rules' data sets, that have none, and
+    for those of which all items were rejected. `rejected`: as in `Counts`."""
+    rejections = {name: reasons.total() for name, reasons in _rejections(rejected).items()}
+    numbers = Counter(dict.fromkeys([*extracted, *rejections], 0) | dict(items))
+    texts = []
+    for name, number in _ranked(numbers):
+        none = f"none kept, {rejections[name]:,} rejected" if name in rejections else "none"
+        texts.append(f"{name} {f'{number:,}' if number else none}")
+    return _first_sets(texts)
+
+
+def rejected_in_words(rejected: Mapping[str, int]) -> str:
+    """Return for each data set how many items were rejected, and the most frequent reason. `rejected`: as in `Counts`."""
+    by_name, texts = _rejections(rejected), []
+    for name, total in _ranked({name: reasons.total() for name, reasons in by_name.items()}):
+        ((reason, _),) = by_name[name].most_common(1)
+        texts.append(f"{name} {total:,} ({'mostly ' if len(by_name[name]) > 1 else ''}{reason})")
+    return _first_sets(texts)
+
+
+def never_found_in_words(fields: Sequence[str]) -> str:
+    """Return the fields that no item has, and how to find out why."""
+    more = len(fields) - MOST_SETS
+    names = ", ".join(fields[:MOST_SETS]) + (f" and {more:,} more" if more > 0 else "")
+    return f"{names}: no page had a value; `crawler try URL` shows what each rule finds"
+
+
+def _rejections(rejected: Mapping[str, int]) -> dict[str, Counter[str]]:
+    """Return for each data set how many items were rejected for each reason."""
+    by_name: defaultdict[str, Counter[str]] = defaultdict(Counter)
+    for word, number in rejected.items():
+        name, reason = words_of(word)
+        by_name[name][reason] += number
+    return by_name
+
+
+def _ranked(numbers: Mapping[str, int]) -> list[tuple[str, int]]:
+    return sorted(numbers.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _first_sets(texts: list[str]) -> str:
+    more = len(texts) - MOST_SETS
+    return ", ".join(texts[:MOST_SETS]) + (f" and {more:,} more data sets" if more > 0 else "")
+
+
+def how_to_allow(reason: str, origin: str = "") -> str:
+    """Return what to do about URLs that the settings deny for `reason`, for that of `origin` if it is given. "" if it is
+    another reason."""
+    port = urlsplit(origin).port or "N"
+    option = {"forbidden_port": f"--port {port}", "forbidden_address": "--allow NET"}.get(reason)
+    if option is None:
+        return ""
+    return (
+        f"to allow it, repeat the command with {option} --apply-settings, then `crawler dead requeue --reason {reason}`"
+    )
