@@ -47,7 +47,7 @@ if _handler is signal.default_int_handler:
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 if sys.argv[1:3] == ["run", "--when-told"]:  # a replica of a supervisor, which has no options
-    from crawler.cli.supervised import main as _run
+    from crawler.cli.run import run_supervised as _run
 else:
     from crawler.cli.main import main as _run
 

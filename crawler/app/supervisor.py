@@ -277,7 +277,7 @@ def supervise(
     local = settings.replica
     listen = count_up(local.listen, replicas)
     check_free(listen)
-    words = ["run", "--when-told", crawl, *(["--until-empty"] if until_empty else [])]  # see `crawler.cli.supervised`
+    words = ["run", "--when-told", crawl, *(["--until-empty"] if until_empty else [])]  # see `crawler.cli.run`
     environment = {
         "CRAWLER_REPLICA__DATA_DIR": str(local.data_dir),
         "CRAWLER_REPLICA__OUT": str(local.out),

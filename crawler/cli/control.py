@@ -11,7 +11,19 @@ import click
 import msgspec
 from rich.text import Text
 
-from crawler.cli.options import FILE, CrawlAccess, Number, Whole, Word, as_json, command, group, on_a_crawl, titled
+from crawler.cli.options import (
+    FILE,
+    CrawlAccess,
+    Number,
+    Whole,
+    Word,
+    as_json,
+    command,
+    group,
+    on_a_crawl,
+    open_frontier,
+    titled,
+)
 from crawler.cli.screens import TextTable
 from crawler.cli.text import about_url, did_you_mean, emit, note
 from crawler.errors import FailureKind, UserError
@@ -21,7 +33,7 @@ from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import url_rules
 from crawler.wording import count_of
-from frontier.clock import ServerClock, SystemClock, crawl_ms
+from frontier.clock import crawl_ms
 from frontier.control import Control, DomainRules, RetryReply
 from frontier.counters import Counters
 from frontier.crawls import Crawl, crawl_clock
@@ -35,7 +47,6 @@ from frontier.known_pages import (
     refresh_page,
 )
 from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
-from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import command as redis_command
 from frontier.store import RedisStore
 from frontier.urls import Url, UrlPattern
@@ -421,8 +432,7 @@ def refresh(url: str | None, access: CrawlAccess, domain: str | None, match: str
         settings = CrawlSettings.from_json(opened.settings)
         clock, keys = await crawl_clock(store, opened), opened.keys
         is_on = bool(settings.recrawl.rules)
-        frontier = Frontier(store, keys, clock, FrontierSettings(), opened.fingerprint_key)
-        lookup, reason = UrlLookup(store, frontier), ""
+        lookup, reason = UrlLookup(store, await open_frontier(store, opened)), ""
         if url is not None:
             page = _page(url, settings)
             number = await refresh_page(store, keys, page.href, page.domain, clock.now_ms())
@@ -610,12 +620,9 @@ async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason:
 
 async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
     """Return that `crawl` has no URL of `domain`, with a similar one that it has; "" if it has one. Raises RedisAway."""
-    now_ms = crawl_ms(store, crawl.keys.peers)
-    clock = ServerClock(SystemClock(), now_ms)
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-    if (await UrlLookup(store, frontier).domain(domain)).accepted:
+    if (await UrlLookup(store, await open_frontier(store, crawl)).domain(domain)).accepted:
         return ""
-    found = await summary.take(store, crawl.keys, int(await now_ms()), "", ())
+    found = await summary.take(store, crawl.keys, int(await crawl_ms(store, crawl.keys.peers)()), "", ())
     known = [line.domain for lines in (found.busiest, found.overdue, found.resting) for line in lines]
     return f"{domain} is not known to this crawl{did_you_mean(domain, known)}"
 

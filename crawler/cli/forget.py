@@ -12,7 +12,7 @@ import msgspec
 
 from crawler.app.embedded_valkey import rewrite_log
 from crawler.cli.control import site_named, unknown_domain
-from crawler.cli.options import FOLDER, CrawlAccess, as_json, command, on_a_crawl, titled
+from crawler.cli.options import FOLDER, CrawlAccess, as_json, command, on_a_crawl, open_frontier, titled
 from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.text import emit, note
 from crawler.errors import SinkFull, UserError
@@ -27,9 +27,8 @@ from crawler.sinks.upload import Depot, UploadFailed
 from crawler.sinks.wacz import SUFFIX
 from crawler.wording import count_of
 from frontier.control import Control
-from frontier.crawls import Crawl, crawl_clock
+from frontier.crawls import Crawl
 from frontier.forget import Forgetting, Removed
-from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_url import display_url
 from frontier.store import RedisStore
 
@@ -121,9 +120,7 @@ async def _forget(
         for rewriter in rewriters:  # a file that cannot be rewritten is reported before anything is removed
             with _translated(rewriter):
                 await _in_thread(rewriter, locks.enter_context, rewriter.prepared(is_dry))
-        clock = await crawl_clock(store, crawl)
-        frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-        forgetting = Forgetting(store, crawl, frontier, domain, is_dry)
+        forgetting = Forgetting(store, crawl, await open_frontier(store, crawl), domain, is_dry)
         if not is_dry:
             await forgetting.mark()
             await _check_at_rest(store, crawl, access)  # one that began before the mark may have leased the domain

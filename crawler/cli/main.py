@@ -162,15 +162,7 @@ class Commands(Group):
 
 def main() -> None:
     """Run the command line, and print an error that a user can fix as one line."""
-    run_to_exit(_run)
-
-
-def _run() -> None:
-    try:
-        Path.cwd()
-    except FileNotFoundError as error:  # relative paths lead nowhere
-        raise UserError("the current folder was deleted; change to another one") from error
-    app()
+    run_to_exit(app)
 
 
 # completion by the shell

@@ -21,9 +21,10 @@ from crawler.settings.load import Settings, load
 from crawler.settings.tables import ReplicaTable, keys_of
 from crawler.sinks.line_search import has_lines
 from crawler.wording import DEFAULT_NAME, with_place
-from frontier.crawls import Crawl, open_crawl
+from frontier.crawls import Crawl, crawl_clock, open_crawl
 from frontier.errors import CrawlLost, FrontierError, NoSuchCrawl, Resharding, ShardLost
 from frontier.keys import check_crawl_name, meta_key
+from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_url import display_url, url_to_copy
 from frontier.scripts import command as redis_command
 from frontier.shards import check_not_frozen, lost_shards
@@ -299,10 +300,16 @@ class CrawlAccess:
 
         return self.do(opened)
 
+    @property
+    def has_store(self) -> bool:
+        """Whether there may be a store: always, unless it is an embedded one without a folder."""
+        local = self.settings.replica
+        return bool(local.redis) or local.data_dir.exists()
+
     def check_place(self) -> None:
         """Raises UserError if the crawl would be in an embedded store that does not exist."""
         local = self.settings.replica
-        if not local.redis and not local.data_dir.exists():
+        if not self.has_store:
             raise UserError(
                 f"no crawl here, because there is no folder {local.data_dir}/: start one with `{self._command('crawl')} "
                 f"URL`, or name its store with --data-dir or --redis{or_restored(local.out, self.crawl)}"
@@ -370,6 +377,12 @@ def or_restored(out: Path, crawl: str) -> str:
     """Return the end of an error about a missing crawl: how to restore it, if the folder `out` has its output."""
     command = f"crawler repair{_unless_default(crawl)}"
     return f", or restore the crawl in the output with `{command}`" if has_lines(out, crawl) else ""
+
+
+async def open_frontier(store: RedisStore, crawl: Crawl) -> Frontier:
+    """Return the frontier of a crawl, as a command needs it that does not fetch."""
+    clock = await crawl_clock(store, crawl)
+    return Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
 
 
 async def crawl_names(store: RedisStore) -> list[str]:

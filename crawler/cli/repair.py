@@ -6,9 +6,10 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import TypeVar
 
 import click
 import msgspec
@@ -17,7 +18,7 @@ from crawler import logs
 from crawler.app.crawl_settings import SHOWN, differences, kept_settings
 from crawler.app.embedded_valkey import open_store
 from crawler.app.signals import run_until_signal
-from crawler.cli.options import FILE, FOLDER, CrawlAccess, as_json, command, on_a_crawl
+from crawler.cli.options import FILE, FOLDER, CrawlAccess, as_json, command, on_a_crawl, open_frontier
 from crawler.cli.output_folders import check_exists, one_crawl
 from crawler.cli.seeds import gather_seeds
 from crawler.cli.text import emit, note
@@ -50,11 +51,11 @@ from frontier.control import Control
 from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
-from frontier.known_pages import KnownPage
-from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import Ended, Repair
 from frontier.store import RedisStore
 from frontier.urls import UrlRules, canonicalize
+
+T = TypeVar("T")
 
 PAGES_AT_ONCE = 200
 """Pages whose lines are taken in one step. With their links, this is about one second's work of a replica."""
@@ -174,30 +175,22 @@ async def _repair(
     with contextlib.closing(LastVisits(scratch_folder(folders))) as visits:
         # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
         for is_done in (True, False):
-            for lines in _batches(folders, crawl.name):
-                of_kind = [line for line in lines if (line.outcome == Outcome.DONE) is is_done]
-                restored += await repair.restore([_ended(line) for line in of_kind])
+            lines = _lines(folders, crawl.name)
+            for of_kind in _batches(line for line in lines if (line.outcome == Outcome.DONE) is is_done):
+                restored += await repair.restore([Ended(line.entry, line.outcome, line.reason) for line in of_kind])
                 concerned = [line for line in of_kind if repair.concerns(line.domain)]
                 visits.add(concerned)
                 for line in concerned:
                     if line.items:
                         repair.count_items(line.domain, {name: len(items) for name, items in line.items.items()})
-        known = await _restore_visits(repair, visits.pages())
+        known = sum([await repair.restore_visits(pages) for pages in _batches(visits.pages())])
     queued = await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
-    for lines in _batches(folders, crawl.name):
-        for line in lines:
-            queued += await repair.push(_found(line, links, rules))
-            without_links += line.links is None and line.link_count > 0
+    for line in _lines(folders, crawl.name):
+        queued += await repair.push(_linked(line, links, rules))
+        without_links += line.links is None and line.link_count > 0
     await repair.finish()
     return Repaired(sorted(repair.shards), restored, known, queued, without_links)
-
-
-async def _restore_visits(repair: Repair, pages: Iterator[KnownPage]) -> int:
-    restored = 0
-    while batch := list(islice(pages, PAGES_AT_ONCE)):
-        restored += await repair.restore_visits(batch)
-    return restored
 
 
 async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -> frozenset[str]:
@@ -227,36 +220,29 @@ class _Line(VisitLine, kw_only=True):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def _batches(folders: Sequence[Path], crawl: str) -> Iterator[list[_Line]]:
-    batch: list[_Line] = []
-    for folder in folders:
-        for path in line_files(folder):
-            for line in decoded_lines(path, _decoder):
-                if is_of_another(path, str(line.replica), crawl):
-                    continue
-                batch.append(line)
-                if len(batch) == PAGES_AT_ONCE:
-                    yield batch
-                    batch = []
-    yield batch
+def _lines(folders: Sequence[Path], crawl: str) -> Iterator[_Line]:
+    for path in (path for folder in folders for path in line_files(folder)):
+        for line in decoded_lines(path, _decoder):
+            if not is_of_another(path, str(line.replica), crawl):
+                yield line
 
 
-def _ended(line: _Line) -> Ended:
-    return Ended(line.entry, line.outcome, line.reason)
+def _batches(items: Iterable[T]) -> Iterator[list[T]]:
+    rest = iter(items)
+    while batch := list(islice(rest, PAGES_AT_ONCE)):
+        yield batch
 
 
-def _found(line: _Line, links: LinkFilter, rules: UrlRules) -> list[Entry]:
+def _linked(line: _Line, links: LinkFilter, rules: UrlRules) -> list[Entry]:
     """The entries of the links of a page, those that its handler has chosen with their tags. How they were linked is not
     archived, except for redirects."""
     kind = LinkKind.REDIRECT if line.status is not None and 300 <= line.status < 400 else LinkKind.ANCHOR
     tags = {href: tag for tag, hrefs in (line.followed or {}).items() for href in hrefs}
-    found = []
+    urls = []
     for href in (line.links or ()) if line.followed is None else tags:
-        try:
-            found.append((canonicalize(href, rules=rules), kind))
-        except BadUrl:  # the rules have changed since
-            continue
-    entries = links.select(found, line.entry)[0]
+        with contextlib.suppress(BadUrl):  # the rules have changed since
+            urls.append((canonicalize(href, rules=rules), kind))
+    entries = links.select(urls, line.entry)[0]
     return [msgspec.structs.replace(entry, tag=tags.get(entry.url, entry.tag)) for entry in entries]
 
 
@@ -344,18 +330,9 @@ def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: cont
             + ", ".join(sorted(written)[:SHOWN_VOLUMES])
         )
     ours = [orphan for orphan in orphans if orphan.name not in others]
-    is_to_do = left or offline or _is_here(access)
+    is_to_do = left or offline or access.has_store  # the crawl's settings say whether files are uploaded
     kept, removed, not_uploaded = _finish_volumes(folder, ours, access, offline) if is_to_do else ([], 0, 0)
     return Finished(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others), not_uploaded)
-
-
-def _is_here(access: CrawlAccess) -> bool:
-    """Whether the crawl can be asked for its settings, which say whether files are uploaded."""
-    try:
-        access.check_place()
-    except UserError:
-        return False
-    return True
 
 
 def _finish_volumes(
@@ -364,7 +341,7 @@ def _finish_volumes(
     """Finish `orphans`, and open files without a journal. Returns the files that were kept, the number of pages that were
     removed, and the number of files that could not be uploaded."""
 
-    async def ask_and_finish_volumes(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int, int]:
+    async def finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int, int]:
         replica = msgspec.structs.replace(access.settings.replica, out=folder)
         archive = archive_settings(access.crawl, "", settings, replica)
         post_processor = PostProcessor(archive)
@@ -379,11 +356,9 @@ def _finish_volumes(
     async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int, int]:
         settings = CrawlSettings.from_json(crawl.settings)
         check_guarded(settings, accepted(access.settings), {"archive.upload"})
-        clock = await crawl_clock(store, crawl)
-        frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-        return await ask_and_finish_volumes(frontier.revoke, settings)
+        return await finish((await open_frontier(store, crawl)).revoke, settings)
 
-    return run_until_signal(ask_and_finish_volumes(None, access.settings.crawl)) if offline else access.do(work)
+    return run_until_signal(finish(None, access.settings.crawl)) if offline else access.do(work)
 
 
 def _finished_lines(result: Finished) -> str:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import sys
 import time
-from types import TracebackType
 
 import click
 import msgspec
@@ -36,6 +36,19 @@ CONTINUING = "continuing"
 """The last step of the command, in which nothing is left to do for it."""
 
 
+_STEPS = {
+    "begun": "replicas are told to wait",
+    "waiting": "replicas end their requests in flight, leases left: {done:,}",
+    "copied": "{percent} % copied: {done:,} of {total:,} keys",
+    "comparing": "all is copied; comparing the numbers of URLs",
+    "switched": "the crawl has its new shards; waiting until the servers have synced that",
+    "removed": "{percent} % of the old keys removed: {done:,} of {total:,} keys",
+    "undone": "keys of the copy removed: {done:,}",
+    CONTINUING: "all is done; looking whether a replica continues",
+}
+"""Step -> what is shown of it."""
+
+
 class Result(msgspec.Struct, frozen=True):
     """`before`, `after`: the numbers of shards. `keys`: how many were copied, 0 if an earlier command did that. `paused_s`:
     how long no URL was settled, None if no replica worked before the reshard, or none continued soon after it."""
@@ -54,19 +67,15 @@ class Progress:
     def __init__(self) -> None:
         self._console = Terminal(stderr=True)
         self._status = Status("", console=self._console) if self._console.is_terminal else None
+        if self._status is not None:
+            self._status.start()
         self._began = time.monotonic()
         self._shown = ("", 0.0)
         self.step = ""
         self.keys = 0
 
-    def __enter__(self) -> Progress:
-        if self._status is not None:
-            self._status.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Show nothing more."""
         if self._status is not None:
             self._status.stop()
 
@@ -79,21 +88,7 @@ class Progress:
         self.step = step
         if step == "copied":
             self.keys = max(self.keys, done)
-        if step == CONTINUING:
-            text = "all is done; looking whether a replica continues"
-        elif step == "begun":
-            text = "replicas are told to wait"
-        elif step == "waiting":
-            text = f"replicas end their requests in flight, leases left: {done:,}"
-        elif step == "undone":
-            text = f"keys of the copy removed: {done:,}"
-        elif step == "comparing":
-            text = "all is copied; comparing the numbers of URLs"
-        elif step == "switched":
-            text = "the crawl has its new shards; waiting until the servers have synced that"
-        else:
-            what = "copied" if step == "copied" else "of the old keys removed"
-            text = f"{100 * done // max(1, total)} % {what}: {done:,} of {total:,} keys"
+        text = _STEPS[step].format(done=done, total=total, percent=100 * done // max(1, total))
         if self._status is not None:
             self._status.update(text)
         elif step != self._shown[0] or self.seconds >= self._shown[1] + EVERY_S:
@@ -133,7 +128,7 @@ def reshard(access: CrawlAccess, shards: int | None, cancel: bool, as_json: bool
     """
     if (shards is None) is not cancel:
         raise UserError("give either --shards N or --cancel")
-    with Progress() as progress:
+    with contextlib.closing(Progress()) as progress:
 
         async def work(store: RedisStore, opened: Crawl) -> Result:
             if shards is None:

@@ -1,7 +1,8 @@
-"""`crawler run`: runs replicas of a crawl."""
+"""`crawler run`: runs replicas of a crawl, also the single ones that a supervisor starts."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import sys
 
@@ -13,10 +14,11 @@ from crawler.app.requests import missing_tables
 from crawler.app.signals import run_until_signal
 from crawler.app.supervisor import check_free, count_up
 from crawler.cli import options as option
+from crawler.cli.exits import run_to_exit
 from crawler.cli.options import CrawlAccess, Number, command
 from crawler.cli.output_folders import remember, shown
 from crawler.errors import UserError
-from crawler.settings.load import CrawlSettings, missing_contact
+from crawler.settings.load import CrawlSettings, load, missing_contact
 from crawler.sinks.output_folder import check_output_folder
 from frontier.control import Control
 from frontier.crawls import Crawl
@@ -94,3 +96,23 @@ def run(crawl: str, replicas: int, until_empty: bool, on_difference: OnDifferenc
         access.read()  # raises an error with the names of the crawls there, or with complete commands
         raise
     sys.exit(code)
+
+
+def run_supervised() -> None:
+    """Run a replica when a line arrives on standard input. The command line, which only `crawler.app.supervisor` writes, is
+    `crawler run --when-told CRAWL`, with `--until-empty` after it if the replica is to end when nothing is left. The
+    settings are in the environment."""
+    run_to_exit(_run_when_told)
+
+
+def _run_when_told() -> None:
+    from crawler.app.replica import RunOptions, run_replica  # noqa: PLC0415 - as above
+
+    crawl, *options = sys.argv[3:]
+    settings = load()
+    logs.configure(settings.replica.log_format, settings.replica.log_level)
+    if not sys.stdin.readline():  # the supervisor has ended
+        sys.exit(1)
+    # The supervisor has compared the settings.
+    how = RunOptions("--until-empty" in options, on_difference="keep", supervised=True)
+    sys.exit(asyncio.run(run_replica(crawl, settings, 1, how)))

@@ -175,7 +175,7 @@ def apply(file: Path, replace: bool, crawl: str, as_json: bool) -> None:
         changes = _changes(before, wanted, loaded)
         if changes and all(one.takes_effect == reference.CREATION for one in changes):
             raise UserError(f"nothing was changed: {'; '.join(map(_not_applied, changes))}")
-        revision = await save_settings(store, opened, _kept(wanted, before).to_json())
+        revision = await save_settings(store, opened, wanted.with_shards(before.frontier.shards).to_json())
         return changes, revision
 
     changes, revision = CrawlAccess.given(crawl, file).do(work)
@@ -228,11 +228,6 @@ def _not_applied(change: Change) -> str:
 
 def _value(value: Any) -> str:
     return "unset" if value is None else reference.as_toml(value)
-
-
-def _kept(wanted: CrawlSettings, before: CrawlSettings) -> CrawlSettings:
-    """Return `wanted`, with the settings that an existing crawl cannot change taken from `before`."""
-    return wanted.with_shards(before.frontier.shards)
 
 
 def _without_secrets(values: dict[str, Any]) -> dict[str, Any]:

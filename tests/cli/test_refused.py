@@ -92,12 +92,3 @@ def test_no_crawl_is_created_in_a_shared_store(
     place = ("--redis", valkey.url, "--crawl", crawl_name)
     assert typed(*CRAWL, "--out", str(folder / "file"), *place).code == 2
     assert f"no crawl named '{crawl_name}'" in typed("status", *place).err
-
-
-@pytest.mark.parametrize("words", ["crawl https://a.test", "status", "init x.toml"])
-def test_a_current_folder_that_was_deleted_is_named(typed: Typed, tmp_path: Path, words: str) -> None:
-    tmp_path.rmdir()
-    done = typed(*words.split())
-    tmp_path.mkdir()
-    assert (done.code, done.out) == (2, "")
-    assert done.err == "error: the current folder was deleted; change to another one\n"

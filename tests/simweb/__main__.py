@@ -21,8 +21,7 @@ import sys
 from pathlib import Path
 
 from crawler.app.signals import run_until_signal
-from crawler.cli.demo import DELAY_S, TRIES, crawl_and_judge
-from crawler.cli.demo_web import Verdict
+from crawler.cli.demo import DELAY_S, TRIES, Verdict, crawl_and_judge
 from tests.simweb.features import Features
 from tests.simweb.judge import JudgeLimits, Policy, expect, judge
 from tests.simweb.server import RequestLog, SimWebServer, read_log
