@@ -68,6 +68,11 @@ def test_a_missing_argument_is_named_with_an_example_that_can_be_parsed(typed: T
         ("crawl -z", "`crawler crawl` takes no -z; `crawler crawl --help` lists its options"),
         ("crawl x --out", "`crawler crawl`: option '--out' requires an argument: --out FOLDER"),
         ("status --until_empty", "`crawler status` takes no --until_empty; use --until-empty with `crawler run`"),
+        (
+            "seed --delay 2",
+            "`crawler seed` takes no --delay; use --delay with `crawler crawl`, `crawler plan` or `crawler audit`; the "
+            "setting is politeness.delay, in a file for --settings or as CRAWLER_POLITENESS__DELAY",
+        ),
         ("audit x --deley 3", "`crawler audit` takes no --deley; did you mean --delay?"),
         (
             "config check c.toml --max-pages 3",

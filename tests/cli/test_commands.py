@@ -127,11 +127,6 @@ def test_urls_that_a_robots_txt_denied_are_queued_by_another_command(typed: Type
     assert "--again" not in typed("dead", "requeue", "--reason", "timeout").err
 
 
-def test_requeueing_needs_a_selection(hand: Hand) -> None:
-    with pytest.raises(UserError, match="say which"):
-        hand.type("dead", "requeue")
-
-
 def test_domains_lists_the_busiest_and_the_overdue_ones(hand: Hand) -> None:
     found = hand.json("domains")
     assert found["busiest"][0]["domain"] == "a.test"
@@ -204,28 +199,6 @@ def test_a_command_that_does_not_crawl_leaves_nothing_in_an_empty_folder(
 def test_the_error_for_an_unknown_crawl_lists_the_existing_ones(hand: Hand) -> None:
     with pytest.raises(UserError, match=rf"no crawl named '{hand.crawl}x' at .*; there are: {hand.crawl}\b"):
         hand.type("status", "--crawl", f"{hand.crawl}x", "--redis", hand.url, here=False)
-
-
-@pytest.mark.parametrize(
-    ("words", "told"),
-    [
-        (("seed", "--delay", "2"), ["`crawler crawl`", "politeness.delay", "CRAWLER_POLITENESS__DELAY"]),
-        (("run", "--max-pages=9"), ["`crawler crawl`", "limits.max_pages"]),
-        (("status", "--until-empty"), ["`crawler run`"]),
-    ],
-)
-def test_the_error_for_an_option_of_another_command_names_it(
-    typed: Typed, words: tuple[str, ...], told: list[str]
-) -> None:
-    done = typed(*words)
-    assert done.code == 2
-    assert f"`crawler {words[0]}` takes no {words[1].partition('=')[0]}; " in done.err
-    assert [word for word in told if word not in done.err] == []
-
-
-def test_an_option_that_no_command_takes_is_refused(typed: Typed) -> None:
-    done = typed("status", "--crwl", "x")
-    assert (done.code, "--crawl" in done.err) == (2, True)
 
 
 def test_a_url_may_be_given_without_its_scheme(hand: Hand) -> None:
@@ -354,6 +327,7 @@ def test_an_output_folder_to_search_must_exist(hand: Hand) -> None:
         (["block", "http://["], "is not a domain"),
         (["config", "check", "/nowhere.toml"], "/nowhere.toml"),
         (["init", "--preset", "fast"], "there is no preset"),
+        (["dead", "requeue"], "say which: --domain DOMAIN, --reason REASON, or --all"),
         (["delay", "a.test", "soon"], "Invalid value"),
     ],
 )

@@ -140,44 +140,38 @@ def test_a_file_that_a_message_names_is_named_once(tmp_path: Path) -> None:
         file.read_bytes()
 
 
-def test_an_audit_prints_no_control_characters() -> None:
-    breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, 1.0, 2.0, EVIL)
-    report = Report(1, 1, 1, 1, 0, 0, {EVIL: 1.0}, {}, {"delay": 1}, [breach])
+def audited(*told: object, **facts: object) -> str:
+    """What `crawler audit` prints of a report with these `facts`. `told`: what else it knows."""
+    report = msgspec.structs.replace(Report(1, 9, 1, 1, 0, 0, {"a.test": 1.0}, {}, {"delay": 0}, []), **facts)
     terminal = Terminal()
     with terminal.capture() as captured:
-        terminal.print(_render(report, "1 s"))
-    assert is_clean(captured.get())
-    assert r"\u001b" in captured.get()
+        terminal.print(_render(report, "1 s", *told))  # type: ignore[arg-type]
+    return captured.get()
+
+
+def test_an_audit_prints_no_control_characters() -> None:
+    breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, 1.0, 2.0, EVIL)
+    shown = audited(closest={EVIL: 1.0}, counts={"delay": 1}, breaches=[breach])
+    assert is_clean(shown)
+    assert r"\u001b" in shown
 
 
 @pytest.mark.parametrize("is_own", [True, False])
 def test_an_audit_says_what_its_delay_does_not_know(is_own: bool) -> None:
-    report = Report(1, 1, 1, 1, 0, 0, {"a.test": 1.0}, {}, {"delay": 0}, [])
-    terminal = Terminal()
-    with terminal.capture() as captured:
-        terminal.print(_render(report, "1 s", is_own))
-    told = " ".join(captured.get().split())
+    told = " ".join(audited(is_own).split())
     assert ("`crawler config show > FILE`, then --settings FILE" in told) is not is_own
     assert "Delays of `crawler delay`" in told
 
 
 @pytest.mark.parametrize(("revision", "verdict"), [(1, "polite"), (2, "polite, judged by the settings of today; ")])
 def test_an_audit_says_that_the_settings_were_changed(revision: int, verdict: str) -> None:
-    report = Report(1, 1, 1, 1, 0, 0, {"a.test": 1.0}, {}, {"delay": 0}, [])
-    terminal = Terminal()
-    with terminal.capture() as captured:
-        terminal.print(_render(report, "1 s", True, revision))
-    told = " ".join(captured.get().split())
+    told = " ".join(audited(True, revision).split())
     assert told.startswith(verdict)
     assert ("were changed 1 time after it was created" in told) is (revision > 1)
 
 
 def test_an_audit_counts_the_requests_without_a_signature() -> None:
-    report = Report(1, 9, 1, 1, 0, 0, {"a.test": 1.0}, {}, {"signature": 0}, [], signed=6)
-    terminal = Terminal()
-    with terminal.capture() as captured:
-        terminal.print(_render(report, "1 s"))
-    told = " ".join(captured.get().split())
+    told = " ".join(audited(signed=6).split())
     assert "6 signatures checked, 3 requests without one (not signed, or not in a WARC file)." in told
 
 
