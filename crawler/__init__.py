@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from crawler.handlers.router import Context, Router
     from crawler.hooks import PageHook
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
-    from crawler.parse.content import decoded
+    from crawler.parse.text import decoded
     from crawler.sinks.sink import Sink, SinkContext
 
 __version__ = "0.1.0"
@@ -28,7 +28,7 @@ _MODULES = {
     "crawler.handlers.router": ("Context", "Router"),
     "crawler.hooks": ("PageHook",),
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
-    "crawler.parse.content": ("decoded",),
+    "crawler.parse.text": ("decoded",),
     "crawler.sinks.sink": ("Sink", "SinkContext"),
 }
 

@@ -15,7 +15,7 @@ from urllib.parse import quote, unquote
 import msgspec
 
 from frontier.entries import payload_of
-from politeness.usage_preferences import NO_USAGE, Usage
+from politeness.usage import NO_USAGE, Usage
 
 
 class Outcome(StrEnum):
@@ -197,7 +197,7 @@ class Content(msgspec.Struct, frozen=True):
     same text; `is_dropped`: whether the body is therefore not stored. `cut`: "text" if only the beginning of the page was
     parsed or only that of its text is here, or if it took too long; "defect" after an exception.
 
-    `simhash`: the fingerprint of the text to compare (`crawler.parse.text_fingerprint.text_to_compare`).
+    `simhash`: the fingerprint of the text to compare (`crawler.parse.text.text_to_compare`).
 
     Two fields are only for comparing pages (`is_judged`). `compared`: the beginning of the text to compare; `heading`: the
     first heading.

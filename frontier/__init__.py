@@ -6,7 +6,7 @@ In data-flow order:
 - `peers`: each replica learns the roster of an epoch, which assigns the shards to the replicas in it. `clock` keeps the
   crawl time that they share.
 - `queue` pushes, leases, settles and releases URLs with the scripts in `lua/` of these names. URLs of a domain are leased
-  by priority, which the caller has computed (`crawler.scope.link_filter`). `entries` defines how Redis stores a queued
+  by priority, which the caller has computed (`crawler.scope.scope`). `entries` defines how Redis stores a queued
   URL, `settle` has leases and how their URLs ended, and `packing` compresses the tails of long queues.
 - `known_pages` are visited again: `lua/visits.lua` plans their visits and queues them.
 - Faults: `recent_writes` keeps what may have to be repeated after a restart of the server. Links to shards whose nodes are

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from politeness.address_rate_limit import RateLimitPolicy
 from politeness.delay import ThrottlePolicy
+from politeness.rate_limit import RateLimitPolicy
 from politeness.robots_fetch import RobotsPolicy
-from politeness.usage_preferences import Category
+from politeness.usage import Category
 
 
 class UsagePolicy(msgspec.Struct, frozen=True):

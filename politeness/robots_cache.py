@@ -2,7 +2,7 @@
 
 A record is in Redis with its domain's shard (`robots:<domain>` hash: origin -> record). So it survives restarts and
 takeovers, and each origin is asked once for the whole cluster. It contains no more of the file than decisions depend on
-(`robots_excerpt`), and expires. The records of a domain share `DOMAIN_BYTES`, however many hosts the domain has.
+(`robots_syntax.Excerpt`), and expires. The records of a domain share `DOMAIN_BYTES`, however many hosts the domain has.
 """
 
 from __future__ import annotations
@@ -18,12 +18,10 @@ import msgspec
 from frontier.queue import Frontier
 from frontier.scripts import SAVE_ROBOTS, Call, command, script_call
 from frontier.store import Store
-from politeness.errors import BadRecord
-from politeness.robots_excerpt import Excerpt, extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord
-from politeness.robots_rules import Rules
-from politeness.site_usage import NOT_STATED, SiteUsage
-from politeness.tdmrep import TdmFile
+from politeness.robots_match import Rules
+from politeness.robots_syntax import BadRecord, Excerpt, extract
+from politeness.tdmrep import NOT_STATED, SiteUsage, TdmFile
 
 T = TypeVar("T")
 

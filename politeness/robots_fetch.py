@@ -33,8 +33,7 @@ import msgspec
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize
 from politeness.backoff import BackoffPolicy, backoff_s, parse_retry_after
-from politeness.errors import BadRecord
-from politeness.robots_syntax import MAX_BODY, cut_body
+from politeness.robots_syntax import MAX_BODY, BadRecord, cut_body
 
 Access = Literal["rules", "allow", "disallow"]
 """What follows from the last attempts. "disallow": the file is unreachable, a "complete disallow" (RFC 9309 2.3.1.4); a

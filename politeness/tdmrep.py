@@ -17,8 +17,6 @@ from typing import Any, Final
 import msgspec
 
 from frontier.urls import origin_of
-from politeness.errors import BadRecord
-from politeness.licence_urls import offer_url
 from politeness.robots_fetch import (
     HttpResponse,
     RobotsFetch,
@@ -27,9 +25,9 @@ from politeness.robots_fetch import (
     RobotsRecord,
     retry_wait_ms,
 )
-from politeness.robots_patterns import Pattern, Patterns
-from politeness.robots_syntax import MAX_BODY, comparable, comparable_rule, utf8
-from politeness.usage_preferences import NO_AI, Answers, Statement, quoted
+from politeness.robots_match import Pattern, Patterns, Statements
+from politeness.robots_syntax import MAX_BODY, BadRecord, comparable, comparable_rule, utf8
+from politeness.usage import NO_AI, NO_USAGE, Answers, Statement, Usage, combined, offer_url, quoted
 
 PATH: Final = "/.well-known/tdmrep.json"
 
@@ -68,7 +66,7 @@ def _usable(policy: str) -> str:
     return offer_url(policy) if len(policy) <= MAX_POLICY else ""
 
 
-def statement(places: Iterable[Reservation]) -> tuple[Statement | None, str]:
+def last_statement(places: Iterable[Reservation]) -> tuple[Statement | None, str]:
     """The statement of the last of `places` that has one, and the last policy; empty unless mining is reserved."""
     said: Reservation | None = None
     policy = ""
@@ -207,3 +205,20 @@ def _rule(number: int, said: dict[str, Any]) -> _Rule | None:
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(list[_Rule])
+
+
+class SiteUsage(msgspec.Struct, frozen=True, gc=False):
+    """What the files say about one page: the statements of robots.txt, and the reservation of tdmrep.json."""
+
+    statements: Statements = ()
+    reservation: Reservation | None = None
+
+    def combined(self, statements: Sequence[Statement] = (), reservations: Sequence[Reservation] = ()) -> Usage:
+        """What applies to the page if its response contains `statements` and `reservations`, those in its header first."""
+        files = (self.reservation,) if self.reservation is not None else ()
+        reserved, policy = last_statement([*files, *reservations])
+        every = [*self.statements, *statements, *((reserved,) if reserved is not None else ())]
+        return combined(every, policy) if every else NO_USAGE
+
+
+NOT_STATED: Final = SiteUsage()

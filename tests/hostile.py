@@ -31,7 +31,7 @@ from crawler.app.engine import RECENT_URLS, deps
 from crawler.app.replica import Replica, paced_collection
 from crawler.cli.seeds import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.settings.load import Settings, load
 from frontier.crawls import create_crawl
 from tests.simweb.features import Features, Hazard

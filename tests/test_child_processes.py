@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from crawler.child_processes import python_command
-from crawler.parse.content_coding import DEFAULT_LIMIT
+from crawler.parse.child import ChildProcess
+from crawler.parse.coding import DEFAULT_LIMIT
 from crawler.parse.document import Document, ParseLimits, ReadJob
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.subprocess_client import OffloadProcess
+from crawler.processes import python_command
 
 SECRETS = {
     "CRAWLER_REPLICA__REDIS": "redis://:s3cret@queue:6379/0",
@@ -34,10 +34,10 @@ def assert_confined(pid: int) -> None:
 
 
 async def test_the_process_that_parses_documents_is_confined() -> None:
-    process = OffloadProcess()
+    process = ChildProcess()
     link = Document(b"<a href=x>x</a>", "https://a.test/", content_type="text/html")
     try:
-        found = await process.read(ReadJob(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)), link.body)
+        found = await process.run(ReadJob(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)), link.body)
         assert found is not None
         assert [one.url for one in found.found.links] == ["https://a.test/x"]
         assert process.pid is not None
@@ -73,10 +73,10 @@ def test_nor_does_the_program_run_as_a_module_unless_it_is_there(trap: Path) -> 
 
 @pytest.mark.usefixtures("trap")
 async def test_nor_does_the_process_that_parses_documents() -> None:
-    process = OffloadProcess()
+    process = ChildProcess()
     link = Document(b"<a href=x>x</a>", "https://a.test/", content_type="text/html")
     try:
-        assert await process.read(ReadJob(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)), link.body) is not None
+        assert await process.run(ReadJob(link, ParseLimits(ExtractPolicy(), DEFAULT_LIMIT)), link.body) is not None
     finally:
         await process.stop()
 

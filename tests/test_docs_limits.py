@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from crawler.fetch import cookies, fd_limit, library_patches, response, tunnel
+from crawler import processes
+from crawler.fetch import cookies, library_privates, proxy, response
 from crawler.fetch.client import FetchSettings
 from crawler.fetch.resolver import ResolverSettings
 from crawler.observe.web import routes
-from crawler.parse import content_coding, offload
-from crawler.scope import link_filter
-from crawler.scope.traps import TrapPolicy
+from crawler.parse import child, coding
+from crawler.scope import scope
+from crawler.scope.scope import TrapPolicy
 from crawler.settings.load import CrawlSettings
 from crawler.worker import commit, leased_domain, next_turn, page_handling
 from frontier.urls import UrlRules
@@ -26,8 +27,8 @@ NAMED = re.findall(r"`([\w.]+)`(\]\(settings\.md\))?: (?:one for each of )?([\d,
 UNITS = {"": 1, " KiB": 1 << 10, " MiB": 1 << 20}
 
 MODULES = (
-    *(commit, content_coding, cookies, fd_limit, library_patches, next_turn),
-    *(leased_domain, link_filter, offload, page_handling, response, tunnel),
+    *(commit, coding, cookies, processes, library_privates, next_turn),
+    *(leased_domain, scope, child, page_handling, response, proxy),
     routes,
 )
 FIELDS = (FetchSettings("bot"), ResolverSettings())

@@ -33,9 +33,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
-from crawler.child_processes import environment
 from crawler.errors import DataDirError
 from crawler.logs import log
+from crawler.processes import environment
 from crawler.settings.tables import ReplicaTable
 from crawler.sinks.output_folder import obstacle
 from frontier.errors import FrontierError

@@ -23,24 +23,23 @@ from typing import Any
 
 import msgspec
 
+from crawler import processes
 from crawler.app.crawl_settings import Follower
 from crawler.app.requests import RequestSetup, fetch_settings
 from crawler.events import CrawlEnded, Event, Events, PageSettled, RedisOutageBegan, RedisOutageEnded
-from crawler.fetch import fd_limit, library_patches
+from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher, HttpClient
-from crawler.fetch.scheduled_validators import Validators
+from crawler.fetch.request_rules import Validators
 from crawler.handlers.router import Context, Router, app_settings, load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.logs import log
+from crawler.parse.child import DocumentOffloader
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.offload import DocumentOffloader
 from crawler.redis_retry import RedisRetry
-from crawler.scope.link_filter import LinkFilter
 from crawler.scope.next_visit import parse_rules
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import LinkFilter, RecentUrls, TrapPolicy
 from crawler.scope.seeds import read_seeds
-from crawler.scope.traps import TrapPolicy
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import (
     extract_rules,
@@ -97,8 +96,8 @@ from frontier.reservations import Reservations
 from frontier.shards import Nodes
 from frontier.store import Store
 from frontier.urls import UrlRules, canonicalize
-from politeness.address_rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.policy import CurrentPolicy
+from politeness.rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.robots_cache import RobotsCache
 
 
@@ -288,10 +287,10 @@ def deps(
 ) -> Dependencies:
     """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `setup`: what
     its machine adds to requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
-    library_patches.install()
+    library_privates.install()
     replica = replica or new_id()
     clock, events = SystemClock(), Events()
-    max_idle = fd_limit.raise_fd_limit(local.concurrency)
+    max_idle = processes.raise_fd_limit(local.concurrency)
     router = load_router(settings.handlers.app) if settings.handlers.app else None
     signer, about = (setup.identity.signer, setup.identity.about) if setup.identity else (None, ())
     fetch = msgspec.structs.replace(fetch_settings(settings, max_idle), rules=setup.rules)

@@ -14,12 +14,12 @@ from aiohttp import web
 
 from crawler.app.requests import fetch_settings
 from crawler.errors import FetchFailed, UserError
-from crawler.fetch import library_patches
+from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher
 from crawler.identity.message_signatures import NotDecided
 from crawler.identity.signing_keys import SigningKey
 from crawler.identity.web_bot_auth import LONGEST_DIRECTORY, WELL_KNOWN, SignedDirectory, signed_directory
-from crawler.parse.content_coding import decode_body
+from crawler.parse.coding import decode_body
 from crawler.settings.load import Settings, extended
 from frontier.clock import SystemClock
 
@@ -105,7 +105,7 @@ async def fetch_directory(url: str, settings: Settings) -> Directory:
 
     That of `settings` itself may have any port: `fetch.ports` is for URLs of strangers.
     Raises NotDecided if there is none."""
-    library_patches.install()
+    library_privates.install()
     if url == settings.identity.directory and (port := urlsplit(url).port):
         settings = msgspec.structs.replace(settings, fetch=extended(settings.fetch, {"ports": (port,)}))
     limits = msgspec.structs.replace(fetch_settings(settings, max_idle=1), max_body_bytes=LONGEST_DIRECTORY + 1)

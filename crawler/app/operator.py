@@ -184,7 +184,7 @@ async def _look_up(hosts: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the addresses of the first of `hosts`, as far as the DNS returns them in time."""
     if not hosts:
         return {}
-    from crawler.fetch.dns import DnsLookup  # noqa: PLC0415 - seeds that are addresses need no DNS
+    from crawler.fetch.resolver import DnsLookup  # noqa: PLC0415 - seeds that are addresses need no DNS
 
     dns = DnsLookup(timeout_s=LOOKUP_S, tries=1)
     found: dict[str, tuple[str, ...]] = {}

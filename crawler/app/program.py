@@ -35,7 +35,7 @@ from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.router import Router, app_settings
 from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page, Written
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load, missing_contact, option_of

@@ -42,7 +42,7 @@ from crawler.observe.health import HEALTH_INTERVALS, HealthRecord, Troubles
 from crawler.observe.metrics import LoopLag, Metrics, MetricsCollector, ReplicaState
 from crawler.observe.summary import SummaryWriter
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.tables import ReplicaTable

@@ -24,8 +24,10 @@ from frontier.urls import Url, UrlPattern
 if TYPE_CHECKING:
     from crawler.fetch.client import FetchSettings
     from crawler.fetch.proxy import Proxy
-    from crawler.fetch.request import Signer  # imports aiohttp, which commands that sign nothing do not need
-    from crawler.fetch.request_rules import RequestRule
+    from crawler.fetch.request_rules import (
+        RequestRule,
+        Signer,  # imports aiohttp, which commands that sign nothing do not need
+    )
 
 UNSIGNED = (
     "the replicas of this crawl have signed their requests, but no [identity] is given here, so these will not be signed: "
@@ -134,7 +136,7 @@ def leaves_names_to_proxy(tables: Sequence[RequestsTable], url: Url) -> bool:
     """Return whether requests to `url` go through a proxy that alone looks up names, as the rules `tables` say."""
     if not tables:
         return False
-    from crawler.fetch.request import Origin  # noqa: PLC0415
+    from crawler.fetch.request_rules import Origin  # noqa: PLC0415
 
     origin = Origin.parse(url.origin)
     found = (one for one in tables if (one.proxy or one.proxy_env) and _scope_of(one).includes(origin, url.href))
@@ -162,7 +164,7 @@ class _Rule:
         self._environment = environment
 
     def made(self) -> RequestRule:
-        from crawler.fetch.request_secret import Secret  # noqa: PLC0415
+        from crawler.fetch.proxy import Secret  # noqa: PLC0415
 
         table = self._table
         language = [("Accept-Language", table.accept_language)] if table.accept_language else []

@@ -19,10 +19,10 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 
 import msgspec
 
-from crawler.child_processes import python_command
 from crawler.errors import TRY_LATER, UPLOADS_LEFT, UserError
 from crawler.logs import log
 from crawler.observe.status import NOTHING_LEFT, Status, failing, status, waiting
+from crawler.processes import python_command
 from crawler.settings.guarded import accepted
 from crawler.settings.load import Settings
 from crawler.settings.tables import HIGHEST_PORT

@@ -27,9 +27,9 @@ import msgspec
 from crawler.audit.records import UNKNOWN_ADDRESS, ArchivedRequests, Request
 from crawler.audit.robots_timeline import Timeline
 from frontier.domains import forgotten_mark
-from politeness.address_rate_limit import RateLimitPolicy, network_of
 from politeness.backoff import MAX_RETRY_AFTER_S, parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
+from politeness.rate_limit import RateLimitPolicy, network_of
 
 SHOWN = 20
 """Maximum number of breaches that are listed as examples. All are counted."""

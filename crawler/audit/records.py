@@ -28,7 +28,7 @@ from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, origin_of
 from politeness import tdmrep
 from politeness.robots_syntax import MAX_BODY
-from politeness.usage_preferences import NO_USAGE, Usage
+from politeness.usage import NO_USAGE, Usage
 
 WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo | WarcRecordType.request
 UNKNOWN_ADDRESS = ""

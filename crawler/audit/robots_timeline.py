@@ -11,13 +11,12 @@ from collections.abc import Sequence
 import msgspec
 
 from crawler.audit.records import Request
-from crawler.parse.content_coding import decode_body
+from crawler.parse.coding import decode_body
 from frontier.urls import origin_of
 from politeness.robots_fetch import DEFAULT_POLICY, MAX_REDIRECTS
-from politeness.robots_rules import Rules
+from politeness.robots_match import Rules
 from politeness.robots_syntax import MAX_BODY
-from politeness.site_usage import NOT_STATED, SiteUsage
-from politeness.tdmrep import TdmFile
+from politeness.tdmrep import NOT_STATED, SiteUsage, TdmFile
 
 _SKEW_S = 0.005
 """Two replicas on one machine share a clock, but read it at different points of an exchange."""

@@ -23,6 +23,7 @@ import msgspec
 from msgspec.structs import replace
 from rich.text import Text
 
+from crawler import processes
 from crawler.app.embedded_valkey import open_store
 from crawler.app.requests import identity_of, request_rules
 from crawler.app.signals import run_until_signal
@@ -30,8 +31,7 @@ from crawler.cli.options import as_json, command, given_settings, store
 from crawler.cli.screens import TextTable
 from crawler.cli.text import emit
 from crawler.errors import CrawlerError, UserError
-from crawler.fetch import fd_limit
-from crawler.fetch.dns import DnsLookup
+from crawler.fetch.resolver import DnsLookup
 from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, ReplicaTable
 from crawler.wording import count_of
@@ -129,7 +129,7 @@ def unusable(error: FrontierError | CrawlerError, url: str) -> Finding:
 
 def files(local: ReplicaTable) -> Finding:
     """Check that there are enough file descriptors for all connections."""
-    limit, needed = fd_limit.highest_fd_limit(), fd_limit.required_files(local.concurrency)
+    limit, needed = processes.highest_fd_limit(), processes.required_files(local.concurrency)
     return _judge(
         "open files",
         "good" if limit >= needed else "bad",

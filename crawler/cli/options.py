@@ -29,7 +29,7 @@ from frontier.redis_url import display_url, url_to_copy
 from frontier.scripts import command as redis_command
 from frontier.shards import check_not_frozen, lost_shards
 from frontier.store import RedisStore
-from politeness.usage_preferences import Category
+from politeness.usage import Category
 
 T = TypeVar("T")
 

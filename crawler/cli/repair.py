@@ -24,8 +24,7 @@ from crawler.cli.seeds import gather_seeds
 from crawler.cli.text import emit, note
 from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
 from crawler.page import LinkKind, Outcome
-from crawler.scope.link_filter import LinkFilter
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import LinkFilter, RecentUrls
 from crawler.scope.seeds import Seed
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load

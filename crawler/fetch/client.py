@@ -18,20 +18,18 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Protocol
 
+import aiohttp
 import msgspec
 
 from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.fetch.address_policy import AddressPolicy, HostMap
-from crawler.fetch.aiohttp_late import aiohttp
 from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
 from crawler.fetch.cookies import Cookies
-from crawler.fetch.dns import DnsLookup, HostLookup, has_route
-from crawler.fetch.fd_limit import IDLE_CONNECTIONS, is_out_of_files
-from crawler.fetch.request import Origin, Signer, header_lines
-from crawler.fetch.request_rules import Handling, ProxyAnswers, RequestRule, RequestRules
-from crawler.fetch.resolver import Resolver, ResolverSettings
+from crawler.fetch.request_rules import Handling, Origin, ProxyAnswers, RequestRule, RequestRules, Signer, header_lines
+from crawler.fetch.resolver import DnsLookup, HostLookup, Resolver, ResolverSettings, has_route
 from crawler.fetch.response import describe
 from crawler.page import Exchange
+from crawler.processes import IDLE_CONNECTIONS, is_out_of_files
 from frontier.clock import Clock
 from frontier.domains import host_of
 

@@ -34,10 +34,9 @@ from yarl import URL
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, OperatorAddress, judge_address
-from crawler.fetch.proxy import Proxy
+from crawler.fetch.proxy import Destination, Proxy, open_through
 from crawler.fetch.request_rules import Handling
 from crawler.fetch.response import ResponseReader, describe
-from crawler.fetch.tunnel import Destination, open_through
 from crawler.page import Exchange, Phases
 
 

@@ -15,9 +15,9 @@ import msgspec
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
 from crawler.parse import tree
-from crawler.parse.content_coding import decode_body
+from crawler.parse.coding import decode_body
 from crawler.parse.encoding import codec_of, encoding_named
-from crawler.parse.json_ld import json_ld_of, values_at
+from crawler.parse.extraction import json_ld_of, values_at
 from frontier.entries import MOST_PRIORITY, tag_of
 from frontier.urls import UrlPattern
 

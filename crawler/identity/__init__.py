@@ -11,7 +11,7 @@ In the order in which data flows:
 
 `signing_keys`, `message_signatures` and `web_bot_auth` need packages that are optional (`pip install
 'peercrawl[identity]'`), so they are imported only where a key or a signature is used. What sends requests knows a
-signer only as a function (`crawler.fetch.request.Signer`).
+signer only as a function (`crawler.fetch.request_rules.Signer`).
 
 Other rooms import: `about_page`, `address_ranges`, `message_signatures`, `published`, `signing_keys`, `web_bot_auth`.
 """

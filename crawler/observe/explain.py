@@ -18,10 +18,9 @@ import msgspec
 
 from crawler.observe.status import HALTS, Condition, CrawlReader, how_to_allow
 from crawler.page import KEPT_DENIALS
-from crawler.scope.next_visit import Visits
-from crawler.scope.next_visit_in_words import described
+from crawler.scope.next_visit import Visits, described
+from crawler.scope.scope import TrapPolicy, judge_trap
 from crawler.scope.seeds import has_scheme, url_named
-from crawler.scope.traps import TrapPolicy, judge_trap
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import not_allowed, politeness_policy, scope, url_rules
 from crawler.sinks.line_search import newest_line
@@ -34,7 +33,7 @@ from frontier.store import RedisStore
 from frontier.urls import Url, canonicalize
 from politeness.backoff import BackoffState, is_given_up, is_parked
 from politeness.robots_cache import OriginRobots, RobotsCache
-from politeness.usage_preferences import NO_USAGE, Usage
+from politeness.usage import NO_USAGE, Usage
 
 CUT = {
     "length": "its body is longer than limits.max_body",

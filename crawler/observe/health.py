@@ -29,8 +29,8 @@ class CopyAges(msgspec.Struct, frozen=True):
     `overdue_s`: the part of it since the visits were due; `estimated_s`: the part of `age_s` of pages whose rate of changes
     is estimated; `fresh_s`: for how long of it their copies are expected to have been up to date.
 
-    Each visit after the first adds the time since the last one (`crawler.scope.copy_age`). So the shares are means over all
-    known pages and the time before their visits: what happens to a copy is counted when its page is visited again.
+    Each visit after the first adds the time since the last one (`crawler.scope.next_visit`). So the shares are means over
+    all known pages and the time before their visits: what happens to a copy is counted when its page is visited again.
     """
 
     age_s: float = 0.0

@@ -1,25 +1,28 @@
 """Reads the body of a response: undoes its content coding, then extracts the links of a sitemap or page. Pure.
 
 A compression bomb or a page of megabytes takes up to a quarter of a second of a core. `read_if_small` leaves such
-documents to `crawler.parse.offload`.
+documents to `crawler.parse.child`.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import ClassVar, NamedTuple, cast
 
 import msgspec
 
 from crawler.page import Cut, Page
-from crawler.parse.content_coding import Decoded, decode_body
+from crawler.parse.coding import Decoded, decode_body
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy, extract
 from crawler.parse.sitemaps import GZIP, is_sitemap, sitemap_links
 from crawler.parse.tags import TakesLong
-from crawler.scope.link_filter import NO_HINTS
+from crawler.scope.scope import NO_HINTS
 from frontier.urls import EXCESS
+from politeness import tdmrep
+from politeness.tdmrep import NOT_STATED, Reservation, SiteUsage
+from politeness.usage import CONTENT_USAGE, NO_AI, NO_USAGE, Statement, Usage, header_statement
 
 INLINE_INPUT = 192 * 1024
 INLINE_OUTPUT = 1024 * 1024
@@ -93,9 +96,14 @@ class ReadJob(msgspec.Struct, frozen=True):
     """A `document` without its body, to be read within `limits`."""
 
     CPU_S: ClassVar[float] = 10.0  # 40 times what the worst known one takes
+    RESULT: ClassVar = ParsedDocument
 
     document: Document
     limits: ParseLimits
+
+    @property
+    def url(self) -> str:
+        return self.document.url
 
     def run(self, body: bytes) -> ParsedDocument:
         """The contents of the document with this `body`."""
@@ -143,3 +151,46 @@ def _cut(decoded: Decoded, found: Extracted) -> tuple[Cut, ...]:
         ("links", EXCESS in found.dropped),
     )
     return tuple(reason for reason, holds in reasons if holds)
+
+
+X_ROBOTS_TAG = b"x-robots-tag"
+
+NOTED = frozenset({X_ROBOTS_TAG, CONTENT_USAGE, tdmrep.RESERVATION, tdmrep.POLICY})
+"""The header fields, in lower case, that may say something about the use of a page."""
+
+MAX_TDM = 16
+"""The most `meta` elements of the TDM Reservation Protocol that are read. A page needs two."""
+
+
+Fields = Sequence[tuple[bytes, bytes]]
+
+
+def noted_fields(fields: Fields) -> list[tuple[bytes, bytes]]:
+    """The header fields among `fields` that are in `NOTED`, with their names in lower case."""
+    return [(name, value) for key, value in fields if (name := key.lower()) in NOTED]
+
+
+def robots_tags(noted: Fields) -> tuple[str, ...]:
+    """The values of X-Robots-Tag."""
+    return tuple(value.decode("latin-1") for name, value in noted if name == X_ROBOTS_TAG)
+
+
+def usage_of(site: SiteUsage, noted: Fields, found: Extracted, is_image: bool) -> Usage:
+    """What the owner of a page says about its use. `noted`: see `noted_fields`; `found`: what is in the page."""
+    if site is NOT_STATED and not noted and not found.tdm and not found.noai and not found.noimageai:
+        return NO_USAGE
+    statements: list[Statement] = []
+    if values := [value for name, value in noted if name == CONTENT_USAGE]:
+        statements.append(header_statement(b", ".join(values)))
+    if found.noai:
+        statements.append(Statement(f"{found.noai}: noai", NO_AI))
+    if found.noimageai:
+        statements.append(Statement(f"{found.noimageai}: noimageai", NO_AI if is_image else ()))
+    sent = {name: value.decode("latin-1") for name, value in reversed(noted) if name != CONTENT_USAGE}
+    written = {name.encode("utf-8", "replace"): content for name, content in reversed(found.tdm[:MAX_TDM])}
+    return site.combined(statements, [Reservation.of(sent, "header"), Reservation.of(written, "meta")])
+
+
+def header_usage(fields: Fields) -> Usage:
+    """What the header `fields` of a response say about the use of its body, except X-Robots-Tag."""
+    return usage_of(NOT_STATED, noted_fields(fields), Extracted(), is_image=False)

@@ -3,36 +3,271 @@
 The rules come from the operator, the page from anyone. What the page can cost is limited: a selector takes time in
 proportion to the elements times the depth of the tree, so only the trees of small or flat documents are searched in the
 event loop. There, all rules together have `INLINE_S` of CPU time. For other documents, the same code runs in the
-process for large documents, which has a limit of its own (`crawler.parse.subprocess_main`). Values, items and their
+process for large documents, which has a limit of its own (`crawler.parse.child`). Values, items and their
 bytes are limited, too. An item that cannot be written as its rule says is rejected as a whole, and reported.
 """
 
 from __future__ import annotations
 
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import date, datetime
+from email.utils import parsedate_to_datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from crawler.parse import tree
+from crawler.scope.extract_rules import FieldType
+from frontier.errors import BadUrl
+from frontier.urls import UrlRules, canonicalize
+
+if TYPE_CHECKING:
+    from turbohtml import Document
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from collections.abc import Iterable
+from datetime import UTC
 from functools import lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
-import msgspec
 import pcre2  # type: ignore[import-untyped]
 
 from crawler.page import MAX_ITEM_BYTES, Item, Page, RejectedItem
-from crawler.parse import tree
-from crawler.parse.content_coding import decode_body
-from crawler.parse.field_values import NotOfType, converted
-from crawler.parse.json_ld import json_ld_of, values_at
+from crawler.parse.coding import decode_body
 from crawler.parse.tags import INLINE_TREE, TakesLong
 from crawler.scope.extract_rules import ExtractRule, FieldRule
-from frontier.errors import BadUrl
-from frontier.urls import canonicalize, limited
+from frontier.urls import limited
 
 if TYPE_CHECKING:
     import turbohtml
+
+
+LARGEST = 1 << 63
+"""Whole numbers from here on cannot be exported."""
+
+DIGITS = 15
+"""Digits that a decimal number keeps exactly."""
+
+LONGEST_NUMBER = 60
+"""Characters of a text with a number."""
+
+_BOOLEANS = {**dict.fromkeys(("true", "yes", "1", "on"), True), **dict.fromkeys(("false", "no", "0", "off"), False)}
+
+_NUMBER = r"""(?<![\d.,])(?P<sign>(?<!\w)[-+\u2212])?(?P<whole>\d{1,3}(?P<group>[GROUP' ])\d{3}(?:(?P=group)\d{3})*|\d+)
+    (?:[MARK](?P<rest>\d+))?(?!\d)"""
+_POINT, _COMMA = (
+    re.compile("".join(_NUMBER.split("\n    ")).replace("GROUP", group).replace("MARK", mark))
+    for group, mark in ((",", "."), (".", ","))
+)
+_SCIENTIFIC = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,3}")
+
+_WRITTEN_DATES = ("%d %B %Y", "%d %b %Y", "%B %d, %Y", "%b %d, %Y", "%B %d %Y", "%b %d %Y")
+_LONGEST_DATE = 60
+
+_KEEP_ALL = UrlRules((), ())
+
+
+class NotOfType(Exception):
+    """Raised when a value is not of the type of its field."""
+
+
+def converted(value: Any, wanted: FieldType, base: str) -> Any:
+    """`value`, a text or another plain value of JSON, as the type `wanted`. `base`: the URL to which URLs are relative.
+    Raises NotOfType."""
+    return _CONVERTERS[wanted](value, base)
+
+
+def _text(value: Any, _: str) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (dict, list)):
+        raise NotOfType
+    return str(value)
+
+
+def _int(value: Any, _: str) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str):
+        value = int(_number(value, _POINT, is_whole=True))
+    if not isinstance(value, int) or isinstance(value, bool) or not -LARGEST <= value < LARGEST:
+        raise NotOfType
+    return value
+
+
+def _decimal(value: Any, _: str) -> int | float:
+    return _as_decimal(value, _POINT)
+
+
+def _decimal_comma(value: Any, _: str) -> int | float:
+    return _as_decimal(value, _COMMA)
+
+
+def _as_decimal(value: Any, numbers: re.Pattern[str]) -> int | float:
+    if isinstance(value, str):
+        plain = value.strip()
+        text = plain if _SCIENTIFIC.fullmatch(plain) else _number(value, numbers)
+        if len(text.partition("e")[0].strip("-0.").replace(".", "")) > DIGITS:
+            raise NotOfType
+        value = float(text)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST < value < LARGEST:
+        raise NotOfType  # also for infinity and NaN
+    return float(value)
+
+
+def _number(text: str, numbers: re.Pattern[str], is_whole: bool = False) -> str:
+    """The only number in `text`, as Python writes it."""
+    if len(text) > LONGEST_NUMBER or (found := numbers.search(text)) is None:
+        raise NotOfType
+    outside = text[: found.start()] + text[found.end() :]
+    if any(one.isdigit() for one in outside) or (is_whole and found["rest"]):
+        raise NotOfType
+    whole = re.sub(r"\D", "", found["whole"])
+    return ("-" if found["sign"] in ("-", "\u2212") else "") + whole + (f".{found['rest']}" if found["rest"] else "")
+
+
+def _bool(value: Any, _: str) -> bool:
+    known = _BOOLEANS.get(_text(value, "").strip().lower())
+    return _raise() if known is None else known
+
+
+def _url(value: Any, base: str) -> str:
+    if not isinstance(value, str):
+        raise NotOfType
+    try:
+        return canonicalize(value.strip(), base, _KEEP_ALL).href
+    except BadUrl:
+        raise NotOfType from None
+
+
+def _date(value: Any, _: str) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST_DATE:
+        raise NotOfType
+    text = " ".join(value.split())
+    for read in (_iso, *_WRITTEN, _sent):
+        try:
+            return read(text).isoformat()
+        except (ValueError, OverflowError, TypeError):
+            continue
+    raise NotOfType
+
+
+def _iso(text: str) -> date:
+    if not text[:4].isdigit():
+        raise ValueError(text)
+    return date.fromisoformat(text) if len(text) <= 10 else datetime.fromisoformat(text)
+
+
+def _sent(text: str) -> datetime:
+    """As in the Date field of a mail (RFC 5322 3.3)."""
+    if ":" not in text:
+        raise ValueError(text)
+    return parsedate_to_datetime(text)
+
+
+def _written(form: str) -> Callable[[str], date]:
+    return lambda text: datetime.strptime(text, form).date()
+
+
+_WRITTEN = tuple(map(_written, _WRITTEN_DATES))
+
+
+def _raise() -> Any:
+    raise NotOfType
+
+
+_CONVERTERS: Mapping[FieldType, Callable[[Any, str], Any]] = {
+    "text": _text,
+    "int": _int,
+    "decimal": _decimal,
+    "decimal_comma": _decimal_comma,
+    "bool": _bool,
+    "url": _url,
+    "date": _date,
+}
+
+
+MAX_BYTES = 1 << 20
+"""Bytes of all JSON-LD of a page that is read."""
+
+MAX_SEARCHED = 20_000
+"""Objects and lists that are searched, and values that are returned, for one path."""
+
+_SCRIPTS = 'script[type^="application/ld+json" i]'
+_END = object()
+_SPACES = dict.fromkeys(range(0x20), " ")
+
+
+def json_ld_of(document: Document) -> list[Any]:
+    """What the JSON-LD scripts of `document` contain, in the order of the page."""
+    found, left = [], MAX_BYTES
+    for script in document.select(_SCRIPTS):
+        text = tree.restored(script.text)
+        left -= len(text)
+        if left < 0:
+            break
+        try:
+            # JSON allows no control characters within texts, but pages have line breaks there.
+            found.append(msgspec.json.decode(text.translate(_SPACES)))
+        except (msgspec.MsgspecError, RecursionError, UnicodeError):
+            continue
+    return found
+
+
+def values_at(found: Sequence[Any], path: str) -> list[Any]:
+    """The values to which `path` leads in `found`. Its first part is a type, such as `Product`: objects of it are found
+    wherever they are; an empty path is for the objects at the top. The other parts are keys. The items of lists take
+    the place of these."""
+    kind, *keys = path.split(".")
+    values = _flat(_of_type(found, kind) if kind else _tops(found))
+    for key in keys:
+        values = _flat(value[key] for value in values if isinstance(value, dict) and key in value)
+    return [value["@value"] if isinstance(value, dict) and "@value" in value else value for value in values]
+
+
+def _flat(values: Any) -> list[Any]:
+    """`values` with the items of lists in place of these."""
+    flat: list[Any] = []
+    steps, waiting = 0, [iter(values)]
+    while waiting and steps < MAX_SEARCHED:
+        value = next(waiting[-1], _END)
+        steps += 1
+        if value is _END:
+            waiting.pop()
+        elif isinstance(value, list):
+            waiting.append(iter(value))
+        else:
+            flat.append(value)
+    return flat
+
+
+def _tops(found: Sequence[Any]) -> Iterator[Any]:
+    for value in _flat(found):
+        graph = value.get("@graph") if isinstance(value, dict) else None
+        yield graph if isinstance(graph, list) else value
+
+
+def _of_type(found: Sequence[Any], kind: str) -> Iterator[dict[str, Any]]:
+    """The objects of the type `kind` in `found`, outer ones before those that they contain."""
+    waiting: list[Any] = [list(found)]
+    for _ in range(MAX_SEARCHED):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if isinstance(value, dict) and kind in _types(value.get("@type")):
+            yield value
+        inner = list(value.values()) if isinstance(value, dict) else value
+        waiting += [one for one in reversed(inner) if isinstance(one, (dict, list))]
+
+
+def _types(said: object) -> set[str]:
+    """The names of the types in the value of `@type`, also without a prefix as in `https://schema.org/Product`."""
+    texts = {one for one in (said if isinstance(said, list) else [said]) if isinstance(one, str)}
+    return texts | {one.rpartition("/")[2].rpartition(":")[2] for one in texts}
+
 
 MAX_ITEMS = 10_000
 """The most items of a page. That many may also be rejected."""
@@ -113,6 +348,7 @@ class ExtractionJob(msgspec.Struct, frozen=True):
     `facts`: what is known of it, by the names of `PageFact`; `max_decoded`: the most bytes of its decoded body."""
 
     CPU_S: ClassVar[float] = 10.0  # selectors and expressions are the operator's, and may be dear on ordinary pages
+    RESULT: ClassVar = Extraction
 
     rules: tuple[ExtractRule, ...]
     url: str

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import NamedTuple
@@ -17,7 +17,6 @@ from urllib.parse import quote_from_bytes
 import msgspec
 
 from crawler.page import Link, LinkKind
-from crawler.parse.attributes import attribute_text, attributes, content_text
 from crawler.parse.encoding import (
     HTML_TYPES,
     MediaType,
@@ -28,11 +27,74 @@ from crawler.parse.encoding import (
     is_html,
     output_codec,
 )
-from crawler.parse.robots_meta import directives
+from crawler.parse.markup import as_html, attribute_text, attributes, content_text
 from crawler.parse.tags import INLINE_PAGE, INLINE_TREE, Tags, TakesLong, is_plain, scan
-from crawler.parse.xhtml import as_html
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, LONGEST_WRITTEN, Url, UrlRules, canonicalize, canonicalize_links
+
+_KNOWN = frozenset({"nofollow", "noindex", "noarchive"})
+_AI = ("noai", "noimageai")
+_VALUED = frozenset({"unavailable_after", "max-snippet", "max-image-preview", "max-video-preview"})
+"""Directives with a value after a colon. A colon also follows the name of an agent."""
+
+_SEPARATORS = re.compile(r"[\s,;]+")
+_AGENT = re.compile(r"[!#$%&'*+.^_`|~0-9a-z-]+")  # a token of RFC 9110 5.6.2, in lower case
+_LONGEST = 4096  # characters of a value that are read, after leading white space
+
+
+class Directives(msgspec.Struct, frozen=True):
+    """`nofollow`: take no links from the page. `noindex` and `noarchive` are for users of the archive. `noai` and
+    `noimageai`: who says this, such as `X-Robots-Tag`; empty if nobody does."""
+
+    nofollow: bool = False
+    noindex: bool = False
+    noarchive: bool = False
+    noai: str = ""
+    noimageai: str = ""
+
+
+def directives(metas: Iterable[tuple[str, str]], headers: Sequence[str], user_agent: str) -> Directives:
+    """The directives in `metas` (name and content of each `meta` element) and in the X-Robots-Tag values `headers`.
+
+    `user_agent`: our product token, compared without regard to case.
+    """
+    agent = user_agent.lower()
+    said: set[str] = set()
+    who: dict[str, str] = {}
+    for name, content in metas:
+        if name.lower() in ("robots", agent):
+            _note(_SEPARATORS.split(content.lstrip()[:_LONGEST].lower()), f"meta {name.lower()}", said, who)
+    for value in headers:
+        _note(_from_header(value.lstrip()[:_LONGEST].lower(), agent), "X-Robots-Tag", said, who)
+    if "none" in said:
+        said |= {"nofollow", "noindex"}
+    return Directives(**dict.fromkeys(_KNOWN & said, True), **who)  # type: ignore[arg-type]
+
+
+def _note(words: Iterable[str], source: str, said: set[str], who: dict[str, str]) -> None:
+    """Add `words` to `said`, and to `who` the first source of each word about AI."""
+    said.update(words)
+    for word in _AI:
+        if word in said:
+            who.setdefault(word, source)
+
+
+def _from_header(value: str, agent: str) -> set[str]:
+    """The words in `value` for `agent`: one in `noindex, otherbot: nofollow`."""
+    said: set[str] = set()
+    for_us = True
+    for part in re.split("[,;]", value):
+        name, colon, rest = part.partition(":")
+        name = name.strip()
+        if colon and (name in _VALUED or not _AGENT.fullmatch(name)):
+            continue  # a value, or the rest of a date that contains a comma
+        if colon:
+            for_us = name == agent
+            part = rest
+        if for_us:
+            said.add(part.strip())
+    return said
+
 
 _TITLE_LENGTH = 1_000  # characters
 _LANG_LENGTH = 35  # characters (RFC 5646 4.4.1)

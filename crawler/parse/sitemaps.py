@@ -21,7 +21,7 @@ from xml.parsers import expat
 import msgspec
 
 from crawler.page import Link, LinkKind
-from crawler.parse.content_coding import decode_body
+from crawler.parse.coding import decode_body
 from crawler.parse.encoding import XML_TYPES, MediaType
 from crawler.parse.html import Extracted, ExtractPolicy
 from crawler.parse.tags import BASE, TakesLong

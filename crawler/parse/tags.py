@@ -32,7 +32,7 @@ import msgspec
 import pcre2  # type: ignore[import-untyped]
 from pcre2 import _cy
 
-from crawler.parse.attributes import ANY_VALUE, EQUALS, NAME, SPACE
+from crawler.parse.markup import ANY_VALUE, EQUALS, NAME, SPACE
 from crawler.parse.tree import parse_text, restored
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class Tags(msgspec.Struct):
-    """The attributes of a page's tags, as written and in order. `crawler.parse.attributes` parses them.
+    """The attributes of a page's tags, as written and in order. `crawler.parse.markup` parses them.
 
     `hrefs`: those of `a` and `area` elements, each once, as written, up to and including the `#`, because many links of a
     page lead to parts of one other page.

@@ -23,8 +23,8 @@ import re
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from crawler.parse.attributes import ANY_VALUE, NAME, SPACE
 from crawler.parse.encoding import codec_of
+from crawler.parse.markup import ANY_VALUE, NAME, SPACE
 
 if TYPE_CHECKING:
     from turbohtml import Document

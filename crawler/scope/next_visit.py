@@ -3,7 +3,7 @@
 The rule for a page is the first one that matches it. With `every`, the time between two visits is fixed. With
 `adaptive`, it is the time after which a visit gains enough freshness (`crawler.scope.freshness`), within limits.
 
-The state of a page's visits is a short text at the end of its entry (`visit_state_text`), because Redis stores it for
+The state of a page's visits is a short text at the end of its entry (`state_text`), because Redis stores it for
 each known page.
 """
 
@@ -20,10 +20,62 @@ from typing import Literal
 import msgspec
 
 from crawler.errors import UserError
+from crawler.page import CopyAge
 from crawler.scope.freshness import Observed, Rate, estimated, interval_s, observed
-from crawler.scope.visit_state_text import parsed_state, state_text
 from frontier.errors import BadInput
 from frontier.urls import UrlPattern, is_in_url
+
+LARGEST = 16**15 - 1
+_PADDING, _STRONG, _WEAK, _DATE, _OTHER = "01234"  # the kinds of validators
+_QUOTES = {_STRONG: 'e"', _WEAK: 'eW/"'}
+_TAG_DIGITS = "0123456789abcdefg"  # g stands for the hyphen
+
+
+def state_text(numbers: Sequence[int], digest: str, validator: str) -> str:
+    """The text of `numbers`, which are cut to 0 and LARGEST, of `digest`, at most 15 hexadecimal digits, and of
+    `validator`, "e" and an ETag, "m" and the seconds of a date, or empty."""
+    fields = [f"{min(number, LARGEST):x}" if number > 0 else "" for number in numbers]
+    text = "".join(f"{len(field):x}{field}" for field in (*fields, digest))
+    kind = _validator_text(validator)
+    return text + kind if len(text + kind) % 2 == 0 else text + _PADDING + kind
+
+
+def parsed_state(text: str, count: int) -> tuple[list[int], str, str]:
+    """The `count` numbers, the digest and the validator in `text`. Raises ValueError."""
+    fields, at = [], 0
+    for _ in range(count + 1):
+        end = at + 1 + int(text[at : at + 1], 16)
+        fields.append(text[at + 1 : end])
+        at = end
+    return [int(field or "0", 16) for field in fields[:-1]], fields[-1], _validator(text[at:].removeprefix(_PADDING))
+
+
+def _validator_text(validator: str) -> str:
+    for kind, beginning in _QUOTES.items():
+        tag = validator.removeprefix(beginning).removesuffix('"')
+        if validator == f'{beginning}{tag}"' and tag and not tag.strip("0123456789abcdef-"):
+            return f"{kind}{int('1' + tag.replace('-', 'g'), 17):x}"  # the 1 keeps the zeros
+    if validator.startswith("m"):
+        return f"{_DATE}{int(validator[1:]):x}"
+    return _OTHER + validator[1:].encode().hex() if validator else ""
+
+
+def _validator(text: str) -> str:
+    kind, digits = text[:1], text[1:]
+    if kind in _QUOTES:
+        return f'{_QUOTES[kind]}{_tag(int(digits, 16))}"'
+    if kind == _DATE:
+        return f"m{int(digits, 16)}"
+    return f"e{bytes.fromhex(digits).decode()}" if kind else ""
+
+
+def _tag(number: int) -> str:
+    tag = ""
+    while number > 1:
+        number, digit = divmod(number, 17)
+        tag = _TAG_DIGITS[digit] + tag
+    return tag.replace("g", "-")
+
 
 Found = Literal["new", "changed", "unchanged", "gone", "back", "failed"]
 """What a visit found. `failed`: an error that says nothing about the page, such as a 403 or a timeout."""
@@ -383,3 +435,88 @@ def _missed(before: Visits, found: Found, at: float, has_moved: bool = False) ->
     if has_moved:
         return Decision(found, at + wait_s, visits)
     return Decision(found, None if misses >= MISSES else at + wait_s, visits)
+
+
+def copy_age(before: Visits, at: float) -> CopyAge:
+    """The age of the copy of a page with the state `before` that is visited at `at`, in seconds since 1970.
+
+    If a page changes with a rate L, its copy is expected to be up to date for the share (1 - exp(-Lt)) / Lt of the t
+    seconds after a visit: F(t) in J. Cho and H. Garcia-Molina, "Effective page refresh policies for Web crawlers", ACM
+    Transactions on Database Systems 28(4), 2003, section 3. Only the visits before this one say how large L is.
+    """
+    age_s = max(0.0, at - before.last_at)
+    wait_s = min(before.interval_s * 2.0**before.misses, LONGEST_S)
+    late_s = max(0.0, age_s - wait_s)
+    if not before.compared or before.misses:
+        return CopyAge(age_s, late_s, None)
+    rate = before.rate.mean
+    return CopyAge(age_s, late_s, -math.expm1(-rate * age_s) / rate)
+
+
+_LONGER = 1.05
+"""An interval that is so many times longer than that of the rule has another reason."""
+
+
+def described(texts: Sequence[str], seen: Visits) -> str:
+    """How the time of the visit after those in `seen` was chosen. `texts`: the rules of the crawl."""
+    every = f"every {_span(seen.interval_s)}"
+    rules = parse_rules(texts)
+    rule = marked(rules, seen.rule)
+    if rule is None:
+        return f"{every}, by a rule from before the rules were changed"
+    every += f" by the rule {texts[rules.index(rule)]!r}"
+    if seen.misses:
+        return f"{every}, {_growth(seen)} because the page was not found or could not be fetched"
+    reason = _reason(rule, seen)
+    if rule.policy != "adaptive":
+        return every + (f": {reason}" if reason else "")
+    if not seen.compared:
+        return f"{every}: visited once, so nothing is known of its changes"
+    return f"{every}: {_changes(seen)}; {reason}"
+
+
+def _growth(seen: Visits) -> str:
+    """By how much the time until the next visit is longer than the interval."""
+    longest_s = max(LONGEST_MOVED_S, seen.interval_s)
+    doubled = "doubled once" if seen.misses == 1 else f"doubled {seen.misses} times"
+    if seen.interval_s * 2.0 ** min(seen.misses, 60) <= longest_s:
+        return doubled
+    limits = f"{_span(longest_s)} for a permanent redirect, and {_span(LONGEST_S)} otherwise"
+    return f"{doubled}, but at most {limits},"
+
+
+def _changes(seen: Visits) -> str:
+    rate = f"it is estimated to change every {_span(1 / seen.rate.mean)}"
+    return f"{seen.changes} of the last {seen.compared} comparisons found a change, and {rate}"
+
+
+def _reason(rule: RecrawlRule, seen: Visits) -> str:
+    """Why the interval is neither shorter nor longer."""
+    planned_s = rule.interval_s(seen)
+    if rule.is_cached and seen.interval_s > planned_s * _LONGER:
+        return "until then, its response says that it is fresh"
+    if rule.policy != "adaptive" or not seen.compared:
+        return ""
+    if seen.interval_s >= rule.max_s:
+        return f"{_span(rule.max_s)} is the longest interval, for pages that change {_how_often(rule, seen)}"
+    if seen.interval_s > planned_s * _LONGER:
+        return "the delay of the site does not allow the visits that the rule asks for, so each has to gain more"
+    if seen.interval_s <= rule.min_s:
+        return f"{_span(rule.min_s)} is the shortest interval"
+    if seen.changes == seen.compared:
+        return "it may change more often than it was visited, so the next visits are sooner"
+    return f"a visit then gains {_span(rule.gain_s)} in which the copy is up to date"
+
+
+def _how_often(rule: RecrawlRule, seen: Visits) -> str:
+    """Such as a page that has the longest interval."""
+    if 1 / seen.rate.mean < rule.max_s:
+        return f"so often that a visit does not gain {_span(rule.gain_s)} in which the copy is up to date"
+    return "seldom"
+
+
+def _span(seconds: float) -> str:
+    for longest, divisor, unit in ((90, 1, "s"), (5_400, 60, "min"), (129_600, 3_600, "h")):
+        if seconds < longest:
+            return f"{seconds / divisor:.3g} {unit}"
+    return f"{seconds / 86_400:.3g} d"

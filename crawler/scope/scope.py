@@ -12,13 +12,70 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
+from typing import Literal, TypeVar
 
 import msgspec
 
+from crawler.page import LinkKind
+from frontier.entries import Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize
+
+TrapReason = Literal["length", "path_depth", "repetition", "params", "nesting"]
+
+TRAP_REASONS: tuple[TrapReason, ...] = ("length", "path_depth", "repetition", "params", "nesting")
+
+_LONGEST_CYCLE = 4  # segments
+_ROUNDS = 3  # repetitions in a row; two occur on real sites: /2011/11/11/, /doc/doc/
+_SHORT_PATH = 4  # segments; paths up to this length are not checked, because `/1/1/1` may be a page
+
+
+class TrapPolicy(msgspec.Struct, frozen=True):
+    """Limits above which a URL counts as a trap. Lower: fewer traps are fetched, but more real pages are lost."""
+
+    max_length: int = 1_024
+    max_segments: int = 24
+    max_repeats: int = 4
+    max_params: int = 24
+
+
+def judge_trap(href: str, policy: TrapPolicy) -> TrapReason | None:
+    """Why the canonical URL `href` looks like a trap, or None."""
+    if len(href) > policy.max_length:
+        return "length"
+    if href.count("/") - 2 > _SHORT_PATH:
+        segments = href[href.index("/", 8) + 1 :].partition("?")[0].split("/")
+        if len(segments) > policy.max_segments:
+            return "path_depth"
+        if _repeats(segments, policy.max_repeats):
+            return "repetition"
+    if "?" in href and href.count("&") >= policy.max_params:
+        return "params"
+    if "%2525" in href:
+        return "nesting"
+    return None
+
+
+def _repeats(segments: list[str], max_repeats: int) -> bool:
+    if len(segments) - len(set(segments)) < _ROUNDS - 1:
+        return False
+    if max(Counter(filter(None, segments)).values(), default=0) > max_repeats:
+        return True
+    return any(_has_cycle(segments, size) for size in range(1, _LONGEST_CYCLE + 1))
+
+
+def _has_cycle(segments: list[str], size: int) -> bool:
+    """Whether a sequence of `size` segments occurs `_ROUNDS` times in a row."""
+    run = 0
+    for left, right in zip(segments, segments[size:], strict=False):
+        run = run + 1 if left == right and left else 0
+        if run >= size * (_ROUNDS - 1):
+            return True
+    return False
+
 
 Kind = Literal["seeds", "domains", "hosts", "any"]
 Reason = Literal["depth", "hops", "outside", "excluded", "not_included"]
@@ -52,7 +109,7 @@ class Scope(msgspec.Struct, frozen=True):
 
         `seeds`: a link may not leave the domain of its page, so the crawl stays in the registrable domains of its seeds
         without a list of them. Links between the domains of seeds are allowed by the frontier, which knows both domains
-        (`crawler.scope.link_filter`). `domains`: all hosts at or below `names`. `hosts`: exactly `names`. `any`: the whole
+        (`crawler.scope.scope`). `domains`: all hosts at or below `names`. `hosts`: exactly `names`. `any`: the whole
         web. `include` and `exclude` are regular expressions, which may match anywhere in the canonical URL.
 
         Raises BadInput for an invalid host name or a malformed pattern.
@@ -115,3 +172,138 @@ def _host(name: str) -> str:
         return _host_of(canonicalize(f"https://{name.strip().removeprefix('*').removeprefix('.')}/").origin)
     except BadUrl:
         raise BadInput(f"not a domain or host: {name!r}; write it like example.com") from None
+
+
+T = TypeVar("T")
+
+
+class RecentUrls:
+    """A bounded set of links in two generations. When the young one is full, the old one is discarded.
+
+    It stores the URLs themselves, so it never confuses two URLs. Discarding a URL only costs a call to Redis.
+
+    Links that are queued only if their domain is known are stored with a mark, and match only such links. A marked link
+    may have been dropped. If its domain is seeded later, the same link on a page of that domain must be pushed.
+
+    The target of a known page that has moved, and one to which redirects lead back, are never in the set: they may have to
+    be queued although they were pushed.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._generation = max(1, capacity // 2)
+        self._young: set[str] = set()
+        self._old: set[str] = set()
+        self._young_marked: set[str] = set()
+        self._old_marked: set[str] = set()
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old) + len(self._young_marked) + len(self._old_marked)
+
+    def __contains__(self, link: Entry) -> bool:
+        if link.mode in ("moved", "again"):
+            return False
+        return link.url in self._young or link.url in self._old or (link.mode == "known" and self.has_offered(link.url))
+
+    def has_offered(self, url: str) -> bool:
+        """Whether `url` is in the set with a mark."""
+        return url in self._young_marked or url in self._old_marked
+
+    def not_recent(self, links: Iterable[tuple[Url, T]]) -> list[tuple[Url, T]]:
+        """Those of `links` whose URL is not in the set without a mark. Checked in one loop, because usually few remain."""
+        young, old = self._young, self._old
+        return [(url, of) for url, of in links if (href := url.href) not in young and href not in old]
+
+    def add(self, link: Entry) -> None:
+        (self._young_marked if link.mode == "known" else self._young).add(link.url)
+        if len(self._young) + len(self._young_marked) >= self._generation:
+            self._old, self._young = self._young, set()
+            self._old_marked, self._young_marked = self._young_marked, set()
+
+    def clear(self) -> None:
+        """Remove all links, because Redis may have lost the last ones that were pushed."""
+        for urls in (self._young, self._old, self._young_marked, self._old_marked):
+            urls.clear()
+
+
+Scorer = Callable[[str, int, LinkKind], float]
+"""(url, depth, kind of the link) -> priority. Higher values are fetched earlier."""
+
+
+def breadth_first(url: str, depth: int, kind: LinkKind) -> float:
+    """The default scorer. URLs closer to a seed are fetched earlier."""
+    return -float(depth)
+
+
+MOST_HOPS_BACK = 6
+"""Redirects in a row after which no URL is requested once more: three detours over one page, or one over five pages. A site
+that sends visitors without cookies round in circles, each time over a new URL, costs as many requests."""
+
+NO_HINTS: Mapping[str, float] = MappingProxyType({})
+
+
+class LinkFilter:
+    """Turns links into entries. `recent`: links that need no check, because they were pushed recently."""
+
+    def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, recent: RecentUrls) -> None:
+        self._scope = scope
+        self._traps = traps
+        self._scorer = scorer
+        self._recent = recent
+
+    def select(
+        self,
+        links: Iterable[tuple[Url, LinkKind]],
+        found_on: Entry,
+        hints: Mapping[str, float] = NO_HINTS,
+        mode: PushMode = "new",
+    ) -> tuple[list[Entry], dict[str, int]]:
+        """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
+
+        A redirect keeps the depth and the tag of its source and adds a hop. A URL in a sitemap has the depth of the
+        sitemap. Any other link is one deeper than its page. `hints`: values to add to the score, by URL; `mode`: "moved" if
+        the page is a known one and the only link is where it is now, "again" if it `leads_back`. Such a link is queued
+        although it was seen.
+        """
+        selected: list[Entry] = []
+        dropped: dict[str, int] = {}
+        for url, kind in links if mode != "new" else self._recent.not_recent(links):
+            depth, hops = _place(kind, found_on)
+            reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
+            if mode == "again":
+                reason = "hops" if hops > MOST_HOPS_BACK else None if reason == "outside" else reason  # was in scope
+            # Links between the domains of different seeds are followed. The frontier knows these domains.
+            may_be_seeds = reason == "outside" and self._scope.kind == "seeds"
+            if may_be_seeds and self._recent.has_offered(url.href):
+                continue
+            reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
+            if reason is None:
+                score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
+                link = Entry(url.href, url.domain, score, depth, hops=hops, mode="known" if may_be_seeds else mode)
+                if kind is LinkKind.REDIRECT:
+                    link = msgspec.structs.replace(link, tag=found_on.tag, chain=_chain(found_on))
+                selected.append(link)
+            else:
+                dropped[reason] = dropped.get(reason, 0) + 1
+        return selected, dropped
+
+
+def leads_back(found_on: Entry, target: str) -> bool:
+    """Whether the redirect of `found_on` to the canonical URL `target` leads back to where the redirects began. That is a
+    page that sends visitors without a cookie on a detour, and it has only redirected so far."""
+    return bool(found_on.chain) and not found_on.visit and target != found_on.url and found_on.chain == mark_of(target)
+
+
+def _chain(found_on: Entry) -> str:
+    """The chain of what `found_on` redirects to. A page that is visited again begins none, so no chain goes on for ever."""
+    return "" if found_on.visit else found_on.chain or mark_of(found_on.url)
+
+
+def _place(kind: LinkKind, found_on: Entry) -> tuple[int, int]:
+    """Depth and hops of a link of `kind`. Hops limit what depth does not: redirects, and sitemap indexes of indexes."""
+    if kind is LinkKind.REDIRECT:
+        return found_on.depth, found_on.hops + 1
+    if kind is LinkKind.SITEMAP:
+        return max(1, found_on.depth), found_on.hops + 1
+    if kind is LinkKind.LISTED:
+        return max(1, found_on.depth), 0
+    return found_on.depth + 1, 0

@@ -10,16 +10,14 @@ import msgspec
 from crawler.errors import UserError
 from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.hooks import load
-from crawler.scope.extract_rules import ExtractRule
-from crawler.scope.item_schema import declared
-from crawler.scope.link_filter import Scorer, breadth_first
-from crawler.scope.scope import Scope
+from crawler.scope.extract_rules import ExtractRule, declared
+from crawler.scope.scope import Scope, Scorer, breadth_first
 from crawler.settings.load import CrawlSettings, Settings, at, raise_for
 from frontier.urls import UrlRules, canonicalize
-from politeness.address_rate_limit import RateLimitPolicy
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import PolitenessPolicy, UsagePolicy
+from politeness.rate_limit import RateLimitPolicy
 from politeness.robots_fetch import RobotsPolicy
 
 DOMAINS_WORTH = 10

@@ -43,7 +43,7 @@ from frontier.keys import MOST_SHARDS
 from frontier.redis_url import check_url
 from frontier.urls import SESSION_PARAMS, TRACKING_PARAMS, UrlPattern, canonicalize
 from politeness.robots_syntax import is_product_token
-from politeness.usage_preferences import Category
+from politeness.usage import Category
 
 NotNegative = Annotated[float, Meta(ge=0)]
 PositiveFloat = Annotated[float, Meta(gt=0)]

@@ -5,7 +5,7 @@ How a group of pages becomes durable, in the order in which data flows:
 1. `tee` passes the group to additional sinks, if there are any, and then to the archive.
 2. `archive` lets `group_encoder` make the records of the pages: in the event loop, in slices, or in its one thread if they
    are expensive. All that waits for the disk happens in the thread.
-3. The text of a page is extracted if the settings ask for it (`crawler.parse.content`), unless it came with the page.
+3. The text of a page is extracted if the settings ask for it (`crawler.parse.text`), unless it came with the page.
    `near_duplicates` checks whether an earlier page had nearly the same text. If so, the page's records may be left out.
 4. `warc` turns each HTTP exchange into a request and a response record, or a revisit record if the same body is in
    the archive already, and what was found in the page into a metadata record. Each record is compressed separately

@@ -7,7 +7,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.page import TextForm
-from crawler.parse.content import ContentWanted
+from crawler.parse.text import ContentWanted
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import refetched
 from crawler.settings.tables import ReplicaTable

@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.scope.item_schema import Kind, Schema
+from crawler.scope.extract_rules import Kind, Schema
 from crawler.sinks.items import FoundItem, ItemForm, line_files, write_items
 from crawler.sinks.line_search import lines_in
 from crawler.sinks.page_lines import Place

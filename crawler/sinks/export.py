@@ -22,7 +22,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.page import NO_CONTENT, UNREADABLE, Content, Page, TextForm
-from crawler.parse.content import content_of
+from crawler.parse.text import content_of
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.export_record import Made, prepare
 from crawler.sinks.near_duplicates import Likeness

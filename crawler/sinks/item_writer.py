@@ -17,7 +17,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.logs import log
-from crawler.scope.item_schema import Schema
+from crawler.scope.extract_rules import Schema
 from crawler.sinks.item_tail import Batch, ItemTail
 from crawler.sinks.items import FoundItem, Refused
 from crawler.sinks.postgres import (

@@ -20,7 +20,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.scope.item_schema import Schema
+from crawler.scope.extract_rules import Schema
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.open_files import is_open, open_and_finished
 from crawler.sinks.page_lines import RejectedLine

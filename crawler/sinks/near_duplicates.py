@@ -19,8 +19,7 @@ from urllib.parse import unquote, urlsplit
 import msgspec
 
 from crawler.page import NO_CONTENT, Content, Page
-from crawler.parse.content import GONE, SHORT_CHARACTERS
-from crawler.parse.simhash import NearIndex, is_near, simhash, words_of
+from crawler.parse.text import GONE, SHORT_CHARACTERS, NearIndex, is_near, simhash, words_of
 
 Treatment = Literal["off", "mark", "drop"]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from crawler.page import NO_CONTENT, Content, Item, Page, RejectedItem
-from crawler.parse.content import plain
+from crawler.parse.text import plain
 from crawler.sinks.time_formats import iso_time
 
 
@@ -37,7 +37,7 @@ class Line(msgspec.Struct, frozen=True):
     such as `train-ai=n, search=y`, null if nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL
     of a licence offer. `visit`: what the visit found, null unless pages are visited again; `previous_visit`:
     `fetched_at` of the visit before; `next_visit`: when the next one is due, and `visit_state`: what is stored of the
-    visits until then (`crawler.scope.visit_state_text`), null if there is none. `items`: those that a handler has and
+    visits until then (`crawler.scope.next_visit`), null if there is none. `items`: those that a handler has and
     settings have found, by the name of their data set; null if there are none. `handler_error`: with which error it
     failed. `rejected`: the first items that were rejected, and why; `rejected_count`: how many were. `rejected_items`:
     those that were complete, as `RejectedLine`s, by the name of their data set; null if there are none. `label`,

@@ -19,7 +19,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.logs import without_secrets
-from crawler.scope.item_schema import Kind
+from crawler.scope.extract_rules import Kind
 from crawler.sinks.item_tail import Batch, Position
 from crawler.sinks.items import FoundItem
 

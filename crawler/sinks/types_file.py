@@ -17,7 +17,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.logs import log
-from crawler.scope.item_schema import Kinds
+from crawler.scope.extract_rules import Kinds
 from crawler.sinks.line_search import is_of
 from crawler.sinks.segment import file_name, whole_file
 

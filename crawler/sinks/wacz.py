@@ -31,8 +31,8 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.page import Page, TextForm
-from crawler.parse.content import content_of, plain
 from crawler.parse.encoding import is_html
+from crawler.parse.text import content_of, plain
 from crawler.sinks.cdxj_index import read_index
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.external_sort import SortedLines

@@ -34,7 +34,7 @@ from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.time_formats import iso_time, warc_date
-from politeness.usage_preferences import NO_USAGE, Usage
+from politeness.usage import NO_USAGE, Usage
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
 REVISIT_PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-digest"

@@ -22,11 +22,10 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 from crawler.http_head import Head
 from crawler.logs import log
 from crawler.page import Exchange, Link, Outcome, Page
-from crawler.parse.content import MAX_DECODED
-from crawler.parse.document import Document, ParsedDocument, ParseLimits, read
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, noted_fields, read, robots_tags, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.page_usage import noted_fields, robots_tags, usage_of
+from crawler.parse.text import MAX_DECODED
 from crawler.sinks.open_files import complete_part
 from crawler.sinks.page_lines import Place, Row
 from crawler.sinks.segment import OPEN_SUFFIX
@@ -34,8 +33,8 @@ from crawler.sinks.warc_reader import dechunked, placed, read_head, records_in
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 from politeness import tdmrep
-from politeness.site_usage import NOT_STATED
-from politeness.usage_preferences import NO_USAGE, Usage
+from politeness.tdmrep import NOT_STATED
+from politeness.usage import NO_USAGE, Usage
 
 _LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
 _NUMBER = re.compile(r"[0-9]{1,9}")

@@ -18,7 +18,7 @@ from crawler.fetch.client import HttpClient
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.errors import RedisAway
-from politeness.address_rate_limit import (
+from politeness.rate_limit import (
     HORIZON_S,
     SWEEP_SIZE,
     RateLimiter,

@@ -37,7 +37,7 @@ from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import GroupCommitted, PageSettled, SinkBlocked
 from crawler.page import Exchange, Outcome, Page, Written
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.worker.commit_group import Group, LeaseReport, Result, release_memory
 from crawler.worker.group_settler import GroupSettler, settlement
 from crawler.worker.held_leases import HeldLeases

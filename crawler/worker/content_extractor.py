@@ -1,13 +1,13 @@
 """Has the text and data of those pages extracted that would hold up the archive's thread, in the process for large
-documents. The archive extracts those of others (`crawler.parse.content`)."""
+documents. The archive extracts those of others (`crawler.parse.text`)."""
 
 from __future__ import annotations
 
 import msgspec
 
 from crawler.page import NO_CONTENT, Page
-from crawler.parse.content import ContentJob, ContentWanted, is_light
-from crawler.parse.offload import DocumentOffloader
+from crawler.parse.child import DocumentOffloader
+from crawler.parse.text import ContentJob, ContentWanted, is_light
 
 
 class ContentExtractor:

@@ -7,10 +7,10 @@ import msgspec
 
 from crawler.events import Events, ItemsRejected
 from crawler.page import Page
-from crawler.parse.content_coding import DEFAULT_LIMIT
+from crawler.parse.child import DocumentOffloader
+from crawler.parse.coding import DEFAULT_LIMIT
 from crawler.parse.document import INLINE_INPUT
 from crawler.parse.extraction import Extraction, ExtractionJob
-from crawler.parse.offload import DocumentOffloader
 from crawler.parse.tags import INLINE_TREE, TakesLong
 from crawler.scope.extract_rules import ExtractRule
 

@@ -21,7 +21,7 @@ import msgspec
 
 from crawler.events import ItemsRejected, RedisOutageEnded
 from crawler.page import Item, Page, RejectedItem
-from crawler.scope.item_schema import Kinds, Misfit, Schema, shown
+from crawler.scope.extract_rules import Kinds, Misfit, Schema, shown
 from crawler.worker.runtime import Runtime
 from frontier.crawls import LONGEST_FIELD, MOST_FIELDS, FieldTypes
 from frontier.errors import RedisAway

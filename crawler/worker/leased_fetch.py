@@ -11,7 +11,7 @@ from functools import cached_property
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.client import HttpClient
-from crawler.fetch.scheduled_validators import Headers, Validators
+from crawler.fetch.request_rules import Headers, Validators
 from crawler.page import Exchange
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.time_slice import TimeSlice

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Collection, Iterable, Sequence
 
 from crawler.events import LinksPushed
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.worker.commit_group import Result
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_domain import LeasedDomain

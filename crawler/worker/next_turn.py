@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from crawler.parse.offload import StandIn
+from crawler.parse.child import StandIn
 from crawler.worker.allowance import Allowance
 from crawler.worker.lease_manager import LeaseManager
 from crawler.worker.leased_domain import LeasedDomain

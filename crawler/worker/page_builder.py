@@ -13,13 +13,22 @@ import msgspec
 from crawler.events import Events, LinkDropped
 from crawler.hooks import Handled, Wanted
 from crawler.page import Exchange, Link, LinkKind, Page
-from crawler.parse.document import Document, ParsedDocument, ParseLimits, read_if_small
+from crawler.parse.child import DocumentOffloader
+from crawler.parse.document import (
+    NOTED,
+    Document,
+    Fields,
+    ParsedDocument,
+    ParseLimits,
+    noted_fields,
+    read_if_small,
+    robots_tags,
+    usage_of,
+)
 from crawler.parse.html import Extracted, ExtractPolicy
-from crawler.parse.offload import DocumentOffloader
-from crawler.parse.page_usage import NOTED, Fields, noted_fields, robots_tags, usage_of
 from crawler.parse.sitemaps import named_sitemaps
-from crawler.scope.link_filter import NO_HINTS, LinkFilter, leads_back
 from crawler.scope.next_visit import RecrawlRule
+from crawler.scope.scope import NO_HINTS, LinkFilter, leads_back
 from crawler.worker.outcomes import UrlResult
 from crawler.worker.visit_planning import has_moved, with_text_digest
 from frontier.control import Control, DomainRules
@@ -28,9 +37,9 @@ from frontier.entries import Entry, PushMode
 from frontier.errors import BadUrl
 from frontier.urls import Url, as_written, canonicalize, canonicalize_links, origin_of
 from politeness.robots_cache import RobotsCache
-from politeness.robots_rules import Rules
-from politeness.site_usage import NOT_STATED, SiteUsage
-from politeness.usage_preferences import NO_USAGE
+from politeness.robots_match import Rules
+from politeness.tdmrep import NOT_STATED, SiteUsage
+from politeness.usage import NO_USAGE
 
 MAX_SITEMAPS = 500
 """The most sitemaps that are taken from one robots.txt."""

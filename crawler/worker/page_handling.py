@@ -16,7 +16,7 @@ import msgspec
 from crawler.events import Events, HandlerFailed, LinkDropped
 from crawler.hooks import Handled, PageHandlers
 from crawler.page import Outcome, Page
-from crawler.scope.link_filter import LinkFilter
+from crawler.scope.scope import LinkFilter
 from crawler.worker.content_extractor import ContentExtractor
 from crawler.worker.extractor import ExtractSettings
 from crawler.worker.leased_domain import LeasedDomain

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crawler.page import Page
-from crawler.scope.item_schema import declared
+from crawler.scope.extract_rules import declared
 from crawler.worker.extractor import Extractor, ExtractSettings
 from crawler.worker.item_type_check import ItemTypes
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crawler.errors import FetchFailed
-from crawler.fetch.scheduled_validators import Headers
+from crawler.fetch.request_rules import Headers
 from crawler.page import Exchange
 from crawler.worker.address_limit import AddressLimiter
 from crawler.worker.foreign_domains import ForeignDomainAccess

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Protocol
 
 from crawler.events import WritesRepeated
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_domain import LeasedDomain
 from crawler.worker.runtime import Runtime

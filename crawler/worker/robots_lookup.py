@@ -11,7 +11,7 @@ from crawler.defects import defect
 from crawler.errors import FetchFailed
 from crawler.events import RobotsFetchEnded
 from crawler.page import Exchange
-from crawler.parse.content_coding import decoded_start
+from crawler.parse.coding import decoded_start
 from crawler.worker.commit import Committer
 from crawler.worker.commit_group import Result
 from crawler.worker.leased_domain import LeasedDomain

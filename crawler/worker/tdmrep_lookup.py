@@ -10,7 +10,7 @@ from contextlib import suppress
 from crawler.defects import defect
 from crawler.errors import FetchFailed
 from crawler.page import Exchange
-from crawler.parse.content_coding import decoded_start
+from crawler.parse.coding import decoded_start
 from crawler.worker.commit import Committer
 from crawler.worker.commit_group import Result
 from crawler.worker.leased_domain import LeasedDomain

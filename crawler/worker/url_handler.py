@@ -10,7 +10,7 @@ from crawler.defects import Stage, defect
 from crawler.errors import FetchFailed
 from crawler.events import UrlPostponed
 from crawler.page import KEPT_DENIALS, UNREADABLE, Exchange, Outcome, Page
-from crawler.parse.page_usage import header_usage
+from crawler.parse.document import header_usage
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
 from crawler.worker.commit_group import Result
@@ -33,7 +33,7 @@ from crawler.worker.visit_planning import SiteGains, conditions, planned
 from frontier.entries import Entry
 from frontier.settle import KEEP, SettledUrl, postpone, retry
 from politeness.robots_cache import OriginRobots
-from politeness.site_usage import NOT_STATED
+from politeness.tdmrep import NOT_STATED
 
 
 class UrlHandler:

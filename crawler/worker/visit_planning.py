@@ -11,9 +11,8 @@ from http import HTTPStatus
 import msgspec
 
 from crawler.page import Exchange, Outcome, Page
-from crawler.parse.offload import DocumentOffloader
-from crawler.parse.text_fingerprint import TextJob, is_light
-from crawler.scope.copy_age import copy_age
+from crawler.parse.child import DocumentOffloader
+from crawler.parse.text import TextJob, is_light_body
 from crawler.scope.next_visit import (
     DIGEST,
     MOVED,
@@ -21,6 +20,7 @@ from crawler.scope.next_visit import (
     Headers,
     RecrawlRule,
     Visits,
+    copy_age,
     decide,
     fresh_s,
     needs_text,
@@ -91,7 +91,7 @@ async def with_text_digest(
     job = TextJob.of(page, max_decoded)
     if job is None:
         return page
-    is_inline = is_light(exchange.body, job.coding, job.charset)
+    is_inline = is_light_body(exchange.body, job.coding, job.charset)
     digest = job.run(exchange.body) if is_inline else await offload.text_digest(job, exchange.body)
     return msgspec.structs.replace(page, text_digest=digest)
 

@@ -14,9 +14,9 @@ from crawler.audit.records import read_archive
 from crawler.errors import UserError
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
-from politeness.address_rate_limit import RateLimitPolicy
 from politeness.delay import DelayPolicy
-from politeness.usage_preferences import combined, statement
+from politeness.rate_limit import RateLimitPolicy
+from politeness.usage import combined, statement
 from tests.sinks.values import NOON, exchange, page, settings
 
 RULES = Rules(DelayPolicy(min_delay_s=1.0), RateLimitPolicy(rate_per_s=4, burst=2), "peercrawl", tolerance_s=0.001)

@@ -23,8 +23,8 @@ from frontier.scripts import command
 from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
 from frontier.urls import canonicalize
-from politeness.robots_excerpt import Excerpt
 from politeness.robots_fetch import RobotsRecord
+from politeness.robots_syntax import Excerpt
 from tests.cli.conftest import Hand
 from tests.typed import Typed
 

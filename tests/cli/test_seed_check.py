@@ -11,7 +11,7 @@ import pytest
 from crawler.app.crawl_settings import choose
 from crawler.app.operator import refused_seeds
 from crawler.errors import SettingsDiffer
-from crawler.fetch.dns import DnsAnswer, DnsLookup
+from crawler.fetch.resolver import DnsAnswer, DnsLookup
 from crawler.scope.seeds import read_seeds
 from crawler.settings.load import CrawlSettings, Settings, load
 from crawler.settings.tables import RequestsTable

@@ -30,9 +30,9 @@ from frontier.queue import Frontier, FrontierSettings
 from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
-from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsRecord
-from politeness.robots_rules import finish
+from politeness.robots_match import finish
+from politeness.robots_syntax import extract
 from tests.cli.conftest import Hand
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings

@@ -1,4 +1,4 @@
-"""Scores `politeness.robots_rules.Rules` against Google's robots.txt specification suite.
+"""Scores `politeness.robots_match.Rules` against Google's robots.txt specification suite.
 
     python -m tests.conformance.robots
 
@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from politeness.robots_rules import Rules
+from politeness.robots_match import Rules
 
 DATA = Path(__file__).parents[3] / "shared" / "conformance" / "robots.json"
 

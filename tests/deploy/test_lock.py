@@ -21,7 +21,7 @@ FILES = sorted(LOCK.glob("*.txt"))
 PINNED = re.compile(r"^(\S+)==(\S+)(?: ; [^\\]+)?((?: \\\n    --hash=sha256:[0-9a-f]{64})+)$", re.MULTILINE)
 
 PRIVATE = {
-    "crawler/fetch/library_patches.py": "python",
+    "crawler/fetch/library_privates.py": "python",
     "crawler/fetch/connection.py": "aiohttp",
     "crawler/parse/tags.py": "pcre2",
 }

@@ -26,9 +26,9 @@ import pytest
 from crawler.app.engine import Dependencies, Engine, sink
 from crawler.app.requests import fetch_settings
 from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded, ViewAdopted
-from crawler.fetch import library_patches
+from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import FetchTable, FrontierTable, PolitenessTable, ReplicaTable, ScopeTable
 from frontier.clock import SystemClock
@@ -162,7 +162,7 @@ class Crawl:
 
     @asynccontextmanager
     async def replica(self, name: str) -> AsyncIterator[Engine]:
-        library_patches.install()
+        library_privates.install()
         local = ReplicaTable(concurrency=8, interval=1.0, out=self._folder / name)
         async with self._connect() as store:
             crawl = await open_crawl(store, NAME)

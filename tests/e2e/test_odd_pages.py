@@ -156,7 +156,7 @@ def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
 
 STAGES = {
     "fetch": "crawler.fetch.connection:GuardedProtocol.receive",
-    "robots": "politeness.robots_rules:Rules.decide",
+    "robots": "politeness.robots_match:Rules.decide",
     "answer": "crawler.worker.throttle:Throttle.update_backoff",
     "read": "crawler.worker.page_builder:read_if_small",
     "items": "crawler.worker.page_items:PageItems.extracted",

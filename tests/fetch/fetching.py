@@ -6,10 +6,10 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from crawler.fetch import library_patches
+from crawler.fetch import library_privates
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.fetch.dns import DnsAnswer
+from crawler.fetch.resolver import DnsAnswer
 from frontier.clock import SystemClock
 
 AGENT = "testcrawl/1 (+https://crawler.test/about)"
@@ -18,7 +18,7 @@ AGENT = "testcrawl/1 (+https://crawler.test/about)"
 @asynccontextmanager
 async def fetcher(port: int, *, tls: Any = None, **settings: Any) -> AsyncIterator[Fetcher]:
     """A started fetcher that sends *.test to 127.0.0.1:`port`."""
-    library_patches.install()
+    library_privates.install()
     host_map = HostMap.parse([f"*.test=127.0.0.1:{port}"])
     under_test = Fetcher(FetchSettings(AGENT, host_map=host_map, **settings), SystemClock(), tls=tls)
     await under_test.start()

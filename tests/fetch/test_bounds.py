@@ -15,7 +15,7 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.client import FetchSettings
-from crawler.fetch.library_patches import READ_BYTES
+from crawler.fetch.library_privates import READ_BYTES
 from crawler.fetch.response import MAX_CHUNK_OVERHEAD, MAX_INTERIM_RESPONSES
 from tests.fetch.fetching import AGENT, fetcher
 

@@ -10,7 +10,7 @@ import pytest
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy
 from crawler.fetch.client import Fetcher
-from crawler.fetch.library_patches import READ_BYTES
+from crawler.fetch.library_privates import READ_BYTES
 from tests.fetch.fetching import AGENT, fetcher, plain_fetcher
 from tests.fetch.servers import (
     AnswersInPlainText,

@@ -7,11 +7,11 @@ import sys
 
 import pytest
 
-from crawler.fetch.fd_limit import IDLE_CONNECTIONS, SPARE_FILES, required_files
+from crawler.processes import IDLE_CONNECTIONS, SPARE_FILES, required_files
 
 TOLD = """
 import resource, sys
-from crawler.fetch.fd_limit import raise_fd_limit
+from crawler.processes import raise_fd_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
 print(raise_fd_limit(64), *resource.getrlimit(resource.RLIMIT_NOFILE))
 """

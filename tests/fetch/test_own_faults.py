@@ -14,7 +14,7 @@ from aiohttp import ClientConnectorError
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch import client
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.fetch.dns import DnsAnswer
+from crawler.fetch.resolver import DnsAnswer
 from frontier.clock import SystemClock
 from tests.fetch.fetching import AGENT, fetcher
 from tests.fetch.servers import FaultServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch.request import Origin, header_lines
+from crawler.fetch.request_rules import Origin, header_lines
 
 FIELDS = b"User-Agent: t/1\r\n"
 

@@ -11,8 +11,8 @@ import pytest
 
 from crawler.app.requests import request_rules
 from crawler.fetch.client import Fetcher
+from crawler.fetch.proxy import Secret
 from crawler.fetch.request_rules import RequestRule
-from crawler.fetch.request_secret import Secret
 from crawler.page import Exchange
 from crawler.settings.tables import RequestsTable
 from tests.fetch.fetching import AGENT, fetcher

@@ -12,8 +12,7 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap, OperatorAddress
-from crawler.fetch.dns import DnsAnswer, DnsLookup, has_ipv6_route
-from crawler.fetch.resolver import CONTROL_HOST, Resolver, ResolverSettings
+from crawler.fetch.resolver import CONTROL_HOST, DnsAnswer, DnsLookup, Resolver, ResolverSettings, has_ipv6_route
 from tests.no_files import no_files_left
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.events import Event, PageSettled, UrlPostponed
-from crawler.fetch.scheduled_validators import Validators
+from crawler.fetch.request_rules import Validators
 from tests.sinks.values import exchange, page
 
 URL = "https://site.test/map.xml"

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.fetch import library_patches
+from crawler.fetch import library_privates
 from crawler.fetch.address_policy import HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.fetch.request import Signer
+from crawler.fetch.request_rules import Signer
 from frontier.clock import SystemClock
 from tests.fetch.fetching import AGENT
 from tests.fetch.servers import FaultServer
@@ -19,7 +19,7 @@ def by_hand(host: str, target: str, now: float) -> bytes:
 
 @pytest.mark.parametrize("signer", [None, by_hand], ids=["unsigned", "signed"])
 async def test_the_head_on_the_wire_is_the_one_that_is_recorded(signer: Signer | None) -> None:
-    library_patches.install()
+    library_privates.install()
     async with FaultServer() as server:
         settings = FetchSettings(AGENT, host_map=HostMap.parse([f"*.test=127.0.0.1:{server.port}"]))
         times = iter([1000.5, 2000.5])

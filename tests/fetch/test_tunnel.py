@@ -12,12 +12,11 @@ import pytest
 
 from crawler.app.requests import request_rules
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch import library_patches
+from crawler.fetch import library_privates
 from crawler.fetch.address_policy import AddressPolicy
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.fetch.dns import DnsAnswer
-from crawler.fetch.request import Origin
-from crawler.fetch.request_rules import RequestRules
+from crawler.fetch.request_rules import Origin, RequestRules
+from crawler.fetch.resolver import DnsAnswer
 from crawler.settings.tables import RequestsTable
 from frontier.clock import SystemClock
 from tests.fetch.fetching import AGENT
@@ -39,7 +38,7 @@ class PublicLookup:
 @asynccontextmanager
 async def through(url: str, dns: bool = False, tls: Any = None, **settings: Any) -> AsyncIterator[Fetcher]:
     """A started fetcher whose only proxy is at `url`."""
-    library_patches.install()
+    library_privates.install()
     rules = request_rules([RequestsTable(proxy_env="PROXY", proxy_dns=dns)], {"PROXY": url})
     made = FetchSettings(AGENT, rules=rules, addresses=AddressPolicy.of(ports=[80, 443]), **settings)
     under_test = Fetcher(made, SystemClock(), lookup=PublicLookup(), tls=tls)

@@ -13,27 +13,23 @@ import brotli  # type: ignore[import-untyped]
 
 from crawler.errors import FetchFailed
 from crawler.fetch.response import ResponseReader
-from crawler.parse.content_coding import decode_body
-from crawler.parse.document import Document, ParseLimits, read
+from crawler.parse.coding import decode_body
+from crawler.parse.document import Document, ParseLimits, noted_fields, read, usage_of
 from crawler.parse.encoding import MediaType
-from crawler.parse.html import Extracted, ExtractPolicy
-from crawler.parse.page_usage import noted_fields, usage_of
-from crawler.parse.robots_meta import directives
+from crawler.parse.html import Extracted, ExtractPolicy, directives
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.tags import scan_tree
 from crawler.parse.tree import parse
-from crawler.scope.scope import Scope
+from crawler.scope.scope import Scope, TrapPolicy, judge_trap
 from crawler.scope.seeds import read_seeds
-from crawler.scope.traps import TrapPolicy, judge_trap
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, canonicalize_links
 from politeness.backoff import BackoffState, parse_retry_after
-from politeness.errors import BadRecord
 from politeness.robots_fetch import RobotsFetch, RobotsRecord
-from politeness.robots_rules import Rules
-from politeness.site_usage import NOT_STATED
-from politeness.tdmrep import TdmFile
-from politeness.usage_preferences import answers_in
+from politeness.robots_match import Rules
+from politeness.robots_syntax import BadRecord
+from politeness.tdmrep import NOT_STATED, TdmFile
+from politeness.usage import answers_in
 from tests.fuzz.targets import RobotsResponse
 
 if sys.version_info >= (3, 14):

@@ -9,28 +9,25 @@ from dataclasses import dataclass
 
 import brotli  # type: ignore[import-untyped]
 
-from crawler.parse.content_coding import decode_body
-from crawler.parse.document import Document, ParseLimits, read, read_if_small
+from crawler.parse.child import encoded
+from crawler.parse.coding import decode_body
+from crawler.parse.document import NOTED, Document, ParseLimits, read, read_if_small, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.extraction import TOLD, ExtractionJob
-from crawler.parse.html import Extracted, ExtractPolicy, extract
-from crawler.parse.page_usage import NOTED, usage_of
-from crawler.parse.robots_meta import directives
+from crawler.parse.html import Extracted, ExtractPolicy, directives, extract
 from crawler.parse.sitemaps import parse_sitemap
-from crawler.parse.subprocess_main import answer
 from crawler.scope.extract_rules import ExtractRule, FieldRule
-from crawler.scope.traps import TrapPolicy, judge_trap
+from crawler.scope.scope import TrapPolicy, judge_trap
 from frontier.entries import Entry, parse_entry
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize, origin_of
 from politeness.backoff import BackoffPolicy, BackoffState, after_failure, parse_retry_after
 from politeness.delay import DelayPolicy, delay_ms
-from politeness.errors import BadRecord
 from politeness.robots_fetch import RobotsFetch, RobotsRecord
-from politeness.robots_rules import Rules
-from politeness.site_usage import NOT_STATED
-from politeness.tdmrep import TdmFile
-from politeness.usage_preferences import CATEGORIES, Usage
+from politeness.robots_match import Rules
+from politeness.robots_syntax import BadRecord
+from politeness.tdmrep import NOT_STATED, TdmFile
+from politeness.usage import CATEGORIES, Usage
 
 NOW_S = 1_790_000_000.0
 LIMIT = 1 << 20
@@ -179,7 +176,7 @@ def document(data: bytes) -> None:
     limits = ParseLimits(ExtractPolicy(max_links=500), LIMIT)
     reading = read(given, limits)
     assert read_if_small(given, limits) in (None, reading)
-    assert all(answer(reading))
+    assert all(encoded(reading))
 
 
 def url(data: bytes) -> None:

@@ -28,7 +28,7 @@ from frontier.settle import Lease, SettledUrl, Settlement, postpone, retry, with
 from frontier.shards import identify_shards
 from frontier.store import RedisStore, connect
 from frontier.urls import canonicalize
-from politeness.address_rate_limit import RateLimitPolicy, SharedRateLimiter
+from politeness.rate_limit import RateLimitPolicy, SharedRateLimiter
 from tests.frontier.helpers import ManualTime
 from tests.fuzz.mutate import mutated
 from tests.fuzz.targets import TARGETS

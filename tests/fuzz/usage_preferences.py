@@ -11,11 +11,10 @@ import argparse
 import random
 import sys
 
+from crawler.parse.document import noted_fields, robots_tags, usage_of
 from crawler.parse.html import ExtractPolicy, extract
-from crawler.parse.page_usage import noted_fields, robots_tags, usage_of
-from politeness.content_usage import UsageRules
-from politeness.robots_rules import Rules
-from politeness.site_usage import SiteUsage
+from politeness.robots_match import Rules, UsageRules
+from politeness.tdmrep import SiteUsage
 from tests.fuzz import naive_usage
 
 AGENT = "ourbot"

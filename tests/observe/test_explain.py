@@ -20,7 +20,7 @@ from frontier.lookup import DomainStatus, UrlStatus
 from frontier.urls import canonicalize
 from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
-from politeness.robots_rules import Rules
+from politeness.robots_match import Rules
 
 NOW = 1_700_000_000_000
 BODY = b"User-agent: *\nDisallow: /private/\n"

@@ -13,8 +13,8 @@ from frontier.crawls import create_crawl
 from frontier.queue import Frontier, FrontierSettings
 from frontier.settle import Settlement
 from frontier.store import RedisStore
-from politeness.address_rate_limit import HORIZON_S, LocalRateLimiter, RateLimitPolicy
 from politeness.backoff import BackoffState
+from politeness.rate_limit import HORIZON_S, LocalRateLimiter, RateLimitPolicy
 from tests.frontier.helpers import ManualTime, entry, lease_one
 from tests.politeness.test_address_rate_limit import OneAddress, runtime_with
 

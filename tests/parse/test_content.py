@@ -11,8 +11,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from crawler.page import NO_CONTENT, Link, Outcome, TextForm
-from crawler.parse.content import content_of
-from crawler.parse.text_fingerprint import MAX_BYTES
+from crawler.parse.text import MAX_BYTES, content_of
 from crawler.sinks.archive import Archive
 from crawler.sinks.parquet import GROUP_ROWS, parquet_path, write_parquet
 from tests.sinks import readers

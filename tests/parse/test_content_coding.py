@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from crawler.page import Exchange
-from crawler.parse.content_coding import EXTRA_WORK, MAX_LAYERS, MAX_MEMBERS, Decoded, decode_body, decoded_start
+from crawler.parse.coding import EXTRA_WORK, MAX_LAYERS, MAX_MEMBERS, Decoded, decode_body, decoded_start
 from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
 from tests.sinks.values import exchange
 

@@ -14,11 +14,8 @@ import msgspec
 import pytest
 
 from crawler.page import NO_CONTENT, Content, Page, TextForm
-from crawler.parse.content import SHORT_CHARACTERS, ContentJob, ContentWanted, is_light
-from crawler.parse.offload import UNREAD, DocumentOffloader
-from crawler.parse.simhash import simhash
-from crawler.parse.subprocess_client import OffloadJobFailed, OffloadProcess
-from crawler.parse.text_budget import REMEMBERED, TextBudget
+from crawler.parse.child import REMEMBERED, UNREAD, ChildProcess, DocumentOffloader, JobFailed, TextBudget
+from crawler.parse.text import SHORT_CHARACTERS, ContentJob, ContentWanted, is_light, simhash
 from crawler.sinks.archive import Archive
 from crawler.worker.content_extractor import ContentExtractor
 from tests.parse.test_content import HTML
@@ -122,17 +119,17 @@ async def test_a_document_that_takes_too_long_is_left_out_and_the_next_one_is_re
 
 async def test_a_defect_is_raised_and_the_next_document_is_read(offload: DocumentOffloader) -> None:
     broken = msgspec.structs.replace(document(HTML), charset=1)
-    with pytest.raises(OffloadJobFailed, match="TypeError"):
+    with pytest.raises(JobFailed, match="TypeError"):
         await extracted(offload, broken, TEXT)
     assert await extracted(offload, document(HTML), TEXT) == TEXT.of(document(HTML))
 
 
 async def test_a_domain_whose_texts_take_long_uses_up_its_budget(monkeypatch: pytest.MonkeyPatch) -> None:
     """And others do not, nor one whose texts are quick."""
-    monkeypatch.setattr("crawler.parse.text_budget.BURST_S", 2.5)
+    monkeypatch.setattr("crawler.parse.child.BURST_S", 2.5)
 
-    class Fake(OffloadProcess):
-        async def run(self, job: Any, body: bytes, kind: Any) -> Any:
+    class Fake(ChildProcess):
+        async def run(self, job: Any, body: bytes) -> Any:
             self.cpu_s = 0.1 if "quick" in job.url else 0.9
             return Content(text="said")
 

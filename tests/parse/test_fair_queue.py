@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from crawler.parse.fair_queue import REMEMBERED, FairQueue
+from crawler.parse.child import REMEMBERED, FairQueue
 
 
-def order(queue: FairQueue[str]) -> list[str]:
+def order(queue: FairQueue) -> list[str]:
     """The items that wait, in the order of their turns."""
     found = []
     while (item := queue.take()) is not None:
@@ -14,7 +14,7 @@ def order(queue: FairQueue[str]) -> list[str]:
 
 
 def test_without_use_turns_go_by_arrival() -> None:
-    queue = FairQueue[str]()
+    queue = FairQueue()
     for domain in ("c", "a", "b"):
         queue.add(domain, domain)
     assert order(queue) == ["c", "a", "b"]
@@ -22,14 +22,14 @@ def test_without_use_turns_go_by_arrival() -> None:
 
 
 def test_each_domain_has_one_turn_before_any_has_two() -> None:
-    queue = FairQueue[str]()
+    queue = FairQueue()
     for item in ("a1", "a2", "a3", "b1", "b2", "c1"):
         queue.add(item[0], item)
     assert order(queue) == ["a1", "b1", "c1", "a2", "b2", "a3"]
 
 
 def test_a_domain_that_used_much_waits_for_those_that_used_little_but_not_forever() -> None:
-    queue = FairQueue[str]()
+    queue = FairQueue()
     queue.ended("heavy", 6.5)
     queue.add("heavy", "heavy")
     for number in range(4):
@@ -39,7 +39,7 @@ def test_a_domain_that_used_much_waits_for_those_that_used_little_but_not_foreve
 
 def test_a_light_document_waits_for_one_heavy_one_after_that_of_the_moment_at_most() -> None:
     """Whatever the number of heavy domains, once each has shown that it is one."""
-    queue = FairQueue[str]()
+    queue = FairQueue()
     for number in range(100):
         queue.ended(f"heavy{number}", 6.5)
         queue.add(f"heavy{number}", f"heavy{number}")
@@ -61,7 +61,7 @@ def test_a_light_document_waits_for_one_heavy_one_after_that_of_the_moment_at_mo
 
 
 def test_use_is_forgotten() -> None:
-    queue = FairQueue[str]()
+    queue = FairQueue()
     queue.ended("once", 5.0)
     for _ in range(10_000):
         queue.ended("other", 5.0)
@@ -75,7 +75,7 @@ def test_use_is_forgotten() -> None:
 
 
 def test_what_no_longer_waits_has_no_turn() -> None:
-    queue = FairQueue[str]()
+    queue = FairQueue()
     for item in ("a1", "a2", "b1"):
         queue.add(item[0], item)
     queue.remove("a", "a1")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.parse.field_values import NotOfType, converted
+from crawler.parse.extraction import NotOfType, converted
 from crawler.scope.extract_rules import FieldType
 
 BASE = "https://shop.test/a/"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from crawler.parse.json_ld import json_ld_of, values_at
+from crawler.parse.extraction import json_ld_of, values_at
 from crawler.parse.tree import parse
 
 PRODUCT = b"""<script type="Application/LD+json">

@@ -8,19 +8,25 @@ import os
 import signal
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Any
 
 import brotli  # type: ignore[import-untyped]
 import pytest
 
-from crawler.child_processes import python_command
 from crawler.errors import FailureKind
 from crawler.events import Event, Events, OwnFailure
-from crawler.parse.content_coding import DEFAULT_LIMIT
+from crawler.parse.child import (
+    MAX_WAITING_BYTES,
+    ChildEnded,
+    ChildNotStarted,
+    ChildProcess,
+    DocumentOffloader,
+)
+from crawler.parse.coding import DEFAULT_LIMIT
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob, read, read_if_small
 from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.offload import MAX_WAITING_BYTES, DocumentOffloader
-from crawler.parse.subprocess_client import OffloadProcess, OffloadProcessEnded, ProcessNotStarted
+from crawler.processes import python_command
 from crawler.scope.extract_rules import ExtractRule, FieldRule
 from crawler.worker.pool import WorkerPool
 from frontier.urls import UrlRules
@@ -142,7 +148,7 @@ async def test_everybody_who_waits_has_stepped_aside_until_they_hold_too_much() 
 
 
 async def test_a_process_that_somebody_killed_is_started_again_and_the_document_read() -> None:
-    process = OffloadProcess()
+    process = ChildProcess()
     offloader = DocumentOffloader(process=process)
     try:
         assert await offloader.read(SMALL, LIMITS) == read(SMALL, LIMITS)
@@ -156,10 +162,10 @@ async def test_a_process_that_somebody_killed_is_started_again_and_the_document_
 
 
 async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_read() -> None:
-    process = OffloadProcess(reply_timeout_s=0.001)
+    process = ChildProcess(reply_timeout_s=0.001)
     try:
-        with pytest.raises(OffloadProcessEnded, match="took too long"):
-            await process.read(ReadJob(PAGE._replace(body=b""), LIMITS), PAGE.body)
+        with pytest.raises(ChildEnded, match="took too long"):
+            await process.run(ReadJob(PAGE._replace(body=b""), LIMITS), PAGE.body)
         assert process.pid is None
         offloader = DocumentOffloader(process=process)
         given_up = await offloader.read(PAGE, LIMITS)
@@ -171,12 +177,12 @@ async def test_a_document_that_takes_too_long_is_given_up_and_the_next_one_is_re
 
 
 async def test_a_document_that_the_process_dies_of_is_not_tried_again() -> None:
-    class Dying(OffloadProcess):
+    class Dying(ChildProcess):
         asked = 0
 
-        async def read(self, job: ReadJob, body: bytes) -> None:
+        async def run(self, job: Any, body: bytes) -> None:
             self.asked += 1
-            raise OffloadProcessEnded(-signal.SIGPROF)
+            raise ChildEnded(-signal.SIGPROF)
 
     process = Dying()
     assert (await DocumentOffloader(process=process).read(SMALL, LIMITS)).found.error == "unread"
@@ -196,18 +202,18 @@ async def test_whoever_is_cut_off_leaves_no_half_answer_behind() -> None:
 
 
 async def test_a_process_is_replaced_after_its_share_of_documents() -> None:
-    process = OffloadProcess(documents=2)
+    process = ChildProcess(documents=2)
     try:
         pids = []
         for _ in range(4):
-            await process.read(ReadJob(SMALL, LIMITS), SMALL.body)
+            await process.run(ReadJob(SMALL, LIMITS), SMALL.body)
             pids.append(process.pid)
     finally:
         await process.stop()
     assert pids[0] == pids[1] != pids[2] == pids[3]
 
 
-class Slow(OffloadProcess):
+class Slow(ChildProcess):
     """Takes a while for the documents of one of two kinds of sites."""
 
     def __init__(self) -> None:
@@ -215,7 +221,7 @@ class Slow(OffloadProcess):
         self.order: list[str] = []
         self.began = [asyncio.Event() for _ in range(64)]
 
-    async def read(self, job: ReadJob, body: bytes) -> ParsedDocument:
+    async def run(self, job: Any, body: bytes) -> ParsedDocument:
         self.order.append(job.document.url)
         self.began[len(self.order)].set()
         await asyncio.sleep(0.02 if "heavy" in job.document.url else 0.0)
@@ -272,7 +278,7 @@ async def test_items_are_extracted_in_the_process() -> None:
 
 async def test_a_page_whose_extraction_takes_too_long_is_reported() -> None:
     job = ExtractionJob((ExtractRule("links", (FieldRule("name"),), each="a"),), URL, "utf-8", "", {}, DEFAULT_LIMIT)
-    offload = DocumentOffloader(process=OffloadProcess(reply_timeout_s=0.01))
+    offload = DocumentOffloader(process=ChildProcess(reply_timeout_s=0.01))
     try:
         found = await offload.extract(job, LINKS)
         assert (found.items, [str(one) for one in found.rejected]) == ((), ["links: unread"])
@@ -280,10 +286,10 @@ async def test_a_page_whose_extraction_takes_too_long_is_reported() -> None:
         await offload.stop()
 
 
-class Stopped(OffloadProcess):
+class Stopped(ChildProcess):
     """Never answers, as on a machine that is busy with other work."""
 
-    async def read(self, job: ReadJob, body: bytes) -> ParsedDocument:
+    async def run(self, job: Any, body: bytes) -> ParsedDocument:
         return await asyncio.Event().wait()  # type: ignore[return-value]
 
 
@@ -310,7 +316,7 @@ class CommandMissing:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *commands: tuple[str, ...]) -> None:
         self._left = [*commands]
-        monkeypatch.setattr("crawler.parse.subprocess_client.python_command", self._next)
+        monkeypatch.setattr("crawler.parse.child.python_command", self._next)
 
     def _next(self, module: str) -> tuple[str, ...]:
         return self._left.pop(0) if self._left else python_command(module)
@@ -337,7 +343,7 @@ async def test_a_process_that_does_not_begin_was_not_started(
     command: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     CommandMissing(monkeypatch, command)
-    process = OffloadProcess()
-    with pytest.raises(ProcessNotStarted):
-        await process.read(ReadJob(SMALL, LIMITS), SMALL.body)
+    process = ChildProcess()
+    with pytest.raises(ChildNotStarted):
+        await process.run(ReadJob(SMALL, LIMITS), SMALL.body)
     assert process.pid is None

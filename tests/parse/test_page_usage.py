@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from crawler.parse.document import noted_fields, robots_tags, usage_of
 from crawler.parse.html import ExtractPolicy, extract
-from crawler.parse.page_usage import noted_fields, robots_tags, usage_of
-from politeness.robots_rules import Rules
-from politeness.site_usage import NOT_STATED, SiteUsage
-from politeness.tdmrep import Reservation
-from politeness.usage_preferences import NO_USAGE, Usage
+from politeness.robots_match import Rules
+from politeness.tdmrep import NOT_STATED, Reservation, SiteUsage
+from politeness.usage import NO_USAGE, Usage
 
 HTML, JPEG = "text/html", "image/jpeg"
 Fields = list[tuple[bytes, bytes]]

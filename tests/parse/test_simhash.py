@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_intdigest
 
-from crawler.parse.simhash import NEAR, NearIndex, is_near, simhash, words_of
+from crawler.parse.text import NEAR, NearIndex, is_near, simhash, words_of
 
 ALL = (1 << 64) - 1
 

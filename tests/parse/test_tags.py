@@ -9,7 +9,7 @@ import turbohtml
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from crawler.parse.attributes import attribute_text
+from crawler.parse.markup import attribute_text
 from crawler.parse.tags import _COMMON, _SPECIAL, Tags, TakesLong, scan, scan_tree
 from tests.parse.constructions import CONSTRUCTIONS, NUL
 

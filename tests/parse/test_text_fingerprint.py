@@ -11,10 +11,9 @@ import msgspec
 import pytest
 
 from crawler.page import Exchange, Outcome, Page
-from crawler.parse.content_coding import DEFAULT_LIMIT
-from crawler.parse.offload import DocumentOffloader
-from crawler.parse.subprocess_client import OffloadProcess
-from crawler.parse.text_fingerprint import MAX_BYTES, TextJob, is_light
+from crawler.parse.child import ChildProcess, DocumentOffloader
+from crawler.parse.coding import DEFAULT_LIMIT
+from crawler.parse.text import MAX_BYTES, TextJob, is_light_body
 from crawler.scope.next_visit import DIGEST, TEXT_DIGEST
 
 STORY = "The harbour of the town was closed for the winter, and the boats stayed on land until the ice had gone. " * 8
@@ -91,7 +90,7 @@ def test_of_a_page_with_little_text_all_of_it_counts() -> None:
 def test_the_columns_of_a_table_take_no_time() -> None:
     """A page that is read in the event loop took 200 ms, because each row was as long as the longest cell."""
     body = b"<table><tr><td>" + b"x" * 110_000 + b"<td>y" + b"<tr><td>a<td>b" * 300
-    assert is_light(body, "", "utf-8")
+    assert is_light_body(body, "", "utf-8")
     began = time.process_time()
     assert digest(body) == digest(body.replace(b"<td>", b"<td>  "))
     assert time.process_time() - began < 0.1
@@ -127,7 +126,7 @@ class TestOffloaded:
 
     async def test_the_process_finds_what_the_event_loop_finds(self, offload: DocumentOffloader) -> None:
         large = article(STORY * 300)
-        assert is_light(article(), "", "utf-8") and not is_light(large, "", "utf-8")
+        assert is_light_body(article(), "", "utf-8") and not is_light_body(large, "", "utf-8")
         for body in (article(), large):
             job = TextJob.of(page(body), DEFAULT_LIMIT)
             assert job is not None and await offload.text_digest(job, body) == job.run(body) != ""
@@ -135,7 +134,7 @@ class TestOffloaded:
     async def test_there_is_none_if_the_process_ends_and_the_next_one_is_read(self) -> None:
         """A document on which the process dies has no fingerprint, so its body is compared."""
 
-        class DiesOnce(OffloadProcess):
+        class DiesOnce(ChildProcess):
             async def _start(self):  # type: ignore[no-untyped-def]
                 process = await super()._start()
                 if not self.has_died:

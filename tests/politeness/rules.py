@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from politeness.robots_rules import Rules
+from politeness.robots_match import Rules
 
 
 def allowed(body: str | bytes, url: str, token: str = "ourbot") -> bool:

@@ -25,7 +25,10 @@ from frontier.scripts import Call, Reply, command
 from frontier.settle import Lease
 from frontier.shards import Nodes
 from frontier.store import RedisStore, Store
-from politeness.address_rate_limit import (
+from politeness.backoff import BackoffPolicy
+from politeness.delay import DelayPolicy, ThrottlePolicy
+from politeness.policy import PolitenessPolicy
+from politeness.rate_limit import (
     ON_TIME_S,
     LocalRateLimiter,
     RateLimitPolicy,
@@ -33,9 +36,6 @@ from politeness.address_rate_limit import (
     network_of,
     slots,
 )
-from politeness.backoff import BackoffPolicy
-from politeness.delay import DelayPolicy, ThrottlePolicy
-from politeness.policy import PolitenessPolicy
 from politeness.robots_fetch import RobotsPolicy
 from tests.frontier.helpers import CountingStore, ManualTime
 from tests.worker.test_throttle import runtime

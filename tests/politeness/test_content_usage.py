@@ -6,11 +6,9 @@ import time
 
 import pytest
 
-from politeness.content_usage import divided, header_statement
-from politeness.robots_excerpt import Excerpt, extract
-from politeness.robots_rules import Rules, finish
-from politeness.robots_syntax import MAX_BODY
-from politeness.usage_preferences import combined
+from politeness.robots_match import Rules, divided, finish
+from politeness.robots_syntax import MAX_BODY, Excerpt, extract
+from politeness.usage import combined, header_statement
 
 EXAMPLE = b"""\
 User-Agent: *

@@ -8,10 +8,9 @@ from frontier.queue import Frontier
 from frontier.scripts import command
 from frontier.store import RedisStore
 from politeness.robots_cache import DOMAIN_BYTES, KEPT_STALE_MS, RECORD_BYTES, RULE_BYTES, OriginRobots, RobotsCache
-from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord, next_record
-from politeness.robots_rules import finish
-from politeness.robots_syntax import MAX_BODY
+from politeness.robots_match import finish
+from politeness.robots_syntax import MAX_BODY, extract
 from tests.frontier.helpers import ManualTime, make_frontier
 
 ORIGIN = "https://a.test"

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.page import Exchange
-from politeness.errors import BadRecord
 from politeness.robots_fetch import (
     DEFAULT_POLICY,
     MAX_REDIRECTS,
@@ -20,6 +19,7 @@ from politeness.robots_fetch import (
     RobotsRecord,
     next_record,
 )
+from politeness.robots_syntax import BadRecord
 
 NOW = 1_800_000_000_000
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from politeness.robots_rules import IMPLICIT, Decision, Rules
+from politeness.robots_match import IMPLICIT, Decision, Rules
 from politeness.robots_syntax import is_product_token
 from tests.politeness.rules import allowed, group
 

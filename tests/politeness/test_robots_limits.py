@@ -8,9 +8,8 @@ from typing import TypeVar
 
 import pytest
 
-from politeness.robots_excerpt import SLICE, extract
-from politeness.robots_rules import Rules
-from politeness.robots_syntax import MAX_BODY, MAX_LINE, cut_body
+from politeness.robots_match import Rules
+from politeness.robots_syntax import MAX_BODY, MAX_LINE, SLICE, cut_body, extract
 from tests.politeness.rules import allowed, group
 
 # 2.3: encoding. 2.5: limits

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from politeness.robots_rules import Decision, Rules
+from politeness.robots_match import Decision, Rules
 from tests.politeness.rules import allowed, group
 
 # 2.2.2: matching

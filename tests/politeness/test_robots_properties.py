@@ -10,9 +10,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from protego import Protego
 
-from politeness.robots_excerpt import Excerpt, extract
-from politeness.robots_rules import Rules, finish
-from politeness.robots_syntax import cut_body
+from politeness.robots_match import Rules, finish
+from politeness.robots_syntax import Excerpt, cut_body, extract
 
 PIECES = ["/", "a", "b", "ab", "?", "=", "&", ":", "%3A", "%3a", "%2F", "%3F", "%61", "%3D", "é", "%C3%A9"]
 rule_paths = st.lists(st.sampled_from([*PIECES, "*", "*", "$", "%24", "%2A"]), max_size=7).map("".join)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from politeness.structured_fields import tokens
+from politeness.usage import tokens
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,10 @@ import time
 import msgspec
 import pytest
 
-from politeness.errors import BadRecord
 from politeness.robots_fetch import DEFAULT_POLICY, RobotsFetchResult, RobotsRecord, next_record
-from politeness.robots_syntax import MAX_BODY
-from politeness.tdmrep import MAX_RULES, Reservation, TdmFetch, TdmFile, statement, with_tdm
-from politeness.usage_preferences import combined
+from politeness.robots_syntax import MAX_BODY, BadRecord
+from politeness.tdmrep import MAX_RULES, Reservation, TdmFetch, TdmFile, last_statement, with_tdm
+from politeness.usage import combined
 from tests.fuzz.targets import RobotsResponse
 
 POLICY = "https://provider.com/policies/policy.json"
@@ -79,7 +78,7 @@ def header(reservation: str | None, policy: str = "") -> Reservation:
 
 
 def usage(*places: Reservation) -> tuple[str, str, str]:
-    said, policy = statement(places)
+    said, policy = last_statement(places)
     combination = combined([said] if said else [], policy)
     return str(combination), "".join(combination.statements), combination.tdm_policy
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from politeness.usage_preferences import (
+from politeness.usage import (
     CATEGORIES,
     NO_USAGE,
     Statement,

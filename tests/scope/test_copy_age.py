@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.page import CopyAge
-from crawler.scope.copy_age import copy_age
-from crawler.scope.next_visit import LONGEST_S, Answer, Visits, decide, parse_rules
+from crawler.scope.next_visit import LONGEST_S, Answer, Visits, copy_age, decide, parse_rules
 from tests.simweb.features import Change, Changing, Validity
 
 HOUR, DAY = 3_600.0, 86_400.0

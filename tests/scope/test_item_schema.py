@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.errors import UserError
-from crawler.scope.extract_rules import ExtractRule, FieldRule
-from crawler.scope.item_schema import Misfit, Schema, declared
+from crawler.scope.extract_rules import ExtractRule, FieldRule, Misfit, Schema, declared
 
 
 def test_types_of_fields() -> None:

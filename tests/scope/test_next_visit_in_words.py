@@ -5,8 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from crawler.scope.next_visit import RecrawlRule, Visits, parse_rules
-from crawler.scope.next_visit_in_words import described
+from crawler.scope.next_visit import RecrawlRule, Visits, described, parse_rules
 
 HOUR, DAY = 3_600, 86_400
 ADAPTIVE = "adaptive min=1h max=30d gain=30m"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from crawler.page import LinkKind
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from frontier.entries import Entry, PushMode
 from frontier.urls import canonicalize
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.scope.traps import REASONS, TrapPolicy, judge_trap
+from crawler.scope.scope import TRAP_REASONS, TrapPolicy, judge_trap
 
 SITE = "http://example.com"
 DEFAULT = TrapPolicy()
@@ -52,12 +52,12 @@ def test_real_pages_are_left_alone(path: str) -> None:
 def test_limits_are_settings() -> None:
     policy = TrapPolicy(max_length=60, max_segments=5, max_repeats=1, max_params=1)
     given = ("/" + "x" * 60, "/1/2/3/4/5/6", "/1/2/1/2/5", "/?a&b")
-    assert [judge_trap(SITE + path, policy) for path in given] == list(REASONS[:4])
+    assert [judge_trap(SITE + path, policy) for path in given] == list(TRAP_REASONS[:4])
 
 
 @given(st.text(st.sampled_from("/ab?&%25"), max_size=60))
 def test_any_path_gets_an_answer(path: str) -> None:
-    assert judge_trap(f"{SITE}/{path}", DEFAULT) in (None, *REASONS)
+    assert judge_trap(f"{SITE}/{path}", DEFAULT) in (None, *TRAP_REASONS)
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4), st.integers(5, 8))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.scope.visit_state_text import LARGEST, parsed_state, state_text
+from crawler.scope.next_visit import LARGEST, parsed_state, state_text
 
 NUMBERS = st.lists(st.integers(0, LARGEST), max_size=12)
 TAGS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E, exclude_characters='"'), max_size=40)

@@ -94,9 +94,7 @@ OF_CRAWLS = (
         ANSWERS,
         "self._answers.update(dict.fromkeys(parts[node], True))",
     ),
-    _without(
-        "dropped-is-remembered", "crawler/scope/recent_urls.py", 'self._young_marked if link.mode == "known" else ', ""
-    ),
+    _without("dropped-is-remembered", "crawler/scope/scope.py", 'self._young_marked if link.mode == "known" else ', ""),
     _without("stale-is-settled", GROUP_SETTLER, ANSWERS, "self._answers.update(dict.fromkeys(parts[node], False))"),
     _without(
         "outbox-not-open",
@@ -105,7 +103,7 @@ OF_CRAWLS = (
         "[(due + accepted + 0 * outboxed, sum",
     ),
     _without("outbox-forgets", "crawler/worker/outbox_delivery.py", "sent = await self._push(links)", "sent = links"),
-    _without("strangers-are-new", "crawler/scope/link_filter.py", '"known" if may_be_seeds else ', ""),
+    _without("strangers-are-new", "crawler/scope/scope.py", '"known" if may_be_seeds else ', ""),
     _without("lease-end-ignored", "crawler/worker/leased_domain.py", "return now < self.lease_end", "return True"),
     _without("lease-end-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
     _without("settles-after-lease", GROUP_SETTLER, "if leased in held and leased.holds(at)]", "]"),
@@ -225,7 +223,7 @@ OF_VISITS = (
     ),
     _without(
         "moved-is-swallowed",
-        "crawler/scope/recent_urls.py",
+        "crawler/scope/scope.py",
         'if link.mode in ("moved", "again"):',
         'if link.mode == "again":',
     ),

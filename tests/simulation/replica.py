@@ -20,7 +20,7 @@ from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
 from crawler.observe.health import HEALTH_INTERVALS, HealthRecord
 from crawler.page import Exchange, Outcome, Page, Written
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ReplicaTable, ScopeTable
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater

@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Link, Outcome
-from crawler.parse.content import MAX_DECODED
+from crawler.parse.text import MAX_DECODED
 from crawler.sinks.archive import Archive
 from crawler.sinks.export import ExportSettings, Form, export, warc_files
 from tests.parse.test_content import HTML

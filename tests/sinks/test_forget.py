@@ -20,7 +20,7 @@ from crawler.sinks.noted_urls import NotedUrls
 from crawler.sinks.open_files import compression_of
 from crawler.sinks.replaced_files import MARKS, add_mark, complete, marks_in
 from frontier.domains import domain_of, forgotten_mark
-from politeness.usage_preferences import Usage
+from politeness.usage import Usage
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, settings
 

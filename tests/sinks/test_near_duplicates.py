@@ -12,8 +12,8 @@ import pytest
 from msgspec.structs import replace
 
 from crawler.page import Content, Page
-from crawler.parse.content import content_of
 from crawler.parse.html import ExtractPolicy, extract
+from crawler.parse.text import content_of
 from crawler.sinks.archive import Archive
 from crawler.sinks.near_duplicates import Likeness
 from tests.sinks import readers

@@ -10,7 +10,7 @@ import pytest
 from crawler.cli.options import USES
 from crawler.page import Outcome
 from crawler.sinks.archive import Archive
-from politeness.usage_preferences import CATEGORIES, Statement, combined, statement
+from politeness.usage import CATEGORIES, Statement, combined, statement
 from tests.e2e.harness import Finished
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings

@@ -10,7 +10,7 @@ import pytest
 
 from crawler.errors import SinkFull
 from crawler.page import Exchange, Outcome, Page, Written
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.sinks.archive import Archive
 from crawler.worker.commit import BACKLOG, BACKLOG_BYTES, Committer, SettleLater
 from crawler.worker.commit_group import LINK_BYTES, Result

@@ -13,7 +13,7 @@ import pytest
 from crawler.events import Event, Events, ItemsRejected, RedisOutageEnded
 from crawler.page import Item, Page
 from crawler.redis_retry import RedisRetry
-from crawler.scope.item_schema import Kinds
+from crawler.scope.extract_rules import Kinds
 from crawler.worker.item_type_check import REREAD_S, SLICE_ITEMS, ItemTypes
 from frontier.clock import SystemClock
 from frontier.crawls import FieldTypes

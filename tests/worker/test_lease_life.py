@@ -16,9 +16,9 @@ import pytest
 from crawler.app.engine import REPEATED_S, Dependencies, Engine, sink
 from crawler.app.requests import fetch_settings
 from crawler.events import Events, GroupCommitted
-from crawler.fetch import library_patches
+from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import FetchTable, FrontierTable, PolitenessTable, ReplicaTable, ScopeTable
 from frontier.clock import SystemClock
@@ -128,7 +128,7 @@ class Cluster:
     @asynccontextmanager
     async def replica(self, name: str, until_empty: bool = False) -> AsyncIterator[tuple[Engine, CuttableStore]]:
         """A running replica and its way to Redis. It is stopped at the end, unless the test has done so."""
-        library_patches.install()
+        library_privates.install()
         local = ReplicaTable(concurrency=4, interval=INTERVAL_S, out=self._folder / name)
         store, clock, events = CuttableStore(self._store), SystemClock(), Events()
         events.subscribe(lambda _: self._committed.set(), GroupCommitted)

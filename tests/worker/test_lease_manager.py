@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.sinks.archive import Archive
 from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer

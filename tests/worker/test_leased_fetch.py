@@ -10,7 +10,7 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.client import Fetcher
-from crawler.fetch.scheduled_validators import Headers
+from crawler.fetch.request_rules import Headers
 from crawler.page import Exchange
 from crawler.worker.lease_timer import LeaseTimer
 from crawler.worker.leased_domain import LeasedDomain

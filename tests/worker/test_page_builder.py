@@ -9,8 +9,8 @@ import pytest
 from crawler.app.engine import page_rules
 from crawler.events import Events
 from crawler.page import Outcome
-from crawler.parse.offload import DocumentOffloader
-from crawler.scope.recent_urls import RecentUrls
+from crawler.parse.child import DocumentOffloader
+from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.worker import page_builder
 from crawler.worker.outcomes import UrlResult
@@ -19,8 +19,8 @@ from frontier.entries import Entry
 from frontier.queue import Frontier
 from frontier.store import Store
 from politeness.robots_cache import RobotsCache, RobotsRecord
-from politeness.robots_excerpt import extract
-from politeness.robots_rules import finish
+from politeness.robots_match import finish
+from politeness.robots_syntax import extract
 from tests.sinks.values import exchange
 
 NOW_MS = 1_790_000_000_000

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from crawler.events import Events, WritesRepeated
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.redis_retry import RedisRetry
-from crawler.scope.recent_urls import RecentUrls
+from crawler.scope.scope import RecentUrls
 from crawler.worker.commit import Committer, Result
 from crawler.worker.held_leases import HeldLeases
 from crawler.worker.leased_domain import LeasedDomain

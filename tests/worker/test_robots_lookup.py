@@ -23,9 +23,9 @@ from frontier.clock import ServerClock
 from frontier.queue import Frontier
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
-from politeness.robots_excerpt import extract
 from politeness.robots_fetch import RobotsRecord
-from politeness.robots_rules import Rules, finish
+from politeness.robots_match import Rules, finish
+from politeness.robots_syntax import extract
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier
 from tests.worker.test_throttle import Stopped, answer, leased_domain, runtime, throttle_for
 

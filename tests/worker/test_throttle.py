@@ -24,7 +24,7 @@ from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import CurrentPolicy, PolitenessPolicy
 from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsPolicy, RobotsRecord
-from politeness.robots_rules import Rules
+from politeness.robots_match import Rules
 
 FINE = UrlResult(Outcome.DONE, "")
 BUSY = UrlResult(Outcome.RETRY, "http_429", backs_off=True)

@@ -9,7 +9,7 @@ from crawler.worker.outcomes import UrlResult
 from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES, verdict_by_domain, verdict_by_robots
 from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
-from politeness.robots_rules import Rules
+from politeness.robots_match import Rules
 from politeness.tdmrep import TdmFile
 
 URL = "https://example.com/private/page"

@@ -23,7 +23,6 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-
 from crawler.page import Exchange
 
 DEFAULT_LIMIT = 16 * 1024 * 1024

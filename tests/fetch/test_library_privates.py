@@ -11,7 +11,7 @@ import weakref
 
 import pytest
 
-from crawler.fetch import library_patches
+from crawler.fetch import library_privates
 
 
 class Ends(asyncio.Protocol):
@@ -46,20 +46,20 @@ async def ended_connection_is_held() -> bool:
 
 
 async def test_ended_connections_hold_themselves(monkeypatch: pytest.MonkeyPatch) -> None:
-    library_patches.install()
+    library_privates.install()
     assert not await ended_connection_is_held()
-    monkeypatch.setattr(library_patches._SocketTransport, "_call_connection_lost", library_patches._lose_connection)
+    monkeypatch.setattr(library_privates._SocketTransport, "_call_connection_lost", library_privates._lose_connection)
     if sys.version_info < (3, 12):
         assert await ended_connection_is_held(), "asyncio lets go of connections by itself now: remove the change"
 
 
 @pytest.mark.parametrize("reader", ["asyncio.sslproto.SSLProtocol", "asyncio.selector_events._SelectorSocketTransport"])
 def test_reads_are_large(reader: str) -> None:
-    library_patches.install()
+    library_privates.install()
     module, _, name = reader.rpartition(".")
-    assert getattr(importlib.import_module(module), name).max_size == library_patches.READ_BYTES
+    assert getattr(importlib.import_module(module), name).max_size == library_privates.READ_BYTES
     untouched = f"import {module}; print({reader}.max_size)"
     done = subprocess.run([sys.executable, "-c", untouched], capture_output=True, text=True, check=True)
-    assert int(done.stdout) > library_patches.READ_BYTES, (
+    assert int(done.stdout) > library_privates.READ_BYTES, (
         "asyncio reads no more than that by itself now: remove the change"
     )

@@ -1,6 +1,6 @@
 """All changes to the internals of other libraries (asyncio). The composition root calls `install`.
 
-Each states what it changes and for which versions. tests/fetch/test_library_patches.py fails when one is no longer needed.
+Each states what it changes and for which versions. tests/fetch/test_library_privates.py fails when one is no longer needed.
 """
 
 from __future__ import annotations

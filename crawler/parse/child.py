@@ -1,0 +1,541 @@
+"""Reads large documents one at a time in a child process, and is the program that this process runs.
+
+A page of ten megabytes or a compression bomb takes a quarter of a second of a core. In a thread it would hold the
+interpreter lock, which the event loop needs for every request. The process starts with the first such document, has a low
+priority, and ends with its input. The kernel limits its memory and its CPU time for each document, which also ends a loop
+in C. If no process can be started, documents wait, because that is the fault of this machine: a page without its links
+would be taken for one that has none.
+
+Jobs arrive on standard input, and answers go to standard output, as frames: four bytes of length, then the content. The
+first answer is empty: the process has started. A job is two frames: a pickle, because it comes from the crawler, and the
+document's body, which needs no copy. An answer was made by C parsers from untrusted data, so it is MessagePack, decoded
+into fixed types: a `Head`, and the parts that it counts. Links come in several parts, so that the 50,000 of a sitemap do
+not hold up the event loop that receives them.
+
+Domains have turns. One site can keep the process busy with documents that take seconds each; in the order of arrival, some
+such sites would delay the large pages of all others by minutes. So the domain that has used the process least has the next
+turn, and every second turn goes to the domain that has waited longest. A document then waits for about two others if its
+domain uses the process little. A worker that waits lends its slot to another one.
+
+A domain may also send page after page whose text takes a second to extract. So for texts that take long, it has `BURST_S`
+CPU seconds, and gets `SHARE` of each later second. Other texts cost nothing, however many there are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import math
+import os
+import pickle
+import resource
+import signal
+import sys
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from heapq import nlargest
+from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol, cast
+
+import msgspec
+
+from crawler.errors import FailureKind
+from crawler.events import Events, OwnFailure
+from crawler.logs import log
+from crawler.page import Content, Link
+from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob
+from crawler.parse.extraction import Extraction, ExtractionJob, unread
+from crawler.parse.html import Extracted
+from crawler.parse.text import ContentJob, TextJob
+from crawler.processes import environment, python_command, renounce_privileges
+from crawler.scope.scope import NO_HINTS
+from frontier.domains import site_of
+from frontier.urls import Url, origin_of
+
+FRAME = 4
+"""Bytes of the length of a frame."""
+
+PART = 1_000
+"""Links of a part, which take about 2 ms of the event loop."""
+
+
+class Job(Protocol):
+    """What to do with the body of a document, in at most `CPU_S` CPU seconds. `RESULT`: the type of the result."""
+
+    CPU_S: ClassVar[float]
+    RESULT: ClassVar[Any]
+
+    @property
+    def url(self) -> str: ...
+
+    def run(self, body: bytes) -> Any:
+        """The result. Raises MemoryError if there is not enough memory."""
+
+
+class Head(NamedTuple):
+    """Begins an answer. `parts`: the number of frames that follow: none if there was not enough memory, or if `error` was
+    raised. `cpu_s`: CPU seconds that the job took."""
+
+    parts: int
+    cpu_s: float
+    error: str = ""
+
+
+class LinksPart(NamedTuple):
+    """Some of the links of a document, and the hints for their scores. They follow the document without its links."""
+
+    links: tuple[Link, ...]
+    urls: tuple[Url, ...]
+    hints: dict[str, float]
+
+
+# The program of the process
+
+NICENESS = 10
+"""A tenth of the weight of the crawler: it gets the CPU time that the crawler leaves, and always a little."""
+
+MEMORY = 1 << 30
+"""Bytes of address space. The worst markup takes 150 times its size, and the process itself 200 MB."""
+
+
+def main() -> None:
+    renounce_privileges()
+    # A terminal and a service manager signal the whole group, but the crawler decides when this process ends.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    os.nice(NICENESS)
+    with contextlib.suppress(OSError, ValueError):  # not supported by every system
+        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    answers = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # nothing may print into the answers
+    with contextlib.suppress(BrokenPipeError):  # the crawler has ended
+        _serve(sys.stdin.buffer, answers)
+
+
+def _serve(jobs: BinaryIO, answers: BinaryIO) -> None:
+    """Answer jobs until they end."""
+    answers.write(_frame(b""))
+    answers.flush()
+    while len(size := jobs.read(FRAME)) == FRAME:
+        job: Job = pickle.loads(jobs.read(int.from_bytes(size)))
+        body = jobs.read(int.from_bytes(jobs.read(FRAME)))
+        signal.setitimer(signal.ITIMER_PROF, job.CPU_S)  # SIGPROF ends the process
+        contents = _answer(job, body)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        answers.writelines(map(_frame, contents))
+        answers.flush()
+
+
+def _answer(job: Job, body: bytes) -> list[bytes]:
+    """The contents of the frames that answer `job`."""
+    parts, error = [], ""
+    began = time.process_time()
+    try:
+        parts = list(encoded(job.run(body)))
+    except MemoryError:
+        pass
+    except Exception as raised:
+        error = ascii(f"{type(raised).__name__}: {raised}"[:200])
+    return [msgspec.msgpack.encode(Head(len(parts), time.process_time() - began, error)), *parts]
+
+
+def encoded(result: Any) -> Iterator[bytes]:
+    """The contents of the frames that carry `result`."""
+    if not isinstance(result, ParsedDocument):
+        yield msgspec.msgpack.encode(result)
+        return
+    found, hints = result.found, result.hints
+    yield msgspec.msgpack.encode(
+        result._replace(found=msgspec.structs.replace(found, links=(), urls=()), hints=dict[str, float]())
+    )
+    for at in range(0, len(found.links), PART):
+        urls = found.urls[at : at + PART]
+        hinted = {url.href: hints[url.href] for url in urls if url.href in hints}
+        yield msgspec.msgpack.encode(LinksPart(found.links[at : at + PART], urls, hinted))
+
+
+def _frame(content: bytes) -> bytes:
+    return len(content).to_bytes(FRAME) + content
+
+
+# The process, as the crawler sees it
+
+REPLY_TIMEOUT_S = 60.0
+"""Seconds for a document. Its CPU time is also limited, but on a busy machine the process may get little of that."""
+
+DOCUMENTS = 500
+"""Documents that one process reads, because its parsers may leak memory. A start takes 0.2 s of a core."""
+
+_BUFFER = 1 << 20  # bytes of an answer that are held in memory before the process must wait
+_SLICE = 1 << 18  # bytes of a body written to the pipe at a time, because writing copies them
+
+
+class ChildEnded(Exception):
+    """Raised when the process ended instead of answering. `code`: as `asyncio.subprocess.Process.returncode`; 0 after a
+    timeout."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(f"ended with {code}" if code else "took too long")
+        self.code = code
+
+
+class ChildNotStarted(Exception):
+    """Raised when no process can be started, or when it ends before it reads anything: this machine's fault."""
+
+
+class JobFailed(Exception):
+    """Raised when the process has answered with an error: a defect."""
+
+
+class ChildProcess:
+    """A process that reads documents one at a time. It runs from the first one until `stop`."""
+
+    def __init__(self, reply_timeout_s: float = REPLY_TIMEOUT_S, documents: int = DOCUMENTS) -> None:
+        self._reply_timeout_s = reply_timeout_s
+        self._documents = documents
+        self._process: asyncio.subprocess.Process | None = None
+        self._left = 0
+        self.cpu_s = 0.0
+        """CPU seconds of the last job that was answered."""
+
+    def __repr__(self) -> str:
+        return f"<ChildProcess pid={self.pid} left={self._left}>"
+
+    @property
+    def pid(self) -> int | None:
+        """The ID of the process, or None."""
+        return self._process.pid if self._process else None
+
+    async def run(self, job: Job, body: bytes) -> Any:
+        """The result of `job` for the document with this `body`; None if there was not enough memory. Raises ChildEnded,
+        ChildNotStarted and JobFailed."""
+        if not self._left:
+            await self.stop()
+        process = self._process or await self._start()
+        self._left -= 1
+        try:
+            async with asyncio.timeout(self._reply_timeout_s):
+                return await self._exchange(process, job, body)
+        except TimeoutError as error:
+            await self.stop()
+            raise ChildEnded(0) from error
+        except (asyncio.IncompleteReadError, ConnectionError, msgspec.MsgspecError) as error:
+            raise ChildEnded(await self._code_of(process)) from error
+        except JobFailed:
+            raise
+        except BaseException:  # cancelled: nobody reads the answer
+            await self.stop()
+            raise
+
+    async def stop(self) -> None:
+        """End the process at once."""
+        process, self._process, self._left = self._process, None, 0
+        if process is None:
+            return
+        if process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                process.kill()
+        await process.wait()
+
+    async def _start(self) -> asyncio.subprocess.Process:
+        pipe = asyncio.subprocess.PIPE
+        try:
+            process = self._process = await asyncio.create_subprocess_exec(
+                *python_command("crawler.parse.child"), stdin=pipe, stdout=pipe, limit=_BUFFER, env=environment()
+            )
+        except (OSError, RuntimeError) as error:  # RuntimeError: no thread that waits for its end
+            raise ChildNotStarted(str(error)) from error
+        try:
+            async with asyncio.timeout(REPLY_TIMEOUT_S):
+                await _content(process)
+        except TimeoutError as error:
+            await self.stop()
+            raise ChildNotStarted("it did not begin in time") from error
+        except (asyncio.IncompleteReadError, ConnectionError) as error:
+            raise ChildNotStarted(f"it ended with {await self._code_of(process)}") from error
+        except BaseException:
+            await self.stop()
+            raise
+        self._left = self._documents
+        return process
+
+    async def _exchange(self, process: asyncio.subprocess.Process, job: Job, body: bytes) -> Any:
+        """Send `job`, and receive the answer."""
+        jobs, view = process.stdin, memoryview(body)
+        assert jobs is not None
+        jobs.write(_frame(pickle.dumps(job, pickle.HIGHEST_PROTOCOL)) + len(view).to_bytes(FRAME))
+        for at in range(0, len(view), _SLICE):
+            jobs.write(view[at : at + _SLICE])
+            await jobs.drain()
+        head = msgspec.msgpack.decode(await _content(process), type=Head)
+        self.cpu_s = head.cpu_s
+        if head.error:
+            raise JobFailed(head.error)
+        if not head.parts:
+            return None
+        result = msgspec.msgpack.decode(await _content(process), type=job.RESULT)
+        if head.parts == 1:
+            return result
+        links: list[Link] = []
+        urls: list[Url] = []
+        hints: dict[str, float] = {}
+        for _ in range(head.parts - 1):
+            part = msgspec.msgpack.decode(await _content(process), type=LinksPart)
+            links += part.links
+            urls += part.urls
+            hints |= part.hints
+            await asyncio.sleep(0)  # the next part may already be here
+        found = msgspec.structs.replace(result.found, links=tuple(links), urls=tuple(urls))
+        return result._replace(found=found, hints=hints)
+
+    async def _code_of(self, process: asyncio.subprocess.Process) -> int:
+        """The exit code of a `process` that no longer answers. Wait before sending a signal, which would reap the process
+        and take the code from the event loop."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(self._reply_timeout_s):
+                await process.wait()
+        await self.stop()
+        return process.returncode or 0
+
+
+async def _content(process: asyncio.subprocess.Process) -> bytes:
+    """The content of the next frame of an answer."""
+    assert process.stdout is not None
+    return await process.stdout.readexactly(int.from_bytes(await process.stdout.readexactly(FRAME)))
+
+
+# Turns and budgets
+
+HALF_LIFE_S = 600.0
+"""Seconds of use, of all domains together, after which only half of a domain's use still counts."""
+
+REMEMBERED = 1_000
+"""Domains whose use is remembered: those that used most, and up to as many others."""
+
+LONG_S = 0.25
+"""CPU seconds of a text that takes long: as many as ordinary markup of the largest size takes."""
+
+BURST_S = 10.0
+SHARE = 0.01
+
+
+class FairQueue:
+    """The items that wait for a turn, by domain. Of one domain, the item that was added first has the first turn."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[str, deque[Any]] = {}  # the domain that has waited longest comes first
+        self._used_s: dict[str, tuple[float, float]] = {}  # and the use of all domains at that time
+        self._total_s = 0.0
+        self._is_for_longest = False
+
+    def __repr__(self) -> str:
+        return f"<FairQueue domains={len(self._waiting)} remembered={len(self._used_s)}>"
+
+    def add(self, domain: str, item: Any) -> None:
+        """Let `item` wait for a turn of `domain`."""
+        self._waiting.setdefault(domain, deque()).append(item)
+
+    def remove(self, domain: str, item: Any) -> None:
+        """Let `item` no longer wait."""
+        items = self._waiting[domain]
+        items.remove(item)
+        if not items:
+            del self._waiting[domain]
+
+    def take(self) -> Any:
+        """The item that has the next turn. It no longer waits. None if none waits."""
+        if not self._waiting:
+            return None
+        longest = next(iter(self._waiting))
+        domain = longest if self._is_for_longest else min(self._waiting, key=self._use)
+        self._is_for_longest = not self._is_for_longest
+        items = self._waiting.pop(domain)
+        item = items.popleft()
+        if items:
+            self._waiting[domain] = items
+        return item
+
+    def ended(self, domain: str, took_s: float) -> None:
+        """A turn of `domain` has ended after `took_s` seconds."""
+        used_s = self._use(domain) + took_s
+        self._total_s += took_s
+        self._used_s[domain] = (used_s, self._total_s)
+        self._used_s = _most(self._used_s, self._use)
+
+    def _use(self, domain: str) -> float:
+        used_s, total_s = self._used_s.get(domain, (0.0, 0.0))
+        return used_s * math.exp((total_s - self._total_s) / HALF_LIFE_S * math.log(2))
+
+
+class TextBudget:
+    """What is left to each domain for texts that take long. Times are seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._spent_s: dict[str, tuple[float, float]] = {}  # and when that was
+
+    def __repr__(self) -> str:
+        return f"<TextBudget domains={len(self._spent_s)}>"
+
+    def is_spent(self, domain: str, now: float) -> bool:
+        """Whether no large text of `domain` is extracted now."""
+        return self._spent(domain, now) >= BURST_S
+
+    def spend(self, domain: str, took_s: float, now: float) -> None:
+        """A text of `domain` took `took_s` CPU seconds."""
+        if took_s >= LONG_S:
+            self._spent_s[domain] = (self._spent(domain, now) + took_s, now)
+            self._spent_s = _most(self._spent_s, lambda one: self._spent(one, now))
+
+    def _spent(self, domain: str, now: float) -> float:
+        spent_s, at = self._spent_s.get(domain, (0.0, now))
+        return max(0.0, spent_s - SHARE * (now - at))
+
+
+def _most(used: dict[str, tuple[float, float]], use: Callable[[str], float]) -> dict[str, tuple[float, float]]:
+    """`used`, or if it has too many domains, those of most `use`."""
+    if len(used) <= 2 * REMEMBERED:
+        return used
+    return {domain: used[domain] for domain in nlargest(REMEMBERED, used, use)}
+
+
+# What the crawler calls
+
+MAX_WAITING_BYTES = 128 << 20
+MAX_WAITING_DOCUMENTS = 1_000
+"""The most that may wait while the workers lend their slots. Beyond that, they keep their slots, which slows fetching. On a
+busy machine as much as that does wait, because the process has a low priority."""
+
+RETRY_S = 5.0
+"""Seconds until another process is started if none could be."""
+
+TRIES = 2
+_KILLED = -signal.SIGKILL
+"""Exit code of a process that an operator, or the kernel for lack of memory, ended: worth a second try."""
+
+UNREAD = Content(cut=("text",))
+"""The content of a document that exceeded the time or memory limit."""
+
+StandIn = Callable[[], AbstractAsyncContextManager[None]]
+"""While its block runs, another worker uses the slot of the one that waits in it."""
+
+
+class DocumentOffloader:
+    """Reads large documents. The caller waits in a block of `stand_in`, unless too much is waiting already."""
+
+    def __init__(
+        self,
+        stand_in: StandIn = nullcontext,
+        process: ChildProcess | None = None,
+        events: Events | None = None,
+        retry_s: float = RETRY_S,
+    ) -> None:
+        self._stand_in = stand_in
+        self._process = process or ChildProcess()
+        self._events = events or Events()
+        self._retry_s = retry_s
+        self._queue = FairQueue()
+        self._text_budget = TextBudget()
+        self._is_busy = False
+        self._waiting_documents = self._waiting_bytes = 0  # with lent slots
+
+    def __repr__(self) -> str:
+        return f"<DocumentOffloader waiting={self._waiting_documents} bytes={self._waiting_bytes} {self._process!r}>"
+
+    async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
+        """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`."""
+        parsed = await self._wait(ReadJob(document._replace(body=b""), limits), document.body)
+        if parsed is None:
+            found = Extracted(error="unread", dropped={"unread": 1})
+            return ParsedDocument(found, NO_HINTS, len(document.body), ("unread",))
+        return cast(ParsedDocument, parsed)
+
+    async def extract(self, job: ExtractionJob, body: bytes) -> Extraction:
+        """What `job` extracts from `body`: nothing if it exceeds the limits on time or memory, which is reported as
+        `unread`."""
+        return await self._wait(job, body) or unread(job.rules)
+
+    async def text_digest(self, job: TextJob, body: bytes) -> str:
+        """The fingerprint of the text of `body`: empty if it exceeds the limits on time or memory."""
+        return await self._wait(job, body) or ""
+
+    async def content(self, job: ContentJob, body: bytes) -> Content | None:
+        """The content of the page with this `body`: with the cut "text" if it exceeds the limits on time or memory. None if
+        its domain has used up its budget. The caller keeps its slot."""
+        loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
+        async with self._turn(domain):
+            if self._text_budget.is_spent(domain, loop.time()):
+                return None
+            content = await self._run(job, body)
+            self._text_budget.spend(domain, self._process.cpu_s if content else job.CPU_S, loop.time())
+        return content or UNREAD
+
+    async def stop(self) -> None:
+        """End the process. The next document starts another."""
+        await self._process.stop()
+
+    async def _wait(self, job: Job, body: bytes) -> Any:
+        """The result of `job`, None if there is none. The slot of the caller is lent meanwhile."""
+        size = len(body)
+        if self._waiting_documents >= MAX_WAITING_DOCUMENTS or self._waiting_bytes + size > MAX_WAITING_BYTES:
+            async with self._turn(_domain_of(job.url)):
+                return await self._run(job, body)
+        self._waiting_documents, self._waiting_bytes = self._waiting_documents + 1, self._waiting_bytes + size
+        try:
+            async with self._stand_in(), self._turn(_domain_of(job.url)):
+                return await self._run(job, body)
+        finally:
+            self._waiting_documents, self._waiting_bytes = self._waiting_documents - 1, self._waiting_bytes - size
+
+    @asynccontextmanager
+    async def _turn(self, domain: str) -> AsyncIterator[None]:
+        """A block that runs when `domain` has its turn, and no other at the same time."""
+        loop = asyncio.get_running_loop()
+        if self._is_busy:
+            call = loop.create_future()
+            self._queue.add(domain, call)
+            try:
+                await call
+            except asyncio.CancelledError:
+                if call.cancelled():
+                    self._queue.remove(domain, call)
+                else:  # called in the same moment
+                    self._call_next()
+                raise
+        self._is_busy = True
+        began = loop.time()
+        try:
+            yield
+        finally:
+            self._queue.ended(domain, loop.time() - began)
+            self._call_next()
+
+    def _call_next(self) -> None:
+        """Call the next document. The process stays busy until none waits."""
+        call = self._queue.take()
+        self._is_busy = call is not None
+        if call is not None:
+            call.set_result(None)
+
+    async def _run(self, job: Job, body: bytes) -> Any:
+        tries = 0
+        while tries < TRIES:
+            try:
+                return await self._process.run(job, body)
+            except ChildNotStarted as error:
+                self._events.emit(OwnFailure(FailureKind.MACHINE, f"no process for large documents starts: {error}"))
+                await asyncio.sleep(self._retry_s)
+            except ChildEnded as error:
+                log(logging.WARNING, "offloaded_document_unread", url=job.url, error=error)
+                tries += 1 if error.code == _KILLED else TRIES
+        return None
+
+
+def _domain_of(url: str) -> str:
+    site = site_of(origin_of(url))
+    return site[0] if site else url
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,416 @@
+"""Fingerprints that are similar for similar texts, and an index that finds similar ones. Pure.
+
+The fingerprint is Charikar's (Similarity estimation techniques from rounding algorithms, STOC 2002): a bit is set if it is
+set in the hashes of more than half of the text's features. The features are all runs of three words, with repetitions;
+their hash is XXH3-64, so a text has the same fingerprint on every machine. If a few words change, a few bits change. Texts
+that differ in at most three of 64 bits count as copies, as Manku, Jain and Das Sarma recommend for eight billion pages
+(Detecting near-duplicates for web crawling, WWW 2007, section 4).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from array import array
+from collections.abc import Sequence
+from functools import cache
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+from xxhash import xxh3_64_digest
+
+from crawler.page import Page
+from crawler.parse.coding import decode_body
+from crawler.parse.encoding import is_html
+from crawler.parse.tree import flatten_tables, parse, restored
+from crawler.scope.next_visit import TEXT_DIGEST
+
+if TYPE_CHECKING:
+    from turbohtml import Document, Element
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from crawler.page import NO_CONTENT, Content, Exchange, Outcome, TextForm
+
+NEAR = 3
+"""Number of bits in which the fingerprints of copies may differ (Manku et al. 2007, section 4)."""
+
+_SHINGLE = 3  # words
+_ROW = 64  # bits of a fingerprint
+_ALL = (1 << _ROW) - 1
+
+_BLOCKS = NEAR + 1
+_BLOCK = _ROW // _BLOCKS  # bits
+_CHAIN = 1_000  # entries compared per table; only an attack causes this many collisions
+
+_SPACES = bytes(code if code >= 128 or chr(code).isalnum() else 32 for code in range(256))
+
+
+@cache
+def _unspaced() -> re.Pattern[str]:
+    """Characters of scripts with few or no spaces between words. Each counts as a word."""
+    return re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff\uac00-\ud7af]")
+
+
+def simhash(text: str) -> int | None:
+    """The fingerprint of `text`, 64 bits. None if it has no words."""
+    words = words_of(text)
+    if not words:
+        return None
+    shingles = zip(*(words[start:] for start in range(_SHINGLE)), strict=False)
+    digests = list(map(xxh3_64_digest, map(b" ".join, shingles))) or [xxh3_64_digest(b" ".join(words))]
+    return _majority(_counts(digests), len(digests) // 2)
+
+
+def words_of(text: str) -> list[bytes]:
+    """The words of `text` in lower case, separated by spaces and ASCII punctuation."""
+    if not text.isascii():
+        text = _unspaced().sub(r" \g<0> ", text)
+    return text.lower().encode(errors="replace").translate(_SPACES).split()
+
+
+def _counts(digests: Sequence[bytes]) -> list[int]:
+    """Count for each of 64 bits how many of `digests` have it. The nth number of the result has the nth binary digit of all
+    64 counters, lowest first.
+
+    The counters are bit-sliced: the digests form one long number, whose halves are added digit by digit until one row of
+    64 bits is left. So the interpreter adds all rows at once. A loop over the digests takes tens of milliseconds.
+    """
+    planes, rows = [int.from_bytes(b"".join(digests))], len(digests)
+    while rows > 1:
+        lower = rows // 2 * _ROW
+        mask = (1 << lower) - 1
+        carry, added = 0, []
+        for plane in planes:
+            one, other = plane >> lower, plane & mask
+            added.append(one ^ other ^ carry)
+            carry = (one & other) | (carry & (one ^ other))
+        planes = [*added, carry]
+        rows -= rows // 2
+    return planes
+
+
+def _majority(planes: Sequence[int], half: int) -> int:
+    """The bits whose counter in `planes` is above `half`. Compares digits from the highest down."""
+    more, equal = 0, _ALL
+    for digit in reversed(range(len(planes))):
+        if half >> digit & 1:
+            equal &= planes[digit]
+        else:
+            more |= equal & planes[digit]
+            equal &= ~planes[digit]
+    return more
+
+
+def is_near(one: int, other: int) -> bool:
+    """Whether two fingerprints belong to copies."""
+    return (one ^ other).bit_count() <= NEAR
+
+
+class NearIndex:
+    """The last `capacity` fingerprints, each with the URL of its page.
+
+    If two fingerprints differ in three bits, at least one of their four blocks of 16 bits is equal (Manku et al. 2007,
+    section 3.1). So there is one table for each block, and only fingerprints found there are compared. A table consists
+    of chains through a ring buffer, newest entry first, like the window of deflate. This takes 40 bytes per fingerprint,
+    plus its URL, and nothing needs to be deleted.
+    """
+
+    def __init__(self, capacity: int) -> None:
+        self._capacity = capacity
+        self._count = 0
+        self._prints = array("Q", [0]) * capacity
+        self._urls = [""] * capacity
+        self._newest = [array("q", [-1]) * (1 << _BLOCK) for _ in range(_BLOCKS)]
+        self._before = [array("q", [-1]) * capacity for _ in range(_BLOCKS)]
+
+    def __repr__(self) -> str:
+        return f"<NearIndex {min(self._count, self._capacity)} of {self._capacity}>"
+
+    def find(self, fingerprint: int) -> str | None:
+        """The URL of a page with a similar fingerprint, or None."""
+        if not self._capacity:
+            return None
+        oldest = max(0, self._count - self._capacity)
+        for block in range(_BLOCKS):
+            number = self._newest[block][_block(fingerprint, block)]
+            for _ in range(_CHAIN):
+                if number < oldest:
+                    break
+                slot = number % self._capacity
+                if is_near(self._prints[slot], fingerprint):
+                    return self._urls[slot]
+                number = self._before[block][slot]
+        return None
+
+    def add(self, fingerprint: int, url: str) -> None:
+        """Add `fingerprint`. If the index is full, it replaces the oldest one."""
+        if not self._capacity:
+            return
+        slot = self._count % self._capacity
+        self._prints[slot], self._urls[slot] = fingerprint, url
+        for block in range(_BLOCKS):
+            key = _block(fingerprint, block)
+            self._before[block][slot] = self._newest[block][key]
+            self._newest[block][key] = self._count
+        self._count += 1
+
+
+def _block(fingerprint: int, number: int) -> int:
+    return fingerprint >> number * _BLOCK & (1 << _BLOCK) - 1
+
+
+MAX_BYTES = 4_194_304
+"""Bytes of a body that are parsed; the tree of so much hostile markup takes 600 MB."""
+
+_LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
+
+_LEAST_SHARE = 1 / 3
+"""Share of the main text in the text outside of `_SURROUNDINGS`. With more, short release notes of Django that differ only
+in a version are no copies of each other. A paragraph of a footer has less on all but the shortest pages."""
+
+_SURROUNDINGS = "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], [role=complementary]"
+"""What the same on many pages is likely to be in. The footer of an article or its header may be, too: little of a text."""
+
+LIGHT_BYTES = 32_768
+"""A decoded body of this size is light, if it has at most `LIGHT_TAGS`."""
+
+LIGHT_TAGS = 1_000
+"""The parser takes quadratic time for `<b a1><p><b a2><p>...`, because each `<p>` opens all unclosed `<b>` again: half a
+second for four times as many tags. Many `<br>` take long to become Markdown."""
+
+LIGHT_TAGGED_BYTES = 131_072
+"""So is a larger body, up to this size, but not in UTF-16, in which tags cannot be counted."""
+
+LIGHT_HIGH_BYTES = 65_536
+"""Nor is a larger one with more bytes above 127: in scripts without spaces, each character counts as a word."""
+
+_HIGH = bytes(range(128, 256))
+
+
+def is_light_body(body: bytes, coding: str, charset: str) -> bool:
+    """Whether extracting the text of `body`, as received with the Content-Encoding `coding`, takes some tens of
+    milliseconds at most, whatever a site sent."""
+    # A body that decodes to nothing may take long, too.
+    found = decode_body(body, coding, LIGHT_TAGGED_BYTES + 1, max_work=LIGHT_TAGGED_BYTES)
+    if found.error == "too_much_work":
+        return False
+    body = found.data
+    if body.count(b"<") > LIGHT_TAGS:
+        return False
+    if len(body) > LIGHT_BYTES:
+        if len(body) > LIGHT_TAGGED_BYTES or charset.startswith("utf-16"):
+            return False
+        return len(body) - len(body.translate(None, _HIGH)) <= LIGHT_HIGH_BYTES
+    return True
+
+
+def text_to_compare(main: Element | None, document: Document) -> str:
+    """The text that tells `document` from others: that of its element `main`, or if that is short, or in or beside longer
+    text, all text of the content. Its tables must be flat (`flatten_tables`). Removes elements from `document`."""
+    whole = restored(document.to_text())
+    text = restored(main.to_text()) if main and not main.closest(_SURROUNDINGS) else ""
+    is_long = len(text) >= _LEAST_MAIN
+    if is_long and len(text) >= _LEAST_SHARE * len(whole):
+        return text
+    for part in document.select(_SURROUNDINGS):
+        part.decompose()
+    content = restored(document.to_text())
+    if len(content) < _LEAST_MAIN:
+        return whole
+    return text if is_long and len(text) >= _LEAST_SHARE * len(content) else content
+
+
+class TextJob(msgspec.Struct, frozen=True):
+    """A page whose text is wanted as a fingerprint. `coding`: its Content-Encoding; `charset`: the encoding of its
+    text; `max_decoded`: the most bytes of its decoded body."""
+
+    CPU_S: ClassVar[float] = 1.0  # several times what ordinary markup of the largest size takes
+    RESULT: ClassVar = str
+
+    url: str
+    charset: str
+    coding: str
+    max_decoded: int
+
+    @classmethod
+    def of(cls, page: Page, max_decoded: int) -> TextJob | None:
+        """The job for `page`. None if it is not HTML, or if a part of its text would be missing."""
+        exchange, is_whole = page.exchange, set(page.cut) <= {"links"} and page.decoded_size <= MAX_BYTES
+        if exchange is None or not is_whole or not is_html(page.content_type, exchange.body):
+            return None
+        coding = (exchange.header_list(b"content-encoding") or b"").decode("latin-1")
+        return cls(page.url, page.charset, coding, max_decoded)
+
+    def run(self, body: bytes) -> str:
+        """The fingerprint of the text to compare of `body`, as it was received. Empty if it has no text. Only the order of
+        the words counts, not what separates them."""
+        document = parse(decode_body(body, self.coding, self.max_decoded).data, self.charset or None)
+        main = document.main_content()
+        flatten_tables(document)
+        words = text_to_compare(main, document).split()
+        text = " ".join(words).encode(errors="replace")
+        return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:TEXT_DIGEST] if words else ""
+
+
+MAX_DECODED = 33_554_432
+_HEADING_LENGTH = 300  # characters
+_JUDGED = 1_000_000  # characters that are compared, because the time of a fingerprint grows with them
+SHORT_CHARACTERS = 4_000  # the longest text of an error page
+
+DATA_BYTES = 262_144
+"""Maximum size of a large document's encoded JSON-LD. Each empty list takes two bytes, but is an object in the receiving
+process."""
+
+GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
+
+
+def content_of(
+    page: Page, text: TextForm, structured: bool, judged: bool = False, error_pages: bool = False
+) -> Content:
+    """The content of `page` if it is HTML with status 2xx, or also 404 and 410 if `error_pages`. `judged`: with the fields
+    for comparing pages."""
+    is_asked = text != "off" or structured or judged
+    if not is_asked or page.exchange is None or not has_content(page, error_pages):
+        return NO_CONTENT
+    body = decoded(page.exchange, MAX_BYTES + 1)
+    document = parse(body[:MAX_BYTES], page.charset or None)
+    main = document.main_content() if text != "off" or judged else None
+    markdown = restored(main.to_markdown()) if main and text == "markdown" else ""
+    if text == "text" or judged:
+        flatten_tables(document)
+    plain = restored(main.to_text()) if main and text == "text" else ""
+    content = Content(
+        description=_description(document),
+        text=plain[:MAX_BYTES] or None,
+        markdown=markdown[:MAX_BYTES] or None,
+        json_ld=_restored(document.json_ld(), _DEEPEST) or None if structured else None,
+        opengraph=_opengraph(document) if structured else None,
+        cut=("text",) if max(len(body), len(plain), len(markdown)) > MAX_BYTES else (),
+    )
+    return _to_be_judged(content, document, main) if judged else content
+
+
+class ContentWanted(msgspec.Struct, frozen=True):
+    """What to extract from pages, as the arguments of `content_of`."""
+
+    text: TextForm = "off"
+    structured: bool = False
+    judged: bool = False
+    error_pages: bool = False
+
+    def __bool__(self) -> bool:
+        return self.text != "off" or self.structured or self.judged
+
+    def of(self, page: Page) -> Content:
+        """The content of `page`."""
+        return content_of(page, self.text, self.structured, self.judged, self.error_pages)
+
+
+class ContentJob(msgspec.Struct, frozen=True):
+    """A `page` without its body, whose content is `wanted`."""
+
+    CPU_S: ClassVar[float] = 1.0  # several times what ordinary markup of the largest size takes
+    RESULT: ClassVar = Content
+
+    page: Page
+    wanted: ContentWanted
+
+    @classmethod
+    def of(cls, page: Page, wanted: ContentWanted) -> ContentJob:
+        """The job for `page`, which has an exchange."""
+        return cls(_with_body(msgspec.structs.replace(page, links=(), items=()), b""), wanted)
+
+    @property
+    def url(self) -> str:
+        return self.page.url
+
+    def run(self, body: bytes) -> Content:
+        """The content of the page with this `body`, in values that MessagePack has."""
+        content = self.wanted.of(_with_body(self.page, body))
+        try:
+            if content.json_ld is not None and len(msgspec.msgpack.encode(content.json_ld)) > DATA_BYTES:
+                content = msgspec.structs.replace(content, json_ld=None, cut=("text",))
+            msgspec.msgpack.encode(content)
+        except (UnicodeEncodeError, OverflowError, RecursionError):
+            return Content(**{name: plain(value) for name, value in msgspec.structs.asdict(content).items()})
+        return content
+
+
+def _with_body(page: Page, body: bytes) -> Page:
+    assert page.exchange is not None
+    return msgspec.structs.replace(page, exchange=msgspec.structs.replace(page.exchange, body=body))
+
+
+def is_light(page: Page, wanted: ContentWanted) -> bool:
+    """Whether extracting what is `wanted` of `page` is quick enough for a thread, whatever a site sent."""
+    if not wanted or page.exchange is None or not has_content(page, wanted.error_pages):
+        return True
+    coding = (page.exchange.header_list(b"content-encoding") or b"").decode("latin-1")
+    return is_light_body(page.exchange.body, coding, page.charset)
+
+
+def has_content(page: Page, error_pages: bool) -> bool:
+    """Whether `content_of` extracts anything from `page`."""
+    if page.outcome is not Outcome.DONE or page.exchange is None:
+        return False
+    if page.exchange.status >= 300 and not (error_pages and page.exchange.status in GONE):
+        return False
+    return is_html(page.content_type, page.exchange.body)
+
+
+def _to_be_judged(content: Content, document: Document, main: Element | None) -> Content:
+    heading = document.select_one("h1, h2")
+    said = " ".join(restored(heading.text).split())[:_HEADING_LENGTH] if heading else ""
+    compared = text_to_compare(main, document)
+    return msgspec.structs.replace(
+        content,
+        simhash=simhash(compared[:_JUDGED]),
+        compared=compared[: SHORT_CHARACTERS + 1],
+        heading=said,
+        is_judged=True,
+    )
+
+
+def _description(document: Document) -> str | None:
+    element = document.select_one('meta[name="description" i], meta[property="og:description"]')
+    return (restored(element.attr("content") or "").strip() if element else "") or None
+
+
+def _opengraph(document: Document) -> dict[str, str] | None:
+    return {restored(str(key)): restored(str(value)) for key, value in document.opengraph().items()} or None
+
+
+_DEEPEST = 100
+"""Levels of lists and objects in which strings are restored, and that encoders get: deeper ones become null."""
+
+
+def _restored(value: Any, depth: int) -> Any:
+    if isinstance(value, str):
+        return restored(value)
+    if not depth:
+        return value
+    if isinstance(value, list):
+        return [_restored(item, depth - 1) for item in value]
+    if isinstance(value, dict):
+        return {restored(str(key)): _restored(item, depth - 1) for key, item in value.items()}
+    return value
+
+
+def plain(value: Any, depth: int = _DEEPEST) -> Any:
+    """`value`, without anything that an encoder rejects."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
+        return hex(value)
+    if isinstance(value, list):
+        return [plain(item, depth - 1) for item in value] if depth else None
+    if isinstance(value, dict):
+        return {plain(key, 1): plain(item, depth - 1) for key, item in value.items()} if depth else None
+    return value
+
+
+def decoded(exchange: Exchange, limit: int = MAX_DECODED) -> bytes:
+    """The body of `exchange` without its content coding, as far as it can be decoded, and at most `limit` bytes of it."""
+    coding = exchange.header_list(b"content-encoding")
+    return decode_body(exchange.body, coding.decode("latin-1"), limit).data if coding else exchange.body[:limit]
