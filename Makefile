@@ -30,7 +30,7 @@ test: check  ## lint, types and all tests
 
 # Servers format numbers of scripts differently. These tests call every script, and take 40 s of CPU time.
 ON_REDIS := tests/lua tests/frontier $(patsubst %,tests/cli/test_%.py,commands config refresh repair reshard steering unknown_names)
-NOT_ON_REDIS := $(patsubst %,--ignore=tests/frontier/test_%.py,cluster_servers failover reshard_cluster ring servers urls)
+NOT_ON_REDIS := $(patsubst %,--ignore=tests/frontier/test_%.py,cluster failover reshard_cluster servers urls)
 test-redis: setup  ## the tests of scripts and of commands that steer a crawl, on the oldest server that is supported
 	@if command -v redis-server > /dev/null || [ -n "$$CI" ]; then \
 	PEERCRAWL_TEST_SERVER=redis-server $(PYTEST) --numprocesses 8 --dist loadfile -m "not timed" $(ON_REDIS) $(NOT_ON_REDIS); \

@@ -69,7 +69,7 @@ class Report(msgspec.Struct):
     """`closest`: domain -> shortest delay in seconds; `address_peaks`: address -> requests above what the rate alone
     allows. `unasked`: origins with requests that were not checked against their robots.txt, because it is not in the folder
     or was unreachable (`Timeline.unasked`). `unread`: records, and ends of files, that could not be understood. `signed`:
-    requests whose signatures were checked."""
+    requests whose signatures were checked. `broken`: files that could not be read to the end, each with the reason."""
 
     files: int
     requests: int
@@ -83,6 +83,7 @@ class Report(msgspec.Struct):
     breaches: list[Breach]
     unread: int = 0
     signed: int = 0
+    broken: dict[str, str] = {}
 
     @property
     def ok(self) -> bool:
@@ -126,6 +127,7 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         breaches=breaches,
         unread=archive.unread,
         signed=archive.signatures.checked,
+        broken={str(path): reason for path, reason in archive.broken.items()},
     )
 
 

@@ -21,7 +21,7 @@ from crawler.sinks.crawl_files import files_of
 from crawler.sinks.open_files import complete_part, open_either
 from crawler.sinks.replaced_files import marks_in
 from crawler.sinks.segment import LINES
-from crawler.sinks.warc_reader import BrokenFraming, read_head, records_in
+from crawler.sinks.warc_reader import BrokenFraming, read_head, records_in, target_of
 from crawler.sinks.warc_rows import usage_in
 from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl
@@ -78,7 +78,8 @@ class Request(msgspec.Struct, frozen=True):
 
 class ArchivedRequests(msgspec.Struct):
     """All requests in a folder, ordered by start. `user_agents`: from the warcinfo records. `files`: number of files.
-    `unread`: number of records that could not be parsed, and of files that could not be read to the end. `forgotten`: the
+    `unread`: number of records that could not be parsed, and of files that could not be read to the end, which
+    `broken` names, each with the reason. `forgotten`: the
     marks of domains that were forgotten (`crawler forget`); `named`: a URL of each domain in lines and indexes.
     `signatures`: of the requests in files whose replica has signed (`crawler.audit.signatures`)."""
 
@@ -86,6 +87,7 @@ class ArchivedRequests(msgspec.Struct):
     user_agents: set[str]
     files: int
     unread: int = 0
+    broken: dict[Path, str] = {}
     forgotten: frozenset[str] = frozenset()
     named: dict[str, str] = {}
     signatures: Signatures = msgspec.field(default_factory=Signatures)
@@ -121,6 +123,7 @@ def read_archive(*folders: Path, usage: bool = False, crawl: str = "") -> Archiv
         reader.user_agents,
         len(warcs) + len(lines),
         unread,
+        reader.broken,
         frozenset(forgotten),
         named,
         reader.signatures,
@@ -135,6 +138,7 @@ class _WarcReader:
         self._reads_usage = usage
         self.user_agents: set[str] = set()
         self.unread = 0
+        self.broken: dict[Path, str] = {}
         self.signatures = Signatures()
         self._bodies: dict[str, bytes] = {}
         self._targets: set[str] = set()
@@ -159,7 +163,10 @@ class _WarcReader:
                     request = self._read(record, path)
                     if request is not None:
                         yield request
+                at = stream.size
+                stream.check_end()
             except BrokenFraming as error:
+                self.broken[path] = str(error)
                 self._cannot_read(path, at, error)
 
     def _read(self, record: WarcRecord, path: Path) -> Request | None:
@@ -170,7 +177,7 @@ class _WarcReader:
                 self.signatures.read_keys(_values(fields, KEY_SET_FIELD))
                 return None
             if record.record_type == WarcRecordType.request:
-                url, start = record.headers.get("WARC-Target-URI") or "", record.headers.get("WARC-Date") or ""
+                url, start = target_of(record), record.headers.get("WARC-Date") or ""
                 if self.signatures.is_checking:
                     self.signatures.check(url, _seconds(start), record.reader.read(LONGEST_HEAD))
                 else:
@@ -189,7 +196,7 @@ class _WarcReader:
         log(logging.WARNING, "record_not_audited", file=path.name, offset=at, error=error)
 
     def _request(self, record: WarcRecord, http: Head, start_of_body: bytes) -> Request:
-        url = record.headers.get("WARC-Target-URI") or ""
+        url = target_of(record)
         origin_of(url)  # raises ValueError for anything but an HTTP URL
         start = _seconds(record.headers.get("WARC-Date") or "")
         has_rules = url.endswith(("/robots.txt", tdmrep.PATH)) or url in self._targets
@@ -215,7 +222,7 @@ class _WarcReader:
         """What the response says about its use. The page of a revisit record is the one to which it refers."""
         body = start + record.reader.read() if record.record_type == WarcRecordType.response else b""
         token = next((agent.partition("/")[0] for agent in sorted(self.user_agents)), "")
-        return usage_in(http, body, record.headers.get("WARC-Target-URI") or "", token)
+        return usage_in(http, body, target_of(record), token)
 
     def _body(self, record: WarcRecord, start: bytes) -> bytes:
         digest = record.headers.get("WARC-Payload-Digest") or ""

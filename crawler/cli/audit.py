@@ -17,7 +17,8 @@ from crawler.audit.check import audit as judge
 from crawler.audit.records import read_archive
 from crawler.cli.options import FILE, FOLDER, USES, CrawlAccess, Number, as_json, command, of_crawl
 from crawler.cli.output_folders import crawl_of, not_named, one_crawl
-from crawler.cli.text import emit, note
+from crawler.cli.text import Terminal, emit, note
+from crawler.errors import UserError
 from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import politeness_policy, rate_limit_policy
 from crawler.wording import count_of
@@ -53,7 +54,8 @@ def audit(
     settings: Path | None,
     as_json: bool,
 ) -> None:
-    """Check an archive against the settings of its crawl: was the crawl polite? Exit code 1 if a rule was broken.
+    """Check an archive against the settings of its crawl: was the crawl polite? Exit code 1 if a rule was broken, and 2 if
+    a file could not be read to its end.
 
     Rules: the delay of each domain, the rate of each address, robots.txt as archived, Retry-After, the signatures of a
     crawl that signs its requests, and nothing of domains that were forgotten (`crawler forget`); with a purpose, also what
@@ -91,8 +93,15 @@ def audit(
     origin = f"crawl {crawl_here!r} here" if crawl_here else settings
     source = f", as {origin} has it" if origin and delay is None else ""
     emit(report, as_json, _render(report, f"{throttle.delay.min_delay_s:g} s{source}", bool(origin), revision))
+    for path, reason in report.broken.items():
+        Terminal(stderr=True).tell(f"{path}: {reason}")
     if not report.ok:
         sys.exit(1)
+    if report.broken:
+        broken = count_of(len(report.broken), "WARC file")
+        raise UserError(f"{broken} could not be read to the end, so not all was checked")
+    if report.unread and not report.requests:
+        raise UserError(f"nothing was checked: {count_of(report.unread, 'record')} could not be read")
 
 
 def _render(found: Report, delay: str, is_own: bool = True, revision: int = 1) -> RenderableType:

@@ -36,7 +36,6 @@ from crawler.sinks.postgres import Destination
 from crawler.sinks.segment import LINES
 from crawler.sinks.time_formats import iso_time
 from crawler.sinks.wacz import SUFFIX, write_wacz
-from crawler.sinks.warc_reader import BrokenFraming
 from crawler.wording import count_of
 
 FORMS = ("jsonl", "parquet", "markdown", "wacz", "csv")
@@ -157,8 +156,9 @@ def export(
     """Convert WARC files to a table of pages, or to one Markdown file per page, pack them into one WACZ file, or write the
     items of a data set, or what visits of known pages have found.
 
-    Open files are read up to their last complete record. If it was interrupted, run the same command again to resume. Files
-    that were exported with other options are replaced. Options that have no effect together are refused.
+    Open files are read up to their last complete record. Of a file that was cut or damaged, the complete records before
+    that are exported; the file is named, and the exit code is 2. If it was interrupted, run the same command again to
+    resume. Files that were exported with other options are replaced. Options that have no effect together are refused.
 
     With `--format wacz`, all is in one new file, without open files. With `--text text`, its pages can be searched.
 
@@ -208,6 +208,8 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
         Terminal().tell(line)
     for line in _not_exported(done, settings):
         note(line)
+    if done.unread:
+        note(_unread(done.unread))
     if missing := not_named(load().replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
     if still_open := [path for path in files if is_open(path)]:
@@ -215,6 +217,24 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
             f"{len(still_open):,} of the WARC files are open, and were read up to their last complete record. If their "
             f"replicas were killed, finish them: crawler finish {still_open[0].parent}"
         )
+    _check_read(done)
+
+
+def _check_read(done: Exported) -> None:
+    """Raises UserError, after naming the files, if some could not be read to the end, or if no page could be read."""
+    for path, reason in sorted(done.broken.items()):
+        Terminal(stderr=True).tell(f"{path}: {reason}")
+    if done.broken:
+        raise UserError(
+            f"{count_of(len(done.broken), 'WARC file')} could not be read to the end; only complete records before that "
+            "were exported"
+        )
+    if done.unread and not (done.rows or done.left_out or done.refused or done.kept):
+        raise UserError(f"no page was exported: {_unread(done.unread)}")
+
+
+def _unread(number: int) -> str:
+    return f"{count_of(number, 'response')} could not be read: see the warnings"
 
 
 @contextlib.contextmanager
@@ -298,7 +318,7 @@ def extract(
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
     settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash, frozenset(usage))
-    selection = exporting.Selection(settings.usage)
+    selection, rows = exporting.Selection(settings.usage), 0
     for archive in archives:
         if archive.is_dir():
             raise UserError(f"{archive} is a folder; use `crawler export {archive}`, or name WARC files in it")
@@ -306,14 +326,19 @@ def extract(
         try:
             for lines in exporting.encoded(file, settings, selection):
                 sys.stdout.buffer.write(printable(lines.decode()).encode())
+                rows += 1
             sys.stdout.flush()
         except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
-        except (OSError, BrokenFraming) as error:
+        except OSError as error:
             raise UserError(f"{file}: {reason_of(error, file)}") from error
-    for line in _not_exported(Exported(refused=selection.refused, unrecorded=selection.unrecorded), settings):
+    done = selection.result(rows)
+    for line in _not_exported(done, settings):
         note(line)
+    if done.unread:
+        note(_unread(done.unread))
+    _check_read(done)
 
 
 # options

@@ -23,7 +23,7 @@ from crawler.logs import log
 from crawler.page import Exchange
 from crawler.sinks.segment import OPEN_SUFFIX, whole_file
 from crawler.sinks.time_formats import digits
-from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_in
+from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_in, target_of
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
 _SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
@@ -50,7 +50,7 @@ class Indexed(NamedTuple):
         headers, read = record.headers, read_head(record)
         http = read[0] if read is not None else None
         return cls(
-            url=headers.get("WARC-Target-URI") or "",
+            url=target_of(record),
             seconds=record.record_date.timestamp() if record.record_date else 0.0,
             status=str(http.status or "") if http else "",
             content_type=(http.get(b"content-type") or "") if http else "",

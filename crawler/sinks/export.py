@@ -3,14 +3,15 @@
 Each response and revisit record becomes a row (`crawler.sinks.warc_rows`). Each WARC file becomes one file of rows with the
 same name, which is complete or does not exist. So files are converted in parallel, and a second run continues where the
 first one stopped. Files that were exported with other options are made again (`crawler.sinks.export_record`). The rows of
-an open file are in a file whose name contains `.open`. Each run replaces it, and removes it once the WARC file is finished.
+an open file are in a file whose name contains `.open`, and those of the complete records of a file that was cut or damaged
+in one whose name contains `.cut`. Each run replaces it, and removes it once the WARC file is finished, or whole.
 """
 
 from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import as_completed
 from hashlib import blake2b
 from itertools import islice
@@ -40,6 +41,7 @@ Form = Literal["jsonl", "parquet", "markdown", "wacz"]
 
 SUFFIXES = (*WARC_SUFFIXES, ".warc")
 
+_CUT = ".cut"
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -71,7 +73,8 @@ class Exported(msgspec.Struct, frozen=True):
     """The result of an export. `rows`: written rows, or Markdown files. `left_out`: responses without a Markdown file,
     because they have no main text. `kept`: WARC files that were exported before with the same options. `differing`: the
     options of replaced files that were others. `refused`: responses that were left out because of `ExportSettings.usage`.
-    `unrecorded`: other responses without a metadata record, so that the preferences in robots.txt are unknown."""
+    `unrecorded`: other responses without a metadata record, so that the preferences in robots.txt are unknown. `unread`:
+    responses that could not be read. `broken`: WARC files that could not be read to the end, each with the reason."""
 
     rows: int = 0
     left_out: int = 0
@@ -79,6 +82,8 @@ class Exported(msgspec.Struct, frozen=True):
     differing: frozenset[str] = frozenset()
     refused: int = 0
     unrecorded: int = 0
+    unread: int = 0
+    broken: dict[Path, str] = {}
 
     def plus(self, one: Exported) -> Exported:
         return Exported(
@@ -88,25 +93,53 @@ class Exported(msgspec.Struct, frozen=True):
             self.differing,
             self.refused + one.refused,
             self.unrecorded + one.unrecorded,
+            self.unread + one.unread,
+            self.broken | one.broken,
         )
 
 
 class Selection:
-    """Selects the rows of pages whose owners do not refuse one of the uses in `usage`, and counts."""
+    """Selects the rows of pages whose owners do not refuse one of the uses in `usage`, and counts what `Exported` has."""
 
     def __init__(self, usage: frozenset[str]) -> None:
         self._usage = usage
         self.refused = 0
         self.unrecorded = 0
+        self.unread = 0
+        self.broken: dict[Path, str] = {}
 
-    def of(self, rows: Iterable[Row]) -> Iterator[Row]:
-        for row in rows:
+    def of(self, path: Path) -> Iterator[Row]:
+        """The rows of the WARC file at `path`. Raises OSError."""
+        rows = read_rows(path, self._report_unread)
+        while (row := self._next(rows, path)) is not None:
             if row.page.usage.refusal(self._usage):
                 self.refused += 1
                 continue
             # The depth is in each metadata record of this crawler.
             self.unrecorded += bool(self._usage) and row.columns.get("depth") is None
             yield row
+
+    def _next(self, rows: Iterator[Row], path: Path) -> Row | None:
+        try:
+            return next(rows, None)
+        except BrokenFraming as error:
+            self.broken[path] = str(error)
+            return None
+
+    def _report_unread(self, url: str, error: Exception) -> None:
+        self.unread += 1
+        report(url, error)
+
+    def result(self, rows: int, left_out: int = 0) -> Exported:
+        """What was exported: `rows`, besides what was counted here."""
+        return Exported(
+            rows,
+            left_out,
+            refused=self.refused,
+            unrecorded=self.unrecorded,
+            unread=self.unread,
+            broken=self.broken,
+        )
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
@@ -131,7 +164,7 @@ def export(
     """Export `files`, and call `on_done` with each finished one. Files that were exported with the same options are kept,
     and those with other options are replaced.
 
-    Raises UserError for a file that cannot be read or written.
+    Raises UserError for a file that cannot be opened or written.
     """
     if settings.form == "parquet":
         require_pyarrow("--format parquet")
@@ -153,7 +186,7 @@ def export(
             path = running[future]
             try:
                 one = future.result()
-            except (OSError, BrokenFraming) as error:
+            except OSError as error:
                 pool.shutdown(cancel_futures=True)
                 raise UserError(f"{path}: {reason_of(error, path)}") from error
             total = total.plus(one)
@@ -176,9 +209,10 @@ def _wanted(files: Sequence[Path], settings: ExportSettings) -> dict[Path, Made]
     return wanted
 
 
-def _result(path: Path, settings: ExportSettings) -> Path:
+def _result(path: Path, settings: ExportSettings, is_broken: bool = False) -> Path:
     """Return where the rows of the WARC file at `path` go."""
-    lines = settings.out / f"{_stem(path)}{OPEN_SUFFIX if is_open(path) else ''}.pages.jsonl"
+    state = OPEN_SUFFIX if is_open(path) else _CUT if is_broken else ""
+    lines = settings.out / f"{_stem(path)}{state}.pages.jsonl"
     return parquet_path(lines) if settings.form == "parquet" else lines
 
 
@@ -187,17 +221,16 @@ def _stem(path: Path) -> str:
 
 
 def export_file(path: Path, settings: ExportSettings) -> Exported:
-    """Export one WARC file, unless its result exists. Raises OSError and BrokenFraming."""
+    """Export one WARC file, unless its result exists. Raises OSError."""
     selection = Selection(settings.usage)
     if settings.form == "markdown":
-        written = [_write_markdown(row.page, settings.out) for row in selection.of(read_rows(path))]
-        return Exported(
-            sum(written), len(written) - sum(written), refused=selection.refused, unrecorded=selection.unrecorded
-        )
+        written = [_write_markdown(row.page, settings.out) for row in selection.of(path)]
+        return selection.result(sum(written), len(written) - sum(written))
     result = _result(path, settings)
     if not is_open(path):
-        for early in settings.out.glob(glob.escape(f"{_stem(path)}{OPEN_SUFFIX}.pages.") + "*"):
-            early.unlink(missing_ok=True)  # its rows are among those of the finished file
+        for state in (OPEN_SUFFIX, _CUT):
+            for early in settings.out.glob(glob.escape(f"{_stem(path)}{state}.pages.") + "*"):
+                early.unlink(missing_ok=True)  # its rows are among those of the finished file
         if result.exists():
             return Exported(kept=1)
     rows = 0
@@ -206,21 +239,23 @@ def export_file(path: Path, settings: ExportSettings) -> Exported:
             for line in encoded(path, settings, selection):
                 file.write(line)
                 rows += 1
+        if selection.broken:
+            result = _result(path, settings, is_broken=True)
         if settings.form == "parquet":
             write_parquet(scratch, result)
         else:
             scratch.rename(result)
-    return Exported(rows, refused=selection.refused, unrecorded=selection.unrecorded)
+    return selection.result(rows)
 
 
 def encoded(path: Path, settings: ExportSettings, selection: Selection) -> Iterator[bytes]:
-    """The JSON lines of those rows of the WARC file at `path` that `selection` selects. Raises OSError and BrokenFraming.
+    """The JSON lines of those rows of the WARC file at `path` that `selection` selects. Raises OSError.
 
     If part of a record cannot be processed, its line has the cut `defect`, and the error is logged.
     """
     lines = PageLines(settings.links, "")
     likeness = Likeness("off", "off", simhash=settings.simhash)
-    for row in selection.of(read_rows(path)):
+    for row in selection.of(path):
         content = _content(row.page, settings, likeness) if has_body(row) else NO_CONTENT
         yield lines.encode(row._replace(content=content), report)
 

@@ -30,13 +30,13 @@ from crawler.sinks.compression import Compression
 from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.finished_volume import PARQUET, FinishedVolume, volume_of
 from crawler.sinks.noted_urls import LINE_LISTS, LINE_URLS, NotedUrls, parsed
-from crawler.sinks.open_files import compression_of
+from crawler.sinks.open_files import complete_part, compression_of
 from crawler.sinks.page_lines import Place
 from crawler.sinks.parquet import parquet_path, require_pyarrow, urls_in, write_parquet
 from crawler.sinks.replaced_files import MARKS, SCRATCH, Commit, add_mark, carry_out, complete, has_left_work
 from crawler.sinks.rewritten_record import as_response, decompressed, with_lines, without_target
 from crawler.sinks.segment import OPEN_SUFFIX
-from crawler.sinks.warc_reader import BrokenFraming, placed, records_in
+from crawler.sinks.warc_reader import BrokenFraming, placed, records_in, target_of
 from frontier.domains import is_of
 
 _encoder = msgspec.json.Encoder()
@@ -225,6 +225,8 @@ class DomainRewriter:
 
         for path in volume.warcs:
             try:
+                with complete_part(path) as part:
+                    part.check_end()
                 for record_id, offset, length in placed(records_in(str(path)), path.stat().st_size, read):
                     self._originals[record_id] = _Original(path, offset, length)
             except BrokenFraming as error:
@@ -236,12 +238,12 @@ class DomainRewriter:
             raise Stopped("interrupted: repeat the command")
 
     def _is_ours(self, record: WarcRecord) -> bool:
-        return is_of(record.headers.get("WARC-Target-URI") or "", self._domain)
+        return is_of(target_of(record), self._domain)
 
     def _judge(self, record: WarcRecord) -> _Record:
         if self._is_ours(record):
             return _Record(is_removed=True)
-        referred = record.headers.get("WARC-Refers-To-Target-URI") or ""
+        referred = target_of(record, "WARC-Refers-To-Target-URI")
         if record.record_type == WarcRecordType.revisit and is_of(referred, self._domain):
             return _Record(is_removed=False, original_id=record.headers.get("WARC-Refers-To") or "?")
         return _Record(is_removed=False, may_name_it=record.record_type == WarcRecordType.metadata)
@@ -270,7 +272,7 @@ class DomainRewriter:
 
         def read(record: WarcRecord) -> tuple[_Record, WarcRecordType, str]:
             self._check_running()
-            return self._judge(record), record.record_type, record.headers.get("WARC-Target-URI") or ""
+            return self._judge(record), record.record_type, target_of(record)
 
         with warc.open("rb") as old, self._scratch(warc) as new:
             for (verdict, kind, url), offset, length in placed(records_in(str(warc)), warc.stat().st_size, read):

@@ -1,19 +1,21 @@
 """Reads files of a crawl that may still be open: those of a running replica, and those of a killed one.
 
-An open WARC file may end in the middle of a record. How much of it is complete is measured first, because a reader would
-take half a record for a short one. The file may be finished while it is read, or before: then it is found under its plain
-name. Nothing here waits for the writer or holds it up.
+A WARC file may end in the middle of a record: an open one, and one of which a copy was cut. How much of it is complete is
+measured first, because a reader would take half a record for a short one. The file may be finished while it is read, or
+before: then it is found under its plain name. Nothing here waits for the writer or holds it up.
 """
 
 from __future__ import annotations
 
 import io
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 
-from crawler.sinks.compression import COMPRESSIONS, Compression
+from crawler.sinks.compression import COMPRESSIONS, Compression, CompressionName
 from crawler.sinks.segment import OPEN_SUFFIX
+from crawler.sinks.warc_reader import BrokenFraming
 
 _STEP = 1 << 16  # bytes per call of the decompressor; it copies those after the end of a member, so not too many
 
@@ -21,12 +23,25 @@ Extent = tuple[int, bool]
 """The number of bytes of complete records at the start of a file, and whether they are worth keeping."""
 
 
-class Part(io.FileIO):
-    """The first `size` bytes of a file, for readers that read to the end."""
+_MAGIC: dict[bytes, CompressionName] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_HEAD = re.compile(rb"[\r\n]*WARC/.*?\r?\n\r?\n", re.DOTALL)
+_LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,15})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_LONGEST_HEAD = 1 << 20
 
-    def __init__(self, fd: int, size: int) -> None:
+
+class Part(io.FileIO):
+    """The first `size` bytes of a file, for readers that read to the end. `total`: the bytes that should be complete
+    records."""
+
+    def __init__(self, fd: int, size: int, total: int) -> None:
         super().__init__(fd)
         self.size = size
+        self._total = total
+
+    def check_end(self) -> None:
+        """Raises BrokenFraming if the file ends in the middle of a record, or is damaged there."""
+        if self.size < self._total:
+            raise BrokenFraming(f"cut off or damaged: no complete record from byte {self.size:,} of {self._total:,} on")
 
     def read(self, size: int | None = -1) -> bytes:
         """Read at most `size` bytes, or all that are left."""
@@ -35,11 +50,13 @@ class Part(io.FileIO):
 
 
 def complete_part(path: Path) -> Part:
-    """The complete records of the WARC file at `path`. A finished file is all of it. Raises OSError."""
+    """The complete records of the WARC file at `path`. Of a finished file, these should be all of it. Raises OSError."""
     fd = open_either(path)
     try:
-        compression = compression_of(path) if is_open(path) else None
-        return Part(fd, whole_records(fd, compression)[0] if compression is not None else os.fstat(fd).st_size)
+        magic = os.pread(fd, 4, 0)
+        name = next((name for start, name in _MAGIC.items() if magic.startswith(start)), None)
+        size = whole_records(fd, COMPRESSIONS[name])[0] if name else _whole_plain_records(fd)
+        return Part(fd, size, size if is_open(path) else os.fstat(fd).st_size)
     except BaseException:
         os.close(fd)
         raise
@@ -104,3 +121,24 @@ def _record_length(fd: int, start: int, compression: Compression) -> int:
             return 0
         at += len(chunk)
     return at - len(reader.unused_data) - start
+
+
+def _whole_plain_records(fd: int) -> int:
+    """The extent of the complete records of the file behind `fd`, which is not compressed. Raises OSError."""
+    total, size = os.fstat(fd).st_size, 0
+    while size < total and (length := _plain_length(fd, size)) and size + length <= total:
+        size += length
+        line_ends = os.pread(fd, 4, size)
+        size += len(line_ends) - len(line_ends.lstrip(b"\r\n"))
+    return size
+
+
+def _plain_length(fd: int, start: int) -> int:
+    """The length of the record at `start`, without the line ends after it, if it is complete; 0 if there is none."""
+    head = b""
+    while len(head) < _LONGEST_HEAD and (step := os.pread(fd, _STEP, start + len(head))):
+        head += step
+        if end := _HEAD.match(head):
+            length = _LENGTH.search(end[0])
+            return end.end() + int(length[1]) if length else 0
+    return 0

@@ -27,7 +27,8 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n")
 
 
 class BrokenFraming(Exception):
-    """Raised when the next record of a file cannot be found because compression or framing is broken."""
+    """Raised when the next record of a file cannot be found because compression or framing is broken, or when a finished
+    file ends in the middle of a record."""
 
 
 def records_in(source: str | IO[bytes], types: WarcRecordType = WarcRecordType.any_type) -> Iterator[WarcRecord]:
@@ -60,6 +61,11 @@ def placed(
         yield result, start, size - start
 
 
+def target_of(record: WarcRecord, field: str = "WARC-Target-URI") -> str:
+    """The URI in this field of `record`, "" if there is none. Wget writes it in angle brackets, as WARC 1.0 defines it."""
+    return (record.headers.get(field) or "").strip().removeprefix("<").removesuffix(">")
+
+
 def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
     """The HTTP head of `record`, and the bytes of the body that were read with it; `record.reader` has the rest. None if
     the record is not an HTTP message."""
@@ -76,19 +82,21 @@ def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
             return parse_head(block), b""
 
 
-def dechunked(body: bytes) -> bytes:
-    """Remove the chunked coding from `body` (RFC 9112 7.1), which other crawlers may store. Raises ValueError if it is not
-    chunked, or incomplete."""
+def dechunked(body: bytes) -> tuple[bytes, bool]:
+    """`body` without the chunked coding (RFC 9112 7.1), which other crawlers may store, and whether it is complete. A body
+    that was stored without the coding that its head names is returned as it is."""
     stream = BytesIO(body)
     parts: list[bytes] = []
     while True:
-        size = _CHUNK_SIZE.fullmatch(stream.readline())
-        if size is None:
-            raise ValueError("no chunk size")
-        length = int(size[1], 16)
-        if not length:
-            return b"".join(parts)
-        chunk = stream.read(min(length, len(body)))
-        if len(chunk) < length or stream.readline().strip():
-            raise ValueError("an incomplete chunk")
+        line = stream.readline()
+        size = _CHUNK_SIZE.fullmatch(line)
+        length = int(size[1], 16) if size else -1
+        if length == 0 and (parts or line.endswith(b"\r\n") or stream.read(3) in (b"", b"\n", b"\r\n")):
+            return b"".join(parts), True
+        chunk = stream.read(min(length, len(body))) if length > 0 else b""
+        is_cut = len(chunk) < length
+        if length <= 0 or (not is_cut and stream.readline().strip()) or (is_cut and not line.endswith(b"\r\n")):
+            return (b"".join(parts), False) if parts else (body, True)
         parts.append(chunk)
+        if is_cut:
+            return b"".join(parts), False

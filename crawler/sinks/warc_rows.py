@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -29,7 +30,7 @@ from crawler.parse.text import MAX_DECODED
 from crawler.sinks.open_files import complete_part
 from crawler.sinks.page_lines import Place, Row
 from crawler.sinks.segment import OPEN_SUFFIX
-from crawler.sinks.warc_reader import dechunked, placed, read_head, records_in
+from crawler.sinks.warc_reader import dechunked, placed, read_head, records_in, target_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 from politeness import tdmrep
@@ -41,6 +42,10 @@ _NUMBER = re.compile(r"[0-9]{1,9}")
 _SECONDS = re.compile(r"[0-9]{1,6}(?:\.[0-9]+)?")
 _OF_BODY = ("charset", "title", "lang", "canonical", "size", "decoded_size", "truncated", "noarchive", "noindex")
 """Columns that only a record with a body can fill."""
+
+
+class _NotHttp(Exception):
+    """Raised when the response record of a page contains no HTTP message."""
 
 
 class _Response(NamedTuple):
@@ -67,15 +72,16 @@ class _Writer(NamedTuple):
     replica: str | None
 
 
-def read_rows(path: Path) -> Iterator[Row]:
-    """The rows of the WARC file at `path`; of an open file, those of its complete records. Raises OSError and
-    BrokenFraming."""
+def read_rows(path: Path, on_unread: Callable[[str, Exception], None] | None = None) -> Iterator[Row]:
+    """The rows of the complete records of the WARC file at `path`. `on_unread` is called with the URL of a response that
+    cannot be read, and why. Raises OSError, and BrokenFraming at the end of a finished file that has an incomplete record.
+    """
     name = path.name.removesuffix(OPEN_SUFFIX)
     writer = _Writer(None)
     response: _Response | None = None
     metadata: _Metadata | None = None
     with complete_part(path) as part:
-        for found, start, length in placed(records_in(part), part.size, _read):
+        for found, start, length in placed(records_in(part), part.size, partial(_read, on_unread or report)):
             if isinstance(found, _Metadata):
                 if response is not None and found.of == response.record_id:
                     metadata = found
@@ -88,8 +94,9 @@ def read_rows(path: Path) -> Iterator[Row]:
                 writer = found
             elif isinstance(found, _Response):
                 response = found._replace(row=found.row._replace(place=Place(name, start, length)))
-    if response is not None:
-        yield _completed(response, metadata, writer)
+        if response is not None:
+            yield _completed(response, metadata, writer)
+        part.check_end()
 
 
 def has_body(row: Row) -> bool:
@@ -132,10 +139,14 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
     return row._replace(columns=columns)
 
 
-def _read(record: WarcRecord) -> _Response | _Metadata | _Writer | None:
+def _read(on_unread: Callable[[str, Exception], None], record: WarcRecord) -> _Response | _Metadata | _Writer | None:
     match record.record_type:
         case WarcRecordType.response | WarcRecordType.revisit:
-            return _response(record)
+            try:
+                return _response(record)
+            except (BadUrl, _NotHttp) as error:
+                on_unread(target_of(record), error)
+                return None
         case WarcRecordType.metadata:
             return _metadata(record)
         case WarcRecordType.warcinfo:
@@ -167,17 +178,22 @@ def _metadata(record: WarcRecord) -> _Metadata:
 
 
 def _response(record: WarcRecord) -> _Response | None:
-    """The row of `record`, or None if it has none."""
-    headers = record.headers
-    try:
-        url = canonicalize(headers.get("WARC-Target-URI") or "", None)
-    except BadUrl:
+    """The row of `record`, or None if it is not of a page. Raises BadUrl and _NotHttp."""
+    headers, target = record.headers, target_of(record)
+    if not target.lower().startswith(("http:", "https:")):
+        return None  # such as the dns: records of Heritrix
+    url = canonicalize(target, None)
+    if urlsplit(url.href).path in ("/robots.txt", tdmrep.PATH):
         return None
     read_so_far = read_head(record)
-    if read_so_far is None or urlsplit(url.href).path in ("/robots.txt", tdmrep.PATH):
-        return None
+    if read_so_far is None:
+        if record.record_type == WarcRecordType.revisit:
+            return None  # without the head, it says nothing
+        raise _NotHttp(f"not an HTTP message but {headers.get('Content-Type')!r}")
     http, start_of_body = read_so_far
     has_body = record.record_type == WarcRecordType.response
+    body, is_complete = _body(http, start_of_body + record.reader.read())
+    truncated = headers.get("WARC-Truncated") or (None if is_complete else "disconnect")
     exchange = Exchange(
         url=url.href,
         status=http.status,
@@ -185,12 +201,12 @@ def _response(record: WarcRecord) -> _Response | None:
         headers=http.fields,
         request_head=b"",
         response_head=b"",
-        body=_body(http, start_of_body + record.reader.read()),
+        body=body,
         address=headers.get("WARC-IP-Address") or "",
         started_at=record.record_date.timestamp() if record.record_date else 0.0,
         elapsed=_seconds(headers.get("X-Crawler-Elapsed")) or 0.0,
         first_byte=0.0,
-        truncated=headers.get("WARC-Truncated") if has_body else None,
+        truncated=truncated if has_body else None,
     )
     page = Page(url.href, url.domain, 0, Outcome.DONE, "", exchange.started_at, exchange=exchange)
     try:
@@ -211,14 +227,11 @@ def _response(record: WarcRecord) -> _Response | None:
     return _Response(headers.get("WARC-Record-ID") or "", Row(page, digest), columns, has_body)
 
 
-def _body(http: Head, stored: bytes) -> bytes:
-    """The `stored` body without its transfer coding, which other crawlers may store."""
+def _body(http: Head, stored: bytes) -> tuple[bytes, bool]:
+    """The `stored` body without its transfer coding, which other crawlers may store, and whether it is complete."""
     if http.get_list(b"transfer-encoding").strip().lower() != "chunked":
-        return stored
-    try:
-        return dechunked(stored)
-    except ValueError:  # the body is not chunked, or incomplete
-        return b""
+        return stored, True
+    return dechunked(stored)
 
 
 def _parsed(page: Page, exchange: Exchange, http: Head) -> Page:
@@ -232,7 +245,7 @@ def usage_in(http: Head, stored: bytes, url: str, user_agent: str) -> Usage:
     """What a response says about the use of its page, in the header and in the `stored` body. `user_agent`: the product
     token of the crawler. Never raises for what a site sent."""
     policy = msgspec.structs.replace(_LIMITS.extract, user_agent=user_agent or _LIMITS.extract.user_agent)
-    return _usage(http, _document(http, _body(http, stored), url, ParseLimits(policy, MAX_DECODED)))
+    return _usage(http, _document(http, _body(http, stored)[0], url, ParseLimits(policy, MAX_DECODED)))
 
 
 def _document(http: Head, body: bytes, url: str, limits: ParseLimits) -> ParsedDocument:
