@@ -21,7 +21,7 @@ from frontier.outboxes import OUTBOX_LINKS
 from frontier.packing import rows_of
 from frontier.queue import Frontier
 from frontier.scripts import command
-from frontier.store import Store, pairs
+from frontier.store import Store, batched, pairs, scan
 
 Where = Literal["unseen", "outbox", "queued", "leased", "waiting", "dead", "settled", "queued_or_settled"]
 
@@ -103,15 +103,14 @@ class UrlLookup:
 
     async def url(self, url: str, domain: str) -> UrlStatus:
         """The state of the canonical `url` of `domain`. Raises RedisAway."""
-        keys = self._frontier.keys.shards[self._frontier.shard_of(domain)]
+        keys = self._frontier.keys.of(domain)
         bare = Entry(url, domain)
         if not await self._is_seen(keys, url):
             return await self._in_outboxes(bare) or UrlStatus("unseen")
         for find in (
             self._among_known,
             self._among_leased,
-            self._among_waiting,
-            self._among_dead,
+            self._among_waiting_and_dead,
             self._among_likely,
             self._among_queued,
         ):
@@ -147,16 +146,16 @@ class UrlLookup:
                 return UrlStatus("leased", parse_entry(raw.decode(), bare.domain, float(priority)))
         return None
 
-    async def _among_waiting(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
-        pattern = f"{escaped(bare.domain)}\n*\n??????{escaped(bare.raw[6:])}*"
+    async def _among_waiting_and_dead(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
+        """Looks where an entry stands behind its domain, and a waiting one behind its priority, too."""
+        url = f"??????{escaped(bare.raw[6:])}*"
+        pattern = f"{escaped(bare.domain)}\n*\n{url}"
         found, _ = await self._scan("ZSCAN", keys.waiting, pattern, lambda member: _is_of(member.split("\n")[2], bare))
-        if found is None:
-            return None
-        _, priority, raw = found[0].split("\n")
-        return UrlStatus("waiting", parse_entry(raw, bare.domain, float(priority)), ready_ms=int(float(found[1])))
-
-    async def _among_dead(self, keys: ShardKeys, bare: Entry) -> UrlStatus | None:
-        pattern = f"{escaped(bare.domain)}\n??????{escaped(bare.raw[6:])}*"
+        if found is not None:
+            _, priority, raw = found[0].split("\n")
+            entry = parse_entry(raw, bare.domain, float(priority))
+            return UrlStatus("waiting", entry, ready_ms=int(float(found[1])))
+        pattern = f"{escaped(bare.domain)}\n{url}"
         found, _ = await self._scan("HSCAN", keys.dead, pattern, lambda member: _is_of(member.split("\n")[1], bare))
         if found is None:
             return None
@@ -184,8 +183,7 @@ class UrlLookup:
         """The status of a packed URL, and whether all blocks were read. A block may be unpacked meanwhile."""
         (names,) = await self._store.send([command("ZRANGE", keys.blocks(bare.domain), 0, SCAN_BLOCKS)])
         text = bare.raw[6:].encode()
-        for at in range(0, min(len(names), SCAN_BLOCKS), BLOCKS_AT_ONCE):
-            part = names[at : min(at + BLOCKS_AT_ONCE, SCAN_BLOCKS)]
+        for part in batched(names[:SCAN_BLOCKS], BLOCKS_AT_ONCE):
             reads = [command("GET", keys.block(name.decode(), bare.domain)) for name in part]
             for contents in await self._store.send(reads):
                 for priority, raw in rows_of(contents) if contents else ():
@@ -195,20 +193,18 @@ class UrlLookup:
         return None, len(names) <= SCAN_BLOCKS
 
     async def _scan(
-        self, scan: str, key: str, pattern: str, wanted: Callable[[str], bool]
+        self, verb: str, key: str, pattern: str, wanted: Callable[[str], bool]
     ) -> tuple[tuple[str, str] | None, bool]:
         """The first member that is `wanted`, with its value, and whether the scan was complete."""
-        cursor: bytes | int = 0
-        for _ in range(SCAN_LIMIT // SCAN_STEP):
-            ((cursor, found),) = await self._store.send(
-                [command(scan, key, cursor, "MATCH", pattern, "COUNT", SCAN_STEP)]
-            )
-            for member, value in pairs(found).items():
+        pages = 0
+        async for page in scan(self._store, verb, key, "MATCH", pattern, "COUNT", SCAN_STEP):
+            for member, value in pairs(page).items():
                 if wanted(member):
                     return (member, value), True
-            if int(cursor) == 0:
-                return None, True
-        return None, False
+            pages += 1
+            if pages == SCAN_LIMIT // SCAN_STEP:
+                return None, False
+        return None, True
 
 
 def seen_bucket(fingerprint: int, buckets: int) -> int:

@@ -293,7 +293,9 @@ def epoch_of(now_ms: int, interval_s: float) -> int:
 
 
 class PeerLoop:
-    """One replica's part in a peer loop. `key`: a Redis key that ends in the name of the loop."""
+    """One replica's part in a peer loop. `key`: a Redis key that ends in the name of the loop. `time` may be that of an
+    earlier loop of this process under the same key, which has ended. Otherwise, if all replicas are replaced at once, none
+    knows the time, and they wait for some intervals."""
 
     def __init__(
         self,
@@ -308,32 +310,26 @@ class PeerLoop:
         self.replica = replica or new_replica_id("replica")
         self.settings = settings
         self.time = CrawlTime(store, key, clock, self.replica, settings.interval_s)
-        self.server_clock = self.time.server_clock
         self._store = store
         self._key = key
         self._clock = clock
         self._rng = rng
         self._skew_s = rng.random() * settings.interval_s * CLAIMING
         self._leaving = False
-        self._working = True
+        self.is_paused = False  # then the time does not count as running time (`running_ms`)
         self._table = OwnerTable(settings.shards)
         self._claimed_epoch = 0
         self._number = 0  # from the first claim
         self._roster: tuple[Member, ...] = ()
         self._roster_version = ""
 
-    def continue_time(self, time: CrawlTime) -> None:
-        """Use `time` of an earlier loop of this process under the same key, which has ended. Otherwise, if all replicas are
-        replaced at once, none knows the time, and they wait for some intervals."""
-        self.time, self.server_clock = time, time.server_clock
+    @property
+    def server_clock(self) -> ServerClock:
+        return self.time.server_clock
 
     def advertise(self, address: str) -> None:
         """Publish `address` as the address of this replica in all later claims."""
         self.settings = msgspec.structs.replace(self.settings, address=address)
-
-    def set_paused(self, paused: bool) -> None:
-        """While `paused`, the time does not count as running time (`running_ms`)."""
-        self._working = not paused
 
     def __repr__(self) -> str:
         return f"<PeerLoop {self._key} replica={self.replica} every {self.settings.interval_s:g}s>"
@@ -351,7 +347,7 @@ class PeerLoop:
         epoch = epoch_of(now_ms, self.settings.interval_s)
         runs_ms = int(max(RUNS_EPOCHS * self.settings.interval_s, RUNS_AT_LEAST_S) * 1000)
         mine = (self.replica, self.settings.capacity, self.settings.address or "-", self._number)
-        time = (now_ms, int(self._working), runs_ms, self.settings.table)
+        time = (now_ms, int(not self.is_paused), runs_ms, self.settings.table)
         (reply,) = await self._store.send([script_call(CLAIM, [self._key], epoch, *mine, self._roster_version, *time)])
         _, claimed_epoch, number, table_version, roster_version, roster = reply
         self._claimed_epoch, self._number = int(claimed_epoch), int(number)

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import hashlib
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from operator import itemgetter
 
@@ -35,10 +35,10 @@ PUSH_CHUNK = 250
 script. Lua's unpack() takes up to about 8,000 values."""
 
 PUSH_BATCH = 500
-"""URLs per round trip. Packing this many blocks the event loop for 3 ms."""
+"""URLs per round trip, approximately. Packing this many blocks the event loop for 3 ms."""
 
-Group = tuple[str, PushMode]
-"""A domain, and the mode in which its URLs are pushed."""
+Groups = dict[tuple[str, PushMode], list[Entry]]
+"""URLs by their domain and the mode in which they are pushed."""
 
 
 class PushReply(msgspec.Struct, frozen=True):
@@ -79,8 +79,29 @@ SEEN_DOMAINS = 10_000
 OnPushed = Callable[[int, Sequence[Entry]], None]
 """Called with a shard, and with entries that were pushed into it."""
 
-_Row = tuple[int, Group, Entry]
-"""A shard, and an entry that is pushed to it."""
+
+def _chunks(groups: Groups) -> Iterator[Groups]:
+    """Split the URLs for a shard into those of one call each."""
+    if sum(map(len, groups.values())) <= PUSH_CHUNK:
+        yield groups
+        return
+    rows = [(group, entry) for group, entries in groups.items() for entry in entries]
+    for part in batched(rows, PUSH_CHUNK):
+        yield {group: [entry for _, entry in same] for group, same in groupby(part, itemgetter(0))}
+
+
+def _batches(parts: Iterable[tuple[int, Groups]]) -> Iterator[list[tuple[int, Groups]]]:
+    """Split the `parts` of shards into those of one round trip each."""
+    batch: list[tuple[int, Groups]] = []
+    size = 0
+    for shard, groups in parts:
+        if size >= PUSH_BATCH:
+            yield batch
+            batch, size = [], 0
+        batch.append((shard, groups))
+        size += sum(map(len, groups.values()))
+    if batch:
+        yield batch
 
 
 class Frontier:
@@ -120,36 +141,27 @@ class Frontier:
         return await self._push(entries, self.settings.replicas_ack, self._recent.pushed)
 
     async def _push(self, entries: Iterable[Entry], replicas_ack: int, on_pushed: OnPushed) -> PushReply:
-        by_shard: dict[int, dict[Group, list[Entry]]] = defaultdict(lambda: defaultdict(list))
+        by_shard: dict[int, Groups] = defaultdict(lambda: defaultdict(list))
         for number, entry in enumerate(entries, 1):
             by_shard[self.shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
             if number % PUSH_BATCH == 0:
                 await asyncio.sleep(0)
         outside = await self._drop_outside(by_shard)
-        rows = [
-            (shard, group, entry)
+        seeds = {
+            (shard, domain): of_group
             for shard, groups in by_shard.items()
-            for group, of_group in groups.items()
-            for entry in of_group
-        ]
-        seeds: dict[tuple[int, str], list[Entry]] = {}
-        for shard, (domain, mode), entry in rows:
-            if mode == "again":
-                seeds.setdefault((shard, domain), []).append(entry)
+            for (domain, mode), of_group in groups.items()
+            if mode == "again"
+        }
         unpacked = await self._packer.unpack_seeds(seeds)
         counts = [0, 0, 0, outside]  # accepted, seen, capped, outside
         shards: set[int] = set()
-        for batch in batched(rows, PUSH_BATCH):
-            parts = [
-                (shard, part)
-                for shard, of_shard in groupby(batch, itemgetter(0))
-                for part in batched([*of_shard], PUSH_CHUNK)
-            ]
-            calls = [(shard, self._push_call(shard, part, replicas_ack)) for shard, part in parts]
+        for batch in _batches([(shard, part) for shard, groups in by_shard.items() for part in _chunks(groups)]):
+            calls = [(shard, self._push_call(shard, part, replicas_ack)) for shard, part in batch]
             long: list[Queue] = []
             replies = await send_to_shards(self._store, self.keys, calls)
-            for (shard, part), (_, *numbers) in zip(parts, replies, strict=True):
-                on_pushed(shard, [entry for _, _, entry in part])
+            for (shard, part), (_, *numbers) in zip(batch, replies, strict=True):
+                on_pushed(shard, [entry for of_group in part.values() for entry in of_group])
                 counts = [total + int(number) for total, number in zip(counts, numbers, strict=False)]
                 if int(numbers[0]):
                     shards.add(shard)
@@ -159,7 +171,7 @@ class Frontier:
         accepted, seen, capped, outside = counts
         return PushReply(accepted, seen, capped, outside, frozenset(shards))
 
-    async def _drop_outside(self, by_shard: dict[int, dict[Group, list[Entry]]]) -> int:
+    async def _drop_outside(self, by_shard: dict[int, Groups]) -> int:
         """Remove URLs with mode "known" from `by_shard` if their domain is unknown. Returns how many were removed.
 
         The script does the same. But most links to other sites lead out of the crawl, each to a different shard, and a
@@ -185,14 +197,13 @@ class Frontier:
             self._seen_domains.clear()
         return outside
 
-    def _push_call(self, shard: int, rows: Sequence[_Row], replicas_ack: int) -> Call:
+    def _push_call(self, shard: int, groups: Groups, replicas_ack: int) -> Call:
         keys = self.keys.shards[shard]
         self._recent.reached(shard)
         limits = (self.settings.domain_cap, self.settings.packing.least_step)
         arguments: list[Argument] = [self.keys.identity, self._clock.now_ms(), *limits]
-        for group, of_group in groupby(rows, itemgetter(1)):
-            entries = [entry for _, _, entry in of_group]
-            arguments += (*group, len(entries))
+        for (domain, mode), entries in groups.items():
+            arguments += (domain, mode, len(entries))
             for entry in entries:
                 arguments += (self.fingerprint(entry.url), bounded(entry.priority), entry.raw)
         return Call(arguments, (keys.stats, keys.base), PUSH, replicas_ack)

@@ -436,7 +436,7 @@ class Engine:
         peer_settings = PeerSettings(local.interval, local.capacity, shards=shards, table=table)
         self.peers = PeerLoop(deps.store, crawl.keys.peers, deps.clock, peer_settings, deps.replica, deps.rng)
         if deps.time is not None:
-            self.peers.continue_time(deps.time)
+            self.peers.time = deps.time
         server_clock = self.peers.server_clock
         retry = RedisRetry(deps.clock, deps.events, deps.rng, self._verify, Nodes(deps.store, crawl.keys))
         self.runtime = Runtime(
@@ -664,7 +664,7 @@ class Engine:
             if control.stopped:
                 self._end("stopped")
             self.leases.set_paused(control.paused)
-            self.peers.set_paused(control.paused)
+            self.peers.is_paused = control.paused
             await retry.call_crawl_node(lambda: self.follower.follow(control.settings_revision))
             await self._deps.clock.sleep(period_s(min(1.0, self._local.interval), self.replicas()))
 

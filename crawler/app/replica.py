@@ -371,7 +371,7 @@ async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -
     settings = PeerSettings(local.interval, local.capacity, replica.status.address)
     place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name, engine.runtime.rng)
     await engine.tasks.cancel(engine.following)
-    place.continue_time(engine.peers.time)
+    place.time = engine.peers.time
     claiming = asyncio.create_task(_claim(place))
     crawl = None
     try:

@@ -320,10 +320,10 @@ async def test_running_time_counts_only_while_replicas_work(
     assert await worked_s() == 20
     time.ms += 1_000
     assert await worked_s() == 21  # also the time since the last claim
-    two.set_paused(True)
+    two.is_paused = True
     await two.tick()
     await tick(two, 10)
-    two.set_paused(False)
+    two.is_paused = False
     await tick(two, 1)
     assert await worked_s() == 21
     await tick(two, 1)
@@ -354,7 +354,7 @@ async def test_a_loop_that_continues_the_time_of_an_earlier_one_does_not_ask_for
     ]
     old, continuing, asking = loops
     await old.tick()
-    continuing.continue_time(old.time)
+    continuing.time = old.time
     for loop in loops[1:]:
         await loop.tick()
     assert [loop.time.is_known for loop in loops] == [True, True, False]
