@@ -1,7 +1,7 @@
 """The command line: the commands, their output, and actions that combine several other packages.
 
 `main` is the entry point. Its table says which module has which command, and its errors say in one line what is wrong with
-a command line. `exits` turns errors into exit codes. A replica of a supervisor starts at `run`, without any options.
+a command line. It turns errors into exit codes. A replica of a supervisor starts at `run`, without any options.
 `options` has the options that commands share, and the access to the crawl that they select.
 
 A module has a family of commands: `crawl` (and `try`), `seeds`, `run`, `demo`, `plan`; `watch` (`status`, `top`, `domains`,

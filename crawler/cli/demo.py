@@ -21,7 +21,7 @@ import click
 from crawler.app.signals import run_until_signal
 from crawler.cli import options as option
 from crawler.cli.crawl import CrawlJob
-from crawler.cli.exits import INTERRUPTED
+from crawler.cli.main import INTERRUPTED
 from crawler.cli.text import Terminal
 from crawler.errors import UserError
 from crawler.settings.load import load

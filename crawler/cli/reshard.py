@@ -12,7 +12,7 @@ import msgspec
 from rich import filesize
 from rich.status import Status
 
-from crawler.cli.exits import INTERRUPTED
+from crawler.cli.main import INTERRUPTED
 from crawler.cli.options import CrawlAccess, as_json, command, on_a_crawl, titled
 from crawler.cli.screens import span
 from crawler.cli.text import Terminal, emit

@@ -14,7 +14,7 @@ from crawler.app.requests import missing_tables
 from crawler.app.signals import run_until_signal
 from crawler.app.supervisor import check_free, count_up
 from crawler.cli import options as option
-from crawler.cli.exits import run_to_exit
+from crawler.cli.main import run_to_exit
 from crawler.cli.options import CrawlAccess, Number, command
 from crawler.cli.output_folders import remember, shown
 from crawler.errors import UserError

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import click
 
-from crawler.cli.exits import EXIT_CODES
-from crawler.cli.main import app
+from crawler.cli.main import EXIT_CODES, app
 from crawler.observe.metrics import Metrics, ReplicaState, replica_families
 from crawler.settings import reference
 from crawler.settings.reference import PRESETS, Setting
