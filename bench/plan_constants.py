@@ -22,8 +22,7 @@ from dataclasses import replace
 from bench import docweb
 from bench.measure import median
 from bench.plan import CONSTANTS, MEASURED, START, Site, crawl, documentation, endless_site
-from crawler.plan.arithmetic import Usage, Workload, usage_of
-from crawler.plan.constants import Constants
+from crawler.plan.arithmetic import Constants, Usage, Workload, usage_of
 
 PAGES = 4_000
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.measure import Figure, median
 from bench.speed import speedometer
-from crawler.identity.signing_keys import make_key
+from crawler.identity.keys import make_key
 from crawler.identity.web_bot_auth import RequestSigner
 
 DIRECTORY = "https://crawler.example.com/.well-known/http-message-signatures-directory"

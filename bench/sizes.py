@@ -34,7 +34,7 @@ from bench.crawl import Replica, Tables, fill, running
 from bench.measure import Figure, cpu_s, median
 from bench.politeness import web
 from bench.speed import speedometer
-from crawler.identity.signing_keys import make_key
+from crawler.identity.keys import make_key
 from frontier.entries import Entry
 from tests.valkey import ValkeyProcess
 

@@ -36,7 +36,7 @@ from bench.contenders import CONTENDERS, Contender
 from bench.docweb import DocWeb, serve
 from bench.measure import Figure, Usage, cpu_s, median, used_by
 from bench.speed import speedometer
-from crawler.identity.signing_keys import make_key
+from crawler.identity.keys import make_key
 from tests.valkey import ValkeyProcess
 
 T = TypeVar("T")

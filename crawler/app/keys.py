@@ -16,8 +16,8 @@ from crawler.app.requests import fetch_settings
 from crawler.errors import FetchFailed, UserError
 from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher
-from crawler.identity.message_signatures import NotDecided
-from crawler.identity.signing_keys import SigningKey
+from crawler.identity.keys import SigningKey
+from crawler.identity.signatures import NotDecided
 from crawler.identity.web_bot_auth import LONGEST_DIRECTORY, WELL_KNOWN, SignedDirectory, signed_directory
 from crawler.parse.coding import decode_body
 from crawler.settings.load import Settings, extended

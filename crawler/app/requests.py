@@ -56,7 +56,7 @@ def identity_of(table: IdentityTable) -> Identity | None:
     if not table.directory:
         raise UserError("identity.keys needs identity.directory, the https URL at which the keys are published")
     # These need optional packages.
-    from crawler.identity.signing_keys import read_keys  # noqa: PLC0415
+    from crawler.identity.keys import read_keys  # noqa: PLC0415
     from crawler.identity.web_bot_auth import RequestSigner, key_set  # noqa: PLC0415
 
     for path in table.keys:

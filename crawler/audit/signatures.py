@@ -64,7 +64,7 @@ class Signatures:
         if not bodies:
             return
         # These need optional packages.
-        from crawler.identity.message_signatures import NotDecided  # noqa: PLC0415
+        from crawler.identity.signatures import NotDecided  # noqa: PLC0415
         from crawler.identity.web_bot_auth import read_key_set  # noqa: PLC0415
 
         self._keys = {}
@@ -82,7 +82,7 @@ class Signatures:
         """Check the signature of a request with the bytes `head`, which was sent to `url` at `at`, in seconds since
         1970."""
         # As above.
-        from crawler.identity.message_signatures import Message, NotDecided, NotValid  # noqa: PLC0415
+        from crawler.identity.signatures import Message, NotDecided, NotValid  # noqa: PLC0415
         from crawler.identity.web_bot_auth import check_request  # noqa: PLC0415
 
         self.checked += 1

@@ -19,10 +19,8 @@ from rich.text import Text
 from crawler.cli.options import FILE, FOLDER, Whole, as_json, given_settings, group, settings_file
 from crawler.cli.text import Terminal, emit, print_json
 from crawler.errors import UserError
-from crawler.identity.about_page import About
-from crawler.identity.about_page import page as page_of
-from crawler.identity.address_ranges import address_ranges
-from crawler.identity.published import LONGEST_HEAD
+from crawler.identity.published import LONGEST_HEAD, About, address_ranges
+from crawler.identity.published import page as page_of
 from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, IdentityTable
 from crawler.wording import count_of
@@ -30,7 +28,7 @@ from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
 if TYPE_CHECKING:
-    from crawler.identity.signing_keys import SigningKey
+    from crawler.identity.keys import SigningKey
     from crawler.identity.web_bot_auth import Keys, Verified
 
 EXAMPLE = "https://crawler.example.com/.well-known/http-message-signatures-directory"
@@ -57,7 +55,7 @@ def init(file: Path, as_json: bool) -> None:
         crawler identity init
         crawler identity init /etc/peercrawl/key-2027.pem
     """
-    from crawler.identity.signing_keys import make_key  # noqa: PLC0415 - needs an optional package
+    from crawler.identity.keys import make_key  # noqa: PLC0415 - needs an optional package
     from crawler.identity.web_bot_auth import key_set  # noqa: PLC0415
 
     key = make_key(file)
@@ -169,7 +167,7 @@ def verify(request: str, keys: Path | None, at: datetime | None, as_json: bool) 
         crawler identity verify https://example.com/ --settings crawler.toml
         crawler identity verify request.txt --at 2026-11-25T08:30:00
     """
-    from crawler.identity.message_signatures import Message, NotDecided, NotValid  # noqa: PLC0415 - as above
+    from crawler.identity.signatures import Message, NotDecided, NotValid  # noqa: PLC0415 - as above
 
     loaded = given_settings()
     now = at.replace(tzinfo=UTC).timestamp() if at else time.time()
@@ -248,7 +246,7 @@ def addresses(out: Path | None) -> None:
 
 def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
     """Return `[identity]` and its keys. Raises UserError if requests could not be signed with it."""
-    from crawler.identity.signing_keys import read_keys  # noqa: PLC0415 - needs an optional package
+    from crawler.identity.keys import read_keys  # noqa: PLC0415 - needs an optional package
 
     table = settings.identity
     for name, value in (("keys", table.keys), ("directory", table.directory)):
@@ -290,7 +288,7 @@ def _read(file: str, size: int, advice: str) -> bytes:
 def _check(message: Any, settings: Settings, file: Path | None, now: float) -> tuple[list[Verified], list[str]]:
     """Check the signatures of `message`. Returns them, and what is not as the draft recommends."""
     from crawler.app.keys import fetch_directory  # noqa: PLC0415 - needs optional packages
-    from crawler.identity.message_signatures import NotDecided, NotValid  # noqa: PLC0415
+    from crawler.identity.signatures import NotDecided, NotValid  # noqa: PLC0415
     from crawler.identity.web_bot_auth import (  # noqa: PLC0415
         LONGEST_DIRECTORY,
         check_directory,

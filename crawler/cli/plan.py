@@ -19,10 +19,19 @@ from crawler.cli.screens import TextTable
 from crawler.cli.text import emit
 from crawler.errors import UserError, closest
 from crawler.observe.usage import read_crawl, read_files
-from crawler.plan.arithmetic import MOST_PARALLEL, Workload
-from crawler.plan.calibration import Calibration, CrawlFigures, calibrate
-from crawler.plan.constants import FACTS, Constants
-from crawler.plan.numbers import LEAST, MOST, number, short
+from crawler.plan.arithmetic import (
+    FACTS,
+    LEAST,
+    MOST,
+    MOST_PARALLEL,
+    Calibration,
+    Constants,
+    CrawlFigures,
+    Workload,
+    calibrate,
+    number,
+    short,
+)
 from crawler.plan.report import Machines, Plan, make_plan
 from crawler.settings.load import CrawlSettings
 from frontier.crawls import Crawl

@@ -18,8 +18,7 @@ from crawler.cli.screens import span
 from crawler.cli.text import Terminal, emit
 from crawler.errors import UserError
 from crawler.observe.usage import memory_left
-from crawler.plan.constants import Constants
-from crawler.plan.numbers import MOST, number
+from crawler.plan.arithmetic import MOST, Constants, number
 from crawler.settings.load import CrawlSettings
 from crawler.wording import count_of
 from frontier.clock import ServerClock, SystemClock

@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from crawler.identity.message_signatures import (
+from crawler.identity.keys import PUBLISHED_KEYS, PublicKey, SigningKey, base64, public_key, thumbprint
+from crawler.identity.published import LONGEST_VALIDITY_S, is_https_url
+from crawler.identity.signatures import (
     Message,
     NotDecided,
     NotValid,
@@ -31,17 +33,12 @@ from crawler.identity.message_signatures import (
     dictionary,
     signatures_of,
 )
-from crawler.identity.published import LONGEST_VALIDITY_S, is_https_url
-from crawler.identity.signing_keys import PUBLISHED_KEYS, PublicKey, SigningKey, base64, public_key, thumbprint
 
 TAG, DIRECTORY_TAG = "web-bot-auth", "http-message-signatures-directory"
 WELL_KNOWN = "/.well-known/http-message-signatures-directory"
 MEDIA_TYPE = "application/http-message-signatures-directory+json"
 LABEL = "sig1"
-NONCE_BYTES, NONCE_SIGNS = 18, 24
-"""Of a nonce, and of its base64. Three bytes become four characters, so the base64 of many nonces is that of each."""
-
-NONCES_DRAWN = 64
+NONCE_BYTES = 18
 
 CLOCK_SKEW_S = 5
 """Seconds by which the clock of the signer may be ahead."""
@@ -74,39 +71,29 @@ class RequestSigner:
     def __init__(
         self, key: SigningKey, directory: str, lifetime_s: int, random: Callable[[int], bytes] = os.urandom
     ) -> None:
-        self._sign = key.sign
+        self._key = key
+        self._directory = directory
         self._lifetime_s = lifetime_s
-        self._nonces = _nonces(random)
-        self._lines = f'Signature-Agent: {LABEL}="{directory}"\r\nSignature-Input: {LABEL}='
-        self._covered_agent = f'\n"signature-agent";key="{LABEL}": "{directory}"\n"@signature-params": '
-        self._last = f'";keyid="{key.thumbprint}";alg="ed25519";tag="{TAG}"'
-        self._created, self._first = -1, ""
+        self._random = random
 
     def __call__(self, host: str, target: str, now: float) -> bytes:
         """Return the header lines that sign a GET of `target` at the authority `host`, at `now` (seconds since 1970)."""
         created = int(now)
-        if created != self._created:
-            self._created, self._first = created, self._first_parameters(created)
-        parameters = f"{self._first}{next(self._nonces)}{self._last}"
-        path = target.partition("?")[0]
-        covered = f'"@method": GET\n"@authority": {host}\n"@path": {path}{self._covered_agent}{parameters}'
-        value = base64(self._sign(covered.encode()))
-        return f"{self._lines}{parameters}\r\nSignature: {LABEL}=:{value}:\r\n".encode()
-
-    def _first_parameters(self, created: int) -> str:
-        """What all signatures of a second have in common: the parameters up to the nonce."""
-        return (
+        parameters = (
             f'("@method" "@authority" "@path" "signature-agent";key="{LABEL}");created={created}'
-            f';expires={created + self._lifetime_s};nonce="'
+            f';expires={created + self._lifetime_s};nonce="{base64(self._random(NONCE_BYTES))}"'
+            f';keyid="{self._key.thumbprint}";alg="ed25519";tag="{TAG}"'
         )
-
-
-def _nonces(random: Callable[[int], bytes]) -> Iterator[str]:
-    """Nonces in base64. Many are drawn at once, because each draw is a call of the operating system."""
-    while True:
-        drawn = base64(random(NONCES_DRAWN * NONCE_BYTES))
-        for start in range(0, len(drawn), NONCE_SIGNS):
-            yield drawn[start : start + NONCE_SIGNS]
+        covered = (
+            f'"@method": GET\n"@authority": {host}\n"@path": {target.partition("?")[0]}\n'
+            f'"signature-agent";key="{LABEL}": "{self._directory}"\n"@signature-params": {parameters}'
+        )
+        signature = base64(self._key.sign(covered.encode()))
+        return (
+            f'Signature-Agent: {LABEL}="{self._directory}"\r\n'
+            f"Signature-Input: {LABEL}={parameters}\r\n"
+            f"Signature: {LABEL}=:{signature}:\r\n"
+        ).encode()
 
 
 # checking a request

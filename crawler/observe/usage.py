@@ -13,7 +13,7 @@ import msgspec
 
 from crawler.observe import summary
 from crawler.observe.health import health_records
-from crawler.plan.calibration import CrawlFigures, FileFigures
+from crawler.plan.arithmetic import CrawlFigures, FileFigures
 from crawler.sinks.line_search import is_of, line_files, lines_in
 from crawler.sinks.open_files import finished_path, open_either
 from crawler.sinks.segment import LINES

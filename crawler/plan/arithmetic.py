@@ -1,11 +1,155 @@
-"""The arithmetic of a plan: from a workload and the constants to what it needs. Pure functions."""
+"""The arithmetic of a plan: from a workload and the constants to what it needs. Pure functions.
+
+The constants say what a crawl costs per page, URL, link, connection and domain, each with its source. CPU is that of one
+virtual core of the EPYC in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as long.
+`bench.plan_constants` measures it, with crawls that have much of one thing each: medians of two to four runs, which differ
+by up to a fifth. None of the constants was chosen by what the crawls of `bench.plan` use.
+
+`calibrate` replaces the constants by those of a crawl (`crawler.observe.usage` reads its figures): each group is scaled so
+that the crawl's own workload would use what the crawl has used.
+"""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
 
-from crawler.plan.constants import Constants
+from crawler.errors import UserError
+from crawler.wording import count_of
+
+# numbers as people write them: 1e9, 5M, 10k and 1,000,000
+
+_FACTORS = {"": 1.0, "k": 1e3, "m": 1e6, "g": 1e9, "t": 1e12}
+_WRITTEN = re.compile(r"(-?)(\d+(?:[,_]\d{3})+|\d+)?(\.\d+)?(e[+-]?\d{1,3})?([kmgt]?)", re.IGNORECASE)
+
+STEPS = ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+LEAST, MOST = 1e-6, 1e18
+"""The least of numbers that something is divided by, and the most of all."""
+
+PLAIN = 99_950
+"""Below this, numbers are written without a prefix."""
+
+
+def number(option: str, text: str, least: float = 0.0, most: float = MOST) -> float:
+    """Return the number that `text` says. Raises UserError, which names `option`, if it is none or not in the range."""
+    found = _WRITTEN.fullmatch(text.strip())
+    if not found or not (found[2] or found[3]):
+        raise UserError(f"{option}: {text!r} is not a number; write it like 1000000, 1e6, 1M or 10k")
+    digits = re.sub("[,_]", "", found[2] or "0")
+    value = float(f"{found[1]}{digits}{found[3] or ''}{found[4] or ''}") * _FACTORS[found[5].lower()]
+    if not least <= value <= most:
+        raise UserError(f"{option}: {text!r} must be {_range(least, most)}")
+    return value
+
+
+def _range(least: float, most: float) -> str:
+    if most < MOST:
+        return f"from {least:g} to {most:g}"
+    return "more than 0, such as 1" if 0 < least <= LEAST else f"at least {least:g}, and at most {most:g}"
+
+
+def short(value: float) -> str:
+    """Return `value` with three significant digits, an integer with all, and from 100,000 on with a prefix: 5M, 0.0048."""
+    return _with_prefix(value, "") if abs(value) >= PLAIN else _digits(value)
+
+
+def short_above(value: float) -> str:
+    """Return `value` like `short`, but 24.02 as 24.1: a number that is rounded up to a whole one later does not look as if
+    it were the one below."""
+    whole = math.floor(value)
+    if whole < value < 100 and short(value) == short(whole):
+        return short(whole + 0.1)
+    return short(value)
+
+
+def quantity(value: float, unit: str) -> str:
+    """Return `value` with its `unit`: 11.6 kB, 117 Mbit/s, 1,160 pages/s, 3."""
+    return _with_prefix(value, " ") + unit if unit in ("B", "bit/s") else f"{short(value)} {unit}".rstrip()
+
+
+def _with_prefix(value: float, space: str) -> str:
+    for factor, prefix in STEPS:
+        if abs(value) >= factor * 0.9995:
+            return f"{_digits(value / factor)}{space}{prefix}"
+    return f"{_digits(value)}{space}"
+
+
+def _digits(value: float) -> str:
+    if value == round(value):
+        return f"{value:,.0f}"
+    if abs(value) < 99.95:
+        return f"{value:.3g}"
+    rounded = round(value, 2 - math.floor(math.log10(abs(value))))
+    return f"{rounded:,.0f}"
+
+
+# constants
+
+SPEED = "docs/explanation/speed.md"
+MEASURED = "bench.plan_constants"
+LOADED = "measured once, on a busy machine"
+
+
+def _constant(value: float, unit: str, meaning: str, source: str) -> Any:
+    return field(default=value, metadata={"unit": unit, "meaning": meaning, "source": source})
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """The constants. Most names begin with "cpu_" for a replica's CPU, with "redis_us_" for that of Redis, with "memory_"
+    for its memory, and with "disk_" for files."""
+
+    cpu_page: float = _constant(220, "us", "CPU per page, whatever its size", MEASURED)
+    cpu_kilobyte: float = _constant(4.1, "us", "CPU per kB of page: receive, decode, find tags", MEASURED)
+    cpu_link: float = _constant(2.3, "us", "CPU per link: resolve, filter, list", MEASURED)
+    cpu_new_url: float = _constant(10, "us", "CPU per new URL: pack and push", MEASURED)
+    cpu_archive_page: float = _constant(73, "us", "CPU per page for records, index and line", MEASURED)
+    cpu_archive_kilobyte: float = _constant(3.2, "us", "CPU per kB of page for gzip and digest", MEASURED)
+    cpu_connection: float = _constant(224, "us", "CPU per new connection", MEASURED)
+    cpu_tls: float = _constant(1_300, "us", "CPU per TLS handshake, on top: two certificates to verify", LOADED)
+    cpu_tls_kilobyte: float = _constant(3.2, "us", "CPU per kB received over TLS, on top", SPEED)
+    cpu_domain: float = _constant(497, "us", "CPU per fetched domain: leases and robots.txt", MEASURED)
+
+    redis_us_page: float = _constant(20.4, "us", "Redis CPU per page that is settled alone, as with a delay", MEASURED)
+    redis_us_url: float = _constant(7.4, "us", "Redis CPU per new URL", MEASURED)
+    redis_us_page_grouped: float = _constant(13.9, "us", "Redis CPU per page that is settled in a group", MEASURED)
+    redis_us_domain: float = _constant(143, "us", "Redis CPU per fetched domain: leases and robots.txt", MEASURED)
+    redis_us_push: float = _constant(6.5, "us", "Redis CPU per domain to which new URLs are pushed", MEASURED)
+
+    memory_seen: float = _constant(8.8, "B", "Redis memory per URL ever accepted", "bench.frontier")
+    memory_queued: float = _constant(77, "B", "Redis memory per queued URL, besides its part after the host", MEASURED)
+    memory_queued_compact: float = _constant(10, "B", "the same, in queues of up to 128 URLs", MEASURED)
+    memory_queued_packed: float = _constant(
+        0.287,
+        "B",
+        "Redis memory of a queued URL in queues of more than 1,000, per byte after the host, all included",
+        "bench.long_queue",
+    )
+    memory_domain: float = _constant(336, "B", "Redis memory per domain", MEASURED)
+    memory_robots: float = _constant(700, "B", "Redis memory per fetched domain, for its robots.txt", "assumed")
+    memory_shard: float = _constant(3_000, "B", "Redis memory per shard", "assumed")
+    memory_server: float = _constant(865e3, "B", "Redis memory for scripts and connections", MEASURED)
+
+    disk_page: float = _constant(2_470, "B", "output per page: headers, records, index and line", MEASURED)
+    disk_link: float = _constant(40, "B", "output per link: line and metadata record", MEASURED)
+    disk_domain: float = _constant(1_380, "B", "output per domain: records of its robots.txt", MEASURED)
+
+    used_share: float = _constant(0.7, "", "share of a core that is planned to be busy", "a choice")
+    headroom: float = _constant(1.3, "", "memory to have per byte used: fragments, buffers, forks", "a choice")
+    replica_bytes: float = _constant(250e6, "B", "memory of a replica", "bench.memory")
+    new_link_share: float = _constant(0.1, "", "share of links that are new URLs", "assumed")
+    header_bytes: float = _constant(600, "B", "bytes received per page besides its body", "assumed")
+
+
+FACTS: dict[str, dict[str, str]] = {one.name: dict(one.metadata) for one in fields(Constants)}
+"""Constant -> its unit, meaning and source."""
+
+
+# the workload and what it uses
 
 DAY_S = 86_400
 LEAST_SHARDS, SHARDS_PER_REPLICA = 1_024, 32
@@ -200,3 +344,145 @@ def domain_pages_per_s(work: Workload) -> float:
     """Pages per second of one domain. Requests are only parallel without a delay."""
     turn_s = work.delay_s + work.response_s
     return (work.parallel if not work.delay_s else 1) / turn_s if turn_s else math.inf
+
+
+# the constants of a crawl
+
+LEAST_PAGES, LEAST_CPU_S, LEAST_BYTES = 100, 5.0, 4_000_000
+"""Of less, startup and rounding are too large a part."""
+
+FARTHEST = 5.0
+"""By which factor a crawl may differ from the constants. What is farther away is not of the crawl: a reshard, other users
+of the server, or long waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class CrawlFigures:
+    """What Redis knows of a crawl. `pages`: settled as done; `urls`: ever accepted; `queued`: open or dead. `redis_bytes`
+    and `redis_cpu_s` are those of the servers since their start, other users included; 0 if they are unknown.
+    `replica_pages` and `replica_cpu_s`: of the replicas that run, since their start."""
+
+    pages: float
+    urls: float
+    queued: float
+    domains: float
+    shards: float
+    crawled_s: float
+    redis_bytes: float = 0
+    redis_cpu_s: float = 0
+    replica_pages: float = 0
+    replica_cpu_s: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileFigures:
+    """What the output files say: their `pages` and all their `disk_bytes`, and means per page. `page_bytes` is after
+    content decoding, `received_bytes` before. `linked_domains`: None if the files have no links. `tls`: share of pages over
+    HTTPS."""
+
+    pages: float
+    page_bytes: float
+    received_bytes: float
+    links: float
+    linked_domains: float | None
+    response_s: float
+    url_bytes: float
+    disk_bytes: float
+    tls: float
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """What the files say about the workload, by the names of `Workload`."""
+        linked = {} if self.linked_domains is None else {"linked_domains": self.linked_domains}
+        return linked | {
+            "page_bytes": self.page_bytes,
+            "links_per_page": self.links,
+            "url_bytes": self.url_bytes,
+            "response_s": self.response_s,
+            "transfer": self.received_bytes / self.page_bytes if self.page_bytes else 1.0,
+            "tls": self.tls,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """`constants`: those to use. `given`: what the crawl says about the workload, by the names of `Workload`. `notes`: what
+    was read, and what could not be."""
+
+    constants: Constants
+    given: dict[str, float]
+    notes: tuple[str, ...]
+
+
+def calibrate(constants: Constants, crawl: CrawlFigures, files: FileFigures | None, delay_s: float) -> Calibration:
+    """Return the constants of the crawl with these figures, whose delay is `delay_s`."""
+    if crawl.pages < LEAST_PAGES:
+        pages = count_of(int(crawl.pages), "page")
+        note = f"the crawl has {pages}, too few to measure: all constants are the built-in ones"
+        return Calibration(constants, {}, (note,))
+    given = {
+        "delay_s": delay_s,
+        "urls_per_page": crawl.urls / crawl.pages,
+        "queued_per_page": crawl.queued / crawl.pages,
+    }
+    notes = []
+    if files is None:
+        notes.append(
+            "no lines in the output folder: size, links, duration and TLS of pages, and files per page are built-in"
+        )
+    else:
+        given |= files.workload
+        linked = "" if files.linked_domains is None else ", linked domains"
+        pages = count_of(int(files.pages), "page")
+        notes.append(f"read {pages} of the output folder: size, links{linked}, duration, TLS, length of URLs")
+    work = own_workload(crawl, files, delay_s)
+    expected = usage_of(work, constants)
+    for prefix, name, used, would_use, missing in _groups(crawl, files, expected, work, constants):
+        if missing:
+            notes.append(f"{name}: {missing}; the constants are the built-in ones")
+            continue
+        ratio = used / would_use
+        if not 1 / FARTHEST <= ratio <= FARTHEST:
+            notes.append(
+                f"{name}: {short(ratio)} times what the built-in constants say, which is not of the crawl alone (a "
+                "reshard, other users, long waiting); the constants are the built-in ones"
+            )
+            continue
+        names = [name for name in FACTS if name.startswith(prefix)]
+        constants = replace(constants, **{name: getattr(constants, name) * ratio for name in names})
+        if prefix == "disk_":
+            given["compression"] = work.compression * ratio
+        notes.append(f"{name}: {ratio:.2f} times what the built-in constants say; they are scaled")
+    return Calibration(constants, given, tuple(notes))
+
+
+def own_workload(crawl: CrawlFigures, files: FileFigures | None, delay_s: float) -> Workload:
+    """Return the workload of the crawl itself, with the same assumptions as in a plan about what cannot be read."""
+    work = Workload(
+        pages=crawl.pages,
+        days=max(1.0, crawl.crawled_s) / 86_400,
+        domains=max(1.0, crawl.domains),
+        urls=crawl.urls,
+        queued=crawl.queued,
+        delay_s=delay_s,
+        shards=crawl.shards,
+    )
+    return replace(work, **files.workload) if files else work
+
+
+def _groups(
+    crawl: CrawlFigures, files: FileFigures | None, expected: Usage, work: Workload, constants: Constants
+) -> Iterator[tuple[str, str, float, float, str]]:
+    """Yield for each group of constants their prefix and name, what was used, what would be, and why it is unknown."""
+    share = crawl.replica_pages / crawl.pages
+    missing = "" if crawl.replica_cpu_s >= LEAST_CPU_S and share else "no replica runs, or only since a moment ago"
+    yield "cpu_", "CPU of replicas", crawl.replica_cpu_s, expected.cpu_s * share, missing
+    missing = "" if crawl.redis_cpu_s >= LEAST_CPU_S / 10 else "too little to measure"
+    yield "redis_us_", "CPU of Redis", crawl.redis_cpu_s, expected.redis_cpu_s, missing
+    # The URLs themselves, which no constant is for, unless they are packed.
+    text = 0.0 if are_packed(work, constants) else crawl.queued * work.url_bytes
+    missing = "" if crawl.redis_bytes - text >= LEAST_BYTES else "too little to measure"
+    yield "memory_", "memory of Redis", crawl.redis_bytes - text, expected.redis_bytes - text, missing
+    if files is not None:
+        would_use = expected.disk_bytes * files.pages / work.pages
+        yield "disk_", "output files", files.disk_bytes, would_use, "" if files.disk_bytes else "none found"

@@ -6,9 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from crawler.plan import arithmetic
-from crawler.plan.arithmetic import Workload
-from crawler.plan.constants import Constants
-from crawler.plan.numbers import quantity, short, short_above
+from crawler.plan.arithmetic import Constants, Workload, quantity, short, short_above
 from crawler.wording import count_of
 
 LONG = 0.5

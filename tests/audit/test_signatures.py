@@ -11,8 +11,8 @@ from msgspec import structs
 from crawler.audit.check import Report, Rules, audit
 from crawler.audit.records import read_archive
 from crawler.audit.signatures import SWEPT_AT, Signatures
+from crawler.identity.keys import read_keys
 from crawler.identity.published import KEY_SET_FIELD
-from crawler.identity.signing_keys import read_keys
 from crawler.identity.web_bot_auth import RequestSigner, key_set
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive

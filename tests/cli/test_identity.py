@@ -229,7 +229,7 @@ def test_doctor_names_the_key_that_signs(typed: Typed, tmp_path: Path) -> None:
     assert finding() == ("good", "requests are not signed")
 
 
-@pytest.mark.parametrize("missing", ["nacl.bindings", "cryptography.exceptions", "http_sf"])
+@pytest.mark.parametrize("missing", ["cryptography.exceptions", "http_sf"])
 def test_a_missing_package_is_named_with_how_to_install_it(tmp_path: Path, missing: str) -> None:
     """What does not need it works: other commands, the page and the addresses."""
     (tmp_path / "crawler.toml").write_text(SETTINGS)

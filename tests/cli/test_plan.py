@@ -9,9 +9,7 @@ from dataclasses import asdict
 import pytest
 
 from crawler.cli.plan import NUMBERS
-from crawler.plan.arithmetic import Workload
-from crawler.plan.constants import FACTS
-from crawler.plan.numbers import number
+from crawler.plan.arithmetic import FACTS, Workload, number
 from crawler.plan.report import Machines
 from tests.cli.conftest import Hand
 from tests.typed import Typed

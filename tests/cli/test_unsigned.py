@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from crawler.app.requests import UNSIGNED, WITHOUT
-from crawler.identity.signing_keys import make_key
+from crawler.identity.keys import make_key
 from tests.typed import Typed
 
 WIDE = {"COLUMNS": "300"}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.identity.signing_keys import make_key
+from crawler.identity.keys import make_key
 from crawler.identity.web_bot_auth import key_set
 from tests.e2e.harness import DELAY_S, Bench, Web, bench
 from tests.identity.signed_requests import DIRECTORY

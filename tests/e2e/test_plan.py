@@ -8,7 +8,7 @@ from statistics import fmean
 
 import pytest
 
-from crawler.plan.constants import Constants
+from crawler.plan.arithmetic import Constants
 from frontier.domains import domain_of, host_of
 from tests.e2e.harness import EVEN, Web, bench, wait_until
 from tests.sinks import readers

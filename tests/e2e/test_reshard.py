@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.identity.signing_keys import make_key
+from crawler.identity.keys import make_key
 from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, wait_until
 from tests.e2e.victims import kill, replicas_under
 from tests.identity.signed_requests import DIRECTORY

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
-from crawler.identity.signing_keys import SigningKey, make_key
+from crawler.identity.keys import SigningKey, make_key
 from crawler.identity.web_bot_auth import RequestSigner
 
 DIRECTORY = "https://crawler.example/.well-known/http-message-signatures-directory"

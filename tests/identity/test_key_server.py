@@ -11,7 +11,7 @@ import pytest
 
 from crawler.app.keys import CACHED_S, SIGNED_S, KeyServer
 from crawler.errors import UserError
-from crawler.identity.message_signatures import NotDecided, NotValid
+from crawler.identity.signatures import NotDecided, NotValid
 from crawler.identity.web_bot_auth import MEDIA_TYPE, WELL_KNOWN, check_directory, read_key_set, signed_directory
 from tests.identity import site
 from tests.identity.signed_requests import DIRECTORY, NOW, key_in

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.identity.message_signatures import Message, NotDecided, NotValid
 from crawler.identity.published import LONGEST_HEAD
+from crawler.identity.signatures import Message, NotDecided, NotValid
 from crawler.identity.web_bot_auth import RequestSigner, check_request
 from tests.identity.signed_requests import DIRECTORY, NOW, rfc_key
 

@@ -11,14 +11,14 @@ import hmac
 from base64 import b64decode
 
 import pytest
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ec import ECDSA, SECP256R1, EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.padding import MGF1, PSS
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicNumbers
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256, SHA512
 
-from crawler.identity.message_signatures import Message, NotDecided, signature_base, signatures_of
-from crawler.identity.signing_keys import InvalidSignature
+from crawler.identity.signatures import Message, NotDecided, signature_base, signatures_of
 from crawler.identity.web_bot_auth import check_request
 
 MODULUS = """

@@ -8,9 +8,7 @@ from html.parser import HTMLParser
 import pytest
 from msgspec.structs import replace
 
-from crawler.identity.about_page import About, page
-from crawler.identity.address_ranges import address_ranges
-from crawler.identity.published import is_https_url
+from crawler.identity.published import About, address_ranges, is_https_url, page
 
 ABOUT = About(
     product="examplebot",

@@ -17,11 +17,9 @@ from cryptography.hazmat.primitives.serialization import (
     PrivateFormat,
     PublicFormat,
 )
-from hypothesis import given
-from hypothesis import strategies as st
 
 from crawler.errors import UserError
-from crawler.identity.signing_keys import SigningKey, make_key, read_key, read_keys
+from crawler.identity.keys import make_key, read_key, read_keys
 
 PKCS8 = (Encoding.PEM, PrivateFormat.PKCS8)
 ED = Ed25519PrivateKey.generate()
@@ -121,7 +119,7 @@ def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
     """A process that may not write a byte to any file stands for a full disk."""
     path = tmp_path / "key.pem"
     code = (
-        "import resource, sys; from pathlib import Path; from crawler.identity.signing_keys import make_key; "
+        "import resource, sys; from pathlib import Path; from crawler.identity.keys import make_key; "
         "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); make_key(Path(sys.argv[1]))"
     )
     done = subprocess.run(
@@ -152,19 +150,11 @@ def test_the_same_key_twice_is_no_rotation(tmp_path: Path) -> None:
         read_keys([tmp_path / "a.pem", tmp_path / "b.pem"])
 
 
-@given(st.binary(max_size=600))
-def test_both_implementations_make_the_same_signature(message: bytes) -> None:
-    """Ed25519 is deterministic (RFC 8032): libsodium, which signs, and OpenSSL have to agree."""
-    signature = SigningKey(ED).sign(message)
-    assert signature == ED.sign(message)
-    ED.public_key().verify(signature, message)
-
-
 def test_a_process_killed_while_it_writes_leaves_no_key_under_the_name(tmp_path: Path) -> None:
     """The process kills itself before the file is complete on the disk."""
     path = tmp_path / "key.pem"
     code = (
-        "import os, sys; from pathlib import Path; from crawler.identity.signing_keys import make_key; "
+        "import os, sys; from pathlib import Path; from crawler.identity.keys import make_key; "
         "os.fsync = lambda file: os.kill(os.getpid(), 9); make_key(Path(sys.argv[1]))"
     )
     done = subprocess.run(
@@ -182,7 +172,7 @@ def test_a_key_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None
     """Another process makes the same file between the first look and the name."""
     path = tmp_path / "key.pem"
     code = (
-        "import os, sys; from pathlib import Path; from crawler.identity.signing_keys import make_key; "
+        "import os, sys; from pathlib import Path; from crawler.identity.keys import make_key; "
         "path = Path(sys.argv[1]); "
         "os.fsync = lambda file: path.write_text('theirs'); make_key(path)"
     )

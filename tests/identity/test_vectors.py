@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import UserError
-from crawler.identity.message_signatures import (
+from crawler.identity.keys import read_key
+from crawler.identity.signatures import (
     Message,
     NotDecided,
     NotValid,
@@ -15,7 +16,6 @@ from crawler.identity.message_signatures import (
     signature_base,
     signatures_of,
 )
-from crawler.identity.signing_keys import read_key
 from crawler.identity.web_bot_auth import Keys, RequestSigner, check_directory, check_request, signed_directory
 from tests.identity import site
 from tests.identity.signed_requests import TEST_KEY, rfc_key

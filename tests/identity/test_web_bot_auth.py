@@ -13,8 +13,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from bench.signing import MOST_US, signature_us
-from crawler.identity.message_signatures import Message, NotDecided, NotValid
-from crawler.identity.signing_keys import SigningKey
+from crawler.identity.keys import SigningKey
+from crawler.identity.signatures import Message, NotDecided, NotValid
 from crawler.identity.web_bot_auth import RequestSigner, check_request, key_set, read_key_set
 from tests.identity.signed_requests import DIRECTORY, NOW, key_in, signed
 from tests.identity.site import Refused, Site

@@ -10,8 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.plan.arithmetic import (
+    FACTS,
     MOST_SHARDS,
     PUSHED_TOGETHER,
+    Constants,
     Workload,
     are_packed,
     cores,
@@ -24,7 +26,6 @@ from crawler.plan.arithmetic import (
     shards_for,
     usage_of,
 )
-from crawler.plan.constants import FACTS, Constants
 from frontier import keys as redis_keys
 
 EASY = Constants(

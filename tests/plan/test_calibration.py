@@ -6,9 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from crawler.plan.arithmetic import Workload, usage_of
-from crawler.plan.calibration import CrawlFigures, FileFigures, calibrate, own_workload
-from crawler.plan.constants import Constants
+from crawler.plan.arithmetic import Constants, CrawlFigures, FileFigures, Workload, calibrate, own_workload, usage_of
 
 FILES = FileFigures(
     pages=50_000,

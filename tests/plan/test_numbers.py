@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.errors import UserError
-from crawler.plan.numbers import number, quantity, short, short_above
+from crawler.plan.arithmetic import number, quantity, short, short_above
 
 
 @pytest.mark.parametrize(

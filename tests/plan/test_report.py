@@ -8,8 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 
-from crawler.plan.arithmetic import Workload
-from crawler.plan.constants import Constants
+from crawler.plan.arithmetic import Constants, Workload
 from crawler.plan.report import Machines, Plan, make_plan
 from tests.plan.test_arithmetic import EASY, WORK, WORKLOADS
 

@@ -13,10 +13,11 @@ from typing import Any
 import msgspec
 
 from crawler.errors import UserError
+from crawler.identity.keys import PublicKey  # before cryptography, which it reports as missing
 from crawler.identity.published import LONGEST_HEAD
-from crawler.identity.signing_keys import InvalidSignature, PublicKey
 
 try:
+    from cryptography.exceptions import InvalidSignature
     from http_sf import parse, ser
 except ImportError as error:
     raise UserError("an identity needs the package http-sf: pip install 'peercrawl[identity]'") from error

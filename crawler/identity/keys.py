@@ -1,8 +1,5 @@
-"""The signing keys of an operator: Ed25519 keys in PEM files (PKCS #8) that only their owner can
-read, or also a group: Kubernetes mounts secrets for the group of a pod.
-
-libsodium (PyNaCl) signs, because every request is signed and it needs less CPU than OpenSSL. OpenSSL (cryptography)
-does the rest: files and verification. So two implementations have to agree.
+"""The signing keys of an operator: Ed25519 keys in PEM files (PKCS #8) that only their owner can read, or also a group:
+Kubernetes mounts secrets for the group of a pod.
 
 `openssl genpkey -algorithm ed25519` makes such files, too. A key is named by its thumbprint (RFC 7638, and RFC 8037
 appendix A.3 for Ed25519): the hash of its public part as a JSON Web Key.
@@ -21,7 +18,7 @@ from pathlib import Path
 from crawler.errors import UserError
 
 try:
-    from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+    from cryptography.exceptions import UnsupportedAlgorithm
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import (
         Encoding,
@@ -30,32 +27,13 @@ try:
         PublicFormat,
         load_pem_private_key,
     )
-    from nacl.bindings import crypto_sign
 except ImportError as error:
-    raise UserError(
-        "an identity needs the packages cryptography and PyNaCl: pip install 'peercrawl[identity]'"
-    ) from error
-
-__all__ = [
-    "PUBLISHED_KEYS",
-    "InvalidSignature",
-    "PublicKey",
-    "SigningKey",
-    "base64",
-    "base64url",
-    "make_key",
-    "public_key",
-    "read_key",
-    "read_keys",
-    "thumbprint",
-]
+    raise UserError("an identity needs the package cryptography: pip install 'peercrawl[identity]'") from error
 
 PublicKey = Ed25519PublicKey
 
 PUBLISHED_KEYS = frozenset({"poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U"})
 """Thumbprints of keys whose private part everyone knows: test-key-ed25519 of RFC 9421 B.1.4, which many examples use."""
-
-SIGNATURE_BYTES = 64
 
 LONGEST_FILE = 16_384  # bytes; a PEM file with an Ed25519 key has about 120
 
@@ -64,10 +42,8 @@ class SigningKey:
     """A key that can sign. `thumbprint`: its name; `x`: its public part in base64url, as in a JSON Web Key."""
 
     def __init__(self, private: Ed25519PrivateKey) -> None:
-        public = private.public_key().public_bytes(Encoding.Raw, PublicFormat.Raw)
-        self._secret = private.private_bytes(Encoding.Raw, PrivateFormat.Raw, NoEncryption()) + public
-        self.public = private.public_key()
-        self.x = base64url(public)
+        self._private, self.public = private, private.public_key()
+        self.x = base64url(self.public.public_bytes(Encoding.Raw, PublicFormat.Raw))
         self.thumbprint = thumbprint(self.x)
 
     def __repr__(self) -> str:
@@ -75,7 +51,7 @@ class SigningKey:
 
     def sign(self, message: bytes) -> bytes:
         """Return the signature of `message`, 64 bytes (RFC 8032 5.1.6)."""
-        return crypto_sign(message, self._secret)[:SIGNATURE_BYTES]
+        return self._private.sign(message)
 
 
 def make_key(path: Path) -> SigningKey:
