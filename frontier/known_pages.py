@@ -1,10 +1,12 @@
-"""How Redis stores the known pages of a domain: as records in buckets. `lua/page_records.lua` says what a record is.
+"""How Redis stores the known pages of a domain, and how they are made due.
+
+They are records in buckets: `lua/page_records.lua` says what a record is.
 
 A page takes two bytes more than its record. As a field of a hash and a member of a sorted set of its own, it would take
 150 bytes more.
 
-Makes known pages due now, for an operator who wants a fresh copy (`crawler refresh`), or because a sitemap says that
-they have changed.
+Pages are made due now for an operator who wants a fresh copy (`crawler refresh`), or because a sitemap says that they have
+changed.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""The peer loop: each replica learns its ``(index, replicas)`` without a coordinator.
+"""Replicas divide the work without a coordinator: the peer loop, the ring, and what belongs to them.
 
-Crawl time (`frontier.clock`) is divided into epochs of one interval. In each epoch every replica claims its place.
-The claims of the previous epoch, which is closed by then, are the roster in effect. A replica gets a number with its first
-claim and keeps it. Its index is the rank of its number in the roster, so indices run from 1 to `replicas` without gaps, and
-change only for those that came after a replica that left. If nobody was left, because the loop begins or all have left it,
-the roster consists of the replica that opens the epoch. A replica that stops claiming is missing from the view one epoch
-later. There is no election and no failover.
+**The peer loop** gives each replica its ``(index, replicas)``. Crawl time (`frontier.clock`) is divided into epochs of one
+interval. In each epoch every replica claims its place. The claims of the previous epoch, which is closed by then, are the
+roster in effect. A replica gets a number with its first claim and keeps it. Its index is the rank of its number in the
+roster, so indices run from 1 to `replicas` without gaps, and change only for those that came after a replica that left. If
+nobody was left, because the loop begins or all have left it, the roster consists of the replica that opens the epoch. A
+replica that stops claiming is missing from the view one epoch later. There is no election and no failover.
 
 All views of an epoch are equal, because a claim for an epoch that is already closed counts for the open one
 (`lua/claim.lua`), so a roster that any replica has read never changes. Each replica claims at a constant random moment of
@@ -17,54 +17,33 @@ Any program can use it to divide tasks by number, or to assign `shards` by the r
     async for view in peers.views():
         mine = [task for task in tasks if view.owns(task)]
 
-Assigns shards to replicas: consistent hashing with the previous assignment as input. A pure function.
-
-`assign` takes the roster and the previous owners of the shards. Each replica gets its fair share, rounded down or up. A
-shard stays with its owner unless the owner is gone or has more than its share. The free shards are then assigned along
-uhashring's ring, each to the next replica that has less than its share (after Mirrokni, Thorup, Zadimoghaddam,
-"Consistent Hashing with Bounded Loads", 2018, with the bound at the share itself).
-
-When a replica leaves, only its shards move. When a replica joins, only its share moves. No method that keeps all loads
-within one shard of the fair shares moves fewer, for any number of shards and any capacities. The protocol relies on two
-properties:
+**The ring** (`assign`) is consistent hashing with the previous assignment as input, a pure function. Each replica gets its
+fair share, rounded down or up. A shard stays with its owner unless the owner is gone or has more than its share. The free
+shards are then assigned along uhashring's ring, each to the next replica that has less than its share (after Mirrokni,
+Thorup, Zadimoghaddam, "Consistent Hashing with Bounded Loads", 2018, with the bound at the share itself). So only the
+shards of a replica that leaves move, and only the share of one that joins. No method that keeps all loads within one shard
+of the fair shares moves fewer. The protocol relies on two properties:
 
 - The result depends neither on the order of the roster nor on the machine.
 - Assigning again changes nothing: `assign(roster, shards, assign(roster, shards, before))` equals the inner result. So a
-  replica may start from the table before a change, or from the table that another replica computed from it
-  (`frontier/peers.py`).
+  replica may start from the table before a change, or from the table that another replica computed from it.
 
-Why the previous assignment is needed: with even loads, no function of the roster alone moves few shards. By Ramsey's
-theorem, among enough possible ids there are rosters of which the function sees only the order, and a leave from such a
-roster moves more than a fifth of all shards on average. Random ids are less bad. But with 32 shards per replica and a
-limit of 1.1 times the share, a function that ranks the replicas for each shard and takes the first leaves a fifth of the
-replicas at the limit, and all of them where the limit, a whole number, steps. The best function that we found moved 1.2
-times the ideal there, and 2 to 4 times near a step.
+The previous assignment is needed: with even loads, no function of the roster alone moves few shards. By Ramsey's theorem,
+among enough possible ids there are rosters of which the function sees only the order, and a leave from such a roster moves
+more than a fifth of all shards on average. The best such function that we found moved 1.2 times the ideal with 32 shards
+per replica, and 2 to 4 times where the limit, a whole number, steps.
 
-For editors: during a rolling deployment, replicas of two versions must agree on the owners. Both start from the same
-table, so they can differ only in where free shards go. The golden test checks this.
+During a rolling deployment, replicas of two versions must agree on the owners. Both start from the same table, so they can
+differ only in where free shards go. The golden test checks this.
 
-The table of shard owners, which Redis stores from one epoch to the next.
+**The table of owners** is stored in Redis from one epoch to the next. In each epoch, the first replica that finds a changed
+roster computes the new owners and saves them (`lua/save_owners.lua`), which is refused once the epoch is over. All views of
+an epoch are still equal, whether a replica read the table before or after that, because assigning again changes nothing.
+If a table is not saved, nothing is lost: in the next epoch all replicas start from the previous one. If Redis loses the
+table, all shards are assigned again from scratch. Meanwhile the fence of each shard prevents two replicas from owning it.
 
-No leader maintains the table. In each epoch, the first replica that finds a changed roster computes the new owners and
-saves them in Redis (`lua/save_owners.lua`), which accepts them only while the epoch is open. All views of an epoch are
-still equal, whether a replica read the table before or after that. The replicas share the roster and the table from when
-the epoch was opened, and assigning the shards again changes nothing (`ring`). If a table is not saved, nothing is lost: in
-the next epoch all replicas start from the previous one.
-
-If Redis loses the table, all shards are assigned again from scratch. Meanwhile the fence of each shard prevents two
-replicas from owning it.
-
-The time between two calls of a replica that asks or reports periodically. It grows with the number of replicas, so that
-the node of the control keys is not busier with a thousand of them.
-
-The health records of the replicas in a peer loop. A record expires if its replica stops reporting.
-
-Periodic duties that exactly one replica does in each interval.
-
-The number of an interval is the server's time divided by the duty's period, so all replicas agree on it. The first
-replica to claim a duty does it. It repeats `claim` while it works, and then reports the duty as done. If it dies, another
-replica takes over when the claim expires. It may have died after the work and before the report, so it must be harmless
-to do a duty twice.
+**Periodic duties** are done by exactly one replica in each interval (`Duties`). **Health records** of replicas expire if
+these stop reporting (`Health`).
 """
 
 from __future__ import annotations
@@ -473,7 +452,13 @@ CLAIM_MS = 30_000
 
 
 class Duties:
-    """The duties of a crawl, for one replica. `key`: the hash of the duties in Redis."""
+    """The periodic duties of a crawl, for one replica. `key`: the hash of the duties in Redis.
+
+    The number of an interval is the server's time divided by the duty's period, so all replicas agree on it. The first
+    replica to claim a duty does it. It repeats `claim` while it works, and then reports the duty as done. If it dies,
+    another replica takes over when the claim expires. It may have died after the work and before the report, so it must be
+    harmless to do a duty twice.
+    """
 
     def __init__(self, store: Store, key: str, clock: ServerClock, replica: str) -> None:
         self._store = store

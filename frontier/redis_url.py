@@ -5,9 +5,7 @@
     redis+cluster://USER:PASSWORD@HOST:PORT,HOST:PORT           a cluster, by some of its nodes; rediss+cluster:// with TLS
     redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB  the master NAME, by its Sentinels; rediss+sentinel://
 
-Options of the connection follow after "?", named as in redis-py.
-
-Reads the options in the URL of one Redis server, with redis-py.
+Options of the connection follow after "?", named as in redis-py, which reads them.
 """
 
 from __future__ import annotations

@@ -543,7 +543,7 @@ class Reshard:
         return last_token
 
     async def _last_token(self) -> int:
-        """A token above those of all old leases, which tells the claim (`redis_keys.ATTEMPTS`)."""
+        """A token above those of all old leases, which tells the claim (`keys.ATTEMPTS`)."""
         tokens = await ask(self._store, [command("HGET", of.owner, "token") for of in self._old.shards])
         least = max(self._clock.now_ms(), *(int(token or 0) for token in tokens)) + TOKENS_AHEAD
         return (least // ATTEMPTS + 1) * ATTEMPTS + self._claimed % ATTEMPTS

@@ -1,10 +1,11 @@
 """Loads the Lua scripts in `frontier/lua/`. Each file is one transition of the frontier's state, or a part of one.
 
 Only scripts change the state of shards, so each change is atomic, and a call that a script refuses changes nothing.
-(Operators' commands, health records and summaries are single commands.) The header comment of each file is its contract. A
+(Some of what operators change, such as the delay of a domain, what a reshard leaves behind, health records and summaries
+are plain commands.) The header comment of each file is its contract. A
 test compares it with the number of keys below.
 
-The calls that a store carries out. A *call* is a command or a script with its arguments.
+A store carries out calls. A *call* is a command or a script with its arguments.
 """
 
 from __future__ import annotations

@@ -22,10 +22,8 @@ slashes, a trailing slash, the case of path and query, `%2F`, http and https, `w
 For editors: `canonicalize(canonicalize(x).href)` must return the same value again, and no text may raise anything but
 `BadUrl`. Hypothesis tests both. Existing crawls store URLs in this form, so a change of it is a change of the key schema.
 
-The rules of a crawl for its URLs, and what they do to the path and the query of a URL: parameters are removed, and
-escapes normalised.
-
-Regular expressions that people write, for URLs and other texts. What a site sends cannot make them take long.
+`UrlRules` are the rules of a crawl for its URLs. `UrlPattern` is a regular expression that somebody has written for URLs;
+what a site sends cannot make it take long.
 """
 
 from __future__ import annotations
