@@ -27,11 +27,10 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from crawler.app.embedded_valkey import open_store
-from crawler.app.engine import RECENT_URLS, deps
+from crawler.app.engine import production_dependencies
 from crawler.app.replica import Replica, paced_collection
 from crawler.cli.seeds import gather_seeds, push_seeds
 from crawler.events import Event, PageSettled
-from crawler.scope.scope import RecentUrls
 from crawler.settings.load import Settings, load
 from frontier.crawls import create_crawl
 from tests.simweb.features import Features, Hazard
@@ -201,13 +200,13 @@ async def crawl_to_the_end(chosen: Settings, urls: list[str]) -> tuple[Replica, 
     async with open_store(chosen.replica) as store:
         opened = await create_crawl(store, "hostile", 64, chosen.crawl.to_json())
         await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()), chosen)
-        reaching, reasons = deps(opened, store, chosen.crawl, chosen.replica), Reasons()
-        replica = Replica(store, reaching, chosen.crawl, chosen.replica, RecentUrls(RECENT_URLS))
-        reaching.events.subscribe(reasons.observe)
+        deps, reasons = production_dependencies(opened, store, chosen.crawl, chosen.replica), Reasons()
+        replica = Replica(store, deps, chosen.crawl, chosen.replica)
+        deps.events.subscribe(reasons.observe)
         async with paced_collection():
             await replica.start(until_empty=True)
             await replica.engine.ended.wait()
-            await replica.stop(10.0)
+            await replica.stop()
         if (failure := replica.engine.tasks.failure) is not None:
             raise failure
     return replica, reasons

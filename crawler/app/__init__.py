@@ -2,7 +2,7 @@
 
 How a replica lives, in the order in which data flows:
 
-1. `replica` opens the store and the crawl (`run_replica`). Without Redis, `embedded_valkey` starts a server on this
+1. `replica` opens the store and the crawl (`run_replicas`). Without Redis, `embedded_valkey` starts a server on this
    machine. `crawl_settings` decides what happens if the settings of the start are not those of the crawl, and checks that
    this machine has what the settings need.
 2. If several replicas are wanted, `supervisor` runs each in its own process and replaces those that crash. `signals`
@@ -16,6 +16,6 @@ How a replica lives, in the order in which data flows:
 
 `program` is the same replica in a program of a user (`crawler.Crawl`). `trial` fetches a single page with it.
 
-`operator` is what commands change in the queue: it checks and queues seeds, sets the delay of a domain, ends its backoff,
-and queues failed URLs again. `keys` serves the key directory of `[identity]`, and fetches one as a site would.
+`operator` is what commands change in the queue: it checks and queues seeds, sets the delay of a domain, ends its
+backoff, and queues failed URLs again. `keys` serves the key directory of `[identity]`, and fetches one as a site would.
 """

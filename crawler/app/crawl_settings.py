@@ -1,24 +1,25 @@
-"""The settings of a crawl: which ones apply to a command, how running replicas follow a change, and the copy in the output.
+"""The settings of a crawl: which ones apply to a command, how running replicas follow a change, and the copy in the
+output.
 
 All replicas use the settings of the crawl, and a URL that they deny is settled permanently. A command with different
 settings therefore changes nothing until the user has chosen between the two.
 
 Which settings are compared: `crawler crawl` compares all its settings, including defaults, unless it names none. `seed`
 and `run` join an existing crawl. With a settings file that has tables of the crawl they compare all settings, as
-`config apply` does; without one, only those set in the environment. A command that names no setting therefore uses those
-of the crawl.
+`config apply` does; without one, only those set in the environment. A command that names no setting therefore uses
+those of the crawl.
 
 Which settings may be changed: all with such a settings file; without one, only those set by flags and environment. So
-raising one limit does not reset the others. `--allow` and `--port` add to the crawl's own lists, so a command without them
-takes nothing away and does not differ.
+raising one limit does not reset the others. `--allow` and `--port` add to the crawl's own lists, so a command without
+them takes nothing away and does not differ.
 
 Each save of the settings increments their revision (`lua/save_settings.lua`). Replicas read the revision every second,
-together with the operator's commands. When it has changed, a replica reads the settings and applies those that can change
-while it runs (`Engine._apply`). The others wait for a restart; they are named in the log, in the health record and by
-`crawler status`. If the new settings cannot be used, nothing changes.
+together with the operator's commands. When it has changed, a replica reads the settings and applies those that can
+change while it runs (`Engine._apply`). The others wait for a restart; they are named in the log, in the health record
+and by `crawler status`. If the new settings cannot be used, nothing changes.
 
-`check_installed` checks that this machine has what a crawl needs: hooks, sinks, a scorer, optional packages, and a place
-for uploads.
+`check_installed` checks that this machine has what a crawl needs: hooks, sinks, a scorer, optional packages, and a
+place for uploads.
 """
 
 from __future__ import annotations
@@ -90,8 +91,8 @@ class Choice(msgspec.Struct, frozen=True):
 async def choose_and_adopt(
     store: Store, opened: Crawl, settings: Settings, on_difference: OnDifference, whole: bool = False
 ) -> Crawl:
-    """Return the crawl `opened` with the settings that apply to a command with `settings`. `whole`: compare all settings,
-    including defaults. Raises what `choose` and `adopt` raise. In these cases nothing has changed."""
+    """Return the crawl `opened` with the settings that apply to a command with `settings`. `whole`: compare all
+    settings, including defaults. Raises what `choose` and `adopt` raise. In these cases nothing has changed."""
     return await adopt(store, opened, choose(opened, settings, on_difference, whole))
 
 
@@ -99,8 +100,8 @@ def choose(opened: Crawl, settings: Settings, on_difference: OnDifference, whole
     """Return which settings apply to a command with `settings` for the crawl `opened`. `whole`: compare all settings,
     including defaults, if the command names any.
 
-    Raises SettingsDiffer if they differ and `on_difference` is "stop", and UserError or BadInput if the settings cannot be
-    used.
+    Raises SettingsDiffer if they differ and `on_difference` is "stop", and UserError or BadInput if the settings cannot
+    be used.
     """
     stored = CrawlSettings.from_json(opened.settings).with_shards(opened.shards)
     whole = whole and not settings.name_none_of_a_crawl
@@ -122,8 +123,8 @@ def choose(opened: Crawl, settings: Settings, on_difference: OnDifference, whole
 
 
 async def adopt(store: Store, opened: Crawl, choice: Choice) -> Crawl:
-    """Store the changes in `choice`, and return the crawl with them. Raises SettingsOutdated, without changing anything, if
-    the crawl's settings were changed since it was opened, and RedisAway."""
+    """Store the changes in `choice`, and return the crawl with them. Raises SettingsOutdated, without changing
+    anything, if the crawl's settings were changed since it was opened, and RedisAway."""
     if not choice.changes:
         return opened
     await save_settings(store, opened, choice.settings.to_json())
@@ -218,8 +219,8 @@ class Step(msgspec.Struct, frozen=True):
 
 
 def waits_because(name: str) -> str:
-    """Return why a change of the crawl's setting `name` ("table.key", or a repeated table) needs a restart of the replicas;
-    "" if running replicas apply it."""
+    """Return why a change of the crawl's setting `name` ("table.key", or a repeated table) needs a restart of the
+    replicas; "" if running replicas apply it."""
     table, _, key = name.partition(".")
     declared = keys_of(CrawlSettings)[table]
     if declared.is_map:
@@ -244,8 +245,8 @@ def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> Step:
 
 class Follower:
     """Keeps one replica on the crawl's current settings. `revision`: the latest revision that it applies completely;
-    `settings`: those that it applies; `waiting`: settings of a later revision that wait for a restart; `refused`: why the
-    latest one cannot be used, or "".
+    `settings`: those that it applies; `waiting`: settings of a later revision that wait for a restart; `refused`: why
+    the latest one cannot be used, or "".
 
     `apply` applies settings of a revision, or raises UserError or BadInput and changes nothing. `accept`: the guarded
     settings that may come from Redis (`crawler.settings.guarded`).
@@ -330,8 +331,8 @@ def check_installed(settings: CrawlSettings) -> None:
 
 
 def missing(settings: CrawlSettings) -> Iterator[str]:
-    """Return one line for each function and package that `settings` need and that cannot be imported, and for a place for
-    uploads that cannot be used."""
+    """Return one line for each function and package that `settings` need and that cannot be imported, and for a place
+    for uploads that cannot be used."""
     archive, scorer = settings.archive, settings.frontier.scorer
     groups = {
         "archive.on_page": (archive.on_page, PAGE_HOOKS),

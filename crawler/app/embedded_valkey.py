@@ -1,16 +1,16 @@
 """The embedded store: a Valkey server on a Unix socket in the data directory, shared by all processes that use it.
 
-The first process starts the server, further ones connect to it, and the last one stops it. Users are tracked with locks:
-each holds a shared lock on `users.lock`, which the kernel releases however the process ends. A process that gets the lock
-exclusively is the last user. A second lock, `start.lock`, makes starting and stopping exclusive. If every user is killed
-with `kill -9`, the server keeps running until the next user exits normally.
+The first process starts the server, further ones connect to it, and the last one stops it. Users are tracked with
+locks: each holds a shared lock on `users.lock`, which the kernel releases however the process ends. A process that gets
+the lock exclusively is the last user. A second lock, `start.lock`, makes starting and stopping exclusive. If every user
+is killed with `kill -9`, the server keeps running until the next user exits normally.
 
-If the server itself is killed, the first user that notices and gets `start.lock` starts it again. A server that does not
-answer for `SILENT_S` is killed first. If it cannot be started (a full disk, a damaged file), its users wait, and try again
-until the cause is removed.
+If the server itself is killed, the first user that notices and gets `start.lock` starts it again. A server that does
+not answer for `SILENT_S` is killed first. If it cannot be started (a full disk, a damaged file), its users wait, and
+try again until the cause is removed.
 
-Two servers on one folder would damage its data. The server inherits a lock on `server.lock`, which the kernel keeps until
-that server has ended, and no other is started before.
+Two servers on one folder would damage its data. The server inherits a lock on `server.lock`, which the kernel keeps
+until that server has ended, and no other is started before.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from frontier.scripts import command
 from frontier.store import RedisStore, connect
 
 START_TIMEOUT_S = 30.0
-"""How long a start or stop may take, in seconds. The server needs about a second to load 100 MB of append-only file, and
-answers with LOADING errors meanwhile."""
+"""How long a start or stop may take, in seconds. The server needs about a second to load 100 MB of append-only file,
+and answers with LOADING errors meanwhile."""
 
 CHECK_S, LONGEST_WAIT_S = 0.25, 10.0
 """Seconds between two checks whether the server runs, and the most between two attempts to start it again."""
@@ -56,7 +56,8 @@ PROBE_EVERY_S, PROBE_S = 2.0, 2.0
 """Seconds between two questions to a running server, and how long the answer may take before `SILENT_S` begins."""
 
 SILENT_S = 10.0
-"""A server that has not answered for so many seconds is replaced. One that runs a long script answers BUSY after 5 s."""
+"""A server that has not answered for so many seconds is replaced. One that runs a long script answers BUSY after 5
+s."""
 
 END_S = 5.0
 """How long a killed server may take to end, in seconds. One that waits for a disk ends when the disk answers."""
@@ -140,7 +141,8 @@ class EmbeddedValkey:
             yield
 
     async def _keep_running(self) -> None:
-        """Replace the server whenever it has ended or does not answer, until cancelled. A failed attempt is logged once."""
+        """Replace the server whenever it has ended or does not answer, until cancelled. A failed attempt is logged
+        once."""
         wait_s, is_reported, probe_at = CHECK_S, False, time.monotonic()
         while True:
             await asyncio.sleep(wait_s)
@@ -161,7 +163,8 @@ class EmbeddedValkey:
                 wait_s, is_reported = min(2 * wait_s, LONGEST_WAIT_S), True
 
     def _is_listening(self) -> bool:
-        """Return whether a process listens on the socket. A busy or suspended server does, one that has ended does not."""
+        """Return whether a process listens on the socket. A busy or suspended server does, one that has ended does
+        not."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)
             try:
@@ -173,7 +176,8 @@ class EmbeddedValkey:
         return True
 
     async def _restart(self) -> bool:
-        """Start the server unless somebody else does. Returns whether this process did. Raises DataDirError, OSError."""
+        """Start the server unless somebody else does. Returns whether this process did. Raises DataDirError,
+        OSError."""
         with (self.data_dir / "start.lock").open("ab") as lock:
             if not _locked(lock) or await self._answers():
                 return False
@@ -188,8 +192,8 @@ class EmbeddedValkey:
             raise DataDirError(f"{problem}; make it yours with chown and chmod 700, or choose another with --data-dir")
 
     async def _answers(self, within_s: float = SILENT_S) -> bool:
-        """Return whether the server replies, after waiting until it has loaded its data. An error is a reply, too: a busy
-        server must not be replaced."""
+        """Return whether the server replies, after waiting until it has loaded its data. An error is a reply, too: a
+        busy server must not be replaced."""
         self._is_loading = False
         if not self.socket.exists() or self.socket.stat().st_uid != os.getuid():
             return False
@@ -249,8 +253,8 @@ class EmbeddedValkey:
             await asyncio.sleep(0.02)
 
     async def _end_server(self, lock: IO[bytes]) -> None:
-        """Kill the server of this folder if there is one, and lock `lock` when it has ended. One that has just been started
-        writes its process ID a little later. Raises DataDirError if another process keeps the lock."""
+        """Kill the server of this folder if there is one, and lock `lock` when it has ended. One that has just been
+        started writes its process ID a little later. Raises DataDirError if another process keeps the lock."""
         ends_by = time.monotonic() + END_S
         while self._kill() or not _locked(lock):
             if time.monotonic() > ends_by:
@@ -259,14 +263,16 @@ class EmbeddedValkey:
             await asyncio.sleep(0.02)
 
     def _kill(self) -> bool:
-        """Kill the server of this folder. Returns whether there is one. A suspended one would not notice another signal."""
+        """Kill the server of this folder. Returns whether there is one. A suspended one would not notice another
+        signal."""
         if pid := self._server():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return pid is not None
 
     def _server(self) -> int | None:
-        """Return the process ID of the server of this folder; None if the process in the file is another or has ended."""
+        """Return the process ID of the server of this folder; None if the process in the file is another or has
+        ended."""
         try:
             pid = int((self.data_dir / "valkey.pid").read_text())
         except (OSError, ValueError):
@@ -302,8 +308,8 @@ async def open_store(local: ReplicaTable) -> AsyncIterator[RedisStore]:
 
 
 async def rewrite_log(store: RedisStore) -> None:
-    """Have the embedded server write its append-only file anew, and return when the old one is gone, with everything that
-    was removed since. Raises RedisAway."""
+    """Have the embedded server write its append-only file anew, and return when the old one is gone, with everything
+    that was removed since. Raises RedisAway."""
     await store.send([command("BGREWRITEAOF")])
     busy = (b"aof_rewrite_in_progress:1", b"aof_rewrite_scheduled:1")
     while True:
@@ -355,10 +361,10 @@ def server_binary() -> Path:
 def server_options(data_dir: Path, socket: Path) -> list[str]:
     """Return the command-line options of an embedded server.
 
-    `appendfsync everysec`: a crash of the machine loses up to two seconds of writes, and the pages of that time are fetched
-    again; a crash of the crawler loses nothing. `zset-max-listpack-value`: with the default, one member of more than 64
-    bytes turns a queue into a skip list, which takes 132 bytes for a queued URL of 76 bytes instead of 88, at equal CPU
-    (measured by `bench.frontier`).
+    `appendfsync everysec`: a crash of the machine loses up to two seconds of writes, and the pages of that time are
+    fetched again; a crash of the crawler loses nothing. `zset-max-listpack-value`: with the default, one member of more
+    than 64 bytes turns a queue into a skip list, which takes 132 bytes for a queued URL of 76 bytes instead of 88, at
+    equal CPU (measured by `bench.frontier`).
     """
     options = {
         "port": "0",

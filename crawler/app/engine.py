@@ -1,12 +1,12 @@
-"""The composition root: builds the parts of a replica that crawl from their dependencies and the settings, and starts and
-stops them.
+"""The composition root: builds the parts of a replica that crawl from their dependencies and the settings, and starts
+and stops them.
 
-The dependencies are everything outside the engine: Redis, the clock, HTTP and the sink. A simulation passes different ones
-and runs the same engine as production.
+The dependencies are everything outside the engine: Redis, the clock, HTTP and the sink. A simulation passes different
+ones and runs the same engine as production.
 
 A replica that stops waits until the servers have synced its last writes. While it runs, it repeats the writes that a
-restarted server lacks, but nobody repeats those of a replica that has ended. If they cannot be known to be safe, its files
-stay open: the next start removes the pages that are not settled.
+restarted server lacks, but nobody repeats those of a replica that has ended. If they cannot be known to be safe, its
+files stay open: the next start removes the pages that are not settled.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import math
 import random
 import socket
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ from crawler.settings.policies import (
     scorer,
     url_rules,
 )
-from crawler.settings.tables import ReplicaTable
+from crawler.settings.tables import ReplicaTable, ScheduleTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.archive_settings import Fields, archive_settings
@@ -100,11 +101,33 @@ from politeness.policy import CurrentPolicy
 from politeness.rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.robots_cache import RobotsCache
 
+HOSTS_A_DOMAIN = 2
+"""Hosts for each leased domain whose robots.txt and addresses are cached. Many domains have two, with and without
+`www.`."""
+
+REPEATED_S = 3.0
+"""Within this time after a restart of a server, all replicas have normally repeated their last writes."""
+
+REDIS_STEP_S = 2.0
+"""How long one step of leaving the cluster, or a look for restarts of servers, may take, in seconds. If Redis is
+unavailable, the other replicas notice the missing claims instead."""
+
+WAIT_S = 5.0
+"""How long to wait for servers to sync the last writes. If a server is restarted meanwhile, they are repeated, and the
+wait starts again."""
+
+POLL_S = 0.1
+
+
+RECENT_URLS = 200_000
+"""URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
+
 
 class Dependencies(msgspec.Struct, frozen=True):
-    """The external dependencies of the engine of the replica `replica`. `time`: that of the engine before, if it continues
-    the work of another one of this process. `setup`: what the machine adds to requests. `router`: the handlers of
-    pages, None if there are none; `context`: what they share."""
+    """The external dependencies of the engine of the replica `replica`. `time`: that of the engine before, if it
+    continues the work of another one of this process. `setup`: what the machine adds to requests. `router`: the
+    handlers of pages, None if there are none; `context`: what they share. `recent`: URLs that need not be pushed to
+    Redis again."""
 
     replica: str
     crawl: Crawl
@@ -118,314 +141,30 @@ class Dependencies(msgspec.Struct, frozen=True):
     setup: RequestSetup = RequestSetup()
     router: Router | None = None
     context: Context = msgspec.field(default_factory=Context)
-
-
-class Tasks:
-    """Starts tasks. `failed` is set when one has failed, and `failure` is the exception of the first one that did."""
-
-    def __init__(self) -> None:
-        self.failed = asyncio.Event()
-        self.failure: BaseException | None = None
-
-    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start `work` as a task and watch it for failure."""
-        task = asyncio.create_task(work)
-        task.add_done_callback(self._on_done)
-        return task
-
-    def _on_done(self, task: asyncio.Task[None]) -> None:
-        if not task.cancelled() and task.exception() is not None:
-            self.failure = self.failure or task.exception()
-            self.failed.set()
-
-    @staticmethod
-    async def cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Cancel `tasks`, and wait until they have ended."""
-        cancelled = list(tasks)
-        for task in cancelled:
-            task.cancel()
-        await asyncio.gather(*cancelled, return_exceptions=True)
-
-
-LOOK_S = 1.0
-"""Seconds between checks for due duties. A check costs nothing while the duty of the interval is known to be done."""
-
-CHUNK = 1_000
-"""URLs that are pushed before the claim is renewed. Pushing them takes a fraction of a second; a claim lasts 30 s."""
-
-
-class PeriodicDuty(msgspec.Struct, frozen=True):
-    """Every `every_s` seconds, push the new URLs of the file `seeds`, or queue `sitemap` again. Exactly one is given."""
-
-    every_s: float
-    seeds: str = ""
-    sitemap: str = ""
-
-    @property
-    def name(self) -> str:
-        return self.seeds or self.sitemap
-
-
-class PeriodicDuties:
-    """Carries out the duties of a crawl that this replica can claim."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        duties: Duties,
-        schedule: Sequence[PeriodicDuty],
-        push: Callable[[Sequence[Entry]], Awaitable[PushReply]],
-        rules: UrlRules,
-    ) -> None:
-        self._runtime = runtime
-        self._duties = duties
-        self._schedule = schedule
-        self._push = push
-        self._rules = rules
-        self._over: dict[str, int] = {}  # duty -> the last interval that this replica has finished with
-
-    async def run(self) -> None:
-        """Check and carry out duties until cancelled."""
-        while True:
-            for duty in self._schedule:
-                await self.run_if_due(duty)
-            await self._runtime.clock.sleep(LOOK_S)
-
-    async def run_if_due(self, duty: PeriodicDuty) -> bool:
-        """Carry out `duty` if it is due and this replica can claim it. Returns whether it was done here."""
-        interval = self._duties.interval_of(duty.every_s)
-        if self._over.get(duty.name) == interval:
-            return False
-        if not await self._runtime.retry.call(lambda: self._duties.claim(duty.name, interval)):
-            return False
-        entries = await self._entries(duty)
-        if entries is None:
-            self._over[duty.name] = interval  # the claim expires, and another replica may have the file
-            return False
-        accepted = 0
-        for at in range(0, max(1, len(entries)), CHUNK):
-            chunk = entries[at : at + CHUNK]
-            accepted += (await self._runtime.retry.call(lambda chunk=chunk: self._push(chunk))).accepted  # type: ignore[misc]
-            await self._runtime.retry.call(lambda: self._duties.claim(duty.name, interval))
-        self._over[duty.name] = interval
-        done = await self._runtime.retry.call(lambda: self._duties.report_done(duty.name, interval))
-        log(logging.INFO, "duty_done", duty=duty.name, interval=interval, accepted=accepted)
-        return done
-
-    async def _entries(self, duty: PeriodicDuty) -> list[Entry] | None:
-        """Return the entries that `duty` pushes, or None if its file cannot be read here."""
-        if duty.sitemap:
-            url = canonicalize(duty.sitemap, None, self._rules)
-            return [Entry(url.href, url.domain, mode="again")]
-        try:
-            lines = await asyncio.to_thread(_read, Path(duty.seeds))
-        except OSError as error:
-            log(logging.WARNING, "duty_impossible", duty=duty.name, error=error.strerror)
-            return None
-        seeds, errors = read_seeds(lines, self._rules)
-        for broken in errors[:10]:
-            log(logging.WARNING, "seed_broken", file=duty.seeds, line=broken.line, reason=broken.reason)
-        return [Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds]
-
-
-def _read(path: Path) -> list[str]:
-    return path.read_text(encoding="utf-8", errors="replace").splitlines()
-
-
-REDIS_STEP_S = 2.0
-"""How long one step of leaving the cluster, or a look for restarts of servers, may take, in seconds. If Redis is
-unavailable, the other replicas notice the missing claims instead."""
-
-WAIT_S = 5.0
-"""How long to wait for servers to sync the last writes. If a server is restarted meanwhile, they are repeated, and the wait
-begins anew."""
-
-POLL_S = 0.1
-
-
-async def wait_until_safe(frontier: Frontier, clock: Clock) -> bool:
-    """Return whether the servers have synced the last writes of `frontier` within `WAIT_S` seconds."""
-    until = clock.monotonic() + WAIT_S
-    while not frontier.are_writes_safe:
-        if clock.monotonic() >= until:
-            return False
-        await clock.sleep(POLL_S)
-    return True
-
-
-async def look_for_new_runs(frontier: Frontier, clock: Clock) -> bool:
-    """Look for restarts of servers. Return whether all that were written to have answered within `REDIS_STEP_S` seconds."""
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(REDIS_STEP_S):
-            while True:
-                with contextlib.suppress(RedisAway, RedisMisused):  # it may be starting
-                    await frontier.look_for_new_runs()
-                    return True
-                await clock.sleep(POLL_S)
-    return False
-
-
-RECENT_URLS = 200_000
-"""URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
-
-
-class PageRules(msgspec.Struct, frozen=True):
-    """How pages are parsed, which of their links are followed, and what is extracted from them."""
-
-    build: BuildSettings
-    links: LinkFilter
-    extract: ExtractSettings
-
-
-def deps(
-    crawl: Crawl,
-    store: Store,
-    settings: CrawlSettings,
-    local: ReplicaTable,
-    replica: str = "",
-    setup: RequestSetup = RequestSetup(),
-) -> Dependencies:
-    """Return the external dependencies of a replica in production. `replica`: its id, or "" for a new one. `setup`: what
-    its machine adds to requests. Raises UserError if a hook or sink in the settings cannot be loaded."""
-    library_privates.install()
-    replica = replica or new_id()
-    clock, events = SystemClock(), Events()
-    max_idle = processes.raise_fd_limit(local.concurrency)
-    router = load_router(settings.handlers.app) if settings.handlers.app else None
-    signer, about = (setup.identity.signer, setup.identity.about) if setup.identity else (None, ())
-    fetch = msgspec.structs.replace(fetch_settings(settings, max_idle), rules=setup.rules)
-    return Dependencies(
-        replica=replica,
-        crawl=crawl,
-        store=store,
-        clock=clock,
-        rng=random.Random(),
-        http=Fetcher(fetch, clock, signer=signer),
-        sink=sink(crawl.name, replica, settings, local, events, about),
-        events=events,
-        setup=setup,
-        router=router,
-        context=context(router, settings, crawl.name, replica),
-    )
-
-
-def context(router: Router | None, settings: CrawlSettings, crawl: str, replica: str) -> Context:
-    """Return what the functions of `router` share in the replica `replica`. Raises UserError if `[app]` does not fit."""
-    return Context(app_settings(router, settings.app) if router else None, crawl, replica)
-
-
-def new_id() -> str:
-    """Return an id for a replica on this machine."""
-    return new_replica_id(socket.gethostname().partition(".")[0])
-
-
-def page_rules(settings: CrawlSettings, recent: RecentUrls) -> PageRules:
-    """Return the rules that follow from `settings`. Raises the errors of `crawler.settings.policies.check`."""
-    links = ExtractPolicy(
-        obey_nofollow=settings.scope.nofollow,
-        user_agent=settings.fetch.user_agent,
-        max_links=settings.limits.max_links,
-        max_link_bytes=settings.limits.max_link_bytes,
-        rules=url_rules(settings),
-    )
-    return PageRules(
-        BuildSettings(
-            links,
-            settings.limits.max_decoded,
-            settings.scope.sitemaps,
-            settings.archive.via,
-            parse_rules(settings.recrawl.rules),
-        ),
-        LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent),
-        extraction(settings),
-    )
-
-
-def page_items(
-    deps: Dependencies, runtime: Runtime, settings: CrawlSettings, out: Path, offload: DocumentOffloader
-) -> PageItems:
-    """Return what extracts and checks items. `out`: the output folder, where the types of their fields are written down."""
-    extract, crawl = extraction(settings), deps.crawl
-    types = ItemTypes(runtime, FieldTypes(deps.store, crawl.keys), lambda found: save_types(out, crawl.name, found))
-    return PageItems(Extractor(extract, offload, deps.events), types, extract)
-
-
-def page_handling(
-    deps: Dependencies,
-    settings: CrawlSettings,
-    builder: PageBuilder,
-    items: PageItems,
-    contents: ContentExtractor,
-    turns: Turns,
-) -> PageHandling:
-    """Return what has `items` and `contents` extracted from the pages of `builder`, and passes these to the handlers of
-    users, if there are any."""
-    limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
-    runner = None if deps.router is None else HandlerRunner(deps.router, limits, deps.context)
-    return PageHandling(builder, items, contents, runner, turns.handing_on, deps.events)
-
-
-def extraction(settings: CrawlSettings) -> ExtractSettings:
-    """Return what is extracted from pages."""
-    return ExtractSettings(extract_rules(settings), settings.limits.max_decoded)
-
-
-def sink(
-    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, events: Events, about: Fields = ()
-) -> DurableSink:
-    """Return the archive, together with the additional sinks in the settings. `about`: more fields of its warcinfo records.
-    Raises UserError if a sink cannot be loaded."""
-    hooks = PageHooks.named(settings.archive.on_page)
-    archive = Archive(archive_settings(crawl, replica, settings, local, about), hooks=hooks, events=events)
-    if not settings.archive.sinks:
-        return archive
-    context = SinkContext(local.out, crawl, replica)
-    return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
-
-
-def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
-    """Return the settings of the frontier."""
-    return FrontierSettings(
-        lease_ms=int(settings.frontier.lease * 1000),
-        batch=settings.frontier.batch,
-        domain_cap=settings.limits.domain_cap,
-        delay_ms=int(settings.politeness.delay * 1000),
-        replicas_ack=settings.frontier.replicas_ack,
-        pack_above=settings.frontier.pack_above,
-        known_share=settings.recrawl.share if settings.recrawl.rules else None,
-    )
-
-
-HOSTS_A_DOMAIN = 2
-"""Hosts for each leased domain whose robots.txt and addresses are cached. Many domains have two, with and without
-`www.`."""
-
-REPEATED_S = 3.0
-"""Within this time after a restart of a server, all replicas have normally repeated their last writes."""
+    recent: RecentUrls = msgspec.field(default_factory=lambda: RecentUrls(RECENT_URLS))
 
 
 class Engine:
     """The connected parts that crawl. `ended` is set when the crawl has ended, when an operator has stopped it, when it
     `has_other_shards`, and when a task has failed (`tasks.failure`)."""
 
-    def __init__(self, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls) -> None:
+    def __init__(self, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable) -> None:
         self._deps = deps
         self._settings = settings
         self._local = local
-        self._recent = recent
-        self.tasks = Tasks()
+        self._recent = deps.recent
         self.ended = asyncio.Event()
+        self.tasks = Tasks(self.ended)
         self.has_other_shards = False  # or is being given another number of them
         self.uploads_left = 0  # files that could not be uploaded, after `stop`
-        self._skips_grace = False
+        self.skips_grace = False  # set to stop without waiting for running turns; their URLs are fetched again later
         self.following: list[asyncio.Task[None]] = []
         self._running: list[asyncio.Task[None]] = []
         self._build_frontier(settings)
-        self._build_leases(settings)
+        self._build_leases()
         self._build_fetch(settings)
-        self._build_worker(page_rules(settings, recent))
+        self._build_worker(settings)
         self.follower = Follower(deps.store, deps.crawl, settings, self._apply, deps.events, local.accept)
-        self.periodic = self._build_periodic(settings)
 
     def __repr__(self) -> str:
         return f"<Engine {self._deps.replica} {self.leases!r} {self.committer!r}>"
@@ -464,7 +203,7 @@ class Engine:
         # Redis may have lost its last writes in the outage.
         deps.events.subscribe(lambda _: self._recent.clear(), RedisOutageEnded)
 
-    def _build_leases(self, settings: CrawlSettings) -> None:
+    def _build_leases(self) -> None:
         self.held = HeldLeases(self.runtime, self._budget)
         self._deps.events.subscribe(self._void_lost, RedisOutageBegan)
         queue, concurrency = DelayQueue[LeasedDomain](self._deps.clock), self._local.concurrency
@@ -487,23 +226,34 @@ class Engine:
             self._throttle,
         )
 
-    def _build_worker(self, rules: PageRules) -> None:
+    def _build_worker(self, settings: CrawlSettings) -> None:
         deps, runtime = self._deps, self.runtime
         cache = RobotsCache(
-            deps.store, self.frontier, self._settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
+            deps.store, self.frontier, settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
         self._pool = WorkerPool()
         self._offload = DocumentOffloader(self._pool.stand_in, events=deps.events)
-        self._builder = PageBuilder(rules.build, rules.links, self._offload, cache, deps.events, self.control)
-        robots = RobotsLookup(runtime, cache, self._fetch, self._builder, self.committer)
+        links, extract = link_filter(settings, self._recent), extract_settings(settings)
+        builder = PageBuilder(build_settings(settings), links, self._offload, cache, deps.events, self.control)
+        robots = RobotsLookup(runtime, cache, self._fetch, builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
         turns = Turns(runtime, self.leases, self.allowance, self._pool.stand_in)
-        contents = ContentExtractor(
-            archive_settings(deps.crawl.name, deps.replica, self._settings, self._local).content, self._offload
+        content = archive_settings(deps.crawl.name, deps.replica, settings, self._local).content
+        save = partial(save_types, self._local.out, deps.crawl.name)
+        types = ItemTypes(runtime, FieldTypes(deps.store, deps.crawl.keys), save)
+        handlers = None
+        if deps.router is not None:
+            limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
+            handlers = HandlerRunner(deps.router, limits, deps.context)
+        self._handling = PageHandling(
+            builder,
+            PageItems(Extractor(extract, self._offload, deps.events), types, extract),
+            ContentExtractor(content, self._offload),
+            handlers,
+            turns.handing_on,
+            deps.events,
         )
-        items = page_items(deps, runtime, self._settings, self._local.out, self._offload)
-        self._handling = page_handling(deps, self._settings, self._builder, items, contents, turns)
         pages = UrlHandler(runtime, self._fetch, self._handling, self.committer, self.allowance)
         hints = SitemapHints(runtime, deps.store, self.frontier, self.tasks.spawn).observe
         deps.events.subscribe(hints, PageSettled)
@@ -526,14 +276,6 @@ class Engine:
         """The number of replicas in the view, 0 before the first one."""
         return 0 if self.leases.view is None else self.leases.view.replicas
 
-    def _build_periodic(self, settings: CrawlSettings) -> PeriodicDuties | None:
-        duties = [PeriodicDuty(duty.every_s, duty.seeds, duty.sitemap) for duty in settings.schedule]
-        if not duties:
-            return None
-        deps = self._deps
-        claims = Duties(deps.store, deps.crawl.keys.duties, self.runtime.server_clock, deps.replica)
-        return PeriodicDuties(self.runtime, claims, duties, self._seed, url_rules(settings))
-
     async def _seed(self, entries: Sequence[Entry]) -> PushReply:
         pushed = await self.frontier.push(entries)
         if pushed.accepted:
@@ -541,8 +283,8 @@ class Engine:
         return pushed
 
     async def start(self, until_empty: bool, address: str = "") -> None:
-        """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl is
-        empty. Raises UserError if the output folder cannot be used."""
+        """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl
+        is empty. Raises UserError if the output folder cannot be used."""
         await self.peers.time.check(0)
         await self.runtime.retry.call_crawl_node(self.control.refresh)  # no page may name a domain that was forgotten
         await self._deps.sink.start(self.frontier.revoke, self.frontier.may_repeat)
@@ -556,28 +298,27 @@ class Engine:
             self.leases.keep_alive(),
             self._follow_control(),
             self.allowance.run(self._on_spent),
-            self._end_on_failure(),
             self.runtime.retry.watch(),
             self._outbox.run(),
         ]
-        if self.periodic is not None:
-            work.append(self.periodic.run())
+        if self._settings.schedule:
+            claims = Duties(
+                self._deps.store, self._deps.crawl.keys.duties, self.runtime.server_clock, self._deps.replica
+            )
+            seeding = PeriodicSeeding(self.runtime, claims, self._seed, url_rules(self._settings))
+            work.append(seeding.run(self._settings.schedule))
         if until_empty:
             work.append(self._find_end())
         self._running = [self.tasks.spawn(each) for each in work]
         self._pool.start(self._worker.run, self._local.concurrency, self.tasks.spawn)
 
-    def drain(self) -> None:
-        """Take no more leases, and return those of waiting domains."""
-        self.leases.drain()
-
     async def stop(self, grace_s: float) -> None:
-        """Take no more leases, leave the roster, let running turns end within `grace_s` seconds, commit, return all leases,
-        wait until Redis has synced its writes, and close the files. The replica leaves the roster before it waits, so that
-        others can take over its shards while the last turns end. Leases that cannot be returned because Redis is
-        unavailable expire."""
+        """Take no more leases, leave the roster, let running turns end within `grace_s` seconds, commit, return all
+        leases, wait until Redis has synced its writes, and close the files. The replica leaves the roster before it
+        waits, so that others can take over its shards while the last turns end. Leases that cannot be returned because
+        Redis is unavailable expire."""
         clock, deadline = self._deps.clock, self._deps.clock.monotonic() + grace_s
-        self.drain()
+        self.leases.drain()
         await self.tasks.cancel(self.following)  # otherwise its next claim would put it into the roster again
         await self.leave(self.peers.leave)
         await self._wait_for(lambda: not self.held.is_busy, deadline)
@@ -588,35 +329,52 @@ class Engine:
         if not await self._wait_for(lambda: self.committer.is_idle, max(deadline, clock.monotonic() + 1.0)):
             log(logging.WARNING, "stopped_unsettled", replica=self._deps.replica, leases=len(self.held))
         # The embedded server loses nothing unless this machine crashes, and a small crawl should end at once.
-        are_safe = not self._local.redis or await wait_until_safe(self.frontier, clock)
+        are_safe = not self._local.redis or await self._wait_until_safe()
         await self.tasks.cancel(self._running)
         has_left = await self.leave(self._budget.leave)
         await self._deps.http.stop(0.0)
         await self._offload.stop()
         # A server may have been restarted, may not answer, or may refuse writes and lose the last ones, as on a full disk.
-        has_answered = has_left and await look_for_new_runs(self.frontier, clock)
+        has_answered = has_left and await self._look_for_new_runs()
         if is_in_doubt := not (are_safe and has_answered) or self.frontier.is_in_doubt:
             log(logging.WARNING, "stopped_in_doubt", replica=self._deps.replica)
         self.uploads_left = await self._deps.sink.stop(is_in_doubt)
 
     async def _repeat_lost_writes(self, deadline: float) -> None:
-        """Wait until the last writes are repeated if the server was restarted just now. This has to come before the leases
-        are returned: afterwards, Redis cannot tell that their pages were settled."""
-        await look_for_new_runs(self.frontier, self._deps.clock)
+        """Wait until the last writes are repeated if the server was restarted just now. This has to come before the
+        leases are returned: afterwards, Redis cannot tell that their pages were settled."""
+        await self._look_for_new_runs()
         until = max(deadline, self._deps.clock.monotonic() + 1.0)
         await self._wait_for(lambda: not self.frontier.replaced_runs(), until)
 
-    def skip_grace(self) -> None:
-        """Stop waiting for running turns. Their URLs are fetched again later."""
-        self._skips_grace = True
+    async def _wait_until_safe(self) -> bool:
+        """Return whether the servers have synced the last writes within `WAIT_S` seconds."""
+        until = self._deps.clock.monotonic() + WAIT_S
+        while not self.frontier.are_writes_safe:
+            if self._deps.clock.monotonic() >= until:
+                return False
+            await self._deps.clock.sleep(POLL_S)
+        return True
+
+    async def _look_for_new_runs(self) -> bool:
+        """Look for restarts of servers. Return whether all that were written to have answered within `REDIS_STEP_S`
+        seconds."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(REDIS_STEP_S):
+                while True:
+                    with contextlib.suppress(RedisAway, RedisMisused):  # it may be starting
+                        await self.frontier.look_for_new_runs()
+                        return True
+                    await self._deps.clock.sleep(POLL_S)
+        return False
 
     async def _wait_for(self, is_done: Callable[[], bool], deadline: float) -> bool:
-        """Wait for `is_done` until `deadline` (monotonic seconds), but only for a second after `skip_grace` or the
-        failure of a task. Returns False on timeout."""
+        """Wait for `is_done` until `deadline` (monotonic seconds), but only for a second if `skips_grace` is set or a
+        task has failed. Returns False on timeout."""
         clock, soon = self._deps.clock, self._deps.clock.monotonic() + 1.0
         while not is_done():
             now = clock.monotonic()
-            if now >= deadline or (now >= soon and (self._skips_grace or self.tasks.failure is not None)):
+            if now >= deadline or (now >= soon and (self.skips_grace or self.tasks.failure is not None)):
                 return False
             await clock.sleep(0.02)
         return True
@@ -632,10 +390,6 @@ class Engine:
             return False
 
     # background tasks
-
-    async def _end_on_failure(self) -> None:
-        await self.tasks.failed.wait()
-        self.ended.set()
 
     def _void_lost(self, event: Event) -> None:
         if isinstance(event, RedisOutageBegan) and event.has_lost:
@@ -670,14 +424,15 @@ class Engine:
 
     def _apply(self, settings: CrawlSettings, revision: int) -> None:
         """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""
-        rules, policy = page_rules(settings, self._recent), politeness_policy(settings)
+        build, links = build_settings(settings), link_filter(settings, self._recent)
+        extract, policy = extract_settings(settings), politeness_policy(settings)
         self.runtime.policy.replace(policy)
         self.frontier.settings = frontier_settings(settings)
         lease_ms = leased_ms(self.frontier.settings.lease_ms, self._local.interval)
         self.allowance.apply(PageLimit(settings.limits.max_pages, revision), lease_ms)
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._deps.http.apply(settings.limits.max_body, settings.politeness.parallel)
-        self._handling.apply(rules.build, rules.links, rules.extract)
+        self._handling.apply(build, links, extract)
         self._recent.clear()  # links that were dropped before may be followed now
 
     def _on_spent(self) -> None:
@@ -685,8 +440,9 @@ class Engine:
             self._end("max_pages")
 
     async def _find_end(self) -> None:
-        """End the crawl when the counters show that nothing is left. They are read only while this replica holds no lease.
-        They do not count soon after a restart of a server, which may lack links that others are about to push again."""
+        """End the crawl when the counters show that nothing is left. They are read only while this replica holds no
+        lease. They do not count soon after a restart of a server, which may lack links that others are about to push
+        again."""
         retry, clock = self.runtime.retry, self._deps.clock
         runs, changed_at = self.frontier.runs(), -math.inf
         while True:
@@ -709,7 +465,8 @@ class Engine:
             self.ended.set()
 
     def readiness(self) -> tuple[bool, str]:
-        """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it lacks."""
+        """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it
+        lacks."""
         view, retry = self.leases.view, self.runtime.retry
         away, incomplete, node = retry.away_nodes, retry.incomplete_nodes, retry.away_crawl_node
         if self.has_other_shards:
@@ -726,3 +483,197 @@ class Engine:
             waiting = count_of(self.committer.parked, "result")
             return True, f"ready, but Redis is away at {', '.join(away)}; waiting for it: {waiting}"
         return True, "ready"
+
+
+class Tasks:
+    """The background tasks of a replica. If one fails, the replica ends with an error and others take over its leases.
+    `ended` is set when one has failed, and `failure` is the exception of the first one that did. The others go on: what
+    is in flight can still be committed, so an `asyncio.TaskGroup` will not do."""
+
+    def __init__(self, ended: asyncio.Event) -> None:
+        self._ended = ended
+        self.failure: BaseException | None = None
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start `work` as a task and watch it for failure."""
+        task = asyncio.create_task(work)
+        task.add_done_callback(self._on_done)
+        return task
+
+    def _on_done(self, task: asyncio.Task[None]) -> None:
+        if not task.cancelled() and task.exception() is not None:
+            self.failure = self.failure or task.exception()
+            self._ended.set()
+
+    @staticmethod
+    async def cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
+        """Cancel `tasks`, and wait until they have ended."""
+        cancelled = list(tasks)
+        for task in cancelled:
+            task.cancel()
+        await asyncio.gather(*cancelled, return_exceptions=True)
+
+
+LOOK_S = 1.0
+"""Seconds between checks for due duties. A check costs nothing while the duty of the interval is known to be done."""
+
+CHUNK = 1_000
+"""URLs that are pushed before the claim is renewed. Pushing them takes a fraction of a second; a claim lasts 30 s."""
+
+
+class PeriodicSeeding:
+    """Carries out `[[schedule]]`: in each interval, one replica reads a seed file and pushes the new URLs, or queues a
+    sitemap again. `duties` decides which replica.
+
+    A replica reads the seed file from its own file system, so the file has to be on all machines or in a shared folder.
+    A replica that cannot read it logs a warning and leaves the duty to another one. A sitemap is queued, and the
+    replica that owns its domain fetches it.
+    """
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        duties: Duties,
+        push: Callable[[Sequence[Entry]], Awaitable[PushReply]],
+        rules: UrlRules,
+    ) -> None:
+        self._runtime = runtime
+        self._duties = duties
+        self._push = push
+        self._rules = rules
+        self._over: dict[str, int] = {}  # duty -> the last interval that this replica has finished with
+
+    async def run(self, schedule: Sequence[ScheduleTable]) -> None:
+        """Check and carry out the duties in `schedule` until cancelled."""
+        while True:
+            for duty in schedule:
+                await self.run_if_due(duty)
+            await self._runtime.clock.sleep(LOOK_S)
+
+    async def run_if_due(self, duty: ScheduleTable) -> bool:
+        """Carry out `duty` if it is due and this replica can claim it. Returns whether it was done here."""
+        name, interval, retry = duty.seeds or duty.sitemap, self._duties.interval_of(duty.every_s), self._runtime.retry
+        if self._over.get(name) == interval or not await retry.call(lambda: self._duties.claim(name, interval)):
+            return False
+        entries = await self._entries(duty)
+        if entries is None:
+            self._over[name] = interval  # the claim expires, and another replica may have the file
+            return False
+        accepted = 0
+        for at in range(0, max(1, len(entries)), CHUNK):
+            accepted += (await retry.call(partial(self._push, entries[at : at + CHUNK]))).accepted
+            await retry.call(lambda: self._duties.claim(name, interval))
+        self._over[name] = interval
+        done = await retry.call(lambda: self._duties.report_done(name, interval))
+        log(logging.INFO, "duty_done", duty=name, interval=interval, accepted=accepted)
+        return done
+
+    async def _entries(self, duty: ScheduleTable) -> list[Entry] | None:
+        """Return the entries that `duty` pushes, or None if its file cannot be read here."""
+        if duty.sitemap:
+            url = canonicalize(duty.sitemap, None, self._rules)
+            return [Entry(url.href, url.domain, mode="again")]
+        read = partial(Path(duty.seeds).read_text, encoding="utf-8", errors="replace")
+        try:
+            text = await asyncio.to_thread(read)
+        except OSError as error:
+            log(logging.WARNING, "duty_impossible", duty=duty.seeds, error=error.strerror)
+            return None
+        seeds, errors = read_seeds(text.splitlines(), self._rules)
+        for broken in errors[:10]:
+            log(logging.WARNING, "seed_broken", file=duty.seeds, line=broken.line, reason=broken.reason)
+        return [Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds]
+
+
+def production_dependencies(
+    crawl: Crawl,
+    store: Store,
+    settings: CrawlSettings,
+    local: ReplicaTable,
+    setup: RequestSetup = RequestSetup(),
+    *,
+    replica: str = "",
+    router: Router | None = None,
+) -> Dependencies:
+    """Return the external dependencies of the replica `replica`, or of a new one, in production. `setup`: what its
+    machine adds to requests. `router`: handlers in the place of those in the settings. Raises UserError if a hook, a
+    sink or a router in the settings cannot be loaded, and if `[app]` does not fit."""
+    library_privates.install()
+    replica = replica or new_id()
+    clock, events = SystemClock(), Events()
+    if router is None and settings.handlers.app:
+        router = load_router(settings.handlers.app)
+    signer, about = (setup.identity.signer, setup.identity.about) if setup.identity else (None, ())
+    fetch = fetch_settings(settings, max_idle=processes.raise_fd_limit(local.concurrency))
+    return Dependencies(
+        replica=replica,
+        crawl=crawl,
+        store=store,
+        clock=clock,
+        rng=random.Random(),
+        http=Fetcher(msgspec.structs.replace(fetch, rules=setup.rules), clock, signer=signer),
+        sink=sink(crawl.name, replica, settings, local, events, about),
+        events=events,
+        setup=setup,
+        router=router,
+        context=Context(app_settings(router, settings.app) if router else None, crawl.name, replica),
+    )
+
+
+def new_id() -> str:
+    """Return an id for a replica on this machine."""
+    return new_replica_id(socket.gethostname().partition(".")[0])
+
+
+def build_settings(settings: CrawlSettings) -> BuildSettings:
+    """Return how pages are parsed."""
+    links = ExtractPolicy(
+        obey_nofollow=settings.scope.nofollow,
+        user_agent=settings.fetch.user_agent,
+        max_links=settings.limits.max_links,
+        max_link_bytes=settings.limits.max_link_bytes,
+        rules=url_rules(settings),
+    )
+    return BuildSettings(
+        links,
+        settings.limits.max_decoded,
+        settings.scope.sitemaps,
+        settings.archive.via,
+        parse_rules(settings.recrawl.rules),
+    )
+
+
+def link_filter(settings: CrawlSettings, recent: RecentUrls) -> LinkFilter:
+    """Return which links are followed. Raises UserError if the scorer cannot be loaded."""
+    return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
+
+
+def extract_settings(settings: CrawlSettings) -> ExtractSettings:
+    """Return what is extracted from pages."""
+    return ExtractSettings(extract_rules(settings), settings.limits.max_decoded)
+
+
+def sink(
+    crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, events: Events, about: Fields = ()
+) -> DurableSink:
+    """Return the archive, together with the additional sinks in the settings. `about`: more fields of its warcinfo
+    records. Raises UserError if a sink cannot be loaded."""
+    hooks = PageHooks.named(settings.archive.on_page)
+    archive = Archive(archive_settings(crawl, replica, settings, local, about), hooks=hooks, events=events)
+    if not settings.archive.sinks:
+        return archive
+    context = SinkContext(local.out, crawl, replica)
+    return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
+
+
+def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
+    """Return the settings of the frontier."""
+    return FrontierSettings(
+        lease_ms=int(settings.frontier.lease * 1000),
+        batch=settings.frontier.batch,
+        domain_cap=settings.limits.domain_cap,
+        delay_ms=int(settings.politeness.delay * 1000),
+        replicas_ack=settings.frontier.replicas_ack,
+        pack_above=settings.frontier.pack_above,
+        known_share=settings.recrawl.share if settings.recrawl.rules else None,
+    )

@@ -1,5 +1,5 @@
-"""Serves the key directory of an operator over HTTP, for a web server in front of it that adds TLS, and fetches one as a
-site does that checks a signature."""
+"""Serves the key directory of an operator over HTTP, for a web server in front of it that adds TLS, and fetches one as
+a site does that checks a signature."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SIGNED_S = 7 * 86_400
 class KeyServer:
     """Serves the directory with `keys` at the path of `url`, and at the well-known path. `wall`: seconds since 1970.
 
-    Each response has a signature per key. They are made for the authority in `identity.directory`, whatever the Host field
-    of a request says: otherwise anyone could have the keys bound to their own name."""
+    Each response has a signature per key. They are made for the authority in `identity.directory`, whatever the Host
+    field of a request says: otherwise anyone could have the keys bound to their own name."""
 
     def __init__(self, keys: Sequence[SigningKey], url: str, wall: Callable[[], float] = time.time) -> None:
         self._keys = keys
@@ -100,8 +100,8 @@ class Directory(msgspec.Struct, frozen=True):
 
 
 async def fetch_directory(url: str, settings: Settings) -> Directory:
-    """Fetch the directory at `url`: one GET over https, no redirects, within the address policy and limits of every other
-    request (draft, section "Server-Side Request Forgery").
+    """Fetch the directory at `url`: one GET over https, no redirects, within the address policy and limits of every
+    other request (draft, section "Server-Side Request Forgery").
 
     That of `settings` itself may have any port: `fetch.ports` is for URLs of strangers.
     Raises NotDecided if there is none."""

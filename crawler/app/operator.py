@@ -1,12 +1,13 @@
-"""What commands change in the queue of a crawl: seeds, the delay of a domain, the end of its backoff, failed URLs again.
+"""What commands change in the queue of a crawl: seeds, the delay of a domain, the end of its backoff, failed URLs
+again.
 
-Seeds are judged before they are queued: those that the crawl's settings forbid are reported at once, with what allows them.
-A replica makes the same decision for every request (`crawler.fetch`). But it first asks for robots.txt, which is then
-unreachable, and that may change, so the seed would be tried again for minutes.
+Seeds are judged before they are queued: those that the crawl's settings forbid are reported at once, with what allows
+them. A replica makes the same decision for every request (`crawler.fetch`). But it first asks for robots.txt, which is
+then unreachable, and that may change, so the seed would be tried again for minutes.
 
-Hosts are looked up in the DNS, within limits on number and time. A host that was not found, or not looked up, is left to
-the replicas, which may have another DNS. A name that only a proxy looks up (`proxy_dns` in `[[requests]]`) is never looked
-up here: what it leads to is not known here, and nobody else may learn of it.
+Hosts are looked up in the DNS, within limits on number and time. A host that was not found, or not looked up, is left
+to the replicas, which may have another DNS. A name that only a proxy looks up (`proxy_dns` in `[[requests]]`) is never
+looked up here: what it leads to is not known here, and nobody else may learn of it.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ from politeness.robots_cache import RobotsCache, longest_asked_delay
 
 
 async def set_domain_delay(store: RedisStore, crawl: Crawl, domain: str, seconds: float | None) -> None:
-    """Set the delay of `domain`, None for that of the crawl. The stored delay, which commands show and the next lease uses,
-    is replaced at once. Otherwise it would be that of the last response until the next one. Raises RedisAway, and has then
-    changed nothing."""
+    """Set the delay of `domain`, None for that of the crawl. The stored delay, which commands show and the next lease
+    uses, is replaced at once. Otherwise it would be that of the last response until the next one. Raises RedisAway, and
+    has then changed nothing."""
     control = Control(store, crawl.keys)
     robots = crawl.keys.shards[shard_of(domain, crawl.shards)].robots(domain)
     (records,) = await store.send([command("HVALS", robots)])
@@ -56,8 +57,8 @@ async def set_domain_delay(store: RedisStore, crawl: Crawl, domain: str, seconds
 
 
 async def retry_domain(store: RedisStore, crawl: Crawl, domain: str) -> RetryReply:
-    """End the backoff of `domain`, and have its waiting URLs and each robots.txt that was unreachable requested now. Its
-    delay stays. Raises RedisAway."""
+    """End the backoff of `domain`, and have its waiting URLs and each robots.txt that was unreachable requested now.
+    Its delay stays. Raises RedisAway."""
     clock = await crawl_clock(store, crawl)
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     robots = crawl.keys.shards[shard_of(domain, crawl.shards)].robots(domain)
@@ -75,8 +76,8 @@ AT_ONCE = 5_000
 async def list_letters(
     store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None, limit: int
 ) -> tuple[list[DeadLetter], int]:
-    """Return at most `limit` dead letters, those of `domain` and with `reason` if these are given, and the number of shards
-    that cannot be read, because their nodes are away. Raises RedisAway if no shard can be read."""
+    """Return at most `limit` dead letters, those of `domain` and with `reason` if these are given, and the number of
+    shards that cannot be read, because their nodes are away. Raises RedisAway if no shard can be read."""
     letters = DeadLetters(store, crawl.keys)
     return await _first(letters.find(domain, reason, skips_away=True), limit), letters.unread
 
@@ -122,8 +123,8 @@ async def _requeue(store: RedisStore, crawl: Crawl, found: Sequence[DeadLetter])
 
 
 LOOKED_UP, LOOKUP_S = 200, 3.0
-"""The most hosts that are looked up, and the seconds for all of them. Seeds of the user's own network, which this finds,
-are few; a list of a million sites must not wait for its slowest name servers."""
+"""The most hosts that are looked up, and the seconds for all of them. Seeds of the user's own network, which this
+finds, are few; a list of a million sites must not wait for its slowest name servers."""
 
 
 class RefusedSeed(msgspec.Struct, frozen=True):
@@ -213,8 +214,8 @@ SEED_CHUNK = 5_000
 async def queue_seeds(
     store: RedisStore, crawl: Crawl, seeds: Sequence[Seed], settings: CrawlSettings, mode: PushMode = "new"
 ) -> PushReply:
-    """Queue `seeds` at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue` does.
-    `settings`: those of the crawl. Raises UserError if their scorer cannot be loaded."""
+    """Queue `seeds` at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue`
+    does. `settings`: those of the crawl. Raises UserError if their scorer cannot be loaded."""
     clock = await crawl_clock(store, crawl)
     limits = FrontierSettings(
         domain_cap=settings.limits.domain_cap,

@@ -4,8 +4,8 @@ the caller.
 This is the same replica that `crawler run` starts, on the same stores and with the same settings. It installs no signal
 handlers, and does not change the garbage collection. It logs warnings to standard error unless the program logs itself.
 
-A loop over the crawl yields pages once they are settled. While `WAITING` of them wait for the body of the loop, no further
-group of pages is written, so the crawl waits. Up to a group more may wait.
+A loop over the crawl yields pages once they are settled. While `WAITING` of them wait for the body of the loop, no
+further group of pages is written, so the crawl waits. Up to a group more may wait.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ import msgspec
 
 from crawler.app.crawl_settings import adopt, check_installed, choose
 from crawler.app.embedded_valkey import open_store
-from crawler.app.engine import RECENT_URLS, Dependencies, context, deps
+from crawler.app.engine import Dependencies, production_dependencies
 from crawler.app.operator import RefusedSeed, queue_seeds, refused_seeds
 from crawler.app.replica import Replica, local_settings
 from crawler.app.requests import local_tables, missing_tables, request_setup
@@ -35,7 +35,6 @@ from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.router import Router, app_settings
 from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page, Written
-from crawler.scope.scope import RecentUrls
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load, missing_contact, option_of
@@ -59,17 +58,18 @@ WAITING = 100
 
 
 class Crawl:
-    """A crawl from `seeds`, a URL or several. It ends when nothing is left, or after `max_pages` pages over all its runs
-    (0: no limit).
+    """A crawl from `seeds`, a URL or several. It ends when nothing is left, or after `max_pages` pages over all its
+    runs (0: no limit).
 
     `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
     `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store.
 
-    As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others, and a
-    crawl that exists there goes on where it stopped. It keeps its settings. Those that are given here as a dict, as
-    `max_pages` or in the environment change its own one by one, and all others stay: also a `max_pages` of an earlier run.
-    A settings file with tables of the crawl is the whole, as with `crawler crawl --apply-settings`: what it does not name
-    becomes the default. `[replica]`, `[identity]` and `[[requests]]` are not kept: give them each time.
+    As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others,
+    and a crawl that exists there goes on where it stopped. It keeps its settings. Those that are given here as a dict,
+    as `max_pages` or in the environment change its own one by one, and all others stay: also a `max_pages` of an
+    earlier run. A settings file with tables of the crawl is the whole, as with `crawler crawl --apply-settings`: what
+    it does not name becomes the default. `[replica]`, `[identity]` and `[[requests]]` are not kept: give them each
+    time.
     """
 
     def __init__(
@@ -140,7 +140,8 @@ class Crawl:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Stop the crawl if it still runs: requests in flight end, within `replica.grace` seconds, and are committed."""
+        """Stop the crawl if it still runs: requests in flight end, within `replica.grace` seconds, and are
+        committed."""
         assert self._replica is not None
         assert self._ending is not None
         self._replica.engine.ended.set()
@@ -149,7 +150,7 @@ class Crawl:
             await asyncio.shield(self._ending)
         finally:
             if not self._ending.done():  # this task was cancelled again
-                self._replica.engine.skip_grace()
+                self._replica.engine.skips_grace = True
                 await asyncio.wait([self._ending])
             await self._stack.aclose()
         self._raise_failure()
@@ -206,23 +207,18 @@ class Crawl:
             log(logging.WARNING, "page_limit_reached", max_pages=stored.limits.max_pages)
         await mark_local(store, opened, local_tables(settings))
         local = local_settings(settings)
-        reaching = deps(opened, store, stored, local, setup=setup)
-        waiting = _WaitingSink(reaching.sink, self._room)
-        reaching = msgspec.structs.replace(reaching, sink=waiting)
-        if self._router is not None:
-            shared = context(self._router, stored, self._name, reaching.replica)
-            reaching = msgspec.structs.replace(reaching, router=self._router, context=shared)
-        reaching.events.subscribe(self._take, PageSettled)
-        reaching = self._adapted(reaching)
+        deps = production_dependencies(opened, store, stored, local, setup, router=self._router)
+        deps.events.subscribe(self._take, PageSettled)
+        deps = self._adapted(msgspec.structs.replace(deps, sink=_WaitingSink(deps.sink, self._room)))
         await queue_seeds(store, opened, seeds, stored)
         await Control(store, opened.keys).set("run")
-        replica = Replica(store, reaching, stored, local, RecentUrls(RECENT_URLS))
+        replica = Replica(store, deps, stored, local)
         await replica.start(until_empty=True)
         return replica
 
-    def _adapted(self, reaching: Dependencies) -> Dependencies:
-        """Return what reaches the outside of the engine: a subclass may replace parts of it."""
-        return reaching
+    def _adapted(self, deps: Dependencies) -> Dependencies:
+        """Return the dependencies of the engine: a subclass may replace some."""
+        return deps
 
     def _parsed(self, settings: CrawlSettings) -> list[Seed]:
         seeds, errors = read_seeds(self._seeds, url_rules(settings))
@@ -252,7 +248,8 @@ class Crawl:
         return [seed for seed in seeds if seed not in refused]
 
     async def _open(self, store: RedisStore) -> tuple[StoredCrawl, list[Seed]]:
-        """Return the crawl, and the seeds that it can fetch. If it exists, the settings that were given change its own."""
+        """Return the crawl, and the seeds that it can fetch. If it exists, the settings that were given change its
+        own."""
         try:
             existing = await open_crawl(store, self._name)
         except NoSuchCrawl:
@@ -271,7 +268,7 @@ class Crawl:
     async def _end_with(self, replica: Replica) -> None:
         try:
             await replica.engine.ended.wait()
-            await replica.stop(replica.local.grace)
+            await replica.stop()
         finally:
             self._news.set()
             self._room.set()
@@ -307,8 +304,8 @@ _SETTINGS = {option_of(f"replica.{key}"): f"replica.{key}" for key in keys_of(Re
 
 @contextlib.contextmanager
 def _in_words_of_programs() -> Iterator[None]:
-    """Name settings in the place of options in a UserError, which has the words of the command line. What is in backticks
-    is a command to type."""
+    """Name settings in the place of options in a UserError, which has the words of the command line. What is in
+    backticks is a command to type."""
     try:
         yield
     except UserError as error:

@@ -1,12 +1,13 @@
-"""One replica: the engine that crawls, together with its metrics, logs, health record and status server; and `crawler run`,
-which runs replicas until the crawl ends or a signal arrives. One runs in this process, several in processes of their own.
+"""One replica: the engine that crawls, together with its metrics, logs, health record and status server; and `crawler
+run`, which runs replicas until the crawl ends or a signal arrives. One runs in this process, several in processes of
+their own.
 
-`crawler reshard` announces that the crawl gets another number of shards, and then waits some seconds for the requests in
-flight. A replica ends its leases, waits, and continues as a new replica in the same process. One that does not notice in
-time, because it was suspended, finds that all shards refuse it. Its last pages may not be settled then. Their files stay
-open, and the new replica asks which of them are settled, as after a crash (`crawler.sinks.recovery`). The new replica
-claims its place in the roster from the beginning, so that it owns shards as soon as it may crawl. The status pages of the
-old one stay until the new one starts.
+`crawler reshard` announces that the crawl gets another number of shards, and then waits some seconds for the requests
+in flight. A replica ends its leases, waits, and continues as a new replica in the same process. One that does not
+notice in time, because it was suspended, finds that all shards refuse it. Its last pages may not be settled then. Their
+files stay open, and the new replica asks which of them are settled, as after a crash (`crawler.sinks.recovery`). The
+new replica claims its place in the roster from the beginning, so that it owns shards as soon as it may crawl. The
+status pages of the old one stay until the new one starts.
 """
 
 from __future__ import annotations
@@ -20,18 +21,16 @@ import math
 import resource
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
-from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
-from crawler import logs
 from crawler.app.crawl_settings import OnDifference, check_installed, choose_and_adopt, keep_settings
 from crawler.app.embedded_valkey import open_store
-from crawler.app.engine import RECENT_URLS, Dependencies, Engine, deps, new_id
-from crawler.app.requests import RequestSetup, local_tables, request_setup
+from crawler.app.engine import Dependencies, Engine, new_id, production_dependencies
+from crawler.app.requests import local_tables, request_setup
 from crawler.app.signals import INTERRUPTED, on_end_of_supervisor, on_stop_signal
 from crawler.app.supervisor import progress_logged, supervise
 from crawler.errors import UPLOADS_LEFT, UserError
@@ -42,11 +41,9 @@ from crawler.observe.health import HEALTH_INTERVALS, HealthRecord, Troubles
 from crawler.observe.metrics import LoopLag, Metrics, MetricsCollector, ReplicaState
 from crawler.observe.summary import SummaryWriter
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
-from crawler.scope.scope import RecentUrls
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.tables import ReplicaTable
-from frontier.clock import Clock
 from frontier.crawls import Crawl, mark_local, open_crawl, verify_crawl
 from frontier.errors import (
     CrawlLost,
@@ -62,44 +59,19 @@ from frontier.peers import REPORTS_A_SECOND, Health, PeerLoop, PeerSettings, per
 from frontier.shards import lost_shards
 from frontier.store import RedisStore
 
-YOUNG_S = 0.5
-"""Seconds between collections of the young generations."""
+GRACE_S = 5.0
+"""How long requests in flight may take before a reshard, in seconds: less than `frontier.reshard.LEASES_END_S`, by the
+two seconds in which a replica notices the reshard, and one in which it settles."""
 
-ALL_STEPS = 1_200
-"""These collections per full one (ten minutes). A full collection cannot be split, and takes longer the larger the state
-of the crawl is."""
+RESHARD_POLL_S, RESHARD_LOGGED_S = 0.5, 10.0
+"""Seconds between two looks whether the reshard has ended, and between two lines of the log about it."""
 
+EMBEDDED_INTERVAL_S = 0.5
+"""The peer interval on one machine, in seconds. Claims cost little there, and the user waits for the first view."""
 
-@contextlib.asynccontextmanager
-async def paced_collection() -> AsyncIterator[None]:
-    """Collect garbage on a schedule, in small steps, within the context.
-
-    By default the interpreter collects whenever allocations exceed deallocations by a threshold. Deallocations of old
-    objects count against new allocations, so there may be hundreds of thousands of live young objects by then, and the
-    event loop pauses for tens of milliseconds. A task that collects the two young generations often keeps them small. Both
-    at once: an object that lives on is then visited a single time. Collecting the youngest alone takes more than twice the
-    time, mostly for objects in use. What exists when the crawl starts, such as classes, is frozen and never scanned again.
-    """
-    was_enabled = gc.isenabled()
-    gc.disable()
-    gc.freeze()
-    collecting = asyncio.create_task(_collect())
-    try:
-        yield
-    finally:
-        collecting.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await collecting
-        gc.unfreeze()  # otherwise C libraries report leaks when the interpreter exits
-        if was_enabled:
-            gc.enable()
-
-
-async def _collect() -> None:
-    for step in itertools.count(1):
-        await asyncio.sleep(YOUNG_S)
-        gc.collect(2 if step % ALL_STEPS == 0 else 1)
-
+TERMINAL_PROGRESS_S = 5.0
+"""Seconds between two lines of progress in a terminal unless `replica.progress` is set. Logs that are kept need
+fewer."""
 
 RATE_SAMPLES = 10
 """Samples, a second or less apart, over which the reported rate is averaged: a single second fluctuates too much."""
@@ -111,14 +83,12 @@ WAITED_S, MOST_WAITED_FOR = 5.0, 10
 class Replica:
     """A replica of a crawl. `engine.ended` is set when it should stop."""
 
-    def __init__(
-        self, store: RedisStore, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable, recent: RecentUrls
-    ) -> None:
+    def __init__(self, store: RedisStore, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable) -> None:
         self.id = deps.replica
         labels = {"crawl": deps.crawl.name, "replica": self.id}
         self.metrics = Metrics(labels, settings.archive.on_page)
-        self.engine = engine = Engine(deps, settings, local, recent)
-        self.store = store
+        self.engine = engine = Engine(deps, settings, local)
+        self.store, self.crawl, self.clock = store, deps.crawl, deps.clock
         self._deps = deps
         self.local = local
         self._settings_warnings = settings.warnings
@@ -179,36 +149,21 @@ class Replica:
         that this one has applied. It has not started."""
         engine, settings = self.engine, self.engine.follower.settings
         local = msgspec.structs.replace(self.local, listen=self.status.listen)
-        reaching = deps(crawl, self.store, settings, local, name, self.setup)
-        made = msgspec.structs.replace(reaching, time=engine.peers.time)
-        return Replica(self.store, made, settings, local, RecentUrls(RECENT_URLS))
+        deps = production_dependencies(crawl, self.store, settings, local, self._deps.setup, replica=name)
+        return Replica(self.store, msgspec.structs.replace(deps, time=engine.peers.time), settings, local)
 
     def _keep_settings(self, _: Event | None = None) -> None:
         keep_settings(self.local.out, self.crawl.name, self.engine.follower.settings.with_shards(self.crawl.shards))
 
-    @property
-    def crawl(self) -> Crawl:
-        """The crawl, as it was opened."""
-        return self._deps.crawl
-
-    @property
-    def setup(self) -> RequestSetup:
-        """What its machine adds to its requests."""
-        return self._deps.setup
-
-    @property
-    def clock(self) -> Clock:
-        return self._deps.clock
-
-    async def stop(self, grace_s: float) -> None:
-        """Stop the engine (see `Engine.stop`), and then the reporting. `grace_s`: seconds for running turns to end."""
+    async def stop(self) -> None:
+        """Stop the engine, whose running turns have `replica.grace` seconds to end, and then the reporting."""
         try:
-            await self.stop_crawling(grace_s)
+            await self.stop_crawling(self.local.grace)
         finally:
             await self.status.stop()
 
     async def stop_crawling(self, grace_s: float) -> None:
-        """The same without the status pages."""
+        """Stop the engine within `grace_s` seconds (see `Engine.stop`), but keep serving the status pages."""
         try:
             await self.engine.stop(grace_s)
         finally:
@@ -237,8 +192,8 @@ class Replica:
 
     async def _log_progress(self) -> None:
         while True:
-            await self._deps.clock.sleep(self.local.progress)
-            now = self._record(self._pages_per_s)
+            await self.clock.sleep(self.local.progress)
+            now = self._record()
             log(
                 logging.INFO,
                 "progress",
@@ -252,7 +207,7 @@ class Replica:
             )
 
     async def _report(self) -> None:
-        clock, retry = self._deps.clock, self.engine.runtime.retry
+        clock, retry = self.clock, self.engine.runtime.retry
         samples = deque([(0, clock.monotonic())], maxlen=RATE_SAMPLES)
         reported_at = -math.inf
         while True:
@@ -263,13 +218,11 @@ class Replica:
             gap_s = period_s(usual_s, self.engine.replicas(), REPORTS_A_SECOND)
             if at >= reported_at + gap_s - usual_s / 2:
                 reported_at = at
-                await retry.call_crawl_node(partial(self._send_record, HEALTH_INTERVALS * gap_s))
+                record = msgspec.json.encode(self._record())
+                await retry.call_crawl_node(partial(self._health.report, self.id, record, HEALTH_INTERVALS * gap_s))
             await clock.sleep(usual_s)
 
-    async def _send_record(self, ttl_s: float) -> None:
-        await self._health.report(self.id, msgspec.json.encode(self._record(self._pages_per_s)), ttl_s)
-
-    def _record(self, pages_per_s: float) -> HealthRecord:
+    def _record(self) -> HealthRecord:
         engine, own, used = self.engine, self._state(), resource.getrusage(resource.RUSAGE_SELF)
         view = engine.leases.view
         return HealthRecord(
@@ -281,7 +234,7 @@ class Replica:
             domains=own.domains,
             pages=self.metrics.pages_total,
             received_bytes=self.metrics.received_total,
-            pages_per_s=round(pages_per_s, 1),
+            pages_per_s=round(self._pages_per_s, 1),
             rss_mb=round(used.ru_maxrss / 1024, 1),
             redis_away=own.redis_away,
             busy=own.busy,
@@ -304,92 +257,147 @@ class Replica:
         return [one.domain for one in sorted(late, key=lambda one: one.timer.oldest)[:MOST_WAITED_FOR]]
 
 
-GRACE_S = 5.0
-"""How long requests in flight may take, in seconds: less than `frontier.reshard.LEASES_END_S`, by the two seconds in which
-a replica notices the reshard, and one in which it settles."""
+class Run:
+    """Runs `replica` until the crawl ends or `stop` is called. While the crawl is given another number of shards, it
+    waits, and continues as another replica. `until_empty`: the crawl ends when nothing is left."""
 
-LOOK_S = 0.5
-"""Seconds between two looks whether the reshard has ended."""
+    def __init__(self, replica: Replica, until_empty: bool) -> None:
+        self._replica = replica
+        self._until_empty = until_empty
+        self._stopping = asyncio.Event()
+        self._stops = 0
 
-TELL_S = 10.0
-"""Seconds between two lines of the log."""
+    def stop(self) -> None:
+        """Stop the replica. Running turns have `replica.grace` seconds to end; a second call stops the wait."""
+        self._stops += 1
+        engine, grace_s = self._replica.engine, self._replica.local.grace if self._stops == 1 else 0
+        log(logging.INFO, "stopping", replica=self._replica.id, waits_s=grace_s)
+        self._stopping.set()
+        engine.ended.set()
+        engine.skips_grace = self._stops > 1
 
+    async def until_ended(self) -> int:
+        """Run, and return the exit code, which is 130 after a second call of `stop`. Raises UserError and
+        FrontierError."""
+        while await self._start():
+            if self._stops:
+                self._replica.engine.ended.set()
+            await self._replica.engine.ended.wait()
+            if self._stops or not await self._was_resharded():
+                await self._replica.stop()
+                return await self._exit_code()
+            if not await self._continue():
+                break
+        if self._stops:  # while it waited; what its engine has failed with is the reshard
+            return INTERRUPTED if self._stops > 1 else 0
+        return await self._exit_code()
 
-async def start(replica: Replica, until_empty: bool, stopping: asyncio.Event) -> Replica | None:
-    """Start `replica`, and return it. If the crawl has got, or is being given, other shards since `replica` opened it, this
-    is the replica that continues, once it can; None if `stopping` was set before that. Raises what `Replica.start` does."""
-    while True:
+    async def _exit_code(self) -> int:
+        engine = self._replica.engine
+        failure = engine.tasks.failure
+        if await self._was_frozen(failure, waits=False):  # while it was stopping, or the crawl had ended
+            failure = None
+        if isinstance(failure, (UserError, FrontierError)):
+            raise failure
+        if failure is not None:
+            logger.error("replica_failed", exc_info=failure, extra={"fields": {"replica": self._replica.id}})
+            return 1
+        if self._stops > 1:
+            return INTERRUPTED
+        return UPLOADS_LEFT if engine.uploads_left else 0
+
+    async def _start(self) -> bool:
+        """Start the replica. If the crawl has got, or is being given, other shards since the replica opened it, start
+        the one that continues, once that is possible. Returns False if `stop` was called before that."""
+        while True:
+            try:
+                await self._replica.start(self._until_empty)
+            except CrawlResharded:
+                if (crawl := await self._resharded()) is None:
+                    return False
+                self._continue_as(self._replica.next_id(), crawl)
+            else:
+                return True
+
+    async def _was_resharded(self) -> bool:
+        """Whether the engine has ended because its crawl has, or is being given, another number of shards. False if
+        `stop` is called before this is known."""
+        engine = self._replica.engine
+        if engine.tasks.failure is None:
+            return engine.has_other_shards
+        return await self._was_frozen(engine.tasks.failure, waits=True)
+
+    async def _was_frozen(self, failure: BaseException | None, waits: bool) -> bool:
+        """Whether `failure` is that shards refused the replica because of a reshard, which may be undone by now, and
+        are not lost. `waits`: ask until Redis can be reached, or `stop` is called."""
+        while isinstance(failure, ShardLost):
+            store, crawl = self._replica.store, self._replica.crawl
+            try:
+                await verify_crawl(store, crawl)
+                return not await lost_shards(store, crawl.keys, sorted(failure.shards))
+            except CrawlLost as error:
+                return isinstance(error, CrawlResharded)
+            except (RedisAway, RedisMisused):
+                if not waits or self._stopping.is_set():
+                    return False
+                await self._pause()
+        return isinstance(failure, (CrawlResharded, Resharding))
+
+    async def _continue(self) -> bool:
+        """Stop the engine, wait until the reshard has ended, and take the replica that continues, which has not started
+        yet. Returns False if `stop` was called before that, or if the engine has failed. Then the replica has
+        stopped."""
+        replica, engine, local = self._replica, self._replica.engine, self._replica.local
+        name, settings = replica.next_id(), PeerSettings(local.interval, local.capacity, replica.status.address)
+        place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name, engine.runtime.rng)
+        await engine.tasks.cancel(engine.following)
+        place.time = engine.peers.time
+        claiming = asyncio.create_task(_claim(place))
+        crawl = None
         try:
-            await replica.start(until_empty)
-        except CrawlResharded:
-            if (crawl := await _resharded(replica, stopping)) is None:
-                return None
-            replica = _continued(replica, replica.next_id(), crawl)
-        else:
-            return replica
+            await replica.stop_crawling(min(local.grace, GRACE_S))
+            if isinstance(engine.tasks.failure, (CrawlLost, Resharding, type(None))):
+                crawl = await self._resharded()
+        finally:
+            claiming.cancel()
+            await asyncio.wait([claiming])
+            if crawl is None:
+                await engine.leave(place.leave)
+            await replica.status.stop()
+        if crawl is not None:
+            self._continue_as(name, crawl)
+        return crawl is not None
 
+    def _continue_as(self, name: str, crawl: Crawl) -> None:
+        # With the revision that it has applied: a change that it has missed, or that waits for a restart, is seen again.
+        revision = self._replica.engine.follower.revision
+        self._replica = self._replica.successor(name, msgspec.structs.replace(crawl, revision=revision))
 
-async def was_resharded(replica: Replica, stopping: asyncio.Event) -> bool:
-    """Whether the engine of `replica` has ended because its crawl has, or is being given, another number of shards. False
-    if `stopping` is set before this is known."""
-    failure = replica.engine.tasks.failure
-    if failure is None:
-        return replica.engine.has_other_shards
-    while isinstance(failure, ShardLost) and not stopping.is_set():
-        try:
-            return await _were_frozen(replica, failure.shards)
-        except (RedisAway, RedisMisused):
-            await _pause(stopping)
-    return isinstance(failure, (CrawlResharded, Resharding))
+    async def _resharded(self) -> Crawl | None:
+        """The crawl with its new shards, once it can be opened. None if `stop` was called. Raises CrawlLost if it is
+        gone."""
+        replica, logged_at = self._replica, -math.inf
+        while not self._stopping.is_set():
+            try:
+                crawl = await open_crawl(replica.store, replica.crawl.name)
+            except Resharding as error:
+                now = replica.clock.monotonic()
+                if now >= logged_at + RESHARD_LOGGED_S:
+                    logged_at = now
+                    log(logging.INFO, "resharding", replica=replica.id, message=f"the crawl is {error.progress}")
+            except (RedisAway, RedisMisused):
+                pass  # as long as it takes, as for every other call
+            except NoSuchCrawl as error:
+                raise CrawlLost(str(error)) from error
+            else:
+                log(logging.INFO, "resharded", replica=replica.id, shards=crawl.shards)
+                return crawl
+            await self._pause()
+        return None
 
-
-async def was_frozen(replica: Replica) -> bool:
-    """Whether the engine of `replica`, which has stopped, has failed because of a reshard."""
-    failure = replica.engine.tasks.failure
-    if isinstance(failure, ShardLost):
-        try:
-            return await _were_frozen(replica, failure.shards)
-        except (RedisAway, RedisMisused):
-            return False
-    return isinstance(failure, (CrawlResharded, Resharding))
-
-
-async def _were_frozen(replica: Replica, shards: Collection[int]) -> bool:
-    """Whether `shards` refused `replica` because of a reshard, which may be undone by now, and are not lost. Raises
-    RedisAway and RedisMisused."""
-    try:
-        await verify_crawl(replica.store, replica.crawl)
-    except CrawlLost as error:
-        return isinstance(error, CrawlResharded)
-    return not await lost_shards(replica.store, replica.crawl.keys, sorted(shards))
-
-
-async def successor(replica: Replica, grace_s: float, stopping: asyncio.Event) -> Replica | None:
-    """Stop the engine of `replica`, wait until the reshard has ended, and return the replica that continues, which has not
-    started yet. None if `stopping` was set before that, or if the engine has failed. Then `replica` has stopped."""
-    name, local, engine = replica.next_id(), replica.local, replica.engine
-    settings = PeerSettings(local.interval, local.capacity, replica.status.address)
-    place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name, engine.runtime.rng)
-    await engine.tasks.cancel(engine.following)
-    place.time = engine.peers.time
-    claiming = asyncio.create_task(_claim(place))
-    crawl = None
-    try:
-        await replica.stop_crawling(min(grace_s, GRACE_S))
-        if isinstance(engine.tasks.failure, (CrawlLost, Resharding, type(None))):
-            crawl = await _resharded(replica, stopping)
-    finally:
-        claiming.cancel()
-        await asyncio.wait([claiming])
-        if crawl is None:
-            await engine.leave(place.leave)
-        await replica.status.stop()
-    return None if crawl is None else _continued(replica, name, crawl)
-
-
-def _continued(replica: Replica, name: str, crawl: Crawl) -> Replica:
-    # With the revision that it has applied: a change that it has missed, or that waits for a restart, is seen again.
-    return replica.successor(name, msgspec.structs.replace(crawl, revision=replica.engine.follower.revision))
+    async def _pause(self) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._stopping.wait(), RESHARD_POLL_S)
 
 
 async def _claim(place: PeerLoop) -> None:
@@ -397,147 +405,50 @@ async def _claim(place: PeerLoop) -> None:
         pass
 
 
-async def _resharded(replica: Replica, stopping: asyncio.Event) -> Crawl | None:
-    """The crawl with its new shards, once it can be opened. None if `stopping` was set. Raises CrawlLost if it is gone."""
-    told_at = float("-inf")
-    while not stopping.is_set():
-        try:
-            crawl = await open_crawl(replica.store, replica.crawl.name)
-        except Resharding as error:
-            now = replica.clock.monotonic()
-            if now >= told_at + TELL_S:
-                told_at = now
-                log(logging.INFO, "resharding", replica=replica.id, message=f"the crawl is {error.progress}")
-        except (RedisAway, RedisMisused):
-            pass  # as long as it takes, as for every other call
-        except NoSuchCrawl as error:
-            raise CrawlLost(str(error)) from error
-        else:
-            log(logging.INFO, "resharded", replica=replica.id, shards=crawl.shards)
-            return crawl
-        await _pause(stopping)
-    return None
-
-
-async def _pause(stopping: asyncio.Event) -> None:
-    with contextlib.suppress(TimeoutError):
-        waiting: Awaitable[bool] = stopping.wait()
-        await asyncio.wait_for(waiting, LOOK_S)
-
-
-EMBEDDED_INTERVAL_S = 0.5
-"""The peer interval on one machine, in seconds. Claims cost little there, and the user waits for the first view."""
-
-TERMINAL_PROGRESS_S = 5.0
-"""Seconds between two lines of progress in a terminal unless `replica.progress` is set. Logs that are kept need fewer."""
-
-BeforeStart = Callable[[RedisStore, Crawl], Awaitable[None]]
-
-
-class RunOptions(NamedTuple):
-    """How replicas run. `supervised`: stop when the process at the other end of standard input has ended.
-    `before_start`: is called with the crawl before anything starts."""
-
-    until_empty: bool
-    on_difference: OnDifference = "stop"
-    supervised: bool = False
-    before_start: BeforeStart | None = None
-
-
-async def run_replica(crawl: str, settings: Settings, replicas: int, options: RunOptions) -> int:
-    """Run `replicas` replicas of an existing crawl, and return the exit code. Before starting anything, it raises
-    SettingsDiffer if the settings differ from those of the crawl and `options.on_difference` is "stop", and what
-    `options.before_start` raises."""
-    setup = request_setup(settings)  # so that a key that cannot be used is reported before anything starts
-    if replicas > 1:
-        return await _run_several(crawl, settings, replicas, options)
-    async with open_store(settings.replica) as store:
-        opened, stored = await _open(store, crawl, settings, options)
-        await mark_local(store, opened, local_tables(settings))
-        replica = replica_of(store, opened, stored, local_settings(settings), setup)
-        every_s = 0.0 if options.supervised else progress_s(settings)
-        async with paced_collection(), progress_logged(store, crawl, every_s):
-            return await run_until_stopped(replica, settings.replica.grace, options.until_empty, options.supervised)
-
-
-async def _open(store: RedisStore, crawl: str, settings: Settings, options: RunOptions) -> tuple[Crawl, CrawlSettings]:
-    """Open the crawl with the settings that apply to it. Raises UserError if this machine does not accept them."""
-    opened = await choose_and_adopt(store, await open_crawl(store, crawl), settings, options.on_difference)
-    stored = CrawlSettings.from_json(opened.settings)
-    check_guarded(stored, accepted(settings))
-    check_installed(stored)
-    if options.before_start is not None:
-        await options.before_start(store, opened)
-    return opened, stored
-
-
-def replica_of(
-    store: RedisStore,
-    crawl: Crawl,
-    settings: CrawlSettings,
-    local: ReplicaTable,
-    setup: RequestSetup = RequestSetup(),
-) -> Replica:
-    """Return a replica of `crawl`, ready to start. `setup`: what its machine adds to its requests. Raises UserError if a
-    hook or sink in the settings cannot be loaded."""
-    reaching = deps(crawl, store, settings, local, setup=setup)
-    return Replica(store, reaching, settings, local, RecentUrls(RECENT_URLS))
-
-
-async def run_until_stopped(replica: Replica, grace_s: float, until_empty: bool, supervised: bool = False) -> int:
-    """Run until the crawl ends, a signal arrives, or the supervisor ends (`supervised`), and return the exit code. Running
-    turns have `grace_s` seconds to end; a second signal stops the wait, and the exit code is then 130. While the crawl is
-    given another number of shards, wait, and continue as another replica."""
-    signals, stopping = 0, asyncio.Event()
-
-    def on_signal() -> None:
-        nonlocal signals
-        signals += 1
-        logs.log(logging.INFO, "stopping", replica=replica.id, waits_s=grace_s if signals == 1 else 0)
-        stopping.set()
-        replica.engine.ended.set()
-        if signals > 1:
-            replica.engine.skip_grace()
-
-    on_stop_signal(on_signal)
+async def run_until_stopped(replica: Replica, until_empty: bool, supervised: bool = False) -> int:
+    """Run until the crawl ends, a signal arrives, or the supervisor ends (`supervised`), and return the exit code.
+    Running turns have `replica.grace` seconds to end; a second signal stops the wait."""
+    run = Run(replica, until_empty)
+    on_stop_signal(run.stop)
     if supervised:
-        on_end_of_supervisor(on_signal)
-    following = await start(replica, until_empty, stopping)
-    while following is not None:
-        replica = following
-        if signals:
-            replica.engine.ended.set()
-        await replica.engine.ended.wait()
-        if signals or not await was_resharded(replica, stopping):
-            await replica.stop(grace_s)
-            break
-        following = await successor(replica, grace_s, stopping)
-        if following is not None:
-            following = await start(following, until_empty, stopping)
-    if following is None and signals:  # while it waited; what its engine has failed with is the reshard
-        return INTERRUPTED if signals > 1 else 0
-    failure = replica.engine.tasks.failure
-    if await was_frozen(replica):  # while it was stopping, or the crawl had ended
-        failure = None
-    if isinstance(failure, (UserError, FrontierError)):
-        raise failure
-    if failure is not None:
-        logs.logger.error("replica_failed", exc_info=failure, extra={"fields": {"replica": replica.id}})
-        return 1
-    if signals > 1:
-        return INTERRUPTED
-    return UPLOADS_LEFT if replica.engine.uploads_left else 0
+        on_end_of_supervisor(run.stop)
+    return await run.until_ended()
 
 
-async def _run_several(crawl: str, settings: Settings, replicas: int, options: RunOptions) -> int:
-    supervisor = supervise(crawl, settings, replicas, options.until_empty)
-    async with open_store(
-        settings.replica
-    ) as store:  # also keeps the server running while a crashed replica is replaced
-        await _open(store, crawl, settings, options)  # so that an error is reported once, and not by each replica
-        on_stop_signal(supervisor.stop)
-        async with progress_logged(store, crawl, progress_s(settings)):
-            return await supervisor.run()
+async def run_replicas(
+    crawl: str,
+    settings: Settings,
+    replicas: int = 1,
+    *,
+    until_empty: bool,
+    on_difference: OnDifference = "stop",
+    supervised: bool = False,
+    before_start: Callable[[RedisStore, Crawl], Awaitable[None]] | None = None,
+) -> int:
+    """Run `replicas` replicas of an existing crawl, and return the exit code. `supervised`: stop when the process at
+    the other end of standard input has ended. Before starting anything, it raises SettingsDiffer if the settings differ
+    from those of the crawl and `on_difference` is "stop", UserError if this machine does not accept them, and what
+    `before_start` raises, which is called with the crawl."""
+    setup = request_setup(settings)  # so that a key that cannot be used is reported before anything starts
+    supervisor = supervise(crawl, settings, replicas, until_empty) if replicas > 1 else None
+    # With several replicas, it keeps the embedded server running while a crashed one is replaced.
+    async with open_store(settings.replica) as store:
+        opened = await choose_and_adopt(store, await open_crawl(store, crawl), settings, on_difference)
+        stored = CrawlSettings.from_json(opened.settings)
+        check_guarded(stored, accepted(settings))
+        check_installed(stored)
+        if before_start is not None:
+            await before_start(store, opened)
+        if supervisor is not None:
+            on_stop_signal(supervisor.stop)
+            async with progress_logged(store, crawl, progress_s(settings)):
+                return await supervisor.run()
+        await mark_local(store, opened, local_tables(settings))
+        local = local_settings(settings)
+        replica = Replica(store, production_dependencies(opened, store, stored, local, setup), stored, local)
+        every_s = 0.0 if supervised else progress_s(settings)
+        async with paced_collection(), progress_logged(store, crawl, every_s):
+            return await run_until_stopped(replica, until_empty, supervised)
 
 
 def progress_s(settings: Settings) -> float:
@@ -549,12 +460,52 @@ def progress_s(settings: Settings) -> float:
 
 
 def local_settings(settings: Settings) -> ReplicaTable:
-    """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all replicas
-    are on one machine, the interval is shorter unless the user has set it. In a terminal, lines about the whole crawl
-    (`progress_s`) replace those of replicas."""
+    """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all
+    replicas are on one machine, the interval is shorter unless the user has set it. In a terminal, lines about the
+    whole crawl (`progress_s`) replace those of replicas."""
     local = replace(settings.replica, accept=tuple(accepted(settings)))
     if sys.stderr.isatty():
         local = replace(local, progress=0.0)
     if local.redis or settings.names("replica.interval"):
         return local
     return replace(local, interval=EMBEDDED_INTERVAL_S)
+
+
+YOUNG_S = 0.5
+"""Seconds between collections of the young generations."""
+
+ALL_STEPS = 1_200
+"""These collections per full one (ten minutes). A full collection cannot be split, and takes longer the larger the
+state of the crawl is."""
+
+
+@contextlib.asynccontextmanager
+async def paced_collection() -> AsyncIterator[None]:
+    """Collect garbage on a schedule, in small steps, within the context.
+
+    By default the interpreter collects whenever allocations exceed deallocations by a threshold. Deallocations of old
+    objects count against new allocations, so there may be hundreds of thousands of live young objects by then, and the
+    event loop pauses for tens of milliseconds. A task that collects the two young generations often keeps them small.
+    Both at once: an object that lives on is then visited a single time. Collecting the youngest alone takes more than
+    twice the time, mostly for objects in use. What exists when the crawl starts, such as classes, is frozen and never
+    scanned again.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    gc.freeze()
+    collecting = asyncio.create_task(_collect())
+    try:
+        yield
+    finally:
+        collecting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await collecting
+        gc.unfreeze()  # otherwise C libraries report leaks when the interpreter exits
+        if was_enabled:
+            gc.enable()
+
+
+async def _collect() -> None:
+    for step in itertools.count(1):
+        await asyncio.sleep(YOUNG_S)
+        gc.collect(2 if step % ALL_STEPS == 0 else 1)

@@ -45,8 +45,8 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def identity_of(table: IdentityTable) -> Identity | None:
-    """Return the identity that `table` describes, None if requests shall not be signed. Raises UserError if a key cannot be
-    used."""
+    """Return the identity that `table` describes, None if requests shall not be signed. Raises UserError if a key
+    cannot be used."""
     if not table.keys:
         if table.directory:
             raise UserError(
@@ -93,7 +93,8 @@ class RequestSetup(msgspec.Struct, frozen=True):
 
 
 def request_setup(settings: Settings, environment: Mapping[str, str] = os.environ) -> RequestSetup:
-    """Return what `settings` add to requests. Raises UserError if a key or an environment variable cannot be used here."""
+    """Return what `settings` add to requests. Raises UserError if a key or an environment variable cannot be used
+    here."""
     return RequestSetup(identity_of(settings.identity), request_rules(settings.requests, environment))
 
 

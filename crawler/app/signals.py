@@ -21,10 +21,10 @@ T = TypeVar("T")
 
 
 def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` and return its result. Until it handles them itself, SIGTERM and SIGHUP interrupt it as Ctrl-C does, so
-    that it leaves no embedded server running. Raises SystemExit after such a signal. SIGHUP stays ignored if it was. While
-    `work` ends, further ones have no effect, unlike a second Ctrl-C, which ends it at once. Only the main thread can
-    handle signals."""
+    """Run `work` and return its result. Until it handles them itself, SIGTERM and SIGHUP interrupt it as Ctrl-C does,
+    so that it leaves no embedded server running. Raises SystemExit after such a signal. SIGHUP stays ignored if it was.
+    While `work` ends, further ones have no effect, unlike a second Ctrl-C, which ends it at once. Only the main thread
+    can handle signals."""
     received: list[int] = []
 
     async def cancellable() -> T:
@@ -51,8 +51,8 @@ def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
 
 
 def on_stop_signal(stop: Callable[[], None]) -> None:
-    """Call `stop` at each SIGINT, SIGTERM and SIGHUP, which a terminal sends when it is closed. SIGHUP stays ignored if it
-    was when the process started: so nohup works."""
+    """Call `stop` at each SIGINT, SIGTERM and SIGHUP, which a terminal sends when it is closed. SIGHUP stays ignored if
+    it was when the process started: so nohup works."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)

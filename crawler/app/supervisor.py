@@ -1,8 +1,8 @@
 """Runs several replicas on one machine: starts them, replaces those that crash, and stops them cleanly.
 
 Each replica is a process, so a crash does not affect the others. A replacement joins the cluster as a new replica and
-gets its share of the shards. Each listens at a port of its own, counted up from the one in the settings. The progress of
-the whole crawl is logged here.
+gets its share of the shards. Each listens at a port of its own, counted up from the one in the settings. The progress
+of the whole crawl is logged here.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ LOOK_S = 1.0
 
 @contextlib.asynccontextmanager
 async def progress_logged(store: RedisStore, crawl: str, every_s: float) -> AsyncIterator[None]:
-    """Log the progress of `crawl` every `every_s` seconds inside the block; 0: never. A failure that keeps the whole crawl
-    waiting is logged when it is first seen."""
+    """Log the progress of `crawl` every `every_s` seconds inside the block; 0: never. A failure that keeps the whole
+    crawl waiting is logged when it is first seen."""
     task = asyncio.create_task(_repeat(store, crawl, every_s)) if every_s else None
     try:
         yield
@@ -143,9 +143,9 @@ class Crashes:
         self._sooner = 0
 
     def pause_s(self, ran_s: float, code: int) -> float | None:
-        """Return how many seconds to wait before a replacement is started for a replica that ended with `code` after it ran
-        for `ran_s` seconds; None if the setup is considered broken. A replica that asks to be started later, because Redis
-        is away, has not crashed."""
+        """Return how many seconds to wait before a replacement is started for a replica that ended with `code` after it
+        ran for `ran_s` seconds; None if the setup is considered broken. A replica that asks to be started later,
+        because Redis is away, has not crashed."""
         if ran_s > HEALTHY_S:
             self._pause_s, self._sooner = FIRST_PAUSE_S, 0
         elif code != TRY_LATER:
@@ -157,9 +157,9 @@ class Crashes:
 
 
 class Supervisor:
-    """Runs a replica process with the command line `command` for each of `environments`, which is added to the environment
-    of this process. Each begins when it reads a line. `log`: the file descriptor that the replicas use as standard error;
-    None for that of this process."""
+    """Runs a replica process with the command line `command` for each of `environments`, which is added to the
+    environment of this process. Each begins when it reads a line. `log`: the file descriptor that the replicas use as
+    standard error; None for that of this process."""
 
     def __init__(
         self, command: Sequence[str], environments: Sequence[Mapping[str, str]], log: int | None = None
@@ -173,14 +173,15 @@ class Supervisor:
 
     @property
     def addresses(self) -> list[str]:
-        """The addresses at which the replicas listen, as far as they were chosen; a replica finds a free port otherwise."""
+        """The addresses at which the replicas listen, as far as they were chosen; a replica finds a free port
+        otherwise."""
         chosen = [environment.get("CRAWLER_REPLICA__LISTEN", "") for environment in self._environments]
         return [address if ":" in address else f"127.0.0.1:{address}" for address in chosen if port_of(address)]
 
     @contextlib.asynccontextmanager
     async def prepared(self) -> AsyncIterator[None]:
-        """Start the processes. They import what they need, which takes half a second, and wait until `run` is called. Those
-        that are still waiting at the end of this context are killed."""
+        """Start the processes. They import what they need, which takes half a second, and wait until `run` is called.
+        Those that are still waiting at the end of this context are killed."""
         self._prepared = [await self._start(environment) for environment in self._environments]
         try:
             yield
@@ -200,8 +201,8 @@ class Supervisor:
         return max(keeper.result() for keeper in keepers)
 
     async def _keep_one(self, environment: Mapping[str, str], process: asyncio.subprocess.Process | None) -> int:
-        """Run one replica, in `process` if it is prepared, and a replacement after each crash. Usage errors (exit code 2)
-        and repeated crashes right after the start are not retried, because a new replica would fail in the same way.
+        """Run one replica, in `process` if it is prepared, and a replacement after each crash. Usage errors (exit code
+        2) and repeated crashes right after the start are not retried, because a new replica would fail in the same way.
         Neither are uploads that have failed (UPLOADS_LEFT)."""
         crashes = Crashes()
         while True:
@@ -229,7 +230,8 @@ class Supervisor:
         return self._asked_to_stop.is_set()
 
     async def _run_one(self, process: asyncio.subprocess.Process) -> int:
-        """Let the replica in `process` begin, wait for its end, and return its exit code; negative if a signal ended it."""
+        """Let the replica in `process` begin, wait for its end, and return its exit code; negative if a signal ended
+        it."""
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):  # it has ended; its exit code says why
             process.stdin.write(b"\n")

@@ -1,7 +1,7 @@
 """Fetches one page as a crawl would, and says what became of it: the loop in which handlers and settings are written.
 
-It is a crawl of one page with a store and an output folder of its own, which are removed at the end. So robots.txt, scope,
-handlers and the archive work as in the crawl itself, and nothing of a real crawl changes.
+It is a crawl of one page with a store and an output folder of its own, which are removed at the end. So robots.txt,
+scope, handlers and the archive work as in the crawl itself, and nothing of a real crawl changes.
 """
 
 from __future__ import annotations
@@ -110,10 +110,10 @@ ENDED_S = 30.0
 
 class Trial(msgspec.Struct, frozen=True):
     """What became of one page: its `outcome` and the `reason`, the `status` (None without a response), the error of its
-    handler, its items, the first of its items that are rejected and how many are, and its links. `findings`: why a request
-    failed, what each `[[extract]]` and the handlers have found, and why not more, in a line each. `queued`: the URLs that a
-    crawl would fetch, with depth and priority, the highest priority first. `dropped`: how many links it would not fetch, by
-    reason."""
+    handler, its items, the first of its items that are rejected and how many are, and its links. `findings`: why a
+    request failed, what each `[[extract]]` and the handlers have found, and why not more, in a line each. `queued`: the
+    URLs that a crawl would fetch, with depth and priority, the highest priority first. `dropped`: how many links it
+    would not fetch, by reason."""
 
     url: str
     outcome: str
@@ -150,12 +150,12 @@ class _OnePage(Crawl):
     def _said_of(self, refused: RefusedSeed) -> str:
         return str(refused)
 
-    def _adapted(self, reaching: Dependencies) -> Dependencies:
-        self.router = reaching.router
-        reaching.events.subscribe(self._observe, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed)
+    def _adapted(self, deps: Dependencies) -> Dependencies:
+        self.router = deps.router
+        deps.events.subscribe(self._observe, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed)
         rules = url_rules(self._settings)
-        self.http = _OneRequest(reaching.http, self._parsed(self._settings)[0].url.href, rules)
-        return msgspec.structs.replace(reaching, http=self.http)
+        self.http = _OneRequest(deps.http, self._parsed(self._settings)[0].url.href, rules)
+        return msgspec.structs.replace(deps, http=self.http)
 
     def _observe(self, event: Event) -> None:
         match event:
@@ -174,14 +174,14 @@ class _OnePage(Crawl):
     def _end(self) -> None:
         assert self._replica is not None
         self._replica.engine.ended.set()
-        self._replica.engine.skip_grace()
+        self._replica.engine.skips_grace = True
 
 
 class _OneRequest:
     """An HTTP client that requests `url`, and no other URL after that: whoever asks waits until it is cancelled. A page
     whose handler fails would not count as the one page of the crawl, and the next URL would have its turn. If `url`
-    redirects to itself, it is requested once more, perhaps in another way of writing. `failure`: of the last request, in
-    words."""
+    redirects to itself, it is requested once more, perhaps in another way of writing. `failure`: of the last request,
+    in words."""
 
     def __init__(self, http: HttpClient, url: str, rules: UrlRules) -> None:
         self._http = http
@@ -234,7 +234,8 @@ def _in_pairs(rows: Iterable[Any]) -> Iterable[tuple[Any, Any]]:
 
 
 async def try_url(url: str, settings: Settings) -> Trial:
-    """Fetch `url` with `settings`, but one time at most, and keep nothing. Raises UserError if it cannot be fetched now."""
+    """Fetch `url` with `settings`, but one time at most, and keep nothing. Raises UserError if it cannot be fetched
+    now."""
     patience_s = settings.fetch.timeout + settings.fetch.connect_timeout + ENDED_S
     with tempfile.TemporaryDirectory(prefix="peercrawl-try-") as folder:
         crawl = _OnePage(url, _alone(settings, Path(folder)))

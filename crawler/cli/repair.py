@@ -167,9 +167,9 @@ async def _repair(
     await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
     if not await repair.begin(forgotten):
         return Repaired([])
-    from crawler.app.engine import page_rules  # noqa: PLC0415 - imports the engine, which the help does not need
+    from crawler.app.engine import link_filter  # noqa: PLC0415 - imports the engine, which the help does not need
 
-    rules, links = url_rules(settings), page_rules(settings, RecentUrls(1)).links
+    rules, links = url_rules(settings), link_filter(settings, RecentUrls(1))
     restored = without_links = 0
     with contextlib.closing(LastVisits(scratch_folder(folders))) as visits:
         # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.

@@ -61,7 +61,7 @@ def run(crawl: str, replicas: int, until_empty: bool, on_difference: OnDifferenc
 
         crawler run --crawl news --redis redis://queue:6379/0 --replicas 4
     """
-    from crawler.app.replica import RunOptions, run_replica  # noqa: PLC0415 - the engine takes 0.4 s, and the help needs none
+    from crawler.app.replica import run_replicas  # noqa: PLC0415 - the engine takes 0.4 s, and the help needs none
 
     access = CrawlAccess.given(crawl)
     settings, local = access.settings, access.settings.replica
@@ -90,7 +90,9 @@ def run(crawl: str, replicas: int, until_empty: bool, on_difference: OnDifferenc
         check_output_folder(local.out)
         check_free(count_up(local.listen, replicas))
         code = run_until_signal(
-            run_replica(crawl, settings, replicas, RunOptions(until_empty, on_difference, before_start=look))
+            run_replicas(
+                crawl, settings, replicas, until_empty=until_empty, on_difference=on_difference, before_start=look
+            )
         )
     except (NoSuchCrawl, Resharding):
         access.read()  # raises an error with the names of the crawls there, or with complete commands
@@ -106,7 +108,7 @@ def run_supervised() -> None:
 
 
 def _run_when_told() -> None:
-    from crawler.app.replica import RunOptions, run_replica  # noqa: PLC0415 - as above
+    from crawler.app.replica import run_replicas  # noqa: PLC0415 - as above
 
     crawl, *options = sys.argv[3:]
     settings = load()
@@ -114,5 +116,5 @@ def _run_when_told() -> None:
     if not sys.stdin.readline():  # the supervisor has ended
         sys.exit(1)
     # The supervisor has compared the settings.
-    how = RunOptions("--until-empty" in options, on_difference="keep", supervised=True)
-    sys.exit(asyncio.run(run_replica(crawl, settings, 1, how)))
+    until_empty = "--until-empty" in options
+    sys.exit(asyncio.run(run_replicas(crawl, settings, until_empty=until_empty, on_difference="keep", supervised=True)))

@@ -1,5 +1,5 @@
-"""What a handler receives: a page with selectors (`ParsedPage`, which a loop over a crawl also yields), and a `Handle` that
-takes items and changes which links are followed.
+"""What a handler receives: a page with selectors (`ParsedPage`, which a loop over a crawl also yields), and a `Handle`
+that takes items and changes which links are followed.
 
 Nothing is sent or written at once. What the handler asked for takes effect when it returns: all of it or, if it raises,
 nothing.
@@ -86,7 +86,8 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         return None if found is None else tree.restored(found.text).strip()
 
     def select_attr(self, css: str, name: str) -> str | None:
-        """Return the attribute `name` of the first element that matches; None if none does or it has no such attribute."""
+        """Return the attribute `name` of the first element that matches; None if none does or it has no such
+        attribute."""
         found = self.document.select_one(css)
         value = None if found is None else found.attrs.get(name)
         return " ".join(value) if isinstance(value, list) else value
@@ -134,9 +135,9 @@ class Handle:
         self._dropped: list[UrlPattern] = []
 
     def push(self, name: str, item: object) -> Awaitable[None]:
-        """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or a
-        msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that JSON
-        does not have."""
+        """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or
+        a msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that
+        JSON does not have."""
         if not DATA_SET.fullmatch(name):
             raise ValueError(f"{name!r} cannot be the name of a data set: use letters, digits, _, - and .")
         encoded = msgspec.json.encode(item)
@@ -158,10 +159,10 @@ class Handle:
         label: str = "",
         payload: Mapping[str, Any] | None = None,
     ) -> Awaitable[None]:
-        """Follow the links `urls`, relative to the page, as far as the scope of the crawl allows. `priority`, from -1e11 to
-        1e11: a higher one is fetched earlier; None: that of other links. `label` and `payload`, a dict of at most 1 KiB as
-        JSON, are those of the page when it is handled. A link that the page has gets all these. A URL that was queued
-        before keeps its own."""
+        """Follow the links `urls`, relative to the page, as far as the scope of the crawl allows. `priority`, from
+        -1e11 to 1e11: a higher one is fetched earlier; None: that of other links. `label` and `payload`, a dict of at
+        most 1 KiB as JSON, are those of the page when it is handled. A link that the page has gets all these. A URL
+        that was queued before keeps its own."""
         tag = tag_of(label, payload)
         if priority is not None and not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
             raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}")

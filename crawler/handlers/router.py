@@ -59,8 +59,8 @@ class Router:
 
     def handler(self, pattern: str = "", *, content_type: str = "", label: str = "") -> Callable[[H], H]:
         """A decorator for the function that handles pages in whose URL the regular expression `pattern` is found.
-        `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`. `label`: only
-        pages that were enqueued with this label. Raises UserError for what cannot be used."""
+        `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`. `label`:
+        only pages that were enqueued with this label. Raises UserError for what cannot be used."""
         if callable(pattern):
             raise UserError(f"write @router.handler() with parentheses above {name_of(pattern)}")
         try:
@@ -78,13 +78,14 @@ class Router:
         return register
 
     def on_start(self, function: K) -> K:
-        """A decorator for a function that runs once in each replica, before its first page. If it raises, the replica does
-        not start. What handlers need, such as a pool of connections, goes into `crawl.state`."""
+        """A decorator for a function that runs once in each replica, before its first page. If it raises, the replica
+        does not start. What handlers need, such as a pool of connections, goes into `crawl.state`."""
         self.starting.append(function)
         return function
 
     def on_end(self, function: K) -> K:
-        """A decorator for a function that runs once in each replica, after its last page, unless the process is killed."""
+        """A decorator for a function that runs once in each replica, after its last page, unless the process is
+        killed."""
         self.ending.append(function)
         return function
 
@@ -125,8 +126,8 @@ def load_router(name: str) -> Router:
 
 
 class Context:
-    """What all functions of a router share in one replica. `settings`: the table `[app]`, as the router's schema or as a
-    dict; `state`: a dict for whatever they keep, such as a pool of connections; `crawl`, `replica`: their names."""
+    """What all functions of a router share in one replica. `settings`: the table `[app]`, as the router's schema or as
+    a dict; `state`: a dict for whatever they keep, such as a pool of connections; `crawl`, `replica`: their names."""
 
     def __init__(self, settings: Any = None, crawl: str = "", replica: str = "") -> None:
         self.settings: Any = {} if settings is None else settings

@@ -1,7 +1,7 @@
 """Limits the calls of handlers in number and time. What a handler raises becomes part of the result.
 
-A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. Its slot is free for
-another call, unless `MOST_THREADS` run already: then it keeps its slot until it ends.
+A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. Its slot is free
+for another call, unless `MOST_THREADS` run already: then it keeps its slot until it ends.
 
 Each plain function runs in a thread of its own: one that never returns would block a pool, and the end of the process.
 """
@@ -138,8 +138,8 @@ def _check_nothing(returned: object) -> None:
 
 
 def _place(function: Handler, error: BaseException) -> str:
-    """The file and line of the user's code where `error` was raised, in brackets; "" if that is not known. It is the last
-    one in the file of the handler, since a library that it calls says less."""
+    """The file and line of the user's code where `error` was raised, in brackets; "" if that is not known. It is the
+    last one in the file of the handler, since a library that it calls says less."""
     code = getattr(inspect.unwrap(function), "__code__", None)
     frames = [
         frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename
@@ -156,8 +156,8 @@ THREAD = "handler"
 
 
 def begin(function: Callable[..., Any], arguments: tuple[Any, ...], over: Callable[[], None]) -> asyncio.Future[None]:
-    """Call `function`. The future ends with the call, or if it is cancelled. `over` is called when the function has really
-    ended, which for a thread may be later."""
+    """Call `function`. The future ends with the call, or if it is cancelled. `over` is called when the function has
+    really ended, which for a thread may be later."""
     if inspect.iscoroutinefunction(function):
         call: asyncio.Future[None] = asyncio.ensure_future(_awaited(function(*arguments)))
         call.add_done_callback(lambda _: over())

@@ -8,7 +8,8 @@ from typing import Any, cast
 
 import pytest
 
-from crawler.app.replica import Replica, run_until_stopped, start, was_resharded
+from crawler.app.replica import Replica, Run
+from crawler.settings.tables import ReplicaTable
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
 from frontier.errors import ShardLost
@@ -19,23 +20,30 @@ from tests.frontier.helpers import ManualTime, reshard_crawl
 
 
 class Starting:
-    """As much of a replica as `start` needs: it verifies its crawl when it starts, as the engine does."""
+    """As much of a replica as `Run` needs: it verifies its crawl when it starts, as the engine does, and ends at once."""
 
     def __init__(self, store: RedisStore, crawl: Crawl, name: str) -> None:
         self.store, self.crawl, self.id, self.clock = store, crawl, name, ManualTime()
-        self.engine = cast(Any, SimpleNamespace(follower=SimpleNamespace(revision=7)))
-        self.has_started = False
+        ended, tasks, follower = asyncio.Event(), SimpleNamespace(failure=None), SimpleNamespace(revision=7)
+        self.engine = cast(
+            Any, SimpleNamespace(ended=ended, tasks=tasks, follower=follower, has_other_shards=False, uploads_left=0)
+        )
+        self.local = ReplicaTable()
+        self.following: Starting | None = None
         self.clocks: tuple[ManualTime, ServerClock]
 
     async def start(self, until_empty: bool) -> None:
         await verify_crawl(self.store, self.crawl)
-        self.has_started = True
+        self.engine.ended.set()
+
+    async def stop(self) -> None: ...
 
     def next_id(self) -> str:
         return "second"
 
     def successor(self, name: str, crawl: Crawl) -> Starting:
-        return Starting(self.store, crawl, name)
+        self.following = Starting(self.store, crawl, name)
+        return self.following
 
 
 async def _opened_before_a_reshard(store: RedisStore, name: str) -> tuple[Starting, Reshard]:
@@ -52,22 +60,25 @@ async def _opened_before_a_reshard(store: RedisStore, name: str) -> tuple[Starti
 
 async def test_it_waits_and_continues_with_the_new_shards(store: RedisStore, crawl_name: str) -> None:
     replica, work = await _opened_before_a_reshard(store, crawl_name)
-    starting = asyncio.create_task(start(cast(Replica, replica), True, asyncio.Event()))
+    running = asyncio.create_task(Run(cast(Replica, replica), True).until_ended())
     await asyncio.sleep(0.05)
-    assert not starting.done()
+    assert not running.done()
     await reshard_crawl(work, await open_crawl(store, crawl_name, for_reshard=True), lambda step, done, total: None)
-    following = cast(Starting, await starting)
-    assert following.has_started
+    assert await running == 0
+    following = replica.following
+    assert following is not None
+    assert following.engine.ended.is_set()
     assert (following.id, following.crawl.shards, following.crawl.revision) == ("second", 4, 7)
 
 
 async def test_it_ends_when_it_is_told_to_stop_meanwhile(store: RedisStore, crawl_name: str) -> None:
     replica, _ = await _opened_before_a_reshard(store, crawl_name)
-    stopping = asyncio.Event()
-    starting = asyncio.create_task(start(cast(Replica, replica), True, stopping))
+    run = Run(cast(Replica, replica), True)
+    running = asyncio.create_task(run.until_ended())
     await asyncio.sleep(0.05)
-    stopping.set()
-    assert await starting is None
+    run.stop()
+    assert await running == 0
+    assert replica.following is None
 
 
 async def test_a_replica_that_was_refused_by_a_reshard_that_is_undone_continues(
@@ -75,47 +86,35 @@ async def test_a_replica_that_was_refused_by_a_reshard_that_is_undone_continues(
 ) -> None:
     """It reads the refusal when its shards are whole again. If they are not, it ends."""
     replica, _ = await _opened_before_a_reshard(store, crawl_name)
-    refused = SimpleNamespace(tasks=SimpleNamespace(failure=ShardLost(crawl_name, [0, 1])))
-    replica.engine = cast(Any, refused)
+    run, refusal = Run(cast(Replica, replica), True), ShardLost(crawl_name, [0, 1])
     undoing = Reshard(store, await open_crawl(store, crawl_name, for_reshard=True), replica.clocks, 4, 1)
-    assert await was_resharded(cast(Replica, replica), asyncio.Event())
+    assert await run._was_frozen(refusal, waits=True)
     await undoing.cancel(lambda step, done, total: None)
-    assert await was_resharded(cast(Replica, replica), asyncio.Event())
+    assert await run._was_frozen(refusal, waits=True)
     await store.send([command("DEL", replica.crawl.keys.shards[1].stats)])
-    assert not await was_resharded(cast(Replica, replica), asyncio.Event())
+    assert not await run._was_frozen(refusal, waits=True)
 
 
 class Ending(Starting):
     """Its crawl has ended, and while it stops, all its shards refuse it."""
 
-    def __init__(self, store: RedisStore, crawl: Crawl, name: str) -> None:
-        super().__init__(store, crawl, name)
-        self.engine.ended, self.engine.tasks = asyncio.Event(), SimpleNamespace(failure=None)
-        self.engine.has_other_shards = self.engine.uploads_left = False
+    async def start(self, until_empty: bool) -> None:
         self.engine.ended.set()
 
-    async def start(self, until_empty: bool) -> None: ...
-
-    async def stop(self, grace_s: float) -> None:
+    async def stop(self) -> None:
         self.engine.tasks.failure = ShardLost(self.crawl.name, [0, 1])
 
 
-async def test_a_reshard_that_begins_when_the_crawl_has_ended_is_no_failure(
-    store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("crawler.app.replica.on_stop_signal", lambda stop: None)
+async def test_a_reshard_that_begins_when_the_crawl_has_ended_is_no_failure(store: RedisStore, crawl_name: str) -> None:
     replica, work = await _opened_before_a_reshard(store, crawl_name)
     frozen, resharded = (cast(Replica, Ending(store, replica.crawl, name)) for name in ("first", "second"))
-    assert await run_until_stopped(frozen, 0.0, until_empty=True) == 0
+    assert await Run(frozen, True).until_ended() == 0
     await reshard_crawl(work, await open_crawl(store, crawl_name, for_reshard=True), lambda step, done, total: None)
-    assert await run_until_stopped(resharded, 0.0, until_empty=True) == 0
+    assert await Run(resharded, True).until_ended() == 0
 
 
-async def test_shards_that_are_lost_when_the_crawl_has_ended_are_a_failure(
-    store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("crawler.app.replica.on_stop_signal", lambda stop: None)
+async def test_shards_that_are_lost_when_the_crawl_has_ended_are_a_failure(store: RedisStore, crawl_name: str) -> None:
     crawl = await create_crawl(store, crawl_name, 2, b"{}")
     await store.send([command("DEL", of.stats) for of in crawl.keys.shards])
     with pytest.raises(ShardLost):
-        await run_until_stopped(cast(Replica, Ending(store, crawl, "first")), 0.0, until_empty=True)
+        await Run(cast(Replica, Ending(store, crawl, "first")), True).until_ended()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.engine import PeriodicDuties, PeriodicDuty
+from crawler.app.engine import PeriodicSeeding
 from crawler.errors import UserError
 from crawler.settings.load import load
+from crawler.settings.tables import ScheduleTable
 from frontier.clock import ServerClock
 from frontier.counters import Counters
 from frontier.peers import CLAIM_MS, Duties
@@ -35,23 +36,23 @@ async def frontier(store: RedisStore, crawl_name: str, time: ManualTime) -> Fron
 @pytest.fixture
 async def replica(
     store: RedisStore, frontier: Frontier, time: ManualTime, crawl_name: str
-) -> Callable[[str], PeriodicDuties]:
+) -> Callable[[str], PeriodicSeeding]:
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
 
-    def make(name: str) -> PeriodicDuties:
+    def make(name: str) -> PeriodicSeeding:
         duties = Duties(store, frontier.keys.duties, clock, name)
-        return PeriodicDuties(runtime(time, clock), duties, [], frontier.push, UrlRules())
+        return PeriodicSeeding(runtime(time, clock), duties, frontier.push, UrlRules())
 
     return make
 
 
 async def test_one_replica_reads_the_file_and_queues_new_lines(
-    replica: Callable[[str], PeriodicDuties], store: RedisStore, frontier: Frontier, time: ManualTime, tmp_path: Path
+    replica: Callable[[str], PeriodicSeeding], store: RedisStore, frontier: Frontier, time: ManualTime, tmp_path: Path
 ) -> None:
     seeds = tmp_path / "seeds.txt"
     seeds.write_text("https://a.test/\nnot a url\nhttps://b.test/ priority=5\n")
-    duty = PeriodicDuty(3600.0, seeds=str(seeds))
+    duty = ScheduleTable(every="1h", seeds=str(seeds))
     one, two = replica("one"), replica("two")
     assert [await one.run_if_due(duty), await two.run_if_due(duty), await one.run_if_due(duty)] == [True, False, False]
     assert (await Counters(store, frontier.keys).counts()).accepted == 2
@@ -62,9 +63,9 @@ async def test_one_replica_reads_the_file_and_queues_new_lines(
 
 
 async def test_a_replica_without_the_file_leaves_the_duty_to_another(
-    replica: Callable[[str], PeriodicDuties], time: ManualTime, tmp_path: Path
+    replica: Callable[[str], PeriodicSeeding], time: ManualTime, tmp_path: Path
 ) -> None:
-    duty = PeriodicDuty(3600.0, seeds=str(tmp_path / "seeds.txt"))
+    duty = ScheduleTable(every="1h", seeds=str(tmp_path / "seeds.txt"))
     one, two = replica("one"), replica("two")
     assert not await one.run_if_due(duty)
     (tmp_path / "seeds.txt").write_text("https://a.test/\n")
@@ -74,9 +75,9 @@ async def test_a_replica_without_the_file_leaves_the_duty_to_another(
 
 
 async def test_a_sitemap_is_queued_again_each_time(
-    replica: Callable[[str], PeriodicDuties], store: RedisStore, frontier: Frontier, time: ManualTime
+    replica: Callable[[str], PeriodicSeeding], store: RedisStore, frontier: Frontier, time: ManualTime
 ) -> None:
-    duty = PeriodicDuty(3600.0, sitemap="https://a.test/sitemap.xml")
+    duty = ScheduleTable(every="1h", sitemap="https://a.test/sitemap.xml")
     one = replica("one")
     assert await one.run_if_due(duty)
     lease = await lease_one(frontier)

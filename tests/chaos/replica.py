@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from crawler import logs
 from crawler.app.embedded_valkey import open_store
-from crawler.app.replica import replica_of, run_until_stopped
+from crawler.app.engine import production_dependencies
+from crawler.app.replica import Replica, run_until_stopped
 from crawler.errors import TRY_LATER
 from crawler.settings.load import CrawlSettings, load
 from frontier.crawls import open_crawl
@@ -34,8 +35,8 @@ async def _run(name: str, settings_file: Path, redis: str) -> int:
         opened = await open_crawl(store, "crawl")
         stored = CrawlSettings.from_json(opened.settings)
         named = replace(stored, fetch=replace(stored.fetch, contact=name))
-        replica = replica_of(store, opened, named, local)
-        return await run_until_stopped(replica, local.grace, until_empty=True)
+        replica = Replica(store, production_dependencies(opened, store, named, local), named, local)
+        return await run_until_stopped(replica, until_empty=True)
 
 
 def main() -> int:

@@ -28,7 +28,6 @@ from crawler.app.requests import fetch_settings
 from crawler.events import Event, Events, RedisOutageBegan, RedisOutageEnded, ViewAdopted
 from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher
-from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import FetchTable, FrontierTable, PolitenessTable, ReplicaTable, ScopeTable
 from frontier.clock import SystemClock
@@ -172,7 +171,7 @@ class Crawl:
             archive = sink(NAME, name, self._settings, local, events)
             http = Fetcher(fetch_settings(self._settings, max_idle=10), clock)
             deps = Dependencies(name, crawl, store, clock, random.Random(name), http, archive, events)
-            engine = Engine(deps, self._settings, local, RecentUrls(10_000))
+            engine = Engine(deps, self._settings, local)
             await engine.start(until_empty=True)
             try:
                 yield engine

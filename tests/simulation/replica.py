@@ -1,11 +1,10 @@
 """A replica: the program's own engine on its own loop. Only its external dependencies (`Dependencies`) are simulated.
 
-As in `crawler.app.replica`, the engine is started, runs until the crawl has ended or it is told to stop, and is stopped.
+The program's own `Run` starts it, runs it until the crawl has ended or it is told to stop, and stops it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -15,7 +14,7 @@ from typing import cast
 import msgspec
 
 from crawler.app.engine import Dependencies, Engine
-from crawler.app.replica import Replica, start, successor, was_frozen, was_resharded
+from crawler.app.replica import Replica, Run
 from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
 from crawler.observe.health import HEALTH_INTERVALS, HealthRecord
@@ -172,14 +171,14 @@ class SimReplica:
 
     def __init__(self, here: Surroundings, loop: SimLoop, until_empty: bool = True) -> None:
         self.loop = loop
-        self._until_empty = until_empty
         self.name = self.id = loop.name
         self.ended = ""
         self.has_left = False
         self.status = _NoStatus()
         self._here = here
         self._grace_s = GRACE_S
-        self._stopping = asyncio.Event()
+        self._leaves = False
+        self._run = Run(cast(Replica, self), until_empty)
         self._rng = rng = random.Random(f"{here.scenario.seed} {loop.name}")
         self.clock = SimClock(loop)
         self._ids = 1
@@ -191,6 +190,7 @@ class SimReplica:
             concurrency=here.scenario.workers,
             interval=here.scenario.interval_s,
             capacity=rng.choice((1.0, 1.0, 0.5, 2.0)),
+            grace=GRACE_S,
         )
         self._sink = SimSink(here, self.clock, rng)
         self.store = SimStore(here.network, loop)
@@ -212,9 +212,10 @@ class SimReplica:
             sink=self._sink,
             events=Events(),
             time=time,
+            recent=RecentUrls(1_000),
         )
         deps.events.subscribe(self._observe, ViewAdopted, CrawlEnded, DefectFound)
-        return Engine(deps, settings, self.local, RecentUrls(1_000))
+        return Engine(deps, settings, self.local)
 
     @property
     def failure(self) -> object:
@@ -231,7 +232,7 @@ class SimReplica:
 
     @property
     def is_leaving(self) -> bool:
-        return self._stopping.is_set() or self.engine.ended.is_set()
+        return self._leaves or self.engine.ended.is_set()
 
     @property
     def epoch(self) -> int:
@@ -258,23 +259,17 @@ class SimReplica:
             await self.clock.sleep(gap_s)
 
     async def _live(self) -> None:
-        as_program = cast(Replica, self)  # as far as a reshard is concerned
-        while not self._stopping.is_set():
+        while not self._leaves:
             try:
                 await self._open()
-                if await start(as_program, self._until_empty, self._stopping) is None:
-                    break
-            except (RedisAway, Resharding):
-                await self.clock.sleep(RESTART_S)  # its supervisor starts it again
-                continue
-            await self.engine.ended.wait()
-            if self._stopping.is_set() or not await was_resharded(as_program, self._stopping):
-                await self.engine.stop(self._grace_s)
-                if self.engine.tasks.failure is not None and not await was_frozen(as_program):
+                if await self._run.until_ended() == 1:
+                    assert self.engine.tasks.failure is not None
                     raise self.engine.tasks.failure
                 break
-            if await successor(as_program, self._grace_s, self._stopping) is None:
-                break
+            except (RedisAway, Resharding):
+                if self.engine.tasks.failure is not None:
+                    raise
+                await self.clock.sleep(RESTART_S)  # its supervisor starts it again
         self._here.history.note(self.name, "has left")
         self.has_left = True
 
@@ -286,7 +281,7 @@ class SimReplica:
                 self.crawl = msgspec.structs.replace(crawl, revision=self._here.crawl.revision)
                 self.engine = self._built(self._here.settings, None)
 
-    # what a reshard asks of `crawler.app.replica.Replica`
+    # what `Run` asks of `crawler.app.replica.Replica`
 
     def next_id(self) -> str:
         self._ids += 1
@@ -294,6 +289,9 @@ class SimReplica:
 
     async def start(self, until_empty: bool) -> None:
         await self.engine.start(until_empty)
+
+    async def stop(self) -> None:
+        await self.engine.stop(self._grace_s)
 
     async def stop_crawling(self, grace_s: float) -> None:
         await self.engine.stop(grace_s)
@@ -335,11 +333,11 @@ class SimReplica:
 
     def leave(self, grace_s: float) -> None:
         """Stop cleanly within about `grace_s` seconds, as after a signal."""
-        if not self._stopping.is_set():
-            self._stopping.set()
+        if not self._leaves:
+            self._leaves = True
             self._grace_s = grace_s
             self._here.history.note(self.name, "leaves")
-            self.loop.call_soon(self.engine.ended.set)
+            self.loop.call_soon(self._run.stop)
 
 
 def crawl_settings(scenario: Scenario, named: tuple[str, ...], max_pages: int) -> CrawlSettings:

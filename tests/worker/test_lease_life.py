@@ -18,7 +18,6 @@ from crawler.app.requests import fetch_settings
 from crawler.events import Events, GroupCommitted
 from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher
-from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import FetchTable, FrontierTable, PolitenessTable, ReplicaTable, ScopeTable
 from frontier.clock import SystemClock
@@ -135,7 +134,7 @@ class Cluster:
         archive = sink(self._crawl.name, name, self._settings, local, events)
         http = Fetcher(fetch_settings(self._settings, max_idle=10), clock)
         deps = Dependencies(name, self._crawl, store, clock, random.Random(name), http, archive, events)
-        engine = Engine(deps, self._settings, local, RecentUrls(100))
+        engine = Engine(deps, self._settings, local)
         await engine.start(until_empty)
         try:
             yield engine, store

@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from crawler.app.engine import page_rules
+from crawler.app.engine import build_settings, link_filter
 from crawler.events import Events
 from crawler.page import Outcome
 from crawler.parse.child import DocumentOffloader
@@ -40,8 +40,8 @@ async def test_the_sitemaps_that_a_robots_txt_names_are_read_once_for_all_pages(
     robots = RobotsCache(cast(Store, None), cast(Frontier, None), "bot")
     excerpt = finish(extract(b"Sitemap: /map.txt\nUser-agent: *\nDisallow: /no", "bot")).pack()
     await robots.keep("https://site.test", RobotsRecord("rules", "ok", 200, NOW_MS, NOW_MS + 86_400_000, excerpt))
-    rules = page_rules(CrawlSettings(), RecentUrls(10))
-    builder = PageBuilder(rules.build, rules.links, DocumentOffloader(), robots, Events())
+    links = link_filter(CrawlSettings(), RecentUrls(10))
+    builder = PageBuilder(build_settings(CrawlSettings()), links, DocumentOffloader(), robots, Events())
     found = []
     for name in ("other.txt", "map.txt"):
         entry = Entry(f"https://site.test/{name}", "site.test")
