@@ -3,7 +3,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: help setup demo test test-redis check docs bench soak chaos chaos-cluster killing hostile fuzz conformance dist lock clean
+.PHONY: help setup demo test test-all test-redis check docs bench soak chaos chaos-cluster killing hostile fuzz conformance dist lock clean
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
@@ -18,22 +18,25 @@ setup: $(BIN)/.installed  ## virtual environment with everything in it
 demo: setup  ## crawl a synthetic web on loopback with three replicas
 	$(BIN)/python -m tests.simweb demo
 
-# Many tests wait for a delay or a lease to pass, so there are eight at a time on two cores. A file's tests share fixtures.
-# Those that assert how long something takes run afterwards, one at a time. A failure of the first call does not skip them.
-# Tests start some hundred processes, and each worker imports all tests. The first call stores the bytecode for all of them.
+# Tests that assert how long something takes run afterwards, one at a time. A failure of one call does not skip the others.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
-test: check  ## lint, types and all tests
-	@$(PYTEST) --collect-only --quiet > /dev/null; \
-	$(PYTEST) --numprocesses 8 --dist loadfile --no-loadscope-reorder -m "not timed"; parallel=$$?; \
+SIDE_BY_SIDE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.side_by_side
+test: check  ## lint, types and the tests of every change
+	@$(SIDE_BY_SIDE) -m "not timed and not long"; tests=$$?; \
+	$(PYTEST) -q -m "timed and not long" $$(grep -rlE "mark\.timed" tests --include="test_*.py") && exit $$tests
+
+test-all: test  ## the same, and the long tests: clusters, kills, real servers, other programs, and Redis 7.0
+	@$(SIDE_BY_SIDE) -m "long and not timed"; tests=$$?; \
 	$(MAKE) --no-print-directory test-redis; redis=$$?; \
-	$(PYTEST) -m timed $$(grep -rlE "mark\.timed" tests --include="test_*.py") && exit $$((parallel + redis))
+	$(PYTEST) -q -m "timed and long" $$(grep -rlE "mark\.timed" tests --include="test_*.py"); timed=$$?; \
+	exit $$((tests + redis + (timed != 5 && timed != 0)))
 
 # Servers format numbers of scripts differently. These tests call every script, and take 40 s of CPU time.
 ON_REDIS := tests/lua tests/frontier $(patsubst %,tests/cli/test_%.py,commands config refresh repair reshard steering unknown_names)
 NOT_ON_REDIS := $(patsubst %,--ignore=tests/frontier/test_%.py,cluster failover reshard_cluster servers urls)
 test-redis: setup  ## the tests of scripts and of commands that steer a crawl, on the oldest server that is supported
 	@if command -v redis-server > /dev/null || [ -n "$$CI" ]; then \
-	PEERCRAWL_TEST_SERVER=redis-server $(PYTEST) --numprocesses 8 --dist loadfile -m "not timed" $(ON_REDIS) $(NOT_ON_REDIS); \
+	PEERCRAWL_TEST_SERVER=redis-server $(PYTEST) --numprocesses 4 --dist loadfile -q -m "not timed" $(ON_REDIS) $(NOT_ON_REDIS); \
 	else echo "redis-server is not installed: its tests are skipped"; fi
 
 check: setup  ## lint and types only

@@ -20,30 +20,6 @@ _numbers = itertools.count(1)
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")  # on a busy machine, an example that takes long shows nothing
 
-LONGEST = (
-    "tests/e2e/test_nodes_away.py",
-    "tests/e2e/test_documents.py",
-    "tests/e2e/test_lost_shards.py",
-    "tests/chaos/test_chaos.py",
-    "tests/simulation/test_simulation.py",
-    "tests/frontier/test_cluster.py",
-    "tests/e2e/test_finish.py",
-    "tests/e2e/test_persistence.py",
-    "tests/e2e/test_replicas.py",
-    "tests/e2e/test_killing.py",
-    "tests/realweb/test_realweb.py",
-    "tests/fuzz/test_live.py",
-    "tests/frontier/test_servers.py",
-    "tests/sinks/test_killed_exports.py",
-)
-"""Files that take longest. They begin first, so that a parallel run does not end with one of them."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Workers take files in the order of the items."""
-    places = {name: place for place, name in enumerate(LONGEST)}
-    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
-
 
 def pytest_collection_finish() -> None:
     """The garbage collector looks no more at the thousands of tests, in no test whose CPU time is measured either."""

@@ -6,10 +6,10 @@ import os
 import random
 import socket
 
-_WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-_WORKER = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+_SET, _SETS = map(int, os.environ.get("PEERCRAWL_TEST_SET", "0/1").split("/"))
+"""The number of this process among those that run tests side by side (tests/side_by_side.py)."""
 
-_BELOW_EPHEMERAL = range(20_000 + _WORKER, 32_000, _WORKERS)
+_BELOW_EPHEMERAL = range(20_000 + _SET, 32_000, _SETS)
 """The kernel gives these to no outgoing connection (ip_local_port_range), so none takes the port before its server does.
 Each process of a parallel test run has its own."""
 

@@ -142,6 +142,7 @@ def test_every_make_target_is_listed_with_a_line() -> None:
     assert targets == described
 
 
+@pytest.mark.long
 def test_the_site_builds_without_a_warning_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
     if importlib.util.find_spec("mkdocs") is None or importlib.util.find_spec("material") is None:
         if os.environ.get("CI"):

@@ -13,6 +13,8 @@ from tests.chaos.diary import OUTAGES, Kind, NodeKind
 from tests.chaos.plan import NodeOptions, Options
 from tests.chaos.run import run
 
+pytestmark = pytest.mark.long
+
 LOADED_RETURN_S = 5.0
 """Other tests share the two cores. `make chaos-cluster` demands two seconds."""
 

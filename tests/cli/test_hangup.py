@@ -16,7 +16,7 @@ from tests.cli.screen import Screen
 from tests.e2e.harness import ROOT
 from tests.site import Request, Site
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 PATIENCE_S = 180.0
 

@@ -34,6 +34,7 @@ def test_no_invariant_is_breached(wire: Wire, seed: int) -> None:
     assert result.requests > 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", RESHARDED)
 def test_no_invariant_is_breached_by_reshards(wire: Wire, seed: int) -> None:
     """The same while operators change the number of shards, and are killed."""
@@ -86,6 +87,7 @@ def test_each_mutant_names_what_notices_it() -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 @pytest.mark.parametrize("name", QUICK)
 def test_a_mutant_is_noticed(name: str) -> None:
     """`make soak` tries them all."""
