@@ -22,6 +22,7 @@ from tests.valkey import ValkeyProcess
 pytestmark = [
     pytest.mark.e2e,
     pytest.mark.skipif(shutil.which("prometheus") is None, reason="needs Debian's prometheus"),
+    pytest.mark.long,
 ]
 
 DASHBOARDS = Path(__file__).parents[2] / "deploy" / "grafana" / "dashboards"

@@ -30,7 +30,7 @@ from tests.e2e.harness import ROOT, Running, wait_until
 from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 README = ROOT / "README.md"
 TUTORIAL = ROOT / "docs" / "tutorial.md"

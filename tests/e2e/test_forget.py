@@ -22,7 +22,7 @@ from tests.sinks.test_forget import check_whole, everything
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 GONE = "d00001.test"
 TABLES: dict[str, dict[str, Any]] = {

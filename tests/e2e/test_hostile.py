@@ -11,7 +11,7 @@ from tests.hostile import Size, crawl
 from tests.simweb.features import Hazard
 from tests.valkey import ValkeyProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 DUE: dict[Hazard, set[str]] = {
     Hazard.ENDLESS_BODY: {"done:ok cut:length"},

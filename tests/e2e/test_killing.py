@@ -17,7 +17,7 @@ from tests.killing import crawl_and_kill, find
 from tests.throttled_sink import throttle
 from tests.valkey import ValkeyProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 TABLES: Tables = {
     "frontier": {"lease": 1.5},

@@ -16,7 +16,7 @@ from tests.e2e.harness import EVEN, Tables, Web, bench, repeated, wait_until
 from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 DELAY_S, SHARDS = 0.3, 64
 PACE: Tables = {"politeness": {"delay": DELAY_S}, "frontier": {"lease": 4.0, "shards": SHARDS}}

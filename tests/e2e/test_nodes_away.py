@@ -43,6 +43,8 @@ from tests.fetch.servers import FaultServer
 from tests.several_servers import Servers, until
 from tests.valkey_cluster import ValkeyCluster
 
+pytestmark = pytest.mark.long
+
 NAME, SHARDS = "nodes", 12
 DOMAINS_A_NODE, PAGES = 2, 50
 DELAY_S = 0.2

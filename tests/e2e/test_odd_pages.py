@@ -160,7 +160,7 @@ STAGES = {
     "answer": "crawler.worker.throttle:Throttle.update_backoff",
     "read": "crawler.worker.page_builder:read_if_small",
     "items": "crawler.worker.page_items:PageItems.extracted",
-    "text": "crawler.sinks.group_encoder:content_of",
+    "text": "crawler.parse.text:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
     "line": "crawler.sinks.page_lines:PageLines._line",
     "listener": "crawler.observe.metrics:Metrics._page",

@@ -18,7 +18,7 @@ from tests.e2e.victims import IN_HAND_S
 from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 EVERYSEC = ("--appendonly", "yes", "--appendfsync", "everysec")
 DELAY_S = 0.3

@@ -24,7 +24,7 @@ from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.simweb.resource import Product, Story, article
 from tests.valkey import ValkeyProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 REPLICAS = pytest.mark.parametrize("replicas", [1, 3])
 
 

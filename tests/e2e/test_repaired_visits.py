@@ -23,7 +23,7 @@ from tests.e2e.harness import Running, toml, wait_until
 from tests.site import Reply, Request, Site
 from tests.valkey import ValkeyProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 SHARDS = 4
 KEYS = CrawlKeys("crawl", SHARDS)

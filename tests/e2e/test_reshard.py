@@ -19,7 +19,7 @@ from tests.identity.signed_requests import DIRECTORY
 from tests.killing import find
 from tests.valkey import ValkeyProcess
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 DELAY_S = 0.25
 PACE: Tables = {"politeness": {"delay": DELAY_S}, "frontier": {"shards": 8}}

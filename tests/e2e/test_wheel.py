@@ -13,7 +13,7 @@ import pytest
 
 from tests.e2e.harness import EVEN, PATIENCE_S, Running, Web
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 ROOT = Path(__file__).parents[2]
 

@@ -35,8 +35,10 @@ def test_crawl_fetches_exactly_the_expected_set(tmp_path: Path, replicas: int) -
 
 
 def _assert_output_is_whole(crawler: Bench) -> None:
-    urls = [line["url"] for line in crawler.lines()]
-    assert repeated(urls) == []
+    lines = crawler.lines()
+    urls = [line["url"] for line in lines]
+    # A URL that redirects is requested again when its detour leads back to it.
+    assert repeated([line["url"] for line in lines if line["reason"] != "redirect"]) == []
     expected = crawler.web.expected
     assert set(urls) == expected.urls | expected.denied
     files = sorted(map(str, crawler.out.glob("*.warc.gz")))

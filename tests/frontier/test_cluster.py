@@ -19,7 +19,7 @@ from frontier.store import RedisStore, connect
 from tests.valkey import ValkeyProcess
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 USUAL_S = 1.5
 """No call to a healthy node takes longer, on a busy machine. The limit of a call to a silent node is 5 s."""

@@ -24,7 +24,7 @@ from tests.tcp_proxy import TcpProxy
 from tests.valkey import chosen_server
 from tests.valkey_cluster import ClusterNode, ValkeyCluster
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 
 @contextlib.contextmanager

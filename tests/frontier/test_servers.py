@@ -24,6 +24,8 @@ import trustme
 from crawler.app.embedded_valkey import server_binary
 from tests.ports import free_port
 
+pytestmark = pytest.mark.long
+
 SUITE = [
     "tests/frontier/test_queue.py",
     "tests/frontier/test_settle.py",

@@ -10,6 +10,8 @@ import pytest
 from tests.fuzz.live import MEMORY_MB, fuzz
 from tests.fuzz.replies import End, reply
 
+pytestmark = pytest.mark.long
+
 BUSY_LAG_S = 1.0
 """Other tests share the machine. Unbounded work would take longer than this."""
 

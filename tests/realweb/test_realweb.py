@@ -14,7 +14,7 @@ from bench.docweb import available, serve
 from tests.e2e.harness import Running
 from tests.realweb.walk import walk
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 if not (available() and shutil.which("nginx")):
     if os.environ.get("CI"):

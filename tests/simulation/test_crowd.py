@@ -13,6 +13,8 @@ from tests.simulation.run import Run
 from tests.simulation.scenario import Scenario
 from tests.simulation.wire import Wire
 
+pytestmark = pytest.mark.long
+
 
 def test_two_hundred_replicas(wire: Wire) -> None:
     """With a usual interval: a brief one lets each replica ask the server five times as often, and shows no more. With a

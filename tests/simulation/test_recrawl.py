@@ -8,6 +8,8 @@ from tests.simulation.loop import Breach
 from tests.simulation.recrawl import Plan, RecrawlRun
 from tests.simulation.wire import Wire
 
+pytestmark = pytest.mark.long
+
 SHORT = Plan(seed=2, domains=6, pages=150, days=10.0, day_s=120.0)
 
 

@@ -27,6 +27,9 @@ from tests.simweb.resource import HEADLESS, Resource, absolute, split
 from tests.simweb.server import Record
 from tests.simweb.world import World, domain_of
 
+ROUNDS = 3
+"""How often a URL is requested again because a detour leads back to it. Six redirects in a row are three rounds."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
@@ -115,6 +118,8 @@ class _Walk:
             return
         resource = self._world.resource(url)
         least, most, status = _outcome(resource, self._policy)
+        if resource and resource.redirect and self._leads_back(resource):
+            most += ROUNDS
         self.expected.visits[url] = Visit(status, least, most, depth)
         if resource is None or status == 0 or status >= 400:
             return
@@ -125,6 +130,11 @@ class _Walk:
                 self.push(link.url, depth + 1, 0)
         for listed in resource.listed:
             self.push(listed, 1, 0)
+
+    def _leads_back(self, resource: Resource) -> bool:
+        """Whether the target of this redirect redirects to it, as sites do that set a cookie on a detour."""
+        target = self._world.resource(resource.redirect)
+        return target is not None and target.redirect == resource.url
 
     def _meet_origin(self, host: str) -> None:
         """Add the robots.txt of an origin with its first URL, denied or not."""

@@ -19,6 +19,8 @@ from crawler.page import Item
 from crawler.sinks.archive import Archive
 from tests.sinks.values import exchange, page, settings
 
+pytestmark = pytest.mark.long
+
 TEXT = b"<title>A page</title><h1>Head</h1><p>" + b"This is the text of a page, and it is long enough. " * 20
 VOLUMES = 2
 EXPORTS = (

@@ -32,7 +32,7 @@ from frontier.domains import is_of
 from tests.e2e.harness import wait_until
 from tests.ports import free_port
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 WAYBACK = os.environ.get("WAYBACK") or shutil.which("wayback")
 WACZ, WB_MANAGER = (str(Path(WAYBACK or "wayback").with_name(name)) for name in ("wacz", "wb-manager"))

@@ -24,7 +24,7 @@ from tests.e2e.harness import ROOT, answering, wait_until
 from tests.sinks.readers import by_fastwarc
 from tests.sinks.test_replay import crawl, packed  # noqa: F401 - fixtures
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
 REPLAYWEB = Path(os.environ.get("REPLAYWEB") or ROOT / ".replayweb")
 CHROMIUM = shutil.which("chromium")
