@@ -39,7 +39,7 @@ from bench.crawl import Tables, fill
 from bench.measure import Figure, cpu_s, median, show, used_by
 from bench.speed import speedometer
 from crawler.observe.usage import read_crawl, read_files
-from crawler.plan.arithmetic import Constants, CrawlFigures, Usage, Workload, own_workload, usage_of
+from crawler.plan.arithmetic import Constants, CrawlFigures, Estimate, Usage, Workload, own_workload
 from crawler.sinks.line_search import line_files, lines_in
 from frontier.crawls import open_crawl
 from frontier.domains import domain_of, host_of
@@ -152,7 +152,7 @@ def crawl(kind: Callable[[], AbstractContextManager[Site]], started: Usage | Non
                 files.received_bytes * files.pages,
                 files.disk_bytes,
             ),
-            usage_of(work, CONSTANTS),
+            Estimate(work, CONSTANTS).usage,
         )
 
 

@@ -22,7 +22,7 @@ from dataclasses import replace
 from bench import docweb
 from bench.measure import median
 from bench.plan import CONSTANTS, MEASURED, START, Site, crawl, documentation, endless_site
-from crawler.plan.arithmetic import Constants, Usage, Workload, usage_of
+from crawler.plan.arithmetic import Constants, Estimate, Usage, Workload
 
 PAGES = 4_000
 
@@ -80,9 +80,9 @@ def fitted(constants: Constants, groups: Sequence[Sequence[str]], of: str, measu
     without = replace(constants, **{name: 0.0 for group in groups for name in group})
     rows, rest = [], []
     for work, used in measured:
-        fixed = getattr(usage_of(work, without), of)
+        fixed = getattr(Estimate(work, without).usage, of)
         alone = [replace(without, **{name: getattr(constants, name) for name in group}) for group in groups]
-        rows.append([(getattr(usage_of(work, one), of) - fixed) / used for one in alone])
+        rows.append([(getattr(Estimate(work, one).usage, of) - fixed) / used for one in alone])
         rest.append(1 - fixed / used)
     changed = {
         name: getattr(constants, name) * factor
@@ -132,7 +132,7 @@ def main() -> None:
         print(f"{name:24} {getattr(constants, name):8.1f}   (was {getattr(CONSTANTS, name):g})")
     print(f"{'':30}", *(f"{MEASURED[of]:>12}" for of in GROUPS))
     for kind, (work, used) in found.items():
-        fit = usage_of(work, constants)
+        fit = Estimate(work, constants).usage
         print(f"{kind:30}", *(f"{getattr(used, of) / getattr(fit, of):12.2f}" for of in GROUPS))
 
 

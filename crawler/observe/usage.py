@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import glob
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -25,6 +25,8 @@ from frontier.store import RedisStore
 
 FILES, PARTS, PART_BYTES = 50, 16, 1 << 20
 """How much of the pages table is read: at most 16 parts of a megabyte of each of 50 files, from all over them."""
+
+FIGURES = ("used_memory", "used_memory_startup", "used_cpu_user", "used_cpu_sys", "maxmemory", "total_system_memory")
 
 LINKS = 10
 """Links of a page whose length is looked at."""
@@ -45,43 +47,38 @@ class _Line(msgspec.Struct):
 async def read_crawl(store: RedisStore, crawl: Crawl) -> CrawlFigures:
     """Read what Redis knows about `crawl`. Raises RedisAway."""
     now_ms = int(await crawl_ms(store, crawl.keys.peers)())
-    found = await summary.take(store, crawl.keys, now_ms, "", ())
-    servers = await masters(store)
+    taken = await summary.take(store, crawl.keys, now_ms, "", ())
+    servers = await _masters(store)
     records = [record for record in await health_records(store, crawl.keys) if record.cpu_s]
     return CrawlFigures(
-        pages=found.done,
-        urls=found.accepted - found.later_visits,
-        queued=found.open + found.dead,
-        domains=found.domains,
-        shards=found.shards,
-        crawled_s=found.crawled_s if found.done else 0.0,
-        redis_bytes=sum(_number(one, "used_memory") - _number(one, "used_memory_startup") for one in servers),
-        redis_cpu_s=sum(_number(one, "used_cpu_user") + _number(one, "used_cpu_sys") for one in servers),
+        pages=taken.done,
+        urls=taken.accepted - taken.later_visits,
+        queued=taken.open + taken.dead,
+        domains=taken.domains,
+        shards=taken.shards,
+        crawled_s=taken.crawled_s if taken.done else 0.0,
+        redis_bytes=sum(server["used_memory"] - server["used_memory_startup"] for server in servers),
+        redis_cpu_s=sum(server["used_cpu_user"] + server["used_cpu_sys"] for server in servers),
         replica_pages=sum(record.pages for record in records),
         replica_cpu_s=sum(record.cpu_s for record in records),
     )
 
 
-async def masters(store: RedisStore) -> list[dict[str, str]]:
-    """Return the INFO of the server, or of the masters of a cluster. Raises RedisAway."""
-    nodes = (await store.node_facts()).values()
-    infos = [node.info for node in nodes if isinstance(node, NodeFacts) and node.is_master]
-    return infos or [await store.info("memory") | await store.info("cpu")]
-
-
 async def memory_left(store: RedisStore) -> float:
     """Return the bytes that Redis may still use: up to its limits, or all memory of its machines, once for each server.
     Infinite if a server does not tell. Raises RedisAway."""
-    return sum(map(_left, await masters(store)))
+    servers = await _masters(store)
+    limits = [server["maxmemory"] or server["total_system_memory"] or math.inf for server in servers]
+    return sum(max(0.0, limit - server["used_memory"]) for limit, server in zip(limits, servers, strict=True))
 
 
-def _left(info: Mapping[str, str]) -> float:
-    most = _number(info, "maxmemory") or _number(info, "total_system_memory") or math.inf
-    return max(0.0, most - _number(info, "used_memory"))
-
-
-def _number(info: Mapping[str, str], name: str) -> float:
-    return float(info.get(name, 0))
+async def _masters(store: RedisStore) -> list[dict[str, float]]:
+    """Return figures from the INFO of the server, or of the masters of a cluster; 0 for those that are missing. Raises
+    RedisAway."""
+    nodes = (await store.node_facts()).values()
+    infos = [node.info for node in nodes if isinstance(node, NodeFacts) and node.is_master]
+    infos = infos or [await store.info("memory") | await store.info("cpu")]
+    return [{name: float(info.get(name, 0)) for name in FIGURES} for info in infos]
 
 
 def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
@@ -92,30 +89,21 @@ def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
         return None
     lines = [msgspec.json.decode(text, type=_Line) for text in texts]
     done = [line for line in lines if line.outcome == "done"]
+    volumes = [(table.parent, glob.escape(table.name.partition(LINES)[0])) for table in tables]
+    written = [path for folder, name in volumes for path in folder.glob(f"{name}.*")]
+    linked = _mean(len({domain_of(host_of(url)) for url in line.links or ()}) for line in done)
     rows = sum(map(_size, tables)) * len(texts) / sum(map(len, texts))
     return FileFigures(
         pages=rows * len(done) / len(lines),
         page_bytes=_mean(line.decoded_size or 0 for line in done),
         received_bytes=_mean(line.size or 0 for line in done),
         links=_mean(line.link_count or 0 for line in done),
-        linked_domains=_linked_domains(done),
+        linked_domains=max(1.0, linked) if any(line.links is not None for line in done) else None,
         response_s=_mean((line.elapsed_ms or 0) / 1_000 for line in done),
-        url_bytes=_mean(_after_host(url) for line in done for url in (line.links or [line.url])[:LINKS]),
-        disk_bytes=sum(_size(path) for table in tables for path in _volume(table) if ".journal" not in path.name),
+        url_bytes=_mean(len(url.split("/", 3)[-1]) + 1 for line in done for url in (line.links or [line.url])[:LINKS]),
+        disk_bytes=sum(_size(path) for path in written if ".journal" not in path.name),
         tls=_mean(line.url.startswith("https:") for line in done),
     )
-
-
-def _linked_domains(done: Sequence[_Line]) -> float | None:
-    """Return the mean number of domains that a page links to. None if no line has links (`archive.links`)."""
-    if all(line.links is None for line in done):
-        return None
-    return max(1.0, _mean(len({domain_of(host_of(url)) for url in line.links or ()}) for line in done))
-
-
-def _volume(table: Path) -> Iterable[Path]:
-    """Return the files that were written together with `table`."""
-    return table.parent.glob(glob.escape(table.name.partition(LINES)[0]) + ".*")
 
 
 def _sample(path: Path) -> list[bytes]:
@@ -123,13 +111,13 @@ def _sample(path: Path) -> list[bytes]:
     size = _size(path)
     if size <= PARTS * PART_BYTES:
         return list(lines_in(path))
-    found = []
+    parts = []
     # Not through an iterator: it would read on to the next part.
     with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
         for part in range(PARTS):
             lines.seek(size * part // PARTS)
-            found += lines.read(PART_BYTES).split(b"\n")[1:-1]
-    return [line + b"\n" for line in found]
+            parts += lines.read(PART_BYTES).split(b"\n")[1:-1]
+    return [line + b"\n" for line in parts]
 
 
 def _size(path: Path) -> int:
@@ -140,10 +128,6 @@ def _size(path: Path) -> int:
     return 0
 
 
-def _after_host(url: str) -> int:
-    return len(url.partition("://")[2].partition("/")[2]) + 1
-
-
 def _mean(values: Iterable[float]) -> float:
-    found = list(values)
-    return sum(found) / len(found) if found else 0.0
+    numbers = list(values)
+    return sum(numbers) / len(numbers) if numbers else 0.0

@@ -36,11 +36,11 @@ PLAIN = 99_950
 
 def number(option: str, text: str, least: float = 0.0, most: float = MOST) -> float:
     """Return the number that `text` says. Raises UserError, which names `option`, if it is none or not in the range."""
-    found = _WRITTEN.fullmatch(text.strip())
-    if not found or not (found[2] or found[3]):
+    written = _WRITTEN.fullmatch(text.strip())
+    if not written or not (written[2] or written[3]):
         raise UserError(f"{option}: {text!r} is not a number; write it like 1000000, 1e6, 1M or 10k")
-    digits = re.sub("[,_]", "", found[2] or "0")
-    value = float(f"{found[1]}{digits}{found[3] or ''}{found[4] or ''}") * _FACTORS[found[5].lower()]
+    digits = re.sub("[,_]", "", written[2] or "0")
+    value = float(f"{written[1]}{digits}{written[3] or ''}{written[4] or ''}") * _FACTORS[written[5].lower()]
     if not least <= value <= most:
         raise UserError(f"{option}: {text!r} must be {_range(least, most)}")
     return value
@@ -213,19 +213,6 @@ class Workload:
     def pages_per_s(self) -> float:
         return self.pages / self.seconds
 
-    def seen_urls(self, constants: Constants) -> float:
-        """URLs known at the end."""
-        if self.urls is not None:
-            return max(self.urls, self.pages)
-        return self.pages * max(1.0, self.links_per_page * constants.new_link_share)
-
-    @property
-    def new_connections(self) -> float:
-        """Connections that are opened during the crawl."""
-        if self.connections is not None:
-            return max(fetched_domains(self), self.pages * self.connections)
-        return max(fetched_domains(self), self.pages if self.delay_s else 0)
-
 
 @dataclass(frozen=True, slots=True)
 class Usage:
@@ -238,112 +225,132 @@ class Usage:
     disk_bytes: float
 
 
-def queued_urls(work: Workload, constants: Constants) -> float:
-    """URLs that are known at the end, and not fetched."""
-    return work.seen_urls(constants) - work.pages if work.queued is None else work.queued
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """What `work` needs, with these `constants`."""
 
+    work: Workload
+    constants: Constants
 
-def cpu_page_us(work: Workload, constants: Constants) -> float:
-    """CPU per page in microseconds, with its part of the connections and of the domains."""
-    kilobytes, one = work.page_bytes / 1_000, constants
-    return (
-        one.cpu_page
-        + one.cpu_kilobyte * kilobytes
-        + one.cpu_link * work.links_per_page
-        + one.cpu_new_url * work.seen_urls(constants) / work.pages
-        + work.tls * one.cpu_tls_kilobyte * kilobytes * work.transfer
-        + work.archive * (one.cpu_archive_page + one.cpu_archive_kilobyte * kilobytes)
-        + connection_us(work, one) * work.new_connections / work.pages
-        + one.cpu_domain * fetched_domains(work) / work.pages
-    )
+    @property
+    def seen_urls(self) -> float:
+        """URLs known at the end."""
+        work = self.work
+        if work.urls is not None:
+            return max(work.urls, work.pages)
+        return work.pages * max(1.0, work.links_per_page * self.constants.new_link_share)
 
+    @property
+    def queued_urls(self) -> float:
+        """URLs that are known at the end, and not fetched."""
+        return self.seen_urls - self.work.pages if self.work.queued is None else self.work.queued
 
-def pushed_domains(work: Workload, constants: Constants) -> float:
-    """To how many domains new URLs are pushed per page. Pages that are pushed together may link to the same domains."""
-    return min(work.linked_domains, work.seen_urls(constants) / work.pages, work.domains / PUSHED_TOGETHER)
+    @property
+    def fetched_domains(self) -> float:
+        """Domains with a page. A crawl may know more. The estimate is as if each page were of any of the domains."""
+        work = self.work
+        if work.fetched is not None:
+            return min(work.fetched, work.domains, work.pages)
+        return min(work.pages, -work.domains * math.expm1(-work.pages / work.domains))
 
+    @property
+    def connections_per_page(self) -> float:
+        """Connections that are opened, per page."""
+        work = self.work
+        wanted = work.connections if work.connections is not None else float(bool(work.delay_s))
+        return max(self.fetched_domains / work.pages, wanted)
 
-def fetched_domains(work: Workload) -> float:
-    """Domains with a page. A crawl may know more. The estimate is as if each page were of any of the domains."""
-    if work.fetched is not None:
-        return min(work.fetched, work.domains, work.pages)
-    return min(work.pages, -work.domains * math.expm1(-work.pages / work.domains))
+    @property
+    def connection_us(self) -> float:
+        """CPU of a new connection in microseconds."""
+        return self.constants.cpu_connection + self.work.tls * self.constants.cpu_tls
 
+    @property
+    def cpu_page_us(self) -> float:
+        """CPU per page in microseconds, with its part of the connections and of the domains."""
+        work, constants = self.work, self.constants
+        kilobytes = work.page_bytes / 1_000
+        return (
+            constants.cpu_page
+            + constants.cpu_kilobyte * kilobytes
+            + constants.cpu_link * work.links_per_page
+            + constants.cpu_new_url * self.seen_urls / work.pages
+            + work.tls * constants.cpu_tls_kilobyte * kilobytes * work.transfer
+            + work.archive * (constants.cpu_archive_page + constants.cpu_archive_kilobyte * kilobytes)
+            + self.connection_us * self.connections_per_page
+            + constants.cpu_domain * self.fetched_domains / work.pages
+        )
 
-def connection_us(work: Workload, constants: Constants) -> float:
-    """CPU of a new connection in microseconds."""
-    return constants.cpu_connection + work.tls * constants.cpu_tls
+    @property
+    def cores(self) -> float:
+        """Cores of replicas, busy for the planned share of the time."""
+        return self.work.pages_per_s * self.cpu_page_us / 1e6 / self.constants.used_share
 
+    @property
+    def shards(self) -> float:
+        """The shards that the crawl has, or should have."""
+        return self.work.shards or shards_for(math.ceil(self.cores))
 
-def redis_page_us(work: Workload, constants: Constants) -> float:
-    """Return the microseconds of Redis CPU of a page."""
-    return constants.redis_us_page if work.delay_s else constants.redis_us_page_grouped
+    @property
+    def pushed_domains(self) -> float:
+        """To how many domains new URLs are pushed per page. Pages that are pushed together may link to the same domains."""
+        work = self.work
+        return min(work.linked_domains, self.seen_urls / work.pages, work.domains / PUSHED_TOGETHER)
 
+    @property
+    def redis_page_us(self) -> float:
+        """Redis CPU of a page in microseconds."""
+        return self.constants.redis_us_page if self.work.delay_s else self.constants.redis_us_page_grouped
 
-def are_packed(work: Workload, constants: Constants) -> bool:
-    """Whether the queues are so long, on average, that most of their URLs are packed."""
-    return queued_urls(work, constants) > work.domains * PACKED_LENGTH
+    @property
+    def are_packed(self) -> bool:
+        """Whether the queues are so long, on average, that most of their URLs are packed."""
+        return self.queued_urls > self.work.domains * PACKED_LENGTH
 
+    @property
+    def queued_bytes(self) -> float:
+        """The Redis memory of a queued URL. Queues are taken to be compact if their mean length is half of what they may
+        be, because some domains have more URLs than others."""
+        work, constants = self.work, self.constants
+        if self.are_packed:
+            return work.url_bytes * constants.memory_queued_packed
+        is_compact = self.queued_urls <= work.domains * COMPACT_LENGTH / 2
+        return work.url_bytes + (constants.memory_queued_compact if is_compact else constants.memory_queued)
 
-def queued_bytes(work: Workload, constants: Constants) -> float:
-    """Return the Redis memory of a queued URL. Queues are taken to be compact if their mean length is half of what they may
-    be, because some domains have more URLs than others."""
-    if are_packed(work, constants):
-        return work.url_bytes * constants.memory_queued_packed
-    is_compact = queued_urls(work, constants) <= work.domains * COMPACT_LENGTH / 2
-    return work.url_bytes + (constants.memory_queued_compact if is_compact else constants.memory_queued)
+    @property
+    def usage(self) -> Usage:
+        """What the crawl uses in total."""
+        work, constants, pages = self.work, self.constants, self.work.pages
+        redis = pages * (self.redis_page_us + self.pushed_domains * constants.redis_us_push)
+        redis += self.seen_urls * constants.redis_us_url + self.fetched_domains * constants.redis_us_domain
+        memory = (
+            self.seen_urls * constants.memory_seen
+            + self.queued_urls * self.queued_bytes
+            + work.domains * constants.memory_domain
+            + self.fetched_domains * constants.memory_robots
+            + self.shards * constants.memory_shard
+            + constants.memory_server
+        )
+        received = pages * (work.transfer * work.page_bytes + constants.header_bytes)
+        page = work.compression * work.page_bytes + constants.disk_page + constants.disk_link * work.links_per_page
+        disk = work.archive * (pages * page + self.fetched_domains * constants.disk_domain)
+        return Usage(pages * self.cpu_page_us / 1e6, redis / 1e6, memory, received, disk)
 
+    @property
+    def domain_pages_per_s(self) -> float:
+        """Pages per second of one domain. Requests are only parallel without a delay."""
+        turn_s = self.work.delay_s + self.work.response_s
+        return (self.work.parallel if not self.work.delay_s else 1) / turn_s if turn_s else math.inf
 
-def disk_page_bytes(work: Workload, constants: Constants) -> float:
-    """Bytes of a page in the output files."""
-    if not work.archive:
-        return 0.0
-    return work.compression * work.page_bytes + constants.disk_page + constants.disk_link * work.links_per_page
-
-
-def usage_of(work: Workload, constants: Constants) -> Usage:
-    """Return what the crawl uses in total."""
-    one, urls = constants, work.seen_urls(constants)
-    cpu_us = work.pages * cpu_page_us(work, one)
-    redis = work.pages * (redis_page_us(work, one) + pushed_domains(work, one) * one.redis_us_push)
-    redis += urls * one.redis_us_url + fetched_domains(work) * one.redis_us_domain
-    memory = (
-        urls * one.memory_seen
-        + queued_urls(work, one) * queued_bytes(work, one)
-        + work.domains * one.memory_domain
-        + fetched_domains(work) * one.memory_robots
-        + shards(work, one) * one.memory_shard
-        + one.memory_server
-    )
-    received = work.pages * (work.transfer * work.page_bytes + one.header_bytes)
-    disk = work.pages * disk_page_bytes(work, one) + work.archive * fetched_domains(work) * one.disk_domain
-    return Usage(cpu_us / 1e6, redis / 1e6, memory, received, disk)
-
-
-def cores(work: Workload, constants: Constants) -> float:
-    """Cores of replicas, busy for the planned share of the time."""
-    return work.pages_per_s * cpu_page_us(work, constants) / 1e6 / constants.used_share
-
-
-def shards(work: Workload, constants: Constants) -> float:
-    """The shards that the crawl has, or should have."""
-    return work.shards or shards_for(math.ceil(cores(work, constants)))
+    @property
+    def polite_pages_per_s(self) -> float:
+        """Pages per second that no crawler of these domains may exceed, if all have pages until the end."""
+        return self.work.domains * self.domain_pages_per_s
 
 
 def shards_for(replicas: int) -> int:
     """The shards that so many replicas need, as far as a crawl may have them."""
     return min(MOST_SHARDS, max(LEAST_SHARDS, SHARDS_PER_REPLICA * replicas))
-
-
-def polite_pages_per_s(work: Workload) -> float:
-    """Pages per second that no crawler of these domains may exceed, if all have pages until the end."""
-    return work.domains * domain_pages_per_s(work)
-
-
-def domain_pages_per_s(work: Workload) -> float:
-    """Pages per second of one domain. Requests are only parallel without a delay."""
-    turn_s = work.delay_s + work.response_s
-    return (work.parallel if not work.delay_s else 1) / turn_s if turn_s else math.inf
 
 
 # the constants of a crawl
@@ -436,7 +443,7 @@ def calibrate(constants: Constants, crawl: CrawlFigures, files: FileFigures | No
         pages = count_of(int(files.pages), "page")
         notes.append(f"read {pages} of the output folder: size, links{linked}, duration, TLS, length of URLs")
     work = own_workload(crawl, files, delay_s)
-    expected = usage_of(work, constants)
+    expected = Estimate(work, constants).usage
     for prefix, name, used, would_use, missing in _groups(crawl, files, expected, work, constants):
         if missing:
             notes.append(f"{name}: {missing}; the constants are the built-in ones")
@@ -480,7 +487,7 @@ def _groups(
     missing = "" if crawl.redis_cpu_s >= LEAST_CPU_S / 10 else "too little to measure"
     yield "redis_us_", "CPU of Redis", crawl.redis_cpu_s, expected.redis_cpu_s, missing
     # The URLs themselves, which no constant is for, unless they are packed.
-    text = 0.0 if are_packed(work, constants) else crawl.queued * work.url_bytes
+    text = 0.0 if Estimate(work, constants).are_packed else crawl.queued * work.url_bytes
     missing = "" if crawl.redis_bytes - text >= LEAST_BYTES else "too little to measure"
     yield "memory_", "memory of Redis", crawl.redis_bytes - text, expected.redis_bytes - text, missing
     if files is not None:

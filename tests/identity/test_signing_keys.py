@@ -91,20 +91,15 @@ def test_a_key_that_everyone_can_read_is_refused(tmp_path: Path, mode: int, good
         read_key(path)
 
 
-def test_a_folder_is_no_key(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is not a regular file"):
-        read_key(tmp_path)
-    with pytest.raises(UserError, match="is a folder: give the name of a file"):
-        make_key(tmp_path)
-    with pytest.raises(UserError, match=r"\. is a folder: give the name of a file"):
-        make_key(Path())
-
-
-def test_a_pipe_is_no_key(tmp_path: Path) -> None:
-    """Nobody writes to it, so reading it would wait forever."""
-    os.mkfifo(tmp_path / "key.pem", 0o600)
-    with pytest.raises(UserError, match="is not a regular file"):
-        read_key(tmp_path / "key.pem")
+def test_a_folder_or_a_pipe_is_no_key(tmp_path: Path) -> None:
+    """Nobody writes to the pipe, so reading it would wait forever."""
+    os.mkfifo(tmp_path / "pipe.pem", 0o600)
+    for path in (tmp_path, tmp_path / "pipe.pem"):
+        with pytest.raises(UserError, match="is not a regular file"):
+            read_key(path)
+    for path in (tmp_path, Path()):
+        with pytest.raises(UserError, match="is a folder: give the name of a file"):
+            make_key(path)
 
 
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
@@ -115,20 +110,19 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
         make_key(tmp_path / "afile" / "deep" / "key.pem")
 
 
+def make_in_process(path: Path, before: str) -> subprocess.CompletedProcess[str]:
+    """Make the key `path` in another process, after the statement `before`."""
+    code = f"import os, resource, sys; from pathlib import Path; path = Path(sys.argv[1]); {before}"
+    code += "; from crawler.identity.keys import make_key; make_key(path)"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-B", "-c", code, path]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+
+
 def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
     """A process that may not write a byte to any file stands for a full disk."""
     path = tmp_path / "key.pem"
-    code = (
-        "import resource, sys; from pathlib import Path; from crawler.identity.keys import make_key; "
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)); make_key(Path(sys.argv[1]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", code, path],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = make_in_process(path, "resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))")
     assert f"cannot write the key to {path}: File too large" in done.stderr
     assert list(tmp_path.iterdir()) == []
     make_key(path)
@@ -153,16 +147,7 @@ def test_the_same_key_twice_is_no_rotation(tmp_path: Path) -> None:
 def test_a_process_killed_while_it_writes_leaves_no_key_under_the_name(tmp_path: Path) -> None:
     """The process kills itself before the file is complete on the disk."""
     path = tmp_path / "key.pem"
-    code = (
-        "import os, sys; from pathlib import Path; from crawler.identity.keys import make_key; "
-        "os.fsync = lambda file: os.kill(os.getpid(), 9); make_key(Path(sys.argv[1]))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", code, path],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        check=False,
-    )
-    assert done.returncode == -9
+    assert make_in_process(path, "os.fsync = lambda file: os.kill(os.getpid(), 9)").returncode == -9
     assert not path.exists()
     assert [one.stat().st_mode & 0o777 for one in tmp_path.iterdir()] == [0o600]
     assert make_key(path).thumbprint == read_key(path).thumbprint
@@ -171,18 +156,7 @@ def test_a_process_killed_while_it_writes_leaves_no_key_under_the_name(tmp_path:
 def test_a_key_that_appears_meanwhile_is_not_overwritten(tmp_path: Path) -> None:
     """Another process makes the same file between the first look and the name."""
     path = tmp_path / "key.pem"
-    code = (
-        "import os, sys; from pathlib import Path; from crawler.identity.keys import make_key; "
-        "path = Path(sys.argv[1]); "
-        "os.fsync = lambda file: path.write_text('theirs'); make_key(path)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-B", "-c", code, path],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = make_in_process(path, "os.fsync = lambda file: path.write_text('theirs')")
     assert f"{path} exists already and was not changed" in done.stderr
     assert path.read_text() == "theirs"
     assert list(tmp_path.iterdir()) == [path]

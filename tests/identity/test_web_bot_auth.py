@@ -98,13 +98,9 @@ def test_every_request_has_a_nonce_of_its_own(signer: RequestSigner, site: Site)
         site.accept("GET", "a.test", "/x?y=1", signed(signer), NOW)
 
 
-@pytest.mark.parametrize("later_s", [1, LIFETIME_S, 100_000])
-def test_later_requests_are_signed_at_their_own_time(signer: RequestSigner, site: Site, later_s: int) -> None:
-    """What the signatures of one second have in common is kept for that second only."""
-    first, later, created = signed(signer), signed(signer, now=NOW + later_s), int(NOW)
-    assert f"created={created};" in first[1]
-    assert f"created={created + later_s};expires={created + later_s + LIFETIME_S};" in later[1]
-    site.accept("GET", "a.test", "/x?y=1", later, NOW + later_s)
+def test_a_signature_is_created_at_the_time_of_its_request(signer: RequestSigner) -> None:
+    for now in (int(NOW), int(NOW) + 1):
+        assert f"created={now};expires={now + LIFETIME_S};" in signed(signer, now=now + 0.5)[1]
 
 
 def test_a_replayed_request_is_refused(signer: RequestSigner, site: Site) -> None:

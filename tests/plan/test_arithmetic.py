@@ -14,17 +14,9 @@ from crawler.plan.arithmetic import (
     MOST_SHARDS,
     PUSHED_TOGETHER,
     Constants,
+    Estimate,
     Workload,
-    are_packed,
-    cores,
-    cpu_page_us,
-    fetched_domains,
-    polite_pages_per_s,
-    pushed_domains,
-    queued_bytes,
-    shards,
     shards_for,
-    usage_of,
 )
 from frontier import keys as redis_keys
 
@@ -83,85 +75,80 @@ def test_no_crawl_gets_more_shards_than_it_may_have() -> None:
 
 def test_the_cpu_of_a_page() -> None:
     # 100 + 10 kB x 1 + 10 links x 2 + 2 URLs x 3 + 5 kB x 5 of TLS + 50 + 10 kB x 4 + connection 1,200 + 0.01 x 300
-    assert cpu_page_us(WORK, EASY) == pytest.approx(100 + 10 + 20 + 6 + 25 + 50 + 40 + 1_200 + 3)
+    assert Estimate(WORK, EASY).cpu_page_us == pytest.approx(100 + 10 + 20 + 6 + 25 + 50 + 40 + 1_200 + 3)
     plain = replace(WORK, archive=False, tls=0, delay_s=0)
     # without TLS and archive, with one connection per domain
-    assert cpu_page_us(plain, EASY) == pytest.approx(100 + 10 + 20 + 6 + 2 + 3)
+    assert Estimate(plain, EASY).cpu_page_us == pytest.approx(100 + 10 + 20 + 6 + 2 + 3)
 
 
 def test_new_urls_are_pushed_to_each_domain_that_a_page_links_to() -> None:
-    assert pushed_domains(WORK, EASY) == 1.5
-    assert pushed_domains(replace(WORK, linked_domains=9), EASY) == 2  # each of two new URLs has a domain of its own
-    assert pushed_domains(replace(WORK, domains=50), EASY) == 50 / PUSHED_TOGETHER  # with the URLs of other pages
+    """Each of two new URLs may have a domain of its own. In few domains, they are pushed with the URLs of other pages."""
+    assert Estimate(WORK, EASY).pushed_domains == 1.5
+    assert Estimate(replace(WORK, linked_domains=9), EASY).pushed_domains == 2
+    assert Estimate(replace(WORK, domains=50), EASY).pushed_domains == 50 / PUSHED_TOGETHER
 
 
 def test_a_crawl_may_know_more_domains_than_it_fetches_from() -> None:
-    assert fetched_domains(WORK) == pytest.approx(8_640)
-    assert fetched_domains(replace(WORK, domains=WORK.pages)) == pytest.approx((1 - 1 / math.e) * WORK.pages)
-    assert fetched_domains(replace(WORK, domains=1e12)) == pytest.approx(WORK.pages, rel=1e-3)
-    assert fetched_domains(replace(WORK, fetched=5_000)) == 5_000
-    assert fetched_domains(replace(WORK, fetched=1e9)) == 8_640
-    half = usage_of(replace(WORK, fetched=4_320), EASY)
-    assert usage_of(WORK, EASY).cpu_s - half.cpu_s == pytest.approx(4_320 * 300 / 1e6)
-    assert usage_of(WORK, EASY).redis_cpu_s - half.redis_cpu_s == pytest.approx(4_320 * 20 / 1e6)
+    assert Estimate(WORK, EASY).fetched_domains == pytest.approx(8_640)
+    assert Estimate(replace(WORK, domains=WORK.pages), EASY).fetched_domains == pytest.approx(
+        (1 - 1 / math.e) * WORK.pages
+    )
+    assert Estimate(replace(WORK, domains=1e12), EASY).fetched_domains == pytest.approx(WORK.pages, rel=1e-3)
+    assert Estimate(replace(WORK, fetched=5_000), EASY).fetched_domains == 5_000
+    assert Estimate(replace(WORK, fetched=1e9), EASY).fetched_domains == 8_640
+    half = Estimate(replace(WORK, fetched=4_320), EASY).usage
+    assert Estimate(WORK, EASY).usage.cpu_s - half.cpu_s == pytest.approx(4_320 * 300 / 1e6)
+    assert Estimate(WORK, EASY).usage.redis_cpu_s - half.redis_cpu_s == pytest.approx(4_320 * 20 / 1e6)
 
 
 def test_cores_are_busy_for_the_planned_share() -> None:
-    assert cores(WORK, EASY) == pytest.approx(10 * 1_454e-6 / 0.5)
+    assert Estimate(WORK, EASY).cores == pytest.approx(10 * 1_454e-6 / 0.5)
 
 
 def test_what_redis_uses() -> None:
-    used = usage_of(WORK, EASY)
+    used = Estimate(WORK, EASY).usage
     assert used.redis_cpu_s == pytest.approx((864_000 * (30 + 1.5 * 5) + 1_728_000 * 10 + 8_640 * 20) / 1e6)
     queued = 864_000 * (40 + 80)  # 100 URLs per domain: more than 64, so not compact
     assert used.redis_bytes == pytest.approx(1_728_000 * 10 + queued + 8_640 * 1_000 + 1_024 * 1_000 + 1_000_000)
-    grouped = usage_of(replace(WORK, delay_s=0), EASY)
+    grouped = Estimate(replace(WORK, delay_s=0), EASY).usage
     assert grouped.redis_cpu_s == pytest.approx((864_000 * (8 + 1.5 * 5) + 1_728_000 * 10 + 8_640 * 20) / 1e6)
 
 
 def test_traffic_and_files() -> None:
-    used = usage_of(WORK, EASY)
+    used = Estimate(WORK, EASY).usage
     assert used.received_bytes == pytest.approx(864_000 * (5_000 + 500))
     assert used.disk_bytes == pytest.approx(864_000 * (2_000 + 1_000 + 10 * 50) + 8_640 * 600)
-    assert usage_of(replace(WORK, archive=False), EASY).disk_bytes == 0
+    assert Estimate(replace(WORK, archive=False), EASY).usage.disk_bytes == 0
 
 
 def test_short_queues_are_compact() -> None:
-    assert queued_bytes(WORK, EASY) == 40 + 80
-    assert queued_bytes(replace(WORK, domains=20_000), EASY) == 40 + 20
+    assert Estimate(WORK, EASY).queued_bytes == 40 + 80
+    assert Estimate(replace(WORK, domains=20_000), EASY).queued_bytes == 40 + 20
 
 
 def test_long_queues_are_packed() -> None:
-    assert queued_bytes(replace(WORK, queued=1_000 * WORK.domains), EASY) == 40 + 80
-    assert queued_bytes(replace(WORK, queued=1_001 * WORK.domains), EASY) == 20
+    assert Estimate(replace(WORK, queued=1_000 * WORK.domains), EASY).queued_bytes == 40 + 80
+    assert Estimate(replace(WORK, queued=1_001 * WORK.domains), EASY).queued_bytes == 20
 
 
 def test_urls_come_from_the_links_unless_they_are_given() -> None:
     work = Workload(pages=1e6, days=1, domains=1_000, links_per_page=50)
-    assert work.seen_urls(Constants()) == 5e6
-    assert replace(work, links_per_page=3).seen_urls(Constants()) == 1e6  # every page is a URL
-    assert replace(work, urls=7e6).seen_urls(Constants()) == 7e6
-    assert replace(work, urls=5).seen_urls(Constants()) == 1e6
+    assert Estimate(work, Constants()).seen_urls == 5e6
+    assert Estimate(replace(work, links_per_page=3), Constants()).seen_urls == 1e6  # every page is a URL
+    assert Estimate(replace(work, urls=7e6), Constants()).seen_urls == 7e6
+    assert Estimate(replace(work, urls=5), Constants()).seen_urls == 1e6
 
 
 def test_the_politeness_bound() -> None:
     work = Workload(pages=1e6, days=1, domains=1_000, delay_s=1.5, response_s=0.5, parallel=4)
-    assert polite_pages_per_s(work) == 500  # parallel requests need a delay of 0
-    assert polite_pages_per_s(replace(work, delay_s=0)) == 8_000
+    assert Estimate(work, EASY).polite_pages_per_s == 500  # parallel requests need a delay of 0
+    assert Estimate(replace(work, delay_s=0), EASY).polite_pages_per_s == 8_000
 
 
 def test_shards_are_enough_for_the_replicas() -> None:
-    assert shards(WORK, EASY) == 1_024
-    assert shards(replace(WORK, pages=WORK.pages * 2_000, urls=None), EASY) > 32 * 29
-    assert shards(replace(WORK, shards=64), EASY) == 64
-
-
-def test_every_constant_has_a_unit_a_meaning_and_a_source() -> None:
-    assert FACTS.keys() == {one.name for one in fields(Constants)}
-    for name, facts in FACTS.items():
-        assert facts.keys() == {"unit", "meaning", "source"}, name
-        assert facts["meaning"], name
-        assert facts["source"], name
+    assert Estimate(WORK, EASY).shards == 1_024
+    assert Estimate(replace(WORK, pages=WORK.pages * 2_000, urls=None), EASY).shards > 32 * 29
+    assert Estimate(replace(WORK, shards=64), EASY).shards == 64
 
 
 WORKLOADS = st.builds(
@@ -182,22 +169,14 @@ WORKLOADS = st.builds(
 
 @given(
     WORKLOADS,
-    st.sampled_from(["page_bytes", "links_per_page", "linked_domains", "url_bytes", "transfer"]),
+    st.sampled_from(["pages", "page_bytes", "links_per_page", "linked_domains", "url_bytes", "transfer"]),
     st.floats(1, 100),
 )
-def test_larger_pages_never_take_less(work: Workload, name: str, factor: float) -> None:
-    check_not_less(work, replace(work, **{name: getattr(work, name) * factor}))
-
-
-@given(WORKLOADS, st.floats(1, 100))
-def test_more_pages_never_take_less(work: Workload, factor: float) -> None:
-    check_not_less(work, replace(work, pages=work.pages * factor))
-
-
-def check_not_less(small: Workload, large: Workload) -> None:
-    """`large` takes at least what `small` does. If only its queues are long enough to be packed, they may take less."""
-    before, after = usage_of(small, Constants()), usage_of(large, Constants())
-    packs = are_packed(large, Constants()) and not are_packed(small, Constants())
+def test_more_or_larger_pages_never_take_less(work: Workload, name: str, factor: float) -> None:
+    """If only the queues of the larger workload are long enough to be packed, they may take less."""
+    large = replace(work, **{name: getattr(work, name) * factor})
+    before, after = Estimate(work, Constants()).usage, Estimate(large, Constants()).usage
+    packs = Estimate(large, Constants()).are_packed and not Estimate(work, Constants()).are_packed
     for one in fields(before):
         if not (packs and one.name == "redis_bytes"):
             assert getattr(after, one.name) >= getattr(before, one.name) * 0.999999, one.name
@@ -206,13 +185,13 @@ def check_not_less(small: Workload, large: Workload) -> None:
 @given(WORKLOADS, st.floats(1.01, 100))
 def test_more_time_takes_fewer_cores_and_the_same_in_total(work: Workload, factor: float) -> None:
     slow = replace(work, days=work.days * factor)
-    assert cores(slow, Constants()) < cores(work, Constants())
-    assert usage_of(slow, Constants()).cpu_s == pytest.approx(usage_of(work, Constants()).cpu_s)
+    assert Estimate(slow, Constants()).cores < Estimate(work, Constants()).cores
+    assert Estimate(slow, Constants()).usage.cpu_s == pytest.approx(Estimate(work, Constants()).usage.cpu_s)
 
 
 @given(WORKLOADS, st.sampled_from([name for name in FACTS if name.startswith(("cpu_", "redis_", "memory_", "disk_"))]))
 def test_a_larger_constant_never_makes_a_crawl_cheaper(work: Workload, name: str) -> None:
     larger = replace(Constants(), **{name: getattr(Constants(), name) * 2})
-    before, after = usage_of(work, Constants()), usage_of(work, larger)
+    before, after = Estimate(work, Constants()).usage, Estimate(work, larger).usage
     for one in fields(before):
         assert getattr(after, one.name) >= getattr(before, one.name), one.name

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from crawler.plan.arithmetic import Constants, CrawlFigures, FileFigures, Workload, calibrate, own_workload, usage_of
+from crawler.plan.arithmetic import Constants, CrawlFigures, Estimate, FileFigures, Workload, calibrate, own_workload
 
 FILES = FileFigures(
     pages=50_000,
@@ -35,7 +35,7 @@ FOUND = CrawlFigures(
 
 def test_the_crawl_itself_would_use_what_it_has_used() -> None:
     made = calibrate(Constants(), FOUND, FILES, delay_s=2)
-    used = usage_of(replace(own_workload(FOUND, FILES, 2), compression=made.given["compression"]), made.constants)
+    used = Estimate(replace(own_workload(FOUND, FILES, 2), compression=made.given["compression"]), made.constants).usage
     assert used.redis_bytes == pytest.approx(FOUND.redis_bytes)
     assert used.redis_cpu_s == pytest.approx(FOUND.redis_cpu_s)
     assert used.cpu_s == pytest.approx(FOUND.replica_cpu_s * 100_000 / 40_000)
@@ -70,12 +70,12 @@ def test_the_plan_of_a_crawl_over_tls_is_what_the_crawl_has_used(tls: float) -> 
         transfer=0.25,
         tls=tls,
     )
-    used = usage_of(work, Constants()).cpu_s
+    used = Estimate(work, Constants()).usage.cpu_s
     made = calibrate(Constants(), replace(FOUND, replica_pages=FOUND.pages, replica_cpu_s=used), files, delay_s=2)
     assert "CPU of replicas: 1.00 times what the built-in constants say; they are scaled" in made.notes
     known = {name: value for name, value in made.given.items() if name not in ("urls_per_page", "queued_per_page")}
     planned = Workload(FOUND.pages, days=1, domains=FOUND.domains, urls=FOUND.urls, **known)
-    assert usage_of(planned, made.constants).cpu_s == pytest.approx(used)
+    assert Estimate(planned, made.constants).usage.cpu_s == pytest.approx(used)
 
 
 def test_what_cannot_be_read_keeps_its_constant_and_is_named() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,6 +13,7 @@ from hypothesis import given
 from crawler.plan.arithmetic import Constants, Workload
 from crawler.plan.report import Machines, Plan, make_plan
 from tests.plan.test_arithmetic import EASY, WORK, WORKLOADS
+from tests.typed import Typed
 
 BILLION = Workload(pages=1e9, days=10, domains=5e6, urls=1e10)
 
@@ -88,3 +91,14 @@ def test_formulas_give_the_figures_of_domains_without_a_page_and_of_replicas_tha
     shared = {one.name: one for one in make_plan(replace(BILLION, days=1), Constants(), machines).lines}
     assert shared["shards"].value == 32 * shared["replicas"].value > 1_024
     assert f"{shared['shards'].value:,.0f} shards x" in shared["Redis memory"].formula
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "explanation" / "capacity.md"
+
+
+def test_the_plans_in_the_page_are_those_of_the_command(typed: Typed) -> None:
+    plans = re.findall(r"```sh\n(crawler plan .*)\n```\n\n((?:    .*\n|\n)+)", PAGE.read_text())
+    assert len(plans) == 2
+    for command, shown in plans:
+        printed = typed(*shlex.split(command)[1:], environment={"COLUMNS": "150"}).out
+        assert [line.rstrip() for line in printed.splitlines()] == [line[4:] for line in shown.rstrip().splitlines()]

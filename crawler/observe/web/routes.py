@@ -91,15 +91,15 @@ class Routes(msgspec.Struct, frozen=True):
 
         The labels are for relabelling only, as the series of a replica name the crawl and the replica themselves.
         """
-        found = await self.live.snapshot()
-        if found.error:
-            return web.Response(status=503, text=f"{found.error}\n")  # Prometheus then keeps its current list
+        snapshot = await self.live.snapshot()
+        if snapshot.error:
+            return web.Response(status=503, text=f"{snapshot.error}\n")  # Prometheus then keeps its current list
         groups = [
             {
                 "targets": [record.address],
-                "labels": {"__meta_crawl": found.crawl, "__meta_replica": record.replica},
+                "labels": {"__meta_crawl": snapshot.crawl, "__meta_replica": record.replica},
             }
-            for record in found.replicas
+            for record in snapshot.replicas
             if record.address
         ]
         return _json(msgspec.json.encode(groups))
