@@ -30,7 +30,7 @@ from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import url_rules
 from crawler.sinks.archive_settings import archive_settings
-from crawler.sinks.last_visits import LastVisits, VisitLine, scratch_folder
+from crawler.sinks.last_visits import LastVisits, VisitLine
 from crawler.sinks.line_search import decoded_lines, is_of_another, line_files
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import (
@@ -171,7 +171,7 @@ async def _repair(
 
     rules, links = url_rules(settings), link_filter(settings, RecentUrls(1))
     restored = without_links = 0
-    with contextlib.closing(LastVisits(scratch_folder(folders))) as visits:
+    with contextlib.closing(LastVisits(folders)) as visits:
         # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
         for is_done in (True, False):
             lines = _lines(folders, crawl.name)

@@ -3,8 +3,8 @@
 How a group of pages becomes durable, in the order in which data flows:
 
 1. `tee` passes the group to additional sinks, if there are any, and then to the archive.
-2. `archive` lets `group_encoder` make the records of the pages: in the event loop, in slices, or in its one thread if they
-   are expensive. All that waits for the disk happens in the thread.
+2. `archive` makes the records of the pages: in the event loop, in slices, or in its one thread if they are expensive. All
+   that waits for the disk happens in the thread.
 3. The text of a page is extracted if the settings ask for it (`crawler.parse.text`), unless it came with the page.
    `near_duplicates` checks whether an earlier page had nearly the same text. If so, the page's records may be left out.
 4. `warc` turns each HTTP exchange into a request and a response record, or a revisit record if the same body is in
@@ -14,7 +14,7 @@ How a group of pages becomes durable, in the order in which data flows:
 6. `journal` stores the leases of the group. Then the records and lines are appended to the two files of the current
    `volume` (`segment`). If that fails, the files are cut back to their earlier size, and the group can be written again.
    Pages that turn out not to be settled are removed again.
-7. When the files are finished, the index is written (`external_sort` keeps it sorted with little memory). In a thread of
+7. When the files are finished, the index is written. In a thread of
    its own, `postprocess` converts the lines with `parquet` and copies the files with `upload`.
 8. At the next start, or with `crawler finish`, `recovery` finishes the files of crashed writers, and removes pages that
    were not settled.

@@ -1,8 +1,8 @@
 """The archive: a sink that writes groups of pages to volumes.
 
-One thread does its work, in the order of the calls. Only the records of ordinary pages are made in the event loop, in
-slices: in a thread, they cost 9 % more of a page's CPU (docs/explanation/speed.md), because compression and digests
-release the interpreter lock and then compete for it.
+All that waits for the disk happens in one thread, in the order of the calls. The records of ordinary pages are made in the
+event loop, in slices: in a thread, they cost 9 % more of a page's CPU (docs/explanation/speed.md), because compression and
+digests release the interpreter lock and then compete for it. Those of expensive pages are made in the thread.
 """
 
 from __future__ import annotations
@@ -11,25 +11,33 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Collection, Generator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from http import HTTPStatus
+from typing import TypeVar
 
-from crawler.events import Events
-from crawler.hooks import PageHooks
+import msgspec
+
+from crawler.defects import Stage, defect
+from crawler.errors import SinkFull, is_machines_fault
+from crawler.events import DefectFound, Events
+from crawler.hooks import KEEP, PageHooks
 from crawler.logs import log
-from crawler.page import Exchange, Page, Written
+from crawler.page import NO_CONTENT, UNREADABLE, Content, Exchange, Outcome, Page, Written
 from crawler.sinks.archive_settings import ArchiveSettings
+from crawler.sinks.cdxj_index import Indexed
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.external_sort import SortedLines
-from crawler.sinks.group_encoder import EncodedGroup, GroupEncoder
-from crawler.sinks.journal import JOURNAL
+from crawler.sinks.journal import JOURNAL, JournalEntry, Share
+from crawler.sinks.near_duplicates import Likeness
+from crawler.sinks.page_lines import PageLines, Place, Row
 from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
 from crawler.sinks.segment import LINES, Segment, file_name, open_path, sync_folder, translated
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from crawler.sinks.time_formats import digits
 from crawler.sinks.volume import Volume
+from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.errors import RedisAway, RedisMisused
 from frontier.settle import LeasedUrl
 
@@ -38,8 +46,139 @@ T = TypeVar("T")
 SLICE_S = 0.004
 """Seconds for which records are made before other tasks get their turn."""
 
-NOTED_S = 1.0
+MARKED_S = 1.0
 """Seconds after which the journal says that the last group is settled, unless another one says so by following it."""
+
+LARGE_BODY = LARGE_LINKS = 1 << 20
+"""A page with a larger body, or longer links in all, is too much work for the event loop: more than 5 ms."""
+
+FEW_LINKS = 512
+"""So many links are shorter than `LARGE_LINKS`."""
+
+
+class Group:
+    """The records, index lines and JSON lines to append to the files of `volume`. `duplicates`: URLs whose body was already
+    archived; a 304 has none. `shares`: what belongs to each leased page. `defects`: exceptions, each of which costs a page
+    a part of its records."""
+
+    def __init__(self, volume: Volume) -> None:
+        self.volume = volume
+        self.records: list[bytes] = []
+        self.index: list[bytes] = []
+        self.lines: list[bytes] = []
+        self.duplicates: set[str] = set()
+        self.shares: list[Share] = []
+        self.defects: list[DefectFound] = []
+        self.start = self.end = volume.warc.size if volume.warc else 0
+
+    def append(self, *records: bytes) -> None:
+        """Append `records`."""
+        self.records += records
+        self.end += sum(map(len, records))
+
+    def report(self, stage: Stage, url: str, error: Exception) -> None:
+        """Report `error`. Raises SinkFull if this machine lacks something to make the group, which can be made later."""
+        if is_machines_fault(error):
+            raise SinkFull(f"cannot make records now: {error}") from error
+        self.defects.append(defect(stage, url, error))
+
+    def journal_entry(self, crawl: str) -> JournalEntry | None:
+        """The group as the journal has it, None if nothing of it was leased."""
+        lines_at = self.volume.pages.size if self.volume.pages else 0
+        return JournalEntry(crawl, self.start, lines_at, self.shares) if self.shares else None
+
+
+class GroupEncoder:
+    """Makes the groups of one replica, and remembers the archived bodies and texts to which later groups may refer.
+
+    `is_written`: whether they may refer to the last group.
+    """
+
+    def __init__(self, settings: ArchiveSettings, hooks: PageHooks) -> None:
+        self._settings = settings
+        self._hooks = hooks
+        self.records = WarcRecords(settings)
+        self.is_written = False
+        self._wanted = settings.content
+        self._lines = PageLines(settings.links, settings.replica)
+        self._likeness = Likeness(
+            settings.near_duplicates, settings.soft_404, settings.near_remembered, simhash=settings.simhash
+        )
+
+    def begin(self, volume: Volume) -> Group:
+        """Begin a group for `volume`. The group before it is settled by now, or must not be referred to."""
+        if self.is_written:
+            self.records.confirm()
+            self._likeness.confirm()
+        else:
+            self.records.undo()
+            self._likeness.undo()
+        self.is_written = False
+        return Group(volume)
+
+    def is_expensive(self, page: Page) -> bool:
+        """Whether the records of `page` may take more than some milliseconds, or call code of users."""
+        has_long_links = len(page.links) > FEW_LINKS and sum(len(link.url) for link in page.links) > LARGE_LINKS
+        is_large = page.exchange is not None and len(page.exchange.body) > LARGE_BODY
+        return bool(self._hooks or self._wanted) or is_large or has_long_links
+
+    def add_page(self, group: Group, page: Page, leased: LeasedUrl | None) -> None:
+        """Add `page`, which was fetched under the lease `leased`. If it will be retried, it gets no line."""
+        start, volume = group.end, group.volume
+        is_settled = page.outcome is not Outcome.RETRY
+        answer = self._hooks.ask(page) if is_settled else KEEP
+        content = self._content(group, page) if is_settled else NO_CONTENT
+        is_barred = page.is_withheld or (page.noarchive and self._settings.noarchive)
+        digest, place, line = page.digest, None, -1
+        if volume.warc and page.exchange and answer.keeps_body and not content.is_dropped and not is_barred:
+            try:
+                made = self.records.exchange(page.exchange, digest, page.body_at)
+                metadata = self.records.metadata(page, made) if is_settled and self._settings.metadata else b""
+                digest, place = made.digest, self._append(group, page.exchange, made)
+                group.append(metadata)
+                if is_settled and made.is_revisit and page.exchange.status != HTTPStatus.NOT_MODIFIED:
+                    group.duplicates.add(page.url)
+            except Exception as error:
+                self.records.forget((page.url,))
+                group.report("record", page.url, error)
+                page = msgspec.structs.replace(page, cut=(*page.cut, "defect"))
+        elif page.exchange and not digest and not page.body_at and not page.is_withheld:
+            digest = sha1(page.exchange.body)
+        if is_settled and volume.pages:
+            line = len(group.lines)
+            row = Row(page, digest, place, answer.extra, content)
+            group.lines.append(self._lines.encode(row, partial(group.report, "line")))
+        if leased is not None:
+            group.shares.append(Share(leased, start, group.end, line))
+
+    def add_exchange(self, group: Group, exchange: Exchange) -> None:
+        """Add an exchange that belongs to no page."""
+        if group.volume.warc:
+            try:
+                self._append(group, exchange, self.records.exchange(exchange))
+            except Exception as error:
+                group.report("record", exchange.url, error)
+
+    def _append(self, group: Group, exchange: Exchange, made: ExchangeRecords) -> Place:
+        """Append the records `made` of `exchange`. Returns the place of the response."""
+        assert group.volume.warc is not None
+        group.append(made.request, made.response)
+        length = len(made.response)
+        place = Place(group.volume.warc.path.name, group.end - length, length)
+        if self._settings.index:
+            indexed = Indexed.of_exchange(exchange, made.digest, made.is_revisit)
+            group.index.append(indexed.line(place.file, place.offset, length))
+        return place
+
+    def _content(self, group: Group, page: Page) -> Content:
+        if not self._wanted:
+            return NO_CONTENT
+        try:
+            content = page.content or self._wanted.of(page)
+            return self._likeness.judge(page, content) if content.is_judged else content
+        except Exception as error:
+            group.report("text", page.url, error)
+            return UNREADABLE
 
 
 class Archive:
@@ -64,13 +203,12 @@ class Archive:
         self._encoder = GroupEncoder(settings, self._hooks)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="archive")
         self._order = asyncio.Lock()
-        self._jobs: set[Future[Any]] = set()  # that the thread has not finished
         self._volume: Volume | None = None
         self._aside: list[Volume] = []  # whose last groups are settled later
         self._serial = 0
         self._may_repeat: MayRepeat = lambda url: False
         self._in_doubt = False  # whether the last group may be unsettled
-        self._noting: asyncio.TimerHandle | None = None
+        self._marking: asyncio.TimerHandle | None = None
         self.written_bytes = 0
 
     def __repr__(self) -> str:
@@ -93,23 +231,24 @@ class Archive:
     ) -> Written:
         """See `DurableSink.write`. A page that will be retried gets records for its exchange, but no line."""
         now = self._wall()
-        try:
-            async with self._order:
-                group = await self._write(now, pages, exchanges, leased)
-        finally:
-            for failed in self._hooks.take_failures():
-                self._events.emit(failed)
+        async with self._order:
+            try:
+                group = await self._make(now, pages, exchanges, leased)
+            finally:
+                for failed in self._hooks.take_failures():
+                    self._events.emit(failed)
+            await self._in_thread(lambda: self._append(group))
         for found in group.defects:
             self._events.emit(found)
-        return Written(group.duplicates)
+        return Written(frozenset(group.duplicates))
 
     async def settled(self, unsettled: Collection[int] = ()) -> None:
         """See `DurableSink.settled`."""
         if unsettled:
             await self._in_thread(lambda: self._take_back(unsettled))
         self._in_doubt = False
-        self._cancel_noting()
-        self._noting = asyncio.get_running_loop().call_later(NOTED_S, self._note_soon)
+        self._cancel_marking()
+        self._marking = asyncio.get_running_loop().call_later(MARKED_S, self._thread.submit, self._mark_settled)
 
     async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
         """See `DurableSink.take_back`. The volume is finished afterwards, with a new index."""
@@ -129,7 +268,7 @@ class Archive:
     async def stop(self, is_in_doubt: bool = False) -> int:
         """See `DurableSink.stop`. If the last group may be unsettled, its files stay open, too."""
         self._in_doubt |= is_in_doubt
-        self._cancel_noting()
+        self._cancel_marking()
         try:
             await self._in_thread(self._end)
         finally:
@@ -142,31 +281,18 @@ class Archive:
             with translated(self._settings.folder):
                 return work()
 
-        return await asyncio.wrap_future(self._submit(translated_work))
+        return await asyncio.wrap_future(self._thread.submit(translated_work))
 
-    def _submit(self, work: Callable[[], T]) -> Future[T]:
-        job = self._thread.submit(work)
-        self._jobs.add(job)
-        job.add_done_callback(self._jobs.discard)
-        return job
+    def _cancel_marking(self) -> None:
+        if self._marking is not None:
+            self._marking.cancel()
 
-    def _cancel_noting(self) -> None:
-        if self._noting is not None:
-            self._noting.cancel()
-
-    def _note_soon(self) -> None:
-        self._submit(self._note_settled)
-
-    def _note_settled(self) -> None:
+    def _mark_settled(self) -> None:
         """Write to the journal that the last group is settled. If another one is being written, that says so."""
         if self._volume is None or self._in_doubt:
             return
         with contextlib.suppress(OSError):  # the next group says the same, and raises this error if it lasts
-            self._volume.note_settled()
-
-    def _volume_at_hand(self, now: float) -> Volume | None:
-        """The volume for the next group, unless the thread has work to do first."""
-        return None if self._jobs or self._volume is None or self._is_due(self._volume, now) else self._volume
+            self._volume.mark_settled()
 
     def _find_orphans(self) -> list[OrphanedVolume]:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
@@ -186,38 +312,45 @@ class Archive:
         finish_orphans(self._settings.folder, judged, self._settings.index)
         self._post_processor.catch_up()
 
-    async def _write(
+    async def _make(
         self, now: float, pages: Sequence[Page], exchanges: Sequence[Exchange], leased: Sequence[LeasedUrl]
-    ) -> EncodedGroup:
-        volume = self._volume_at_hand(now)
-        if volume is not None and self._encoder.is_ordinary(pages, exchanges):
-            group = await _in_slices(self._encoder.make(volume, pages, exchanges, leased))
-            await self._in_thread(lambda: self._append(volume, group))
-            return group
+    ) -> Group:
+        """Make a group, in the event loop for some milliseconds at a time. It counts as written once it is appended."""
+        encoder = self._encoder
+        group = await self._in_thread(lambda: encoder.begin(self._current_volume(now)))
+        steps = [
+            (encoder.is_expensive(page), partial(encoder.add_page, group, page, leased[number] if leased else None))
+            for number, page in enumerate(pages)
+        ]
+        steps += [(len(one.body) > LARGE_BODY, partial(encoder.add_exchange, group, one)) for one in exchanges]
+        until = time.monotonic() + SLICE_S
+        for is_expensive, step in steps:
+            if is_expensive:
+                await self._in_thread(step)
+            else:
+                step()
+            if time.monotonic() > until:
+                await asyncio.sleep(0)
+                until = time.monotonic() + SLICE_S
+        return group
 
-        def make_and_append() -> EncodedGroup:
-            volume = self._current_volume(now)
-            group = _in_one_go(self._encoder.make(volume, pages, exchanges, leased))
-            self._append(volume, group)
-            return group
-
-        return await self._in_thread(make_and_append)
-
-    def _append(self, volume: Volume, group: EncodedGroup) -> None:
-        with self._encoder.undone_if_it_fails():
-            try:
-                volume.append(group.records, group.lines, group.index, group.doubt, time.monotonic())
-            finally:
-                if volume.is_broken:
-                    self._volume = None
-        self._in_doubt = group.doubt is not None
-        self.written_bytes += len(group.records) + len(group.lines)
+    def _append(self, group: Group) -> None:
+        volume, entry = group.volume, group.journal_entry(self._settings.crawl)
+        records, lines = b"".join(group.records), b"".join(group.lines)
+        try:
+            volume.append(records, lines, group.index, entry, time.monotonic())
+        finally:
+            if volume.is_broken:
+                self._volume = None
+        self._encoder.is_written = True
+        self._in_doubt = entry is not None
+        self.written_bytes += len(records) + len(lines)
 
     def _take_back(self, unsettled: Collection[int]) -> None:
         volume = self._volume
         if volume is None or volume.doubt is None:
             return
-        self._encoder.forget({volume.doubt.shares[number].leased.entry.url for number in unsettled})
+        self._encoder.records.forget({volume.doubt.shares[number].leased.entry.url for number in unsettled})
         try:
             volume.take_back(unsettled)
         finally:
@@ -235,7 +368,7 @@ class Archive:
                 self._volume, self._in_doubt = None, False
         if removed:
             log(logging.INFO, "pages_taken_back", volume=volume.journal.path.name, pages=removed)
-            self._encoder.forget({one.entry.url for one in urls})
+            self._encoder.records.forget({one.entry.url for one in urls})
             if not in_doubt and (orphan := adopt_orphan(open_path(volume.journal.path))):
                 with contextlib.closing(orphan.journal):
                     finish_orphans(self._settings.folder, [(orphan, ())], self._settings.index)
@@ -245,7 +378,7 @@ class Archive:
         volume = self._volume
         if volume is None or not self._in_doubt:
             return None
-        self._encoder.forget_last()
+        self._encoder.is_written = False  # its pages may be removed at any time
         self._volume, self._in_doubt = None, False
         self._aside.append(volume)
         return volume
@@ -271,14 +404,15 @@ class Archive:
         self._serial += 1
         name = volume_name(self._settings, now, self._serial)
         folder = self._settings.folder
-        journal, index = Segment.create(folder / (name + JOURNAL)), SortedLines(folder)
-        volume = Volume(now, self._settings.fsync, journal, index, may_repeat=self._may_repeat)
+        journal = Segment.create(folder / (name + JOURNAL))
+        volume = Volume(now, self._settings.fsync, journal, may_repeat=self._may_repeat)
         try:
             if self._settings.warc:
                 warc = folder / (name + COMPRESSIONS[self._settings.compression].suffix)
-                volume.add_warc(Segment.create(warc), self._encoder.records.warcinfo(warc.name, now))
+                volume.warc = Segment.create(warc)
+                volume.warc.begin(self._encoder.records.warcinfo(warc.name, now))
             if self._settings.pages:
-                volume.add_pages(Segment.create(folder / (name + LINES)))
+                volume.pages = Segment.create(folder / (name + LINES))
             if self._settings.fsync:
                 sync_folder(folder)
         except BaseException:
@@ -304,31 +438,6 @@ class Archive:
         if self._settings.fsync:
             sync_folder(self._settings.folder)
         self._post_processor.take(files)
-
-
-async def _in_slices(making: Generator[None, None, EncodedGroup]) -> EncodedGroup:
-    """Make a group in the event loop, some milliseconds at a time. If cancelled, nothing of it is remembered."""
-    with contextlib.closing(making):
-        until = time.monotonic() + SLICE_S
-        while (group := _step(making)) is None:
-            if time.monotonic() > until:
-                await asyncio.sleep(0)
-                until = time.monotonic() + SLICE_S
-    return group
-
-
-def _in_one_go(making: Generator[None, None, EncodedGroup]) -> EncodedGroup:
-    while (group := _step(making)) is None:
-        pass
-    return group
-
-
-def _step(making: Generator[None, None, EncodedGroup]) -> EncodedGroup | None:
-    """The group, once it is made."""
-    try:
-        return next(making)
-    except StopIteration as made:
-        return made.value  # type: ignore[no-any-return]
 
 
 def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:

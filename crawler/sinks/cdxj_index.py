@@ -1,7 +1,7 @@
 """The CDXJ index of a WARC file: a sorted file with which replay tools (pywb, OutbackCDX) find a URL's record.
 
 A line has the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
-record. The lines, about 350 bytes each, are collected while the file is written (`crawler.sinks.external_sort`). If the
+record. The lines, about 350 bytes each, are collected while the file is written. If the
 writer died, they are made from the records in the file. Requests and metadata are found through their response.
 """
 

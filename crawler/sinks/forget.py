@@ -27,7 +27,6 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 from crawler.errors import UserError
 from crawler.sinks.cdxj_index import index_path, read_index
 from crawler.sinks.compression import Compression
-from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.finished_volume import PARQUET, FinishedVolume, volume_of
 from crawler.sinks.noted_urls import LINE_LISTS, LINE_URLS, NotedUrls, parsed
 from crawler.sinks.open_files import complete_part, compression_of
@@ -292,9 +291,8 @@ class DomainRewriter:
             return
         index = index_path(warc)
         if kept and not self._is_dry:
-            with contextlib.closing(SortedLines(self._folder)) as lines, self._scratch(index) as file:
-                lines.add(read_index(self._folder / (warc.name + SCRATCH), warc.name))
-                file.writelines(lines.merged())
+            with self._scratch(index) as file:
+                file.writelines(sorted(read_index(self._folder / (warc.name + SCRATCH), warc.name)))
         self._note(index, commit, True, kept > 0)
 
     def _changed(self, raw: bytes, verdict: _Record, compression: Compression) -> bytes:

@@ -1,44 +1,37 @@
 """Finds the known pages of a crawl in its JSON lines, for a repair: the last line of a page has the state of its visits.
 
-The lines of a page may be in files of several replicas, in any order. So the lines with visits are sorted by URL and time,
-with little memory.
+The lines of a page may be in files of several replicas, in any order, and there may be more than fit in memory. So a
+temporary database sorts them by URL and time.
 """
 
 from __future__ import annotations
 
 import os
-import tempfile
+import sqlite3
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
-from crawler.errors import UserError, reason_of
+from crawler.errors import UserError
 from crawler.scope.next_visit import Visits, visit_priority
-from crawler.sinks.external_sort import SortedLines
 from frontier.entries import Entry, tag_of
 from frontier.known_pages import KnownPage
 
-RUN = 32_768
-"""Lines that are sorted in memory: about 15 MB."""
-
 LAST_S = 2**32 - 1
 """The last time at which a visit can be due, in seconds since 1970."""
-
-Word = Annotated[str, msgspec.Meta(pattern=r"\A\S*\Z")]
-"""A text without spaces and line ends, which would divide a line that is sorted."""
 
 
 class VisitLine(msgspec.Struct):
     """The fields of a JSON line that say what page it is of, and when that is visited again."""
 
-    url: Word
+    url: str
     domain: str
     depth: int
-    settled_at: Word = ""
+    settled_at: str = ""
     via: str | None = None
     label: str | None = None
     payload: dict[str, Any] | None = None
@@ -53,8 +46,10 @@ class VisitLine(msgspec.Struct):
 
 
 class _Visit(NamedTuple):
-    """What is sorted of a line. `due_s`: 0 if the page is not visited again."""
+    """A visit as it is sorted. `due_s`: 0 if the page is not visited again."""
 
+    url: str
+    settled_at: str
     is_first: bool
     due_s: int
     state: str
@@ -63,51 +58,52 @@ class _Visit(NamedTuple):
     via: str
     tag: str
 
-
-_decoder = msgspec.json.Decoder(_Visit)
+    @classmethod
+    def of(cls, line: VisitLine) -> _Visit:
+        due_s = min(int(line.next_visit.timestamp()), LAST_S) if line.next_visit else 0
+        about = (line.domain, line.depth, line.via or "", line.entry.tag)
+        return cls(line.url, line.settled_at, line.previous_visit is None, due_s, line.visit_state or "", *about)
 
 
 class LastVisits:
-    """Collects the lines of known pages, and tells their last visits. The lines are sorted in a temporary file in `folder`.
-    Raises UserError if that cannot be written."""
+    """Collects the lines of known pages, and tells their last visits. The database is in the first of `folders`, the output
+    folders, if that can be written. Raises UserError if there is no room for it."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._lines = SortedLines(folder, RUN, may_grow=False)
+    def __init__(self, folders: Sequence[Path]) -> None:
+        if folders:
+            os.environ["SQLITE_TMPDIR"] = str(folders[0])  # other folders for temporary files may be small or in memory
+        self._database = sqlite3.connect("")  # a file that is removed when the process ends
+        self._database.execute(f"CREATE TABLE visits ({', '.join(_Visit._fields)})")
 
     def add(self, lines: Iterable[VisitLine]) -> None:
         """Add `lines`, also those of pages that are not visited again."""
+        visits = (_Visit.of(line) for line in lines if line.next_visit or line.previous_visit)
         try:
-            self._lines.add(_sortable(line) for line in lines if line.next_visit or line.previous_visit)
-        except OSError as error:
-            raise UserError(
-                f"{self._folder}: {reason_of(error, self._folder)}: the visits of known pages are sorted there, so make "
-                "room for about 300 bytes for each"
-            ) from error
+            self._database.executemany(f"INSERT INTO visits VALUES ({', '.join('?' * len(_Visit._fields))})", visits)
+        except sqlite3.OperationalError as error:
+            raise _no_room(error) from error
 
     def pages(self) -> Iterator[KnownPage]:
         """The pages that are visited again, sorted by URL."""
-        for url, lines in groupby(self._lines.merged(), lambda line: line.partition(b" ")[0].decode()):
-            last = _last(_decoder.decode(line.split(b" ", 2)[2]) for line in lines)
-            if last is not None:
-                yield _known(url, last)
+        try:
+            rows = self._database.execute("SELECT * FROM visits ORDER BY url, settled_at, is_first, due_s")
+            for url, visits in groupby(map(_Visit._make, rows), lambda visit: visit.url):
+                last = _last(visits)
+                if last is not None:
+                    yield _known(url, last)
+        except sqlite3.OperationalError as error:
+            raise _no_room(error) from error
 
     def close(self) -> None:
         """Discard the lines."""
-        self._lines.close()
+        self._database.close()
 
 
-def scratch_folder(folders: Sequence[Path]) -> Path:
-    """Where the lines of these output folders can be sorted. An output folder has room for more, and the folder for
-    temporary files may be in memory."""
-    return next((folder for folder in folders if os.access(folder, os.W_OK)), Path(tempfile.gettempdir()))
-
-
-def _sortable(line: VisitLine) -> bytes:
-    due_s = min(int(line.next_visit.timestamp()), LAST_S) if line.next_visit else 0
-    about = (line.domain, line.depth, line.via or "", line.entry.tag)
-    visit = _Visit(line.previous_visit is None, due_s, line.visit_state or "", *about)
-    return f"{line.url} {line.settled_at} ".encode() + msgspec.json.encode(visit) + b"\n"
+def _no_room(error: sqlite3.Error) -> UserError:
+    return UserError(
+        f"the visits of known pages cannot be sorted in a temporary file: {error}; make room for about 300 bytes for each "
+        "in the first output folder"
+    )
 
 
 def _last(visits: Iterable[_Visit]) -> _Visit | None:

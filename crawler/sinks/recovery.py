@@ -21,7 +21,6 @@ import msgspec
 from crawler.logs import log
 from crawler.sinks.cdxj_index import read_index, write_index
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
 from crawler.sinks.open_files import Extent, compression_of, is_open, open_and_finished, whole_records
 from crawler.sinks.segment import LINES, OPEN_SUFFIX, Segment, open_path
@@ -163,9 +162,7 @@ def _finish(path: Path, with_index: bool) -> list[Path]:
         segment.cut(size)
         segment.sync()
         if with_index and segment.path.name.endswith(WARC_SUFFIXES):
-            with contextlib.closing(SortedLines(path.parent)) as lines:
-                lines.add(read_index(path))
-                write_index(path, lines.merged(), fsync=True)
+            write_index(path, sorted(read_index(path)), fsync=True)
         segment.finish()
         return [segment.path]
 

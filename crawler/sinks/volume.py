@@ -9,7 +9,6 @@ from pathlib import Path
 import msgspec
 
 from crawler.sinks.cdxj_index import lines_of, write_index
-from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.journal import KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
 from crawler.sinks.segment import Segment
 from crawler.sinks.sink import MayRepeat
@@ -18,37 +17,29 @@ from frontier.settle import LeasedUrl
 LOOK_AGAIN_S = 1.0
 """How often a group that is kept longer is looked at."""
 
-SERVED_AT_LEAST = 16
-"""Lines that the journal has in vain, at least, before it is rewritten."""
+OBSOLETE_LINES = 16
+"""The journal is rewritten once it has this many obsolete lines more than others."""
 
 
 class Volume(msgspec.Struct):
     """The open files of an archive; `warc` or `pages` may be None. `opened_at`: seconds since 1970. `index`: index lines
-    of the WARC file, without those of the last group, which are in `latest`. `doubt`: the last group, until its URLs are
+    of the WARC file (350 bytes each, 10 to 20 MB for a file of 1 GiB), without those of the last group, which are in
+    `latest`. `doubt`: the last group, until its URLs are
     settled. `recent`: the groups before it, and until when (monotonic seconds) they are in the journal. `may_repeat` is
     called in the thread of the archive. `is_broken`: the files are closed and left to a recovery."""
 
     opened_at: float
     fsync: bool
     journal: Segment
-    index: SortedLines
     warc: Segment | None = None
     pages: Segment | None = None
+    index: list[bytes] = msgspec.field(default_factory=list)
     latest: list[bytes] = msgspec.field(default_factory=list)
     doubt: JournalEntry | None = None
     recent: list[tuple[float, JournalEntry]] = msgspec.field(default_factory=list)
     may_repeat: MayRepeat = lambda url: False
-    served: int = 0  # lines of the journal that are not needed any more
+    obsolete: int = 0  # lines of the journal
     is_broken: bool = False
-
-    def add_warc(self, segment: Segment, warcinfo: bytes) -> None:
-        """Write records to `segment`, after the record `warcinfo`. Raises OSError."""
-        self.warc = segment
-        segment.begin(warcinfo)
-
-    def add_pages(self, segment: Segment) -> None:
-        """Write JSON lines to `segment`."""
-        self.pages = segment
 
     def is_due(self, max_bytes: int, oldest: float) -> bool:
         """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` (seconds since 1970) or earlier."""
@@ -84,10 +75,10 @@ class Volume(msgspec.Struct):
         except BaseException:
             self._undo(before, journaled)
             raise
-        self.index.add(self.latest)
+        self.index += self.latest
         self.doubt, self.latest = doubt, list(index)
 
-    def note_settled(self) -> None:
+    def mark_settled(self) -> None:
         """Write to the journal that the last group is settled, for those who read the lines meanwhile (`item_tail`). Raises
         OSError; then the journal is as before."""
         last = self.doubt or (self.recent[-1][1] if self.recent else None)
@@ -100,7 +91,7 @@ class Volume(msgspec.Struct):
         except BaseException:
             self.journal.cut(size)
             raise
-        self.served += 1
+        self.obsolete += 1
 
     def take_back(self, unsettled: Container[int]) -> None:
         """Remove the pages with the indexes `unsettled` in the last group from the files. Raises OSError."""
@@ -154,9 +145,9 @@ class Volume(msgspec.Struct):
         """
         files = []
         try:
-            self.index.add(self.latest)
-            if self.warc is not None and self.index:
-                files.append(write_index(self.warc.path, self.index.merged(), self.fsync))
+            index = sorted(self.index + self.latest)
+            if self.warc is not None and index:
+                files.append(write_index(self.warc.path, index, self.fsync))
             for segment in self._segments():
                 if self.fsync:
                     segment.sync()
@@ -169,7 +160,6 @@ class Volume(msgspec.Struct):
 
     def discard(self) -> None:
         """Remove the files, which were just created."""
-        self.index.close()
         for segment in (*self._segments(), self.journal):
             segment.remove()
 
@@ -180,7 +170,7 @@ class Volume(msgspec.Struct):
 
     def _shorten_journal(self, now: float) -> None:
         """Keep the last group for a while, or longer if a page may have to be taken back. Rewrite the journal when most
-        of its lines have served their time."""
+        of its lines are obsolete."""
         if self.doubt is not None:
             self.recent.append((now + KEPT_S, self.doubt))
             self.doubt = None
@@ -189,12 +179,12 @@ class Volume(msgspec.Struct):
             for until, group in self.recent
             if until > now or any(map(self.may_repeat, group.leased))
         ]
-        self.served += len(self.recent) - len(kept)
+        self.obsolete += len(self.recent) - len(kept)
         self.recent = kept
-        if self.served > len(kept) + SERVED_AT_LEAST:
+        if self.obsolete > len(kept) + OBSOLETE_LINES:
             self.journal.cut(0)
             self.journal.append(b"".join(encoded(group) for _, group in kept))
-            self.served = 0
+            self.obsolete = 0
 
     def _undo(self, before: JournalRewrite, journaled: int) -> None:
         try:
@@ -218,6 +208,5 @@ class Volume(msgspec.Struct):
         return [segment for segment in (self.warc, self.pages) if segment is not None]
 
     def _close(self) -> None:
-        self.index.close()
         for segment in (*self._segments(), self.journal):
             segment.close()

@@ -2,7 +2,7 @@
 
 A WACZ is a zip file: the WARC files, a compressed index of them, lists of pages, and a manifest with the SHA-256 of each
 file. `py-wacz` makes such files, too, but holds the index and the pages in memory. Here, each WARC file is scanned in a
-process, which writes its lines of the index and its pages to files beside the target. These are then sorted and copied, so
+process, which writes its sorted lines of the index and its pages to files beside the target. These are then merged, so
 memory does not grow with the archive. Zip entries are written in one pass; the WARC files are stored as they are, because
 they are compressed already. Those with zstd, which WACZ does not know, are compressed with gzip.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import hashlib
+import heapq
 import os
 import re
 import shutil
@@ -35,7 +36,6 @@ from crawler.parse.encoding import is_html
 from crawler.parse.text import content_of, plain
 from crawler.sinks.cdxj_index import read_index
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.open_files import is_open
 from crawler.sinks.page_lines import Row
 from crawler.sinks.process_pool import shared_work
@@ -51,6 +51,7 @@ BLOCK_LINES = 1_024
 """Lines of the index that are compressed together, as py-wacz does. A reader decompresses one block for a URL."""
 
 _STEP = 1 << 20
+_BUFFER = 1 << 15
 _ZIP64_SIZE = 1 << 31
 """From this size on, `zipfile` writes an extra field in the directory of the zip file. The entry itself must have one then
 and only then: ReplayWeb.page takes the place of the data from the directory."""
@@ -191,7 +192,7 @@ def _scan(path: Path, folder: Path, text: TextForm) -> _Scan:
             if _is_page(row.page):
                 (others if row.columns.get("depth") else seeds).write(_page_line(row, text))
     with scan.index.open("wb") as index:
-        index.writelines(read_index(warc, name))
+        index.writelines(sorted(read_index(warc, name)))
     return scan
 
 
@@ -298,25 +299,35 @@ def _blocks(path: Path) -> Iterator[bytes]:
             yield block
 
 
+def _lines(path: Path) -> Iterator[bytes]:
+    """The lines of the file at `path`, which is not kept open: there may be thousands."""
+    offset = 0
+    while True:
+        with path.open("rb") as file:
+            file.seek(offset)
+            lines = file.readlines(_BUFFER)
+            offset = file.tell()
+        if not lines:
+            return
+        yield from lines
+
+
 def _add_index(package: _Package, scans: Sequence[_Scan], folder: Path) -> int:
     """Add the compressed index (ZipNum) and the index of its blocks. Returns the number of records."""
     index, blocks = folder / _INDEX, folder / _INDEX_OF_BLOCKS
-    with contextlib.closing(SortedLines(folder)) as lines:
-        for scan in scans:
-            with scan.index.open("rb") as file:
-                lines.add(file)
-        records = _write_index(lines.merged(), index, blocks)
+    records = _write_index(heapq.merge(*(_lines(scan.index) for scan in scans)), index, blocks)
     for path in (index, blocks):
         package.add(f"indexes/{path.name}", path.stat().st_size, _blocks(path))
     return records
 
 
-def _write_index(lines: Iterator[bytes], index: Path, index_of_blocks: Path) -> int:
+def _write_index(lines: Iterable[bytes], index: Path, index_of_blocks: Path) -> int:
     """Write the sorted `lines` in compressed blocks to `index`, and a line for each block to `index_of_blocks`. Returns the
     number of lines."""
     records = offset = 0
     with index.open("wb") as file, index_of_blocks.open("wb") as places:
         places.write(b'!meta 0 {"format": "cdxj-gzip-1.0", "filename": "%b"}\n' % index.name.encode())
+        lines = iter(lines)
         while block := list(islice(lines, BLOCK_LINES)):
             data = COMPRESSIONS["gzip"].compress(b"".join(block))
             place = {"offset": offset, "length": len(data), "digest": f"sha256:{hashlib.sha256(data).hexdigest()}"}

@@ -11,7 +11,6 @@ import pytest
 from crawler.errors import UserError
 from crawler.page import Page
 from crawler.sinks.archive import Archive
-from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.journal import JournalRewrite, decoded
 from crawler.sinks.segment import Segment
 from crawler.sinks.volume import Volume
@@ -162,7 +161,7 @@ async def test_a_folder_that_cannot_be_had_is_the_operators_to_mend(tmp_path: Pa
 
 def test_a_volume_that_cannot_be_cut_back_is_broken_and_left_to_a_recovery(tmp_path: Path) -> None:
     segment, tail = (Segment.create(tmp_path / name) for name in ("a.warc.gz", "a.journal"))
-    volume = Volume(opened_at=NOON, fsync=False, journal=tail, index=SortedLines(tmp_path), warc=segment)
+    volume = Volume(opened_at=NOON, fsync=False, journal=tail, warc=segment)
     volume.append(b"whole", b"")
     segment.close()
     with pytest.raises(OSError, match="Bad file descriptor"):

@@ -8,7 +8,7 @@ import pytest
 
 from crawler.hooks import PageHooks
 from crawler.page import Link, Page
-from crawler.sinks.group_encoder import LARGE_BODY, GroupEncoder
+from crawler.sinks.archive import LARGE_BODY, GroupEncoder
 from tests.sinks.values import exchange, page, settings
 
 
@@ -29,6 +29,4 @@ def linking(count: int, length: int) -> Page:
     ],
 )
 def test_a_page_is_judged_by_the_size_of_its_records(tmp_path: Path, made: Page, is_ordinary: bool) -> None:
-    encoder = GroupEncoder(settings(tmp_path), PageHooks())
-    small = linking(10, 40)
-    assert encoder.is_ordinary([small, made, small], []) == is_ordinary
+    assert GroupEncoder(settings(tmp_path), PageHooks()).is_expensive(made) == (not is_ordinary)

@@ -16,7 +16,6 @@ from crawler.page import Outcome
 from crawler.sinks import archive as archive_module
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
-from crawler.sinks.external_sort import SortedLines
 from crawler.sinks.journal import (
     JOURNAL,
     KEPT_S,
@@ -307,7 +306,7 @@ def test_the_journal_is_written_before_what_it_describes(tmp_path: Path) -> None
         Watching.create(tmp_path / "a"),
         Watching.create(tmp_path / "b"),
     )
-    volume = Volume(0.0, False, journal, SortedLines(tmp_path), warc, pages)
+    volume = Volume(0.0, False, journal, warc, pages)
     for segment in (warc, pages):
         assert isinstance(segment, Watching)
         segment.journal, segment.seen = tmp_path / "a.journal.open", []
@@ -320,7 +319,7 @@ def test_the_journal_is_written_before_what_it_describes(tmp_path: Path) -> None
 def test_a_group_that_may_have_to_be_taken_back_stays_in_the_journal(tmp_path: Path, may_repeat: bool) -> None:
     """Its writer could not repeat that it was settled, because a node is away."""
     journal, pages = Segment.create(tmp_path / "a.journal"), Segment.create(tmp_path / "b")
-    volume = Volume(0.0, False, journal, SortedLines(tmp_path), None, pages, may_repeat=lambda url: may_repeat)
+    volume = Volume(0.0, False, journal, None, pages, may_repeat=lambda url: may_repeat)
     volume.append(b"", b"{}\n", doubt=JournalEntry("news", 0, 0, [Share(leased("a"), 0, 0, 0)]))
     for later in (1.0, 1.0 + KEPT_S, 1.0 + 2 * KEPT_S):
         volume.append(b"", b"", now=later)
@@ -330,7 +329,7 @@ def test_a_group_that_may_have_to_be_taken_back_stays_in_the_journal(tmp_path: P
 
 async def noted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
     """An archive whose two groups were settled, which its journal says."""
-    monkeypatch.setattr(archive_module, "NOTED_S", 0.0)
+    monkeypatch.setattr(archive_module, "MARKED_S", 0.0)
     archive = await begun(folder, "gzip")
     (lines,), (journal,) = (readers.files(folder, f"{end}.open") for end in (LINES, JOURNAL))
     assert last_group_begins(journal.read_bytes()) == len(lines.read_bytes().splitlines(keepends=True)[0])
@@ -366,7 +365,7 @@ async def test_a_group_in_doubt_is_not_called_settled(tmp_path: Path, monkeypatc
     archive = await noted(tmp_path, monkeypatch)
     (lines,), (journal,) = (readers.files(tmp_path, f"{end}.open") for end in (LINES, JOURNAL))
     size = lines.stat().st_size
-    monkeypatch.setattr(archive_module, "NOTED_S", 0.1)
+    monkeypatch.setattr(archive_module, "MARKED_S", 0.1)
     await archive.settled()
     await write_group(archive)
     await asyncio.sleep(0.2)
@@ -386,7 +385,7 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
     entry = JournalEntry("news", 0, 0, [Share(leased("a"), 0, 0, 0)])
     journal, pages = Full.create(tmp_path / "a.journal"), Segment.create(tmp_path / "b")
     Segment.append(journal, encoded(entry))
-    volume = Volume(0.0, False, journal, SortedLines(tmp_path), None, pages, doubt=entry)
+    volume = Volume(0.0, False, journal, None, pages, doubt=entry)
     with pytest.raises(OSError, match="No space"):
-        volume.note_settled()
+        volume.mark_settled()
     assert (tmp_path / "a.journal.open").read_bytes() == encoded(entry)

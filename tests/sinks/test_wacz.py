@@ -20,7 +20,6 @@ import pytest
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
 from crawler.sinks.cdxj_index import surt_key
-from crawler.sinks.external_sort import RUN
 from crawler.sinks.time_formats import digits
 from tests.e2e.harness import wait_until
 from tests.sinks.values import NOON, exchange, page, settings
@@ -138,14 +137,14 @@ async def test_the_manifest_has_every_file_with_its_digest(typed: Typed, tmp_pat
 
 async def test_an_index_of_several_blocks_is_sorted(typed: Typed, tmp_path: Path) -> None:
     """More lines than a block has, and than are sorted in memory."""
-    visits = [page(exchange(f"{number * 7919 % 5003}", b"%d" % number), links=()) for number in range(RUN + 500)]
+    visits = [page(exchange(f"{number * 7919 % 5003}", b"%d" % number), links=()) for number in range(4_500)]
     await crawl(tmp_path / "out", visits)
     assert typed("export", "out", "--format", "wacz", "--out", "a.wacz").code == 0
     with zipfile.ZipFile(tmp_path / "a.wacz") as packed:
         keys = [(key, at) for key, at, _ in records(packed)]
         assert len(packed.read("indexes/index.idx").splitlines()) == 1 + 5
     assert keys == sorted(keys)
-    assert len(keys) == RUN + 500
+    assert len(keys) == 4_500
 
 
 async def test_zstd_files_are_compressed_with_gzip(typed: Typed, tmp_path: Path) -> None:
