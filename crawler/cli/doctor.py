@@ -31,7 +31,6 @@ from crawler.cli.options import as_json, command, given_settings, store
 from crawler.cli.screens import TextTable
 from crawler.cli.text import emit
 from crawler.errors import CrawlerError, UserError
-from crawler.fetch.resolver import DnsLookup
 from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, ReplicaTable
 from crawler.wording import count_of
@@ -183,6 +182,8 @@ def rules(settings: Settings) -> Finding:
 
 async def dns(contact_url: str) -> Finding:
     """Check that host names can be resolved."""
+    from crawler.fetch.resolver import DnsLookup  # noqa: PLC0415 - imports aiohttp, which the help does not need
+
     host = urlsplit(contact_url).hostname or "example.com"
     lookup = DnsLookup()
     try:
