@@ -7,6 +7,10 @@ no longer than `Disallow: /a/b`. A character that delimits parts of a URL differ
 before the query, `=` and `&` within it, and `*` and `$`, which have a meaning in rules (2.2.3).
 
 No regular expression here has nested or adjacent repetitions, so each takes linear time.
+
+A robots.txt may have 512 KiB, mostly groups for other crawlers, comments, and rules that other rules replace. An `Excerpt`
+holds only what a decision can depend on, in a form that can be stored: `robots_match.Rules` built from it decides about
+every URL as the whole file would.
 """
 
 from __future__ import annotations
@@ -23,11 +27,7 @@ from protego import Protego, RequestRate
 from politeness.usage import offer_url
 
 
-class PolitenessError(Exception):
-    """Raised when the politeness layer cannot give an answer; the base of its errors."""
-
-
-class BadRecord(PolitenessError):
+class BadRecord(Exception):
     """Raised when stored bytes are not a robots.txt record of this version. The file has to be fetched again."""
 
 
@@ -99,36 +99,24 @@ def cut_body(body: bytes, max_bytes: int = MAX_BODY) -> bytes:
 class Section:
     """All groups of one name, merged (RFC 9309 2.2.1)."""
 
-    __slots__ = ("delays", "listening", "name", "rates", "rules", "seen", "usage")
-
     def __init__(self, name: str) -> None:
         self.name = name
         self.seen = False  # a group of this name exists, perhaps without rules
-        self.listening = False  # the group being read is one of them
         self.rules: list[tuple[int, Field, bytes]] = []
         self.delays: list[str] = []
         self.rates: list[str] = []
         self.usage: dict[bytes, int] = {}  # value of a Content-Usage line -> the first line with it
 
-    def begin(self) -> None:
-        """A group of this name begins."""
-        self.seen = self.listening = True
-
-    def end(self) -> None:
-        """The group ends, if it was one of this name."""
-        self.listening = False
-
 
 class GroupReader:
     """Collects the groups of one product token and those of `*`. Only at the end of the file is it known which apply."""
-
-    __slots__ = ("_any", "_in_rules", "_own", "_token", "licenses", "sitemaps")
 
     def __init__(self, product_token: str) -> None:
         self._token = product_token.lower()
         self._own = Section(product_token)
         self._any = Section("*")
         self._in_rules = False
+        self._current: list[Section] = []  # those that the group being read belongs to
         self.sitemaps: dict[str, None] = {}  # in the order of the file
         self.licenses: dict[str, None] = {}
 
@@ -144,7 +132,7 @@ class GroupReader:
                 self.sitemaps[readable(value)] = None
         elif field == "usage":
             self._in_rules = True  # a rule like the two below (draft-ietf-aipref-attach-05 3)
-            for section in self._listening() if value else ():
+            for section in self._current if value else ():
                 section.usage.setdefault(value, line)
         elif field == "license":
             # RSL 1.0, "Adding RSL to robots.txt": the absolute URL of a licence, of no group.
@@ -157,10 +145,10 @@ class GroupReader:
         elif field in ("allow", "disallow"):
             # Only rules end the list of user agents. Other records must not (RFC 9309 2.2.4).
             self._in_rules = True
-            for section in self._listening() if value else ():
+            for section in self._current if value else ():
                 section.rules.append((line, field, value))
         else:
-            for section in self._listening():
+            for section in self._current:
                 values = section.delays if field == "delay" else section.rates
                 # Protego would take characters such as U+00A0 for white space, which in a robots.txt is only ASCII.
                 if len(values) < MAX_EXTENSIONS and value.isascii():
@@ -169,15 +157,12 @@ class GroupReader:
     def _take_agent(self, value: bytes) -> None:
         if self._in_rules:
             self._in_rules = False
-            self._own.end()
-            self._any.end()
+            self._current = []
         name = _agent_name(value)
-        for section, its_name in ((self._own, self._token), (self._any, "*")):
-            if name and name == its_name:
-                section.begin()
-
-    def _listening(self) -> list[Section]:
-        return [section for section in (self._own, self._any) if section.listening]
+        section = self._own if name == self._token else self._any if name == "*" else None
+        if section is not None and section not in self._current:
+            section.seen = True
+            self._current.append(section)
 
 
 _NAME: Final = re.compile(rb"[A-Za-z0-9_-]+")
@@ -283,13 +268,9 @@ _QUERY_FORMS: Final = _forms(
 
 def comparable_rule(path: bytes) -> str:
     """The path of a rule in the form in which it is compared. `*`, and a `$` at its end, keep their meaning."""
-    if path.endswith(b"$"):
-        return _comparable_rule(path[:-1]) + "$"
-    return _comparable_rule(path)
-
-
-def _comparable_rule(path: bytes) -> str:
-    return path.decode("ascii") if _RULE_AS_IT_IS.fullmatch(path) else _normal(path, _IN_RULE)
+    plain = path.removesuffix(b"$")
+    form = plain.decode("ascii") if _RULE_AS_IT_IS.fullmatch(plain) else _normal(plain, _IN_RULE)
+    return form + "$" if path.endswith(b"$") else form
 
 
 def _normal(data: bytes, to_change: re.Pattern[bytes]) -> str:
@@ -298,6 +279,8 @@ def _normal(data: bytes, to_change: re.Pattern[bytes]) -> str:
     query = to_change.sub(lambda match: _QUERY_FORMS[match[0]], query)
     return (path + mark + query).decode("ascii")
 
+
+# The excerpt
 
 SLICE: Final = 1_000
 """Lines or rules that are processed before other tasks get their turn: 1 to 3 ms."""
@@ -312,11 +295,6 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
     line: int
     is_allow: bool
     path: bytes
-
-    @property
-    def comparable(self) -> str:
-        """The path in the form in which rules compare."""
-        return comparable_rule(self.path)
 
 
 class UsageRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -382,7 +360,7 @@ def extract(body: bytes, product_token: str) -> Generator[None, None, Excerpt]:
         if number and number % SLICE == 0:
             yield
         rule = Rule(line, field == "allow", value)
-        path = rule.comparable
+        path = comparable_rule(value)
         known = rules.setdefault(path, rule)
         if rule.is_allow and not known.is_allow:  # of equal paths Allow counts (RFC 9309 2.2.2), otherwise the first
             rules[path] = rule

@@ -148,8 +148,7 @@ class Fetcher:
             read_timeout_s=settings.read_timeout_s,
             resolver=self._resolver,
             keepalive_timeout=settings.keepalive_s,
-            # With True, aiohttp uses the system's certificates.
-            ssl=self._tls or settings.verify_tls,
+            tls=self._tls or settings.verify_tls,
         )
         self._taking = True
 

@@ -11,8 +11,9 @@ this crawler has no use for redirects, decoded bodies and middlewares.
   that arrive when nothing was requested close the connection and are not kept.
 - `Request` is what the connector and the protocol need to know of a request.
 
-Rules for editors: some hooks are private to aiohttp (`_factory`, `_release`, `_conns`, `_wrap_create_connection`), and so
-is what a connector reads of a request. The tests in tests/fetch check the result with real sockets, so a release of
+Rules for editors: some hooks are private to aiohttp: `_factory` (the protocol), `_create_connection` (proxies),
+`_wrap_create_connection` (when the look-up of the address ended), `_release` and `_conns` (the limit of idle connections),
+and what a connector reads of a request. The tests in tests/fetch check the result with real sockets, so a release of
 aiohttp that breaks a hook is noticed.
 """
 
@@ -20,9 +21,10 @@ from __future__ import annotations
 
 import select
 import socket
+import ssl
 from asyncio import AbstractEventLoop, BaseTransport, Future, TimerHandle, Transport
 from collections.abc import Callable
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, ClassVar, cast
 
 import msgspec
@@ -236,18 +238,6 @@ PROXY_SHARE = 0.5
 the site if the rest of the time is not enough."""
 
 
-class _OverTls:
-    """What aiohttp's connector reads to choose a TLS context."""
-
-    ssl = True
-
-    def is_ssl(self) -> bool:
-        return True
-
-
-_OVER_TLS = _OverTls()
-
-
 class GuardedConnector(TCPConnector):
     """aiohttp's connection pool behind the address policy. It keeps idle connections to at most `max_idle` origins, and at
     most `parallel` to each."""
@@ -260,9 +250,12 @@ class GuardedConnector(TCPConnector):
         parallel: int,
         max_head_bytes: int,
         read_timeout_s: float,
+        tls: ssl.SSLContext | bool,
         **options: Any,
     ) -> None:
-        super().__init__(socket_factory=self._make_socket, use_dns_cache=False, limit=0, **options)
+        """`tls`: a context, or whether to verify certificates by those of the system."""
+        super().__init__(socket_factory=self._make_socket, use_dns_cache=False, limit=0, ssl=tls, **options)
+        self._tls = tls
         self._policy = policy
         self._max_idle = max_idle
         self._parallel = parallel
@@ -292,13 +285,24 @@ class GuardedConnector(TCPConnector):
     async def _connect_through(self, proxy: Proxy, request: Request, timeout: ClientTimeout) -> GuardedProtocol:
         await self._judge_behind(proxy, request)
         host = request.connection_key.host
-        to = Destination(host, request.port or 0, self._get_ssl_context(cast(ClientRequest, request)))
+        to = Destination(host, request.port or 0, self._proxied_tls if request.is_ssl() else None)
         connecting_at = self._loop.time()
-        proxy_tls = self._get_ssl_context(cast(ClientRequest, _OVER_TLS)) if proxy.scheme == "https" else None
+        proxy_tls = self._proxied_tls if proxy.scheme == "https" else None
         made = await open_through(proxy, proxy_tls, to, self._factory, (timeout.connect or 0) * PROXY_SHARE)
         protocol = cast(GuardedProtocol, made)
         protocol.opened(request.asked_at, connecting_at)
         return protocol
+
+    @cached_property
+    def _proxied_tls(self) -> ssl.SSLContext:
+        """The context of connections through a proxy, as aiohttp has it for others."""
+        if isinstance(self._tls, ssl.SSLContext):
+            return self._tls
+        context = ssl.create_default_context()
+        context.set_alpn_protocols(["http/1.1"])
+        if not self._tls:
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        return context
 
     async def _judge_behind(self, proxy: Proxy, request: Request) -> None:
         """Raise FetchFailed if the site of `request` is not allowed to be connected to, as far as this is known here."""

@@ -17,7 +17,7 @@ from typing import Any, Protocol, cast
 
 import brotli  # type: ignore[import-untyped]
 import msgspec
-from zlib_ng import zlib_ng
+from isal import isal_zlib
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -56,7 +56,7 @@ class Decoded(msgspec.Struct, frozen=True):
 
 
 class _Decoder(Protocol):
-    """The interface of the standard library's decompressors, which zlib-ng and zstd share."""
+    """The interface of the standard library's decompressors, which isal and zstd share."""
 
     @property
     def eof(self) -> bool: ...
@@ -194,19 +194,19 @@ class _Brotli:
 def _deflate(body: bytes) -> Any:
     """A decoder of the zlib format (RFC 9110 8.4.1.2), or of the bare deflate data that some servers send instead."""
     has_zlib_header = len(body) >= 2 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
-    return zlib_ng.decompressobj(wbits=15 if has_zlib_header else -15)
+    return isal_zlib.decompressobj(wbits=15 if has_zlib_header else -15)
 
 
 _LARGEST_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 23}
 """RFC 9659 3: a window above 8 MB must not be used in HTTP."""
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
-    "gzip": lambda _: zlib_ng.decompressobj(wbits=31),
-    "x-gzip": lambda _: zlib_ng.decompressobj(wbits=31),  # RFC 9110 8.4.1.3
+    "gzip": lambda _: isal_zlib.decompressobj(wbits=31),
+    "x-gzip": lambda _: isal_zlib.decompressobj(wbits=31),  # RFC 9110 8.4.1.3
     "deflate": _deflate,
     "br": lambda _: _Brotli(),
     "zstd": lambda _: zstd.ZstdDecompressor(options=_LARGEST_WINDOW),
 }
 
-# zlib-ng's stubs declare its exception class as an instance.
-_CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], zlib_ng.error), brotli.error, zstd.ZstdError)
+# isal's stubs declare its exception class as an instance.
+_CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), brotli.error, zstd.ZstdError)

@@ -29,7 +29,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable
 from datetime import UTC
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import islice
 from typing import TYPE_CHECKING, ClassVar
 
@@ -457,7 +457,6 @@ class _Source:
         self._is_inline = is_inline
         self._steps = 1 if is_inline else _STEPS
         self._ends_at = time.thread_time() + INLINE_S if is_inline else math.inf
-        self._forms: dict[str, Any] = {}
 
     @property
     def is_deep(self) -> bool:
@@ -476,41 +475,29 @@ class _Source:
             return False
         return len(self._body) > INLINE_TREE or self.document.select_one(_FLAT) is not None
 
-    @property
+    @cached_property
     def document(self) -> turbohtml.Document:
-        if "document" not in self._forms:
-            self._forms["document"] = tree.parse(self._body, self._job.charset or None)
-        found: turbohtml.Document = self._forms["document"]
-        return found
+        return tree.parse(self._body, self._job.charset or None)
 
-    @property
+    @cached_property
     def base(self) -> str:
         """The URL to which those of the page are relative."""
-        if "base" not in self._forms:
-            element = self.document.select_one("base[href]")
-            try:
-                self._forms["base"] = canonicalize((element and element.attr("href")) or "", self._job.url).href
-            except BadUrl:
-                self._forms["base"] = self._job.url
-        found: str = self._forms["base"]
-        return found
+        element = self.document.select_one("base[href]")
+        try:
+            return canonicalize((element and element.attr("href")) or "", self._job.url).href
+        except BadUrl:
+            return self._job.url
 
-    @property
+    @cached_property
     def text(self) -> str:
-        if "text" not in self._forms:
-            try:
-                self._forms["text"] = self._body.decode(self._job.charset or "utf-8", "replace")
-            except LookupError:
-                self._forms["text"] = self._body.decode("utf-8", "replace")
-        found: str = self._forms["text"]
-        return found
+        try:
+            return self._body.decode(self._job.charset or "utf-8", "replace")
+        except LookupError:
+            return self._body.decode("utf-8", "replace")
 
-    @property
+    @cached_property
     def json_ld(self) -> list[Any]:
-        if "json_ld" not in self._forms:
-            self._forms["json_ld"] = json_ld_of(self.document)
-        found: list[Any] = self._forms["json_ld"]
-        return found
+        return json_ld_of(self.document)
 
     def items_of(self, rule: ExtractRule) -> Iterator[dict[str, Any] | _Rejected]:
         """Yield the items of `rule`, or why they are rejected. Those of which nothing was found are left out."""

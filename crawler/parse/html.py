@@ -171,11 +171,7 @@ def extract(
         lang=_lang(page),
         charset=page.encoding.lower(),
         canonical=_canonical(page, base, policy.rules),
-        nofollow=said.nofollow,
-        noindex=said.noindex,
-        noarchive=said.noarchive,
-        noai=said.noai,
-        noimageai=said.noimageai,
+        **msgspec.structs.asdict(said),
         tdm=tuple((name.lower(), content[:_TDM_LENGTH]) for name, content in named if name[:4].lower() == "tdm-"),
         dropped=dropped,
     )

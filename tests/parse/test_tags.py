@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from crawler.parse.markup import attribute_text
-from crawler.parse.tags import _COMMON, _SPECIAL, Tags, TakesLong, scan, scan_tree
+from crawler.parse.tags import Tags, TakesLong, scan, scan_tree
 from tests.parse.constructions import CONSTRUCTIONS, NUL
 
 END = "<a href=end>"
@@ -69,11 +69,6 @@ LINKS = st.tuples(
 @example('<a title="a" href="#y" href="x"><a href=end>', True)
 def test_links_are_those_of_a_tree(page: str, obey_nofollow: bool) -> None:
     assert hrefs_of(scan(page.encode(), obey_nofollow)) == hrefs_of_tree(page, obey_nofollow)
-
-
-def test_no_tag_that_matters_begins_like_a_common_one() -> None:
-    names = re.findall("[a-z]+", _SPECIAL.partition("(?=")[0])
-    assert [name for name in names if re.match(_COMMON, name, re.IGNORECASE)] == []
 
 
 @pytest.mark.parametrize("kind", CONSTRUCTIONS)
