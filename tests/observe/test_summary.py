@@ -9,7 +9,7 @@ import msgspec
 
 from crawler.events import Events
 from crawler.observe import summary
-from crawler.observe.metrics import MetricsCollector, ReplicaState, crawl_families, expected_bytes
+from crawler.observe.metrics import MetricsCollector, crawl_families, expected_bytes
 from crawler.observe.summary import Sample, Summary, SummaryWriter, followed
 from crawler.redis_retry import RedisRetry
 from frontier.clock import ServerClock
@@ -19,6 +19,7 @@ from frontier.queue import Frontier
 from frontier.settle import SettledUrl, Settlement
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry, make_frontier
+from tests.metrics_list import OWN, empty_summary
 
 
 async def settle(frontier: Frontier, shards: int, time: ManualTime, outcome: str = "done", state: str = "") -> None:
@@ -117,48 +118,27 @@ async def test_rates_are_computed_between_summaries(store: RedisStore, crawl_nam
     assert followed(first, second) is first  # a clock that went back makes no rate
 
 
-async def test_metrics_of_the_crawl_are_exported_by_the_writer_only(store: RedisStore, crawl_name: str) -> None:
-    frontier = await make_frontier(store, crawl_name, ManualTime())
-    taken = await summary.take(store, frontier.keys, 1, "r1", ())
-    own = ReplicaState(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
-    crawl_wide = {family.name for family in crawl_families(taken)}
-    names = [
-        {f.name for f in MetricsCollector(lambda: own, lambda found=found: found).collect()} for found in (None, taken)
-    ]  # type: ignore[misc]
-    assert names[1] - names[0] == crawl_wide
+def test_metrics_of_the_crawl_are_exported_by_the_writer_only() -> None:
+    taken = empty_summary(seen=1)
+    without, with_summary = (
+        {family.name for family in MetricsCollector(lambda: OWN, lambda found=found: found).collect()}  # type: ignore[misc]
+        for found in (None, taken)
+    )
+    assert with_summary - without == {family.name for family in crawl_families(taken)}
     assert expected_bytes(taken) > 0
 
 
 def test_the_counters_of_prometheus_keep_what_was_queued_again() -> None:
     """They never go down; a drop would count as a restart."""
-    taken = Summary(
-        accepted=5,
-        denied=1,
-        dead=0,
-        requeued={"denied": 2, "dead": 1},
-        crawl="c",
-        at_ms=1,
-        writer="",
-        shards=1,
-        shards_unowned=0,
-        owned={},
-        open=3,
-        leased=0,
-        domains_due=0,
-        domains_resting=0,
-        oldest_due_ms=0,
-        busiest=[],
-        overdue=[],
-        resting=[],
-    )
-    found = {
+    taken = empty_summary(accepted=5, denied=1, requeued={"denied": 2, "dead": 1})
+    values = {
         (sample.name, sample.labels.get("outcome")): sample.value
         for family in crawl_families(taken)
         for sample in family.samples
     }
-    assert found["peercrawl_crawl_urls_accepted_total", None] == 8
-    assert found["peercrawl_crawl_urls_settled_total", "denied"] == 3
-    assert found["peercrawl_crawl_urls_settled_total", "dead"] == 1
+    assert values["peercrawl_crawl_urls_accepted_total", None] == 8
+    assert values["peercrawl_crawl_urls_settled_total", "denied"] == 3
+    assert values["peercrawl_crawl_urls_settled_total", "dead"] == 1
 
 
 async def test_the_json_of_a_summary_is_flat_and_can_be_read_back(store: RedisStore, crawl_name: str) -> None:

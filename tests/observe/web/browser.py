@@ -1,7 +1,4 @@
-"""Debian's headless Chromium, driven by its own protocol: https://chromedevtools.github.io/devtools-protocol/
-
-As a program, it takes a screenshot of a page: python -m tests.observe.web.browser URL FILE WIDTH HEIGHT [dark] [SECONDS]
-"""
+"""Debian's headless Chromium, driven by its own protocol: https://chromedevtools.github.io/devtools-protocol/"""
 
 from __future__ import annotations
 
@@ -9,9 +6,7 @@ import asyncio
 import base64
 import itertools
 import shutil
-import sys
 import tempfile
-from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -95,18 +90,3 @@ class Browser:
     async def screenshot(self) -> bytes:
         """Return the window as a PNG."""
         return base64.b64decode((await self.call("Page.captureScreenshot"))["data"])
-
-
-async def _screenshot(url: str, width: int, height: int, dark: bool, wait_s: float) -> bytes:
-    async with Browser() as browser:
-        await browser.look(width, height, dark)
-        await browser.open(url)
-        await asyncio.sleep(wait_s)
-        print(*browser.errors, sep="\n")
-        return await browser.screenshot()
-
-
-if __name__ == "__main__":
-    url, file, width, height, *rest = sys.argv[1:]
-    waits = [float(word) for word in rest if word != "dark"] or [4.0]
-    Path(file).write_bytes(asyncio.run(_screenshot(url, int(width), int(height), "dark" in rest, waits[0])))

@@ -21,10 +21,12 @@ HOSTILE = "http://evil.test/<img/src=x/onerror=document.title='owned'>"
 
 
 @asynccontextmanager
-async def serving(store: RedisStore, crawl: str, reason: str | None = None) -> AsyncIterator[StatusServer]:
+async def serving(
+    store: RedisStore, crawl: str, reason: str | None = None, listen: str = "127.0.0.1:0"
+) -> AsyncIterator[StatusServer]:
     live = Live(store, CrawlKeys(crawl, 4), "r1", SystemClock())
     server = StatusServer(
-        ServerAddress("127.0.0.1:0", hosts=("proxy.test",)),
+        ServerAddress(listen, hosts=("proxy.test",)),
         lambda: b"up 1\n",
         lambda: (reason is None, reason or "ready"),
         live,

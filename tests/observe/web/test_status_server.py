@@ -12,7 +12,6 @@ import pytest
 
 from crawler.errors import UserError
 from crawler.observe.status import Snapshot
-from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.observe.web.pages import Template
 from crawler.observe.web.routes import is_addressed
 from crawler.observe.web.server import advertised
@@ -20,7 +19,6 @@ from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock, SystemClock
 from frontier.control import Control
 from frontier.crawls import create_crawl
-from frontier.keys import CrawlKeys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import ManualTime, entry, make_frontier
@@ -69,17 +67,7 @@ async def test_an_unknown_host_is_refused_on_every_path(store: RedisStore, crawl
     """A page of evil.test whose name leads to this address (DNS rebinding) learns nothing."""
     async with serving(store, crawl_name) as server, aiohttp.ClientSession() as session:
         port = server.address.rpartition(":")[2]
-        for path in (
-            "/",
-            "/events",
-            "/snapshot",
-            "/metrics",
-            "/sd",
-            "/healthz",
-            "/nothing",
-            "/why?url=a",
-            "/domain/a.test",
-        ):
+        for path in (*PATHS, "/nothing"):
             async with session.get(f"http://{server.address}{path}", headers={"Host": f"evil.test:{port}"}) as response:
                 assert (response.status, (await response.text()).count("\n")) == (421, 1)
         for name in ("localhost", "Proxy.test:80", "127.0.0.1", f"[::1]:{port}", "192.0.2.7:9"):
@@ -112,13 +100,8 @@ async def test_the_policy_comes_from_the_template_alone(store: RedisStore, crawl
 
 
 async def test_a_port_without_an_address_is_on_loopback(store: RedisStore, crawl_name: str) -> None:
-    live = Live(store, CrawlKeys(crawl_name, 4), "r1", SystemClock())
-    server = StatusServer(ServerAddress("0"), lambda: b"", lambda: (True, "ready"), live, StatePages(store, crawl_name))
-    await server.start()
-    try:
+    async with serving(store, crawl_name, listen="0") as server:
         assert server.address.startswith("127.0.0.1:")
-    finally:
-        await server.stop()
 
 
 async def test_only_get_is_allowed(store: RedisStore, crawl_name: str) -> None:
@@ -191,12 +174,9 @@ async def test_a_snapshot_without_redis_reports_the_error(tmp_path: Path) -> Non
 
 async def test_a_port_in_use_is_a_user_error(store: RedisStore, crawl_name: str) -> None:
     async with serving(store, crawl_name) as server:
-        live = Live(store, CrawlKeys(crawl_name, 4), "r2", SystemClock())
-        second = StatusServer(
-            ServerAddress(server.address), lambda: b"", lambda: (True, "ready"), live, StatePages(store, crawl_name)
-        )
         with pytest.raises(UserError, match="choose another --listen"):
-            await second.start()
+            async with serving(store, crawl_name, listen=server.address):
+                pass
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,9 @@
-"""Screens that stay open while a crawl is given another number of shards."""
+"""The state of a crawl as screens show it, also while it is given another number of shards."""
 
 from __future__ import annotations
 
 from crawler.observe import summary
-from crawler.observe.status import CrawlReader, status
+from crawler.observe.status import MOST_SETS, CrawlReader, items_in_words, rejected_in_words, status
 from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock
 from frontier.crawls import create_crawl, open_crawl
@@ -63,3 +63,20 @@ async def test_what_the_last_replica_wrote_is_not_shown_once_none_is_alive(store
     found = (await CrawlReader(store, crawl.keys).complete()).summary
     assert found is not None
     assert found.accepted == 1
+
+
+def test_the_most_frequent_reason_of_each_data_set_is_shown() -> None:
+    counted = {"shop:price:type": 3, "shop:price:missing": 2_000, "b::unread": 4}
+    assert rejected_in_words(counted) == "shop 2,003 (mostly price missing), b 4 (unread)"
+    many = {f"set{number:02}::size": 1 for number in range(MOST_SETS + 2)}
+    assert rejected_in_words(many).endswith("set09 1 (size) and 2 more data sets")
+
+
+def test_a_data_set_that_nothing_was_found_for_is_shown() -> None:
+    assert items_in_words({"shop": 1_200, "news": 3}, ["prices", "news"], {}) == "shop 1,200, news 3, prices none"
+
+
+def test_a_data_set_of_which_all_items_were_rejected_is_told_apart_from_one_without() -> None:
+    rejected = {"shop:price:type": 1, "prices:price:type": 2_000, "prices:price:missing": 1, "b::unread": 4}
+    said = items_in_words({"shop": 3}, ["prices", "news"], rejected)
+    assert said == "shop 3, b none kept, 4 rejected, news none, prices none kept, 2,001 rejected"
