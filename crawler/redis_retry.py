@@ -3,7 +3,7 @@
 All calls of a replica that must eventually succeed go through one `RedisRetry`. The replica therefore has one outage state
 for each node, and reports each change of it once. A refused call (for example after the password was changed) is retried
 like an outage, because an operator can fix both. If writes are refused, the outage ends with a write: a server whose disk
-is full still answers reads. `crawler.worker.redis_restarts` repeats writes that a restart has lost.
+is full still answers reads. `crawler.worker.commit` repeats writes that a restart has lost.
 
 **A single server.** All methods repeat a call until the server answers it.
 
@@ -216,6 +216,21 @@ class RedisRetry:
                     task.cancel()
                 raise
         return {node: self._answer(node, asked.get(node)) for node in parts}
+
+    async def each_node(
+        self, items: Sequence[Part], shard_of: Callable[[Part], int], call: Callable[[list[Part]], Awaitable[T]]
+    ) -> tuple[list[tuple[list[Part], T]], list[Part]]:
+        """Like `each`, for `items` by the node of their shards. Returns the items of each node that has answered and its
+        result, and the items of the others."""
+        parts = self.split(items, shard_of)
+        answered: list[tuple[list[Part], T]] = []
+        missed: list[Part] = []
+        for node, answer in (await self.each(parts, call)).items():
+            if isinstance(answer, RedisAway):
+                missed += parts[node]
+            else:
+                answered.append((parts[node], answer))
+        return answered, missed
 
     async def _wait(self, asked: Collection[asyncio.Task[T]]) -> None:
         """Wait until all of `asked` are done, but not for longer than `PATIENCE_S`. If this replica was itself stopped for

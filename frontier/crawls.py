@@ -2,7 +2,7 @@
 
 They also share the types of the fields of data sets (`FieldTypes`): the first one that a replica offers counts, and whole
 numbers may become decimal ones later. They are in one hash of the crawl. A replica remembers what it has read
-(`crawler.worker.item_type_check`), so most pages cost no call, and a crawl without data sets none at all.
+(`crawler.worker.items`), so most pages cost no call, and a crawl without data sets none at all.
 """
 
 from __future__ import annotations

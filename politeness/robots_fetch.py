@@ -1,8 +1,8 @@
 """Decides what to request for the robots.txt of an origin, what a response means, and how long it is valid. No I/O.
 
 `RobotsFetch` says which URL to request, takes the response, and ends with a `RobotsFetchResult`. `next_record` makes the
-record of the origin from this result and from the record before. `crawler.worker.robots_lookup` sends the requests, and
-`crawler.worker.url_verdict` says what becomes of a URL:
+record of the origin from this result and from the record before. `crawler.worker.robots` sends the requests, and
+`crawler.worker.verdict` says what becomes of a URL:
 
 | the last attempt ended with | record, while it is fresh | a URL of the origin |
 |---|---|---|

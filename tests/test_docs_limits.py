@@ -17,7 +17,7 @@ from crawler.parse import child, coding
 from crawler.scope import scope
 from crawler.scope.scope import TrapPolicy
 from crawler.settings.load import CrawlSettings
-from crawler.worker import commit, leased_domain, next_turn, page_handling
+from crawler.worker import commit, leases, page, worker
 from frontier.urls import UrlRules
 
 PAGE = (Path(__file__).parent.parent / "docs" / "reference" / "limits.md").read_text()
@@ -27,8 +27,8 @@ NAMED = re.findall(r"`([\w.]+)`(\]\(settings\.md\))?: (?:one for each of )?([\d,
 UNITS = {"": 1, " KiB": 1 << 10, " MiB": 1 << 20}
 
 MODULES = (
-    *(commit, coding, cookies, processes, library_privates, next_turn),
-    *(leased_domain, scope, child, page_handling, response, proxy),
+    *(commit, coding, cookies, processes, library_privates, worker),
+    *(leases, scope, child, page, response, proxy),
     routes,
 )
 FIELDS = (FetchSettings("bot"), ResolverSettings())

@@ -12,8 +12,8 @@ from crawler.errors import FailureKind
 from crawler.handlers.runner import FAILED, TOO_LONG
 from crawler.page import Outcome
 from crawler.scope import scope
-from crawler.worker import url_verdict
-from crawler.worker.outcomes import DEFECT, NOT_THE_URLS_FAULT, judge_failure, judge_status
+from crawler.worker import verdict
+from crawler.worker.verdict import DEFECT, NOT_THE_URLS_FAULT, judge_failure, judge_status
 from frontier import urls
 
 ROOT = Path(__file__).parent.parent
@@ -34,7 +34,7 @@ def _all_between(found: re.Match[str]) -> str:
 
 def given_by_the_code() -> set[str]:
     """The reasons of `UrlResult`s, as they are written in the code, and those of handlers and of `expire_leases.lua`."""
-    found = {FAILED, TOO_LONG, url_verdict.USAGE_UNREACHABLE}
+    found = {FAILED, TOO_LONG, verdict.USAGE_UNREACHABLE}
     for path in (ROOT / "crawler").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "UrlResult":

@@ -30,7 +30,6 @@ from crawler.app.requests import RequestSetup, fetch_settings
 from crawler.events import CrawlEnded, Event, Events, PageSettled, RedisOutageBegan, RedisOutageEnded
 from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher, HttpClient
-from crawler.fetch.request_rules import Validators
 from crawler.handlers.router import Context, Router, app_settings, load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
@@ -58,31 +57,25 @@ from crawler.sinks.sink import DurableSink
 from crawler.sinks.tee import Tee
 from crawler.sinks.types_file import save_types
 from crawler.wording import count_of
-from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
-from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
-from crawler.worker.content_extractor import ContentExtractor
-from crawler.worker.delay_queue import DelayQueue
-from crawler.worker.extractor import Extractor, ExtractSettings
-from crawler.worker.foreign_domains import KEPT_MS, ForeignDomainAccess
-from crawler.worker.held_leases import HeldLeases
-from crawler.worker.item_type_check import ItemTypes
-from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings
-from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.leased_fetch import LeasedFetch
-from crawler.worker.next_turn import Turns
-from crawler.worker.outbox_delivery import OutboxDelivery
-from crawler.worker.page_builder import BuildSettings, PageBuilder
-from crawler.worker.page_handling import PageHandling
-from crawler.worker.page_items import PageItems
-from crawler.worker.polite_fetch import PoliteFetch
-from crawler.worker.pool import WorkerPool
-from crawler.worker.robots_lookup import RobotsLookup
+from crawler.worker.items import ItemTypes
+from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, PagePermits
+from crawler.worker.leases import DelayQueue, HeldLeases
+from crawler.worker.outbox import OutboxDelivery
+from crawler.worker.page import BuildSettings, PageBuilder, PageHandling
+from crawler.worker.request import (
+    KEPT_MS,
+    AddressLimiter,
+    DividedRateLimiter,
+    ForeignDomains,
+    PoliteFetch,
+    Throttle,
+)
+from crawler.worker.revisits import SitemapHints, Validators
+from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime
-from crawler.worker.sitemap_hints import SitemapHints
-from crawler.worker.throttle import Throttle
-from crawler.worker.url_handler import UrlHandler
-from crawler.worker.worker import Worker
+from crawler.worker.visit import UrlVisits
+from crawler.worker.worker import Turns, Worker, WorkerPool
 from frontier.budget import Budget, PageLimit, leased_ms
 from frontier.clock import Clock, CrawlTime, SystemClock
 from frontier.control import Control
@@ -206,8 +199,8 @@ class Engine:
     def _build_leases(self) -> None:
         self.held = HeldLeases(self.runtime, self._budget)
         self._deps.events.subscribe(self._void_lost, RedisOutageBegan)
-        queue, concurrency = DelayQueue[LeasedDomain](self._deps.clock), self._local.concurrency
-        self.allowance = Allowance(self.runtime, self._budget, queue, concurrency, self.replicas)
+        self._queue = DelayQueue(self._deps.clock)
+        self.permits = PagePermits(self.runtime, self._budget, self._queue, self._local.concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._deps.sink, self._recent, self.held)
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 
@@ -218,13 +211,8 @@ class Engine:
             deps.store, keys, runtime.server_clock, hold_ms, self.frontier.settings.delay_ms
         )
         self._throttle = Throttle(runtime, self.control)
-        self._fetch = PoliteFetch(
-            runtime,
-            LeasedFetch(deps.http, deps.clock, self._validators(settings)),
-            AddressLimiter(runtime, deps.http, self._rate_limiter),
-            ForeignDomainAccess(runtime, self._reservations),
-            self._throttle,
-        )
+        self._limiter = AddressLimiter(runtime, deps.http, self._rate_limiter)
+        self._fetch = PoliteFetch(runtime, deps.http, self._throttle)
 
     def _build_worker(self, settings: CrawlSettings) -> None:
         deps, runtime = self._deps, self.runtime
@@ -232,13 +220,16 @@ class Engine:
             deps.store, self.frontier, settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
         self._pool = WorkerPool()
-        self._offload = DocumentOffloader(self._pool.stand_in, events=deps.events)
-        links, extract = link_filter(settings, self._recent), extract_settings(settings)
-        builder = PageBuilder(build_settings(settings), links, self._offload, cache, deps.events, self.control)
-        robots = RobotsLookup(runtime, cache, self._fetch, builder, self.committer)
+        self._offload = DocumentOffloader(self._pool.extra_worker, events=deps.events)
+        fetch, throttle, limiter = self._fetch, self._throttle, self._limiter
+        held, queue, permits = self.held, self._queue, self.permits
+        links = link_filter(settings, self._recent)
+        builder = PageBuilder(runtime, build_settings(settings), links, self._offload, cache, self.control)
+        foreign = ForeignDomains(runtime, self._reservations)
+        robots = RobotsLookup(runtime, cache, fetch, throttle, limiter, foreign, builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
-        self.leases = LeaseManager(runtime, self.frontier, self.committer, self.allowance, robots.prefetch, ahead)
-        turns = Turns(runtime, self.leases, self.allowance, self._pool.stand_in)
+        self.leases = LeaseManager(runtime, self.frontier, self.committer, held, queue, permits, robots.prefetch, ahead)
+        turns = Turns(runtime, self.leases, held, queue, permits, self._pool)
         content = archive_settings(deps.crawl.name, deps.replica, settings, self._local).content
         save = partial(save_types, self._local.out, deps.crawl.name)
         types = ItemTypes(runtime, FieldTypes(deps.store, deps.crawl.keys), save)
@@ -247,23 +238,14 @@ class Engine:
             limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
             handlers = HandlerRunner(deps.router, limits, deps.context)
         self._handling = PageHandling(
-            builder,
-            PageItems(Extractor(extract, self._offload, deps.events), types, extract),
-            ContentExtractor(content, self._offload),
-            handlers,
-            turns.handing_on,
-            deps.events,
+            builder, types, content, self._offload, handlers, turns.while_waiting, deps.events
         )
-        pages = UrlHandler(runtime, self._fetch, self._handling, self.committer, self.allowance)
+        validators = Validators(refetched(settings))
+        deps.events.subscribe(validators.observe, PageSettled)
+        visits = UrlVisits(runtime, permits, fetch, throttle, builder, self._handling, self.committer, validators)
         hints = SitemapHints(runtime, deps.store, self.frontier, self.tasks.spawn).observe
         deps.events.subscribe(hints, PageSettled)
-        self._worker = Worker(runtime, turns, robots, self._throttle, pages)
-
-    def _validators(self, settings: CrawlSettings) -> Validators:
-        validators = Validators(urls := refetched(settings))
-        if urls:
-            self._deps.events.subscribe(validators.observe, PageSettled)
-        return validators
+        self._worker = Worker(runtime, queue, held, turns, self.committer, robots, permits, throttle, limiter, visits)
 
     def _rate_limiter(self, policy: RateLimitPolicy) -> RateLimiter:
         if policy.shared:
@@ -297,7 +279,7 @@ class Engine:
             self.leases.run(),
             self.leases.keep_alive(),
             self._follow_control(),
-            self.allowance.run(self._on_spent),
+            self.permits.run(self._on_spent),
             self.runtime.retry.watch(),
             self._outbox.run(),
         ]
@@ -425,14 +407,15 @@ class Engine:
     def _apply(self, settings: CrawlSettings, revision: int) -> None:
         """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""
         build, links = build_settings(settings), link_filter(settings, self._recent)
-        extract, policy = extract_settings(settings), politeness_policy(settings)
+        policy = politeness_policy(settings)
         self.runtime.policy.replace(policy)
         self.frontier.settings = frontier_settings(settings)
         lease_ms = leased_ms(self.frontier.settings.lease_ms, self._local.interval)
-        self.allowance.apply(PageLimit(settings.limits.max_pages, revision), lease_ms)
+        self._budget.apply(PageLimit(settings.limits.max_pages, revision), lease_ms)
+        self.permits.note_need()
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._deps.http.apply(settings.limits.max_body, settings.politeness.parallel)
-        self._handling.apply(build, links, extract)
+        self._handling.apply(build, links)
         self._recent.clear()  # links that were dropped before may be followed now
 
     def _on_spent(self) -> None:
@@ -626,7 +609,7 @@ def new_id() -> str:
 
 
 def build_settings(settings: CrawlSettings) -> BuildSettings:
-    """Return how pages are parsed."""
+    """Return how pages are parsed, and what is extracted from them."""
     links = ExtractPolicy(
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
@@ -640,17 +623,13 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
         settings.scope.sitemaps,
         settings.archive.via,
         parse_rules(settings.recrawl.rules),
+        extract_rules(settings),
     )
 
 
 def link_filter(settings: CrawlSettings, recent: RecentUrls) -> LinkFilter:
     """Return which links are followed. Raises UserError if the scorer cannot be loaded."""
     return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
-
-
-def extract_settings(settings: CrawlSettings) -> ExtractSettings:
-    """Return what is extracted from pages."""
-    return ExtractSettings(extract_rules(settings), settings.limits.max_decoded)
 
 
 def sink(

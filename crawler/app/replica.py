@@ -244,7 +244,7 @@ class Replica:
             settings_waiting=engine.follower.waiting,
             settings_refused=engine.follower.refused,
             nodes_away=engine.runtime.retry.away_nodes,
-            blocked=self._troubles.obstacle(engine.allowance.is_awaited and not own.busy),
+            blocked=self._troubles.obstacle(engine.permits.is_awaited and not own.busy),
             waits_for=self._waits_for(),
             cpu_s=round(used.ru_utime + used.ru_stime, 1),
             copies=self.metrics.copy_ages.sums,
@@ -253,8 +253,8 @@ class Replica:
     def _waits_for(self) -> list[str]:
         """The domains whose responses have not been complete for some seconds, those with the oldest requests first."""
         before = asyncio.get_running_loop().time() - WAITED_S
-        late = [one for one in self.engine.held if one.timer.oldest <= before]
-        return [one.domain for one in sorted(late, key=lambda one: one.timer.oldest)[:MOST_WAITED_FOR]]
+        late = [one for one in self.engine.held if one.oldest_request <= before]
+        return [one.domain for one in sorted(late, key=lambda one: one.oldest_request)[:MOST_WAITED_FOR]]
 
 
 class Run:

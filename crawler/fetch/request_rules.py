@@ -20,7 +20,6 @@ from aiohttp.client_reqrep import ConnectionKey
 from yarl import URL
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.events import Event, PageSettled
 from crawler.fetch.proxy import Proxy, Secret
 from crawler.http_head import parse_head, redacted
 from crawler.page import Exchange
@@ -251,37 +250,3 @@ class RequestRules:
             proxy_field=Secret("") if proxy is None else proxy.authorization,
             proxy_key=None if proxy is None else proxy.key,
         )
-
-
-Headers = tuple[tuple[str, str], ...]
-
-_CONDITIONS = (("If-None-Match", b"etag"), ("If-Modified-Since", b"last-modified"))
-"""RFC 9110 13.1.2 and 13.1.3. A server that supports the first ignores the second."""
-
-_CONTROLS = re.compile(rb"[\x00-\x1f\x7f]")  # no request could have such a field
-_MAX_BYTES = 1_024  # of a validator; a longer one is a mistake of the server, and each request would carry it
-
-
-class Validators:
-    """Remembers the validators of the canonical `urls`."""
-
-    def __init__(self, urls: Iterable[str] = ()) -> None:
-        self._known: dict[str, Headers] = dict.fromkeys(urls, ())
-
-    def conditions(self, url: str) -> Headers:
-        """The header fields that make a request for `url` conditional. Empty if it has no known validators."""
-        return self._known.get(url, ())
-
-    def observe(self, event: Event) -> None:
-        """Remember the validators of a settled page."""
-        if isinstance(event, PageSettled) and event.page.url in self._known and event.page.exchange is not None:
-            exchange = event.page.exchange
-            if exchange.status == HTTPStatus.OK and exchange.truncated is None:
-                self._known[event.page.url] = tuple(_conditions(exchange))
-
-
-def _conditions(exchange: Exchange) -> Iterable[tuple[str, str]]:
-    for condition, validator in _CONDITIONS:
-        value = exchange.header(validator)
-        if value and len(value) <= _MAX_BYTES and not _CONTROLS.search(value):
-            yield condition, value.decode("latin-1")

@@ -7,7 +7,7 @@ In the order in which data flows:
 3. `runner` limits the number of calls and the time of each, and never raises what the function raises. It also calls the
    functions that run when a replica starts and ends.
 
-The worker applies the result (`crawler.worker.page_handling`): the items become part of the page, and are written in
+The worker applies the result (`crawler.worker.page`): the items become part of the page, and are written in
 the line of the page, in one group commit. So they are durable before the page is settled, and appear once if the page
 does. It also decides what becomes of a page whose handler has failed: its URL is dead, and its links wait until it is
 fetched again.

@@ -243,11 +243,8 @@ class Visits(msgspec.Struct, frozen=True):
 
     @property
     def conditions(self) -> Headers:
-        """The header fields that make a request conditional (RFC 9110 13.1.2 and 13.1.3)."""
-        kind, value = self.validator[:1], self.validator[1:]
-        if kind == "e":
-            return (("If-None-Match", value),)
-        return (("If-Modified-Since", formatdate(int(value), usegmt=True)),) if kind == "m" else ()
+        """The header fields that make a request conditional."""
+        return conditions_of(self.validator)
 
     def __str__(self) -> str:
         last, body = round(self.last_at * 1e6), round(self.body_at * 1e6)
@@ -272,6 +269,14 @@ def validator_of(etag: str, last_modified: str) -> str:
     except (ValueError, OverflowError):
         return ""
     return f"m{seconds}" if 0 <= seconds <= _LAST_DATE else ""
+
+
+def conditions_of(validator: str) -> Headers:
+    """The header fields that make a request conditional (RFC 9110 13.1.2 and 13.1.3). `validator`: from `validator_of`."""
+    kind, value = validator[:1], validator[1:]
+    if kind == "e":
+        return (("If-None-Match", value),)
+    return (("If-Modified-Since", formatdate(int(value), usegmt=True)),) if kind == "m" else ()
 
 
 _MAX_AGE = re.compile(rb"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,20})", re.IGNORECASE)

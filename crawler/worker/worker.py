@@ -1,28 +1,34 @@
 """The workers: each takes the leased domain that has been due the longest from the queue and gives it one turn.
 
 A turn makes at most one HTTP request to the domain: for a page, or for a robots.txt or one of its redirects. URLs that
-need no request (denied, or of an origin whose robots.txt is unreachable) are reported during the turn. After the response
-the domain returns to the queue and waits for its delay; it occupies no worker while it waits.
+need no request (denied, or of an origin whose robots.txt is unreachable) are reported during the turn. After the
+response the domain returns to the queue and waits for its delay; it occupies no worker while it waits.
 
 A domain without a delay may have several requests in flight (`Throttle.concurrency`). It returns to the queue as soon
-as a request was sent if further ones are allowed, and otherwise when a request ends. `crawler.worker.next_turn` decides
-what follows a turn.
+as a request was sent if further ones are allowed, and otherwise when a request ends.
+
+While the page of a turn waits for a handler of users, the next request to the domain need not wait, too. The domain
+then returns to the queue as after a turn, and the domain's delay alone decides when it is due. The turn stays open
+until the handler has ended, so that the lease does not end before.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from typing import Any
 
 from crawler.defects import defect
 from crawler.events import TurnTaken
-from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.next_turn import Turns
-from crawler.worker.outcomes import UrlResult, last_try
-from crawler.worker.robots_lookup import RobotsLookup
-from crawler.worker.runtime import Runtime
-from crawler.worker.throttle import Throttle
-from crawler.worker.url_handler import UrlHandler
-from crawler.worker.url_verdict import ROBOTS_UNREACHABLE, verdict_by_domain, verdict_by_robots
+from crawler.worker.commit import Committer
+from crawler.worker.lease_manager import LeaseManager, PagePermits
+from crawler.worker.leases import DelayQueue, HeldLeases, LeasedDomain
+from crawler.worker.request import AddressLimiter, Throttle
+from crawler.worker.robots import RobotsLookup
+from crawler.worker.runtime import Runtime, TimeSlice
+from crawler.worker.verdict import ROBOTS_UNREACHABLE, UrlResult, last_try, verdict_by_domain, verdict_by_robots
+from crawler.worker.visit import UrlVisits
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from politeness.robots_cache import OriginRobots
@@ -30,70 +36,191 @@ from politeness.robots_cache import OriginRobots
 REST_S = 0.5
 """How long a domain rests if a node of a cluster that it needs is away. It then occupies no worker."""
 
-SLICE_S = 0.005
-"""For how long URLs are settled without a request before yielding to the event loop. Each may take milliseconds."""
+HANDED_ON = 8
+"""Pages of a domain that may wait for handlers while its next page is requested: with a delay of a second, enough for
+handlers that take eight."""
+
+
+class WorkerPool:
+    """Runs `work` repeatedly in a number of tasks, from `start` until `stop`: one for each request that may be in
+    flight, plus additional workers while some wait for other work."""
+
+    def __init__(self) -> None:
+        self._tasks: dict[asyncio.Task[None], None] = {}  # a set that keeps its order, so that a run can be repeated
+        self._surplus = 0
+        self._begin: Callable[[], None] | None = None
+
+    def __repr__(self) -> str:
+        return f"<WorkerPool workers={len(self._tasks)}>"
+
+    def start(
+        self,
+        work: Callable[[], Awaitable[None]],
+        count: int,
+        spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+    ) -> None:
+        """Start `count` workers, each of which awaits `work()` in a loop. `spawn` starts a task and reports its
+        failure."""
+
+        def begin() -> None:
+            worker = spawn(self._run(work))
+            self._tasks[worker] = None
+            worker.add_done_callback(self._tasks.pop)
+
+        self._begin = begin
+        for _ in range(count):
+            begin()
+
+    async def _run(self, work: Callable[[], Awaitable[None]]) -> None:
+        while True:
+            await work()
+            if self._surplus:
+                self._surplus -= 1
+                return
+
+    @asynccontextmanager
+    async def extra_worker(self) -> AsyncIterator[None]:
+        """Run an additional worker while the calling worker waits in this block. After the block there is one worker
+        too many, so the next one that finishes its work ends."""
+        if self._begin is not None:
+            self._begin()
+        try:
+            yield
+        finally:
+            self._surplus += self._begin is not None
+
+    async def stop(self) -> None:
+        """Cancel the workers, and wait until they have ended."""
+        self._begin = None
+        workers = list(self._tasks)
+        for worker in workers:
+            worker.cancel()
+        await asyncio.gather(*workers, return_exceptions=True)
+
+
+class Turns:
+    """Decides what follows a turn of a leased domain: its next turn, or the end of its lease."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        leases: LeaseManager,
+        held: HeldLeases,
+        queue: DelayQueue,
+        permits: PagePermits,
+        pool: WorkerPool,
+    ) -> None:
+        self._runtime = runtime
+        self._leases = leases
+        self._held = held
+        self._queue = queue
+        self._permits = permits
+        self._pool = pool
+
+    def next(self, leased: LeasedDomain) -> None:
+        """Decide what follows after a turn of `leased`, or while its page waits for a handler."""
+        if leased.is_queued:
+            return
+        over = leased.closing or not leased.holds(self._runtime.now())
+        if leased.busy >= 1 if over else leased.requesting >= leased.concurrency:
+            return  # continues when another of its requests ends
+        if leased.closing:
+            self._leases.finish(leased)
+        elif over:
+            self._held.forget(leased)
+        elif leased.pending:
+            self.enqueue(leased)
+
+    def enqueue(self, leased: LeasedDomain) -> None:
+        """Let `leased` wait for its next turn, or for a permit."""
+        leased.is_queued = True
+        if leased.wants_permit:
+            self._permits.wait(leased)
+        else:
+            self._queue.put(leased)
+
+    @asynccontextmanager
+    async def while_waiting(self, leased: LeasedDomain) -> AsyncIterator[None]:
+        """A block in which the turn of `leased` only waits for a handler. Another worker has the slot meanwhile."""
+        is_handed_on = leased.handling < HANDED_ON
+        leased.handling += is_handed_on
+        try:
+            if is_handed_on:
+                self.next(leased)
+            async with self._pool.extra_worker():
+                yield
+        finally:
+            leased.handling -= is_handed_on
 
 
 class Worker:
     """Gives leased domains their turns. `run` may run in many tasks at once."""
 
     def __init__(
-        self, runtime: Runtime, turns: Turns, robots: RobotsLookup, throttle: Throttle, urls: UrlHandler
+        self,
+        runtime: Runtime,
+        queue: DelayQueue,
+        held: HeldLeases,
+        turns: Turns,
+        committer: Committer,
+        robots: RobotsLookup,
+        permits: PagePermits,
+        throttle: Throttle,
+        limiter: AddressLimiter,
+        visits: UrlVisits,
     ) -> None:
         self._runtime = runtime
+        self._queue = queue
+        self._held = held
         self._turns = turns
-        self._leases = turns.leases
-        self._queue = turns.leases.queue
+        self._committer = committer
         self._robots = robots
+        self._permits = permits
         self._throttle = throttle
-        self._urls = urls
+        self._limiter = limiter
+        self._visits = visits
 
     async def run(self) -> None:
         """Wait until a leased domain is due, and give it one turn."""
         leased = await self._queue.take()
-        if self._leases.is_held_up(leased):
-            self._rest(leased)
+        now = self._runtime.now()
+        if self._committer.holds_up(leased):
+            leased.wait_at_least_until(now + REST_S)
+            if leased.holds(now):
+                self._turns.enqueue(leased)
+            else:
+                leased.is_queued = False
+                self._held.forget(leased)
             return
-        late_s = max(0.0, self._runtime.now() - leased.next_at)
-        self._runtime.events.emit(TurnTaken(late_s, leased.next_at - leased.ended_at))
-        leased.taken()
+        self._runtime.events.emit(TurnTaken(max(0.0, now - leased.next_at), leased.next_at - leased.ended_at))
+        leased.busy += 1
         try:
             await self._take_turn(leased)
         except RedisAway:
             leased.wait_at_least_until(self._runtime.now() + REST_S)
         finally:
-            leased.left()
-        self._turns.go_on(leased)
-
-    def _rest(self, leased: LeasedDomain) -> None:
-        """Put `leased` back into the queue, unless its lease has ended meanwhile."""
-        if leased.holds(self._runtime.now()):
-            leased.wait_at_least_until(self._runtime.now() + REST_S)
-            self._turns.enqueue(leased)
-        else:
-            leased.queued(False)
-            self._leases.held.forget(leased)
+            leased.busy -= 1
+        self._turns.next(leased)
 
     async def _take_turn(self, leased: LeasedDomain) -> None:
         try:
             request = await self._prepare(leased)
         finally:
-            leased.queued(False)
+            leased.is_queued = False
         if request is not None:
             if leased.pending and leased.requesting < leased.concurrency:
                 leased.wait_at_least_until(self._runtime.now())
                 self._turns.enqueue(leased)
-            await self._urls.request(leased, *request)
+            await self._visits.request(leased, *request)
 
     async def _prepare(self, leased: LeasedDomain) -> tuple[Entry, OriginRobots] | None:
-        """Return the URL to request now, after taking it from `leased` with a permit; None if this turn requests no page.
-        URLs that need no request are settled here."""
-        since = self._runtime.now()
-        while leased.pending and not leased.closing:
-            if not leased.holds(self._runtime.now()):
-                return None
+        """Return the URL to request now, after taking it from `leased` with a permit; None if this turn requests no
+        page. URLs that need no request are settled here."""
+        time_slice = TimeSlice(self._runtime.clock)
+        while leased.pending and not leased.closing and leased.holds(self._runtime.now()):
             entry = leased.pending[0]
-            result = self._verdict_by_domain(leased)
+            given_up_reason = leased.backoff.reason if self._throttle.has_given_up(leased) else None
+            result = verdict_by_domain(self._throttle.is_blocked(leased.domain), given_up_reason)
             known = None
             if result is None:
                 known = self._robots.at_hand(entry.url) or await self._robots.robots_for(leased, entry.url)
@@ -102,20 +229,14 @@ class Worker:
                 result = self._verdict_by_robots(entry, leased.written(entry), known)
             if result is None:
                 assert known is not None
-                leased.limit_to(self._throttle.concurrency(leased, known))
+                leased.concurrency = self._throttle.concurrency(leased, known)
                 if leased.requesting > 1 == leased.concurrency:
                     return None  # until the other requests and their delay have ended
-                return (entry, known) if await self._urls.may_request(leased, entry) else None
+                return (entry, known) if await self._may_request(leased, entry) else None
             leased.pending.popleft()
-            await self._urls.settle_without_request(leased, entry, result, known)
-            if self._runtime.now() - since > SLICE_S:
-                await asyncio.sleep(0)
-                since = self._runtime.now()
+            await self._visits.settle_without_request(leased, entry, result, known)
+            await time_slice.end_if_over()
         return None
-
-    def _verdict_by_domain(self, leased: LeasedDomain) -> UrlResult | None:
-        given_up_reason = leased.backoff.reason if self._throttle.has_given_up(leased) else None
-        return verdict_by_domain(self._throttle.is_blocked(leased.domain), given_up_reason)
 
     def _verdict_by_robots(self, entry: Entry, url: str, known: OriginRobots) -> UrlResult | None:
         exceeds_cap, tries = self._throttle.exceeds_cap(known), self._runtime.policy.tries
@@ -124,3 +245,15 @@ class Worker:
         except Exception as error:  # the file, which counts as unreachable for this URL, cannot be applied to it
             self._runtime.events.emit(defect("robots", entry.url, error))
             return last_try(ROBOTS_UNREACHABLE, entry.tries, tries)
+
+    async def _may_request(self, leased: LeasedDomain, entry: Entry) -> bool:
+        """Return whether `entry`, the next URL of `leased`, may be requested now. If so, takes a permit and removes the
+        URL from the pending ones. If not, the domain has to wait."""
+        if not self._permits.take():
+            leased.wants_permit = True
+            return False
+        if not await self._limiter.may_request(leased, entry.url) or leased.closing:
+            self._permits.give_back()
+            return False
+        leased.pending.popleft()
+        return True

@@ -133,7 +133,7 @@ async def test_links_get_their_labels_when_the_handler_is_repaired(
     limits = settings | {"scope": {"max_depth": 1}}
     with monkeypatch.context() as patched:
         if fails == "crawler":
-            patched.setattr("crawler.worker.page_builder.PageBuilder.relinked", Mock(side_effect=ZeroDivisionError))
+            patched.setattr("crawler.worker.page.PageBuilder.relinked", Mock(side_effect=ZeroDivisionError))
         async with Crawl(["http://a.test/"], handlers=with_labels(fails == "handler"), settings=limits) as crawl:
             (failed,) = [page async for page in crawl]
     assert failed.reason == ("handler_failed" if fails == "handler" else "defect")

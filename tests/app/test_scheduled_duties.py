@@ -18,7 +18,7 @@ from frontier.queue import Frontier
 from frontier.store import RedisStore
 from frontier.urls import UrlRules
 from tests.frontier.helpers import ManualTime, lease_one, make_frontier, settle_all
-from tests.worker.test_throttle import runtime
+from tests.worker.helpers import runtime
 
 HOUR_MS = 3_600_000
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from crawler import Crawl, Handle, ParsedPage, Router
-from crawler.worker.next_turn import HANDED_ON
+from crawler.worker.worker import HANDED_ON
 from tests.app.test_crawl import PAGES, tree
 from tests.site import Site
 

@@ -157,9 +157,9 @@ def test_odd_pages_cost_nobody_else_anything(tmp_path: Path) -> None:
 STAGES = {
     "fetch": "crawler.fetch.connection:GuardedProtocol.receive",
     "robots": "politeness.robots_match:Rules.decide",
-    "answer": "crawler.worker.throttle:Throttle.update_backoff",
-    "read": "crawler.worker.page_builder:read_if_small",
-    "items": "crawler.worker.page_items:PageItems.extracted",
+    "answer": "crawler.worker.request:Throttle.update_backoff",
+    "read": "crawler.worker.page:read_if_small",
+    "items": "crawler.worker.page:extract_items",
     "text": "crawler.parse.text:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
     "line": "crawler.sinks.page_lines:PageLines._line",

@@ -6,8 +6,8 @@ from crawler.cli import screens
 from crawler.observe import summary
 from crawler.observe.explain import explanation, gather
 from crawler.settings.load import CrawlSettings
-from crawler.worker.address_limit import AddressLimiter
-from crawler.worker.leased_domain import LeasedDomain
+from crawler.worker.leases import LeasedDomain
+from crawler.worker.request import AddressLimiter
 from frontier.clock import ServerClock
 from frontier.crawls import create_crawl
 from frontier.queue import Frontier, FrontierSettings

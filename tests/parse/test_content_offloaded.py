@@ -7,8 +7,10 @@ import asyncio
 import gzip
 import time
 from collections.abc import AsyncIterator, Callable
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import msgspec
 import pytest
@@ -17,7 +19,7 @@ from crawler.page import NO_CONTENT, Content, Page, TextForm
 from crawler.parse.child import REMEMBERED, UNREAD, ChildProcess, DocumentOffloader, JobFailed, TextBudget
 from crawler.parse.text import SHORT_CHARACTERS, ContentJob, ContentWanted, is_light, simhash
 from crawler.sinks.archive import Archive
-from crawler.worker.content_extractor import ContentExtractor
+from crawler.worker.page import PageHandling
 from tests.parse.test_content import HTML
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings
@@ -149,7 +151,9 @@ async def test_a_page_without_a_text_for_lack_of_a_budget_says_so() -> None:
         async def content(self, job: ContentJob, body: bytes) -> None:
             return None
 
-    page = await ContentExtractor(TEXT, Spent()).with_content(document(HEAVY["pre"]))
+    nobody: Any = Mock(settings=Mock(item_rules=()))
+    handling = PageHandling(nobody, nobody, TEXT, Spent(), None, lambda _: nullcontext(), nobody)
+    page = await handling.with_content(nobody, document(HEAVY["pre"]))
     assert (page.cut, page.content) == (("budget",), NO_CONTENT)
 
 

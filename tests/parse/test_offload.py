@@ -28,7 +28,7 @@ from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import ExtractPolicy
 from crawler.processes import python_command
 from crawler.scope.extract_rules import ExtractRule, FieldRule
-from crawler.worker.pool import WorkerPool
+from crawler.worker.worker import WorkerPool
 from frontier.urls import UrlRules
 from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
 
@@ -297,7 +297,7 @@ class Stopped(ChildProcess):
 async def test_few_bodies_wait_for_a_process_that_gets_no_cpu_time(size: int, most: int) -> None:
     """Beyond a limit the 64 workers keep theirs, and fetch no others."""
     pool, taken = WorkerPool(), 0
-    offloader = DocumentOffloader(pool.stand_in, Stopped())
+    offloader = DocumentOffloader(pool.extra_worker, Stopped())
 
     async def work() -> None:
         nonlocal taken

@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from crawler.events import Events
 from crawler.fetch.client import HttpClient
 from crawler.redis_retry import RedisRetry
-from crawler.worker.address_limit import AddressLimiter, DividedRateLimiter
-from crawler.worker.leased_domain import LeasedDomain
+from crawler.worker.leases import LeasedDomain
+from crawler.worker.request import AddressLimiter, DividedRateLimiter
 from crawler.worker.runtime import Runtime
 from frontier.clock import ServerClock
 from frontier.errors import RedisAway
@@ -38,7 +38,7 @@ from politeness.rate_limit import (
 )
 from politeness.robots_fetch import RobotsPolicy
 from tests.frontier.helpers import CountingStore, ManualTime
-from tests.worker.test_throttle import runtime
+from tests.worker.helpers import runtime
 
 POLICY = RateLimitPolicy(rate_per_s=10, burst=3, horizon_s=1.0)
 
@@ -235,7 +235,7 @@ class TestOutage:
 
 
 def leased() -> LeasedDomain:
-    return LeasedDomain(Lease("a.test", 0, 1, 0, 0, "", ()), lease_end=2e9, now=0.0)
+    return LeasedDomain(Lease("a.test", 0, 1, 0, 0, "", ()), lease_end=2e9, next_at=0.0)
 
 
 def runtime_with(time: ManualTime, policy: RateLimitPolicy) -> Runtime:

@@ -14,7 +14,7 @@ from crawler.settings.policies import politeness_policy, rate_limit_policy, url_
 from crawler.settings.reference import all_settings
 from crawler.settings.tables import UPLOAD_SCHEMES
 from crawler.sinks.upload import SCHEMES
-from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES
+from crawler.worker.verdict import NO_SUCH_HOST_TRIES
 from frontier.urls import canonicalize
 from politeness.backoff import BackoffPolicy
 from politeness.delay import delay_ms, is_above_cap

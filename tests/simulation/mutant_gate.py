@@ -145,9 +145,10 @@ _TESTS = {
         "settles-after-lease": "test_nothing_is_settled_after_the_lease_ended",
         "renews-after-lease": "test_a_lease_that_has_ended_is_not_renewed",
         "one-push": "test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_their_page_is_settled",
+        "no-repeated-writes": "test_a_lease_is_not_returned_before_the_writes_under_it_are_repeated",
     },
-    "worker/test_held_leases.py": {
-        "pages-outlive-permits": "",
+    "worker/test_leases.py": {
+        "pages-outlive-permits": "test_a_lease_ends_with_the_permits_of_its_pages",
     },
     "worker/test_lease_life.py": {
         "lease-end-too-late": "test_a_lease_that_is_lost_during_a_request_goes_to_another_replica",
@@ -155,13 +156,10 @@ _TESTS = {
     "worker/test_lease_manager.py": {
         "finished-lease-is-renewed": "test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back",
     },
-    "worker/test_leased_fetch.py": {
+    "worker/test_request.py": {
         "lease-end-ignored": "test_nothing_leaves_when_the_lease_has_ended",
     },
-    "worker/test_redis_restarts.py": {
-        "no-repeated-writes": "",
-    },
-    "worker/test_robots_lookup.py": {
+    "worker/test_robots.py": {
         "delay-without-robots": "test_the_delay_that_a_robots_txt_asks_for_begins_with_the_request_for_it",
     },
 }

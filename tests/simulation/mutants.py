@@ -37,19 +37,20 @@ class Mutant:
 LUA = "frontier/lua/"
 TIME = "frontier/clock.py"
 COMMIT = "crawler/worker/commit.py"
-ROBOTS = "crawler/worker/robots_lookup.py"
-GROUP_SETTLER = "crawler/worker/group_settler.py"
-RUNS = "while repeated != (runs := self._frontier.replaced_runs()):"
-ANSWERS = "self._answers.update(zip(parts[node], answer, strict=True))"
-SETTLE = """        settler = GroupSettler(self._runtime, self._frontier, self._apply, self._pusher.keep, results)
-        settler.begin(kept.duplicates)
-        if not await settler.attempt():
-            await self._settle_later(group, results, settler)
+ROBOTS = "crawler/worker/robots.py"
+LEASES = "crawler/worker/leases.py"
+VALID, SETTLEMENTS = "valid = [leased for leased in part if leased.holds(at)]", "\n            settlements = "
+REPLIES = "\n            replies = "
+REPEAT = "unsafe = await self._repeat_pushes(group, runs)"
+ANSWERS = "group.answers.update(zip(numbers, are_unsettled, strict=True))"
+SETTLE = """        settling = SettlingGroup(group, results, sunk.duplicates)
+        if not await self._settle(settling):
+            await self._settle_later(settling)
             return
 """
-SETTLE_FIRST = SETTLE.replace("kept.duplicates", "frozenset()")
+SETTLE_FIRST = SETTLE.replace("sunk.duplicates", "frozenset()")
 PUSH = "        results = await self._push(group)\n"
-WRITE = "        kept = await self._write(results)\n"
+WRITE = "        sunk = await self._write(results)\n"
 
 
 def _without(name: str, path: str, old: str, new: str) -> Mutant:
@@ -90,28 +91,38 @@ OF_CRAWLS = (
     _without("revoked-lease-keeps-token", LUA + "revoke.lua", "  redis.call('HDEL', domain_key, 'token')\n", ""),
     _without(
         "stale-is-unsettled",
-        GROUP_SETTLER,
+        COMMIT,
         ANSWERS,
-        "self._answers.update(dict.fromkeys(parts[node], True))",
+        "group.answers.update(dict.fromkeys(numbers, True))",
     ),
     _without("dropped-is-remembered", "crawler/scope/scope.py", 'self._young_marked if link.mode == "known" else ', ""),
-    _without("stale-is-settled", GROUP_SETTLER, ANSWERS, "self._answers.update(dict.fromkeys(parts[node], False))"),
+    _without("stale-is-settled", COMMIT, ANSWERS, "group.answers.update(dict.fromkeys(numbers, False))"),
     _without(
         "outbox-not-open",
         "frontier/counters.py",
         "[(due + accepted + outboxed, sum",
         "[(due + accepted + 0 * outboxed, sum",
     ),
-    _without("outbox-forgets", "crawler/worker/outbox_delivery.py", "sent = await self._push(links)", "sent = links"),
+    _without("outbox-forgets", "crawler/worker/outbox.py", "sent = await self._push(links)", "sent = links"),
     _without("strangers-are-new", "crawler/scope/scope.py", '"known" if may_be_seeds else ', ""),
-    _without("lease-end-ignored", "crawler/worker/leased_domain.py", "return now < self.lease_end", "return True"),
-    _without("lease-end-too-late", "crawler/worker/held_leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
-    _without("settles-after-lease", GROUP_SETTLER, "if leased in held and leased.holds(at)]", "]"),
-    _without("renews-after-lease", COMMIT, "for leased in part if leased.holds(at)]", "for leased in part]"),
+    _without("lease-end-ignored", LEASES, "return now < self.lease_end", "return True"),
+    _without("lease-end-too-late", "crawler/worker/leases.py", MARGIN, "end = asked_at + 1.5 * lease_s"),
+    _without(
+        "settles-after-lease",
+        COMMIT,
+        "valid = [leased for leased in part if leased.holds(at)]\n            settlements = ",
+        "valid = list(part)\n            settlements = ",
+    ),
+    _without(
+        "renews-after-lease",
+        COMMIT,
+        "valid = [leased for leased in part if leased.holds(at)]\n            replies",
+        "valid = list(part)\n            replies",
+    ),
     _without("lapses-with-lease", "frontier/budget.py", "AFTER_LEASE_MS = 2_000", "AFTER_LEASE_MS = -3_900"),
     _without(
         "pages-outlive-permits",
-        "crawler/worker/held_leases.py",
+        "crawler/worker/leases.py",
         "return end if self._budget is None else",
         "return end if True else",
     ),
@@ -157,9 +168,9 @@ OF_CRAWLS = (
     ),
     _without(
         "one-push",
-        GROUP_SETTLER,
-        RUNS,
-        RUNS.replace("while ", "while False and "),
+        COMMIT,
+        REPEAT,
+        "unsafe = set[LeasedDomain]()",
     ),
     _without(
         "finished-lease-is-renewed",
@@ -180,7 +191,7 @@ OF_CRAWLS = (
     _without("no-grace", LUA + "lost_writes.lua", "local GRACE_MS = 1000", "local GRACE_MS = 0"),
     _without(
         "no-repeated-writes",
-        "crawler/worker/redis_restarts.py",
+        "crawler/worker/commit.py",
         "while runs := self._frontier.replaced_runs():",
         "while False and (runs := self._frontier.replaced_runs()):",
     ),
@@ -207,7 +218,7 @@ OF_CRAWLS = (
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),
     _without("epoch-is-opened-again", LUA + "claim.lua", "if epoch > open then", "if epoch >= open then"),
     _without("rosters-of-old-epochs", LUA + "claim.lua", "elseif open == epoch - 1 then", "else"),
-    _without("delay-without-robots", ROBOTS, "self._fetch.throttle.prolong_delay(leased, saved)", "pass"),
+    _without("delay-without-robots", ROBOTS, "self._throttle.prolong_delay(leased, saved)", "pass"),
 )
 
 OF_VISITS = (

@@ -30,7 +30,7 @@ from frontier.store import RedisStore, connect
 from tests.fetch.servers import FaultServer
 from tests.frontier.helpers import CountingStore
 from tests.valkey import ValkeyProcess
-from tests.worker.test_redis_restarts import cut_log
+from tests.worker.test_commit import cut_log
 
 DELAY_S, LEASE_S, INTERVAL_S, PATIENCE_S = 0.1, 1.0, 0.1, 180.0
 
@@ -176,24 +176,6 @@ async def cluster(store: RedisStore, crawl_name: str, site: Site, tmp_path: Path
     return await Cluster.of(store, crawl_name, site, tmp_path)
 
 
-async def test_a_domain_is_leased_its_urls_are_fetched_and_committed_and_the_lease_ends(
-    cluster: Cluster, site: Site
-) -> None:
-    site.may_answer.set()
-    async with cluster.replica("r1", until_empty=True) as (engine, _):
-        await cluster.push(engine, "/1", "/2", "/3")
-        async with asyncio.timeout(PATIENCE_S):
-            await engine.ended.wait()
-    counts = await cluster.counts()
-    assert (counts.accepted, counts.done, counts.domains_unleased, counts.domains_leased) == (3, 3, 0, 0)
-    assert cluster.archived() == [f"http://a.test/{number}" for number in (1, 2, 3)]
-    asked = [(path, at) for what, path, at in site.log if what == "asked"]
-    answered = [at for what, _, at in site.log if what == "answered"]
-    assert asked[0][0] == "/robots.txt"
-    assert sorted(path for path, _ in asked[1:]) == ["/1", "/2", "/3"]
-    assert all(after - before >= DELAY_S for before, (_, after) in zip(answered, asked[2:], strict=False))
-
-
 async def test_a_lease_that_is_lost_during_a_request_goes_to_another_replica(cluster: Cluster, site: Site) -> None:
     # Given a replica that waits for a response,
     async with cluster.replica("r1") as (first, link):
@@ -212,23 +194,6 @@ async def test_a_lease_that_is_lost_during_a_request_goes_to_another_replica(clu
             await cluster.until_done(1)
     counts = await cluster.counts()
     assert (counts.done, counts.leases_expired, counts.domains_unleased, counts.domains_leased) == (1, 1, 0, 0)
-    assert cluster.archived() == ["http://a.test/1"]
-
-
-async def test_a_page_is_dropped_if_the_lease_ends_before_its_commit(cluster: Cluster, site: Site) -> None:
-    # Given a replica that receives a response while Redis is out of its reach,
-    async with cluster.replica("r1") as (first, link):
-        await cluster.push(first, "/1")
-        await asyncio.wait_for(site.page_asked.wait(), PATIENCE_S)
-        link.is_cut = True
-        site.may_answer.set()
-        await asyncio.sleep(LEASE_S * 1.5)  # the time of a real lease passes
-        # When it comes back after the end of its lease, although nobody else has taken the domain,
-        link.is_cut = False
-        await cluster.until_done(1)
-        # Then it has fetched the page again under a new lease, and there is one record of it.
-        assert [what for what, path, _ in site.log if path == "/1"] == ["asked", "answered"] * 2
-    assert (await cluster.counts()).done == 1
     assert cluster.archived() == ["http://a.test/1"]
 
 
@@ -260,39 +225,21 @@ async def test_a_stop_during_a_request_waits_for_it_or_returns_its_url(
     assert cluster.archived() == ["http://a.test/1", "http://a.test/2"]
 
 
-async def test_a_stop_just_after_a_restart_of_the_server_repeats_the_lost_writes(site: Site, tmp_path: Path) -> None:
-    """The replica has no lease any more, so nothing else makes it call the server before it is gone."""
+@pytest.mark.parametrize("at_the_end", [False, True])
+async def test_a_restart_of_the_server_during_a_stop_leaves_one_record_of_each_page(
+    site: Site, tmp_path: Path, at_the_end: bool
+) -> None:
+    """At first, the replica repeats the lost writes, though it has no lease any more. Later, nobody does, so the next start
+    has to ask which of the pages are settled."""
     with ValkeyProcess(tmp_path, persistent=True) as server:
         store = await connect(server.url)
         cluster = await Cluster.of(store, "stop", site, tmp_path / "out")
-        # Given a replica that has settled a page,
-        async with cluster.replica("r1") as (first, _):
-            await cluster.push(first, "/1")
-            await asyncio.wait_for(site.page_asked.wait(), PATIENCE_S)
-            before = cut_log(tmp_path)
-            site.may_answer.set()
-            await cluster.until_done(1)
-            # when the server is restarted without that, and the replica is stopped at once,
+
+        def restart() -> None:
             server.kill()
             cut_log(tmp_path, before)
             server.start()
-            await cluster.stop(first, grace_s=PATIENCE_S)
-        # then the page is settled, and no other replica fetches it.
-        async with cluster.replica("r2", until_empty=True) as (second, _), asyncio.timeout(PATIENCE_S):
-            await second.ended.wait()
-        assert (await cluster.counts()).done == 1
-        assert [what for what, path, _ in site.log if path == "/1"] == ["asked", "answered"]
-        assert cluster.archived() == ["http://a.test/1"]
-        await store.close()
 
-
-async def test_a_restart_of_the_server_at_the_end_of_a_stop_leaves_the_last_files_in_doubt(
-    site: Site, tmp_path: Path
-) -> None:
-    """Nobody repeats writes any more, so the next start has to ask which of the pages are settled."""
-    with ValkeyProcess(tmp_path, persistent=True) as server:
-        store = await connect(server.url)
-        cluster = await Cluster.of(store, "stop", site, tmp_path / "out")
         # Given a replica that has settled a page,
         async with cluster.replica("r1") as (first, link):
             await cluster.push(first, "/1")
@@ -300,21 +247,20 @@ async def test_a_restart_of_the_server_at_the_end_of_a_stop_leaves_the_last_file
             before = cut_log(tmp_path)
             site.may_answer.set()
             await cluster.until_done(1)
-
-            # when the server is restarted without that after the replica has made its last calls,
-            def restart() -> None:
-                server.kill()
-                cut_log(tmp_path, before)
-                server.start()
-
-            link.after_permits = restart
+            # when the server is restarted without that, at the beginning of the stop or after the last calls,
+            if at_the_end:
+                link.after_permits = restart
+            else:
+                restart()
             await cluster.stop(first, grace_s=PATIENCE_S)
         with contextlib.suppress(RedisAway):
             await cluster.counts()  # may meet the connection to the server that was killed
-        # then the page is fetched again, and its first record is removed.
-        async with cluster.replica("r1", until_empty=True) as (second, _), asyncio.timeout(PATIENCE_S):
+        # then no other replica fetches the page; or it is fetched again, and its first record is removed.
+        name = "r1" if at_the_end else "r2"
+        async with cluster.replica(name, until_empty=True) as (second, _), asyncio.timeout(PATIENCE_S):
             await second.ended.wait()
-        assert [what for what, path, _ in site.log if path == "/1"] == ["asked", "answered"] * 2
+        assert (await cluster.counts()).done == 1
+        assert [what for what, path, _ in site.log if path == "/1"] == ["asked", "answered"] * (1 + at_the_end)
         assert cluster.archived() == ["http://a.test/1"]
         await store.close()
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
+from crawler.events import Events, ViewAdopted
 from crawler.scope.scope import RecentUrls
 from crawler.sinks.archive import Archive
-from crawler.worker.allowance import Allowance
 from crawler.worker.commit import Committer
-from crawler.worker.delay_queue import DelayQueue
-from crawler.worker.held_leases import HeldLeases
-from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, Prefetch
-from crawler.worker.leased_domain import LeasedDomain
+from crawler.worker.lease_manager import GATHER_S, LeaseManager, LeaseManagerSettings, PagePermits
+from crawler.worker.leases import DelayQueue, HeldLeases, LeasedDomain
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
 from frontier.counters import Counters, survey
@@ -24,13 +22,16 @@ from frontier.keys import CrawlKeys
 from frontier.known_pages import refresh_page
 from frontier.peers import Member, View
 from frontier.queue import Frontier, FrontierSettings
-from frontier.scripts import Call, Reply
+from frontier.scripts import Call, Reply, command
 from frontier.settle import SettledUrl, Settlement, with_next_visit
 from frontier.shards import identify_shards
 from frontier.store import RedisStore, Store
 from tests.frontier.helpers import CountingStore, entry, lease_one
+from tests.several_servers import until
 from tests.sinks.values import settings
-from tests.worker.test_throttle import runtime
+from tests.worker.helpers import leased_domain, runtime
+
+Prefetch = Callable[[Sequence[LeasedDomain]], Awaitable[None]]
 
 
 async def nothing(domains: Sequence[LeasedDomain]) -> None:
@@ -57,7 +58,8 @@ class Fed:
 
     frontier: Frontier
     committer: Committer
-    queue: DelayQueue[LeasedDomain]
+    held: HeldLeases
+    queue: DelayQueue
     leases: LeaseManager
 
     @classmethod
@@ -69,12 +71,13 @@ class Fed:
         await identify_shards(store, keys, range(1))
         frontier = Frontier(store, keys, server_clock, FrontierSettings(), b"key")
         shared = runtime(clock, server_clock)
-        committer = Committer(shared, frontier, Archive(settings(folder)), RecentUrls(10), HeldLeases(shared))
-        queue: DelayQueue[LeasedDomain] = DelayQueue(clock)
-        allowance = Allowance(shared, Budget(store, frontier.keys, server_clock, "me", PageLimit(0, 1)), queue, 4)
-        leases = LeaseManager(shared, frontier, committer, allowance, prefetch, LeaseManagerSettings(poll_s=0.01))
+        held, queue = HeldLeases(shared), DelayQueue(clock)
+        committer = Committer(shared, frontier, Archive(settings(folder)), RecentUrls(10), held)
+        permits = PagePermits(shared, Budget(store, keys, server_clock, "me", PageLimit(0, 1)), queue, 4)
+        often = LeaseManagerSettings(poll_s=0.01)
+        leases = LeaseManager(shared, frontier, committer, held, queue, permits, prefetch, often)
         leases.adopt(View(3, (), "me", owners=("me",)))
-        return cls(frontier, committer, queue, leases)
+        return cls(frontier, committer, held, queue, leases)
 
 
 async def test_an_empty_shard_is_leased_from_once_and_then_looked_at_until_others_push_there(
@@ -151,7 +154,7 @@ async def test_a_domain_is_prepared_before_its_first_turn_and_may_be_over_by_the
     if is_over:
         await fed.committer.flush()
         assert not taking.done()
-        assert len(fed.queue) == len(fed.leases.held) == 0
+        assert len(fed.queue) == len(fed.held) == 0
         assert (await Counters(store, fed.frontier.keys).counts()).domains_unleased == 1
     else:
         assert (await taking).domain == "a.test"
@@ -180,10 +183,89 @@ async def test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back
 
 async def test_a_view_without_replicas_takes_no_shards_away(store: RedisStore, crawl_name: str, tmp_path: Path) -> None:
     """Nobody could claim a place while the node of the roster was away."""
-    leases = (await Fed.on(store, crawl_name, tmp_path)).leases
+    fed = await Fed.on(store, crawl_name, tmp_path)
+    leases = fed.leases
     leases.adopt(View(4, (Member("me", 1),), "me", owners=("me",)))
     leases.adopt(View(9, (), "me"))
-    assert leases.held.shards == {0}
+    assert fed.held.shards == {0}
     assert leases.view is not None and leases.view.epoch == 4
     leases.adopt(View(10, (Member("other", 1),), "me", owners=("other",)))
-    assert leases.held.shards == set()
+    assert fed.held.shards == set()
+
+
+# permits
+
+
+@pytest.fixture
+def queue() -> DelayQueue:
+    return DelayQueue(SystemClock())
+
+
+async def permits_of(
+    store: RedisStore,
+    crawl_name: str,
+    queue: DelayQueue,
+    name: str,
+    limit: int,
+    replicas: Callable[[], int] = lambda: 1,
+) -> tuple[PagePermits, Budget, Events]:
+    clock = SystemClock()
+    server_clock = ServerClock(clock, store.time_ms)
+    await server_clock.refresh()
+    budget = Budget(store, CrawlKeys(crawl_name, 1), server_clock, name, PageLimit(limit, 1))
+    shared = runtime(clock, server_clock)
+    return PagePermits(shared, budget, queue, 4, replicas), budget, shared.events
+
+
+async def test_a_domain_that_found_no_permit_has_its_turn_when_one_is_given_back(
+    store: RedisStore, crawl_name: str, queue: DelayQueue
+) -> None:
+    permits, budget, _ = await permits_of(store, crawl_name, queue, "one", limit=1)
+    await budget.refresh(4, 1)
+    assert permits.take()
+    closed, first, second = (leased_domain("1", now=0.0) for _ in range(3))
+    for one in (closed, first, second):
+        assert not permits.take()
+        permits.wait(one)
+    assert permits.is_awaited
+    assert len(queue) == 0
+    closed.closing = True
+    permits.give_back()  # goes to the leased domain that has waited the longest, although its lease was returned
+    assert len(queue) == 0
+    assert permits.take()
+    permits.give_back()
+    assert await queue.take() is first
+
+
+async def test_permits_are_fetched_with_the_first_view_and_not_before(
+    store: RedisStore, crawl_name: str, queue: DelayQueue
+) -> None:
+    """Before it, a replica may not know the time, and would end the permits of others."""
+    replicas = 0
+    permits, _, events = await permits_of(store, crawl_name, queue, "one", limit=2, replicas=lambda: replicas)
+    filling = asyncio.create_task(permits.run(lambda: None))
+    await asyncio.sleep(2 * GATHER_S)
+    assert await store.send([command("EXISTS", CrawlKeys(crawl_name, 1).budget)]) == [0]
+    replicas = 1
+    events.emit(ViewAdopted(View(1, (Member("one", 1),), "one"), 1, 1, 0))
+    await until(permits.take)
+    filling.cancel()
+
+
+async def test_domains_have_their_turn_when_another_replica_returns_its_permits(
+    store: RedisStore, crawl_name: str, queue: DelayQueue
+) -> None:
+    """Waiting uses no turns."""
+    _, budget_of_other, _ = await permits_of(store, crawl_name, queue, "other", limit=2)
+    await budget_of_other.refresh(4, 1)
+    permits, _, _ = await permits_of(store, crawl_name, queue, "one", limit=2)
+    filling = asyncio.create_task(permits.run(lambda: None))
+    waiting = leased_domain("1", now=0.0)
+    assert not permits.take()
+    permits.wait(waiting)
+    await budget_of_other.leave()
+    async with asyncio.timeout(60):
+        assert await queue.take() is waiting
+    assert permits.take()
+    assert not permits.is_awaited
+    filling.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.page import Outcome, Page, RejectedItem, words_of
-from crawler.worker.commit_group import MOST_WORDS, LeaseReport
+from crawler.worker.commit import MOST_WORDS, LeaseReport
 from frontier.entries import Entry
 from frontier.settle import SettledUrl
 from tests.sinks.values import exchange, page

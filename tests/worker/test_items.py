@@ -14,7 +14,7 @@ from crawler.events import Event, Events, ItemsRejected, RedisOutageEnded
 from crawler.page import Item, Page
 from crawler.redis_retry import RedisRetry
 from crawler.scope.extract_rules import Kinds
-from crawler.worker.item_type_check import REREAD_S, SLICE_ITEMS, ItemTypes
+from crawler.worker.items import REREAD_S, ItemTypes
 from frontier.clock import SystemClock
 from frontier.crawls import FieldTypes
 from frontier.errors import RedisAway
@@ -24,7 +24,7 @@ from frontier.shards import Nodes
 from frontier.store import RedisStore, Store
 from tests.frontier.helpers import CountingStore, ManualTime, ask
 from tests.sinks.values import exchange, page
-from tests.worker.test_throttle import runtime
+from tests.worker.helpers import runtime
 
 
 class Replica:
@@ -41,7 +41,7 @@ class Replica:
         self.store = CountingStore(store)
         self.saved: dict[str, Kinds] = {}
         self.events: list[Event] = []
-        shared = msgspec.structs.replace(runtime(self.time), retry=retry) if retry else runtime(self.time)
+        shared = runtime(self.time, retry=retry)
         shared.events.subscribe(self.events.append, ItemsRejected)
         self.emit, self.retry = shared.events.emit, shared.retry
         self.types = ItemTypes(shared, FieldTypes(self.store, CrawlKeys(crawl_name, 1)), self._save)
@@ -98,7 +98,7 @@ async def test_a_replica_that_knows_the_fields_asks_nobody(replica: Callable[...
     asked = one.store.calls.total()
     assert asked == 2
     for _ in range(50):
-        await one.checked(*[{"a": 2, "none": None}] * (2 * SLICE_ITEMS))
+        await one.checked(*[{"a": 2, "none": None}] * 400)
         assert await one.kept({"a": "x"}) == []
         one.time.ms += 100
     assert one.store.calls.total() == asked
@@ -205,7 +205,7 @@ async def test_a_node_that_is_away_holds_up_no_page(store: RedisStore, crawl_nam
 async def test_invented_fields_are_limited_and_cost_no_calls(
     replica: Callable[..., Replica], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("crawler.worker.item_type_check.MOST_FIELDS", 3)
+    monkeypatch.setattr("crawler.worker.items.MOST_FIELDS", 3)
     one = replica()
     await one.checked({f"word{number}": 1 for number in range(5)})
     asked = one.store.calls.total()

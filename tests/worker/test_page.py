@@ -7,21 +7,22 @@ from typing import cast
 import pytest
 
 from crawler.app.engine import build_settings, link_filter
-from crawler.events import Events
 from crawler.page import Outcome
 from crawler.parse.child import DocumentOffloader
 from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
-from crawler.worker import page_builder
-from crawler.worker.outcomes import UrlResult
-from crawler.worker.page_builder import PageBuilder
+from crawler.worker import page
+from crawler.worker.page import PageBuilder
+from crawler.worker.verdict import UrlResult
 from frontier.entries import Entry
 from frontier.queue import Frontier
 from frontier.store import Store
 from politeness.robots_cache import RobotsCache, RobotsRecord
 from politeness.robots_match import finish
 from politeness.robots_syntax import extract
+from tests.frontier.helpers import ManualTime
 from tests.sinks.values import exchange
+from tests.worker.helpers import control, runtime
 
 NOW_MS = 1_790_000_000_000
 LISTED = b"https://site.test/listed\n"
@@ -36,12 +37,12 @@ async def test_the_sitemaps_that_a_robots_txt_names_are_read_once_for_all_pages(
         read.append(origin)
         return frozenset({"https://site.test/map.txt"})
 
-    monkeypatch.setattr(page_builder, "named_sitemaps", named_sitemaps)
+    monkeypatch.setattr(page, "named_sitemaps", named_sitemaps)
     robots = RobotsCache(cast(Store, None), cast(Frontier, None), "bot")
     excerpt = finish(extract(b"Sitemap: /map.txt\nUser-agent: *\nDisallow: /no", "bot")).pack()
     await robots.keep("https://site.test", RobotsRecord("rules", "ok", 200, NOW_MS, NOW_MS + 86_400_000, excerpt))
-    links = link_filter(CrawlSettings(), RecentUrls(10))
-    builder = PageBuilder(build_settings(CrawlSettings()), links, DocumentOffloader(), robots, Events())
+    settings, links = build_settings(CrawlSettings()), link_filter(CrawlSettings(), RecentUrls(10))
+    builder = PageBuilder(runtime(ManualTime()), settings, links, DocumentOffloader(), robots, control())
     found = []
     for name in ("other.txt", "map.txt"):
         entry = Entry(f"https://site.test/{name}", "site.test")

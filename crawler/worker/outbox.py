@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from crawler.events import LinksPushed
-from crawler.worker.held_leases import HeldLeases
-from crawler.worker.link_pusher import total
+from crawler.worker.commit import total
+from crawler.worker.leases import HeldLeases
 from crawler.worker.runtime import Runtime
-from frontier.errors import RedisAway
 from frontier.outboxes import KeptLink
 from frontier.queue import Frontier, PushReply
 
@@ -22,8 +21,8 @@ WATCHED_S = 10.0
 """How long there may be links after nothing points to any: others may put some into shards that were taken over."""
 
 SHARDS_A_ROUND, LINKS_A_SHARD = 16, 200
-"""How much is read in one round: a few hundred kilobytes. While nothing can be delivered, there is a round every `POLL_S`;
-otherwise the next one follows at once."""
+"""How much is read in one round: a few hundred kilobytes. While nothing can be delivered, there is a round every
+`POLL_S`; otherwise the next one follows at once."""
 
 
 class OutboxDelivery:
@@ -74,10 +73,9 @@ class OutboxDelivery:
 
     async def _next_shards(self) -> list[int]:
         """Some of the owned shards whose outboxes are not empty, in turn."""
-        retry, outboxes = self._runtime.retry, self._frontier.outboxes
-        owned = retry.split(sorted(self._held.shards), lambda shard: shard)
-        answers = await retry.each(owned, outboxes.filled)
-        filled = sorted(shard for answer in answers.values() if not isinstance(answer, RedisAway) for shard in answer)
+        owned, outboxes = sorted(self._held.shards), self._frontier.outboxes
+        answered, _ = await self._runtime.retry.each_node(owned, lambda shard: shard, outboxes.filled)
+        filled = sorted(shard for _, shards in answered for shard in shards)
         self._starts = {shard: self._starts.get(shard, 0) for shard in filled}
         later = [shard for shard in filled if shard > self._turn]
         shards = [*later, *filled[: len(filled) - len(later)]][:SHARDS_A_ROUND]
@@ -86,35 +84,31 @@ class OutboxDelivery:
 
     async def _read(self, shards: Sequence[int]) -> dict[int, list[KeptLink]]:
         """The next links in the outboxes of `shards`."""
-        retry, outboxes = self._runtime.retry, self._frontier.outboxes
-        parts = retry.split(shards, lambda shard: shard)
-        answers = await retry.each(
-            parts, lambda part: outboxes.read({shard: self._starts[shard] for shard in part}, LINKS_A_SHARD)
+        outboxes = self._frontier.outboxes
+        answered, _ = await self._runtime.retry.each_node(
+            shards,
+            lambda shard: shard,
+            lambda part: outboxes.read({shard: self._starts[shard] for shard in part}, LINKS_A_SHARD),
         )
-        found: dict[int, list[KeptLink]] = {}
-        for node, answer in answers.items():
-            if not isinstance(answer, RedisAway):
-                found.update(zip(parts[node], answer, strict=True))
-        return found
+        return {shard: links for part, read in answered for shard, links in zip(part, read, strict=True)}
 
     async def _push(self, links: Sequence[KeptLink]) -> list[KeptLink]:
         """Push `links`. Returns those that may be removed. Links whose server was replaced stay: it may have lost them,
         and this replica may die before it pushes its last writes again."""
-        retry, frontier = self._runtime.retry, self._frontier
-        parts = retry.split(links, lambda link: link.target)
-        answers = await retry.each(parts, lambda part: frontier.push(link.entry for link in part))
-        pushed = total(answer for answer in answers.values() if isinstance(answer, PushReply))
+        frontier = self._frontier
+        answered, _ = await self._runtime.retry.each_node(
+            links, lambda link: link.target, lambda part: frontier.push(link.entry for link in part)
+        )
+        pushed = total(reply for _, reply in answered)
         self._held.pushed(pushed.shards)
         if pushed != PushReply():
             counts = (pushed.accepted, pushed.seen, pushed.capped, pushed.outside)
             self._runtime.events.emit(LinksPushed(*counts, skipped=0))
         replaced = frontier.replaced_runs()
-        taken = [link for node, part in parts.items() if isinstance(answers[node], PushReply) for link in part]
-        return [link for link in taken if link.target not in replaced]
+        return [link for part, _ in answered for link in part if link.target not in replaced]
 
     async def _remove(self, links: Sequence[KeptLink]) -> None:
-        retry, outboxes = self._runtime.retry, self._frontier.outboxes
-        await retry.each(retry.split(links, lambda link: link.shard), outboxes.deliver)
+        await self._runtime.retry.each_node(links, lambda link: link.shard, self._frontier.outboxes.deliver)
 
     def _advance(self, shard: int, read: Sequence[KeptLink], sent: Collection[KeptLink]) -> None:
         """Note from where the outbox of `shard` is read next: behind what could not be delivered."""

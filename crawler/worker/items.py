@@ -1,59 +1,83 @@
-"""Checks the items of pages against the types of the fields of their data sets, on which all replicas agree.
+"""The items of pages: their extraction by the rules of the settings (`crawler.parse.extraction`), in the event loop or
+in the process for large documents, and the check of all items, also those of handlers, against the types of the fields
+of their data sets, on which all replicas agree.
 
 Redis keeps the first type of each field (`frontier.crawls`). What this replica knows of them is here, so only a page
-with a field that is new, or becomes decimal, needs a call. An item that does not fit is rejected: it is written in the line
-of its page with the reason, and not among the items.
+with a field that is new, or becomes decimal, needs a call. An item that does not fit is rejected: it is written in the
+line of its page with the reason, and not among the items.
 
-Types may be forgotten on an operator's command. So while there are items, they are read again once in `REREAD_S`. A node of
-a cluster that has the types and is away holds up no page: the types that this replica finds count until it is back. If two
-replicas find different ones, the export finds out.
+Types may be forgotten on an operator's command. So while there are items, they are read again once in `REREAD_S`. A
+node of a cluster that has the types and is away holds up no page: the types that this replica finds count until it is
+back. If two replicas find different ones, the export finds out.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from crawler.events import ItemsRejected, RedisOutageEnded
+from crawler.events import Events, ItemsRejected, RedisOutageEnded
 from crawler.page import Item, Page, RejectedItem
-from crawler.scope.extract_rules import Kinds, Misfit, Schema, shown
-from crawler.worker.runtime import Runtime
+from crawler.parse.child import DocumentOffloader
+from crawler.parse.document import INLINE_INPUT
+from crawler.parse.extraction import Extraction, ExtractionJob
+from crawler.parse.tags import INLINE_TREE, TakesLong
+from crawler.scope.extract_rules import ExtractRule, Kinds, Misfit, Schema, shown
+from crawler.worker.runtime import Runtime, TimeSlice
 from frontier.crawls import LONGEST_FIELD, MOST_FIELDS, FieldTypes
 from frontier.errors import RedisAway
 
 REREAD_S = 10.0
 """How long a replica may still use types that an operator has forgotten, in seconds."""
 
-SLICE_ITEMS = 200
-SLICE_BYTES = 256 << 10
-"""Items, and bytes of items, that are looked at before yielding to the event loop: about 1 ms."""
-
 SHOWN = 100
 """Characters of a text that does not fit that are reported."""
 
-Save = Callable[[Mapping[str, Kinds]], None]
-"""Writes down the types of the fields of data sets, beside the output. Called in a thread."""
+
+async def extract_items(
+    page: Page, rules: Sequence[ExtractRule], max_decoded: int, offload: DocumentOffloader, events: Events
+) -> Page:
+    """Return `page`, which has an exchange, with the items that `rules` find. Those that are rejected are reported.
+    `max_decoded`: the most bytes of a decoded body."""
+    rules = tuple(rule for rule in rules if rule.applies(page))
+    if not rules:
+        return page
+    assert page.exchange is not None
+    job, body = ExtractionJob.of(page, rules, max_decoded), page.exchange.body
+    extraction: Extraction | None = None
+    if page.decoded_size <= INLINE_TREE and len(body) <= INLINE_INPUT and "unread" not in page.cut:
+        with contextlib.suppress(TakesLong):
+            extraction = job.run(body, is_inline=True)
+    if extraction is None:
+        extraction = await offload.extract(job, body)
+    if extraction.rejected_count:
+        events.emit(ItemsRejected(page.url, extraction.rejected_count, str(extraction.rejected[0])))
+    return msgspec.structs.replace(
+        page, items=extraction.items, rejected=extraction.rejected, rejected_by=extraction.rejected_by
+    )
 
 
 class ItemTypes:
-    """The types of the fields of data sets, as this replica knows them. `save`: is called when they have changed."""
+    """The types of the fields of data sets, as this replica knows them. `save`: writes them down beside the output when
+    they have changed; it is called in a thread."""
 
-    def __init__(self, runtime: Runtime, types: FieldTypes, save: Save) -> None:
+    def __init__(self, runtime: Runtime, types: FieldTypes, save: Callable[[Mapping[str, Kinds]], None]) -> None:
         self._runtime = runtime
         self._types = types
         self._save = save
         self._schemas: dict[str, Schema] = {}
         self._declared: Mapping[str, Kinds] = {}
-        self._unfound: dict[str, set[str]] = {}  # declared fields of which no value is known, by data set
+        self._undiscovered: dict[str, set[str]] = {}  # declared fields of which no value is known, by data set
         self._read_at = -math.inf
         self._has_kept = True  # Redis has all types that are known here
         # It may have lost its last writes.
-        runtime.events.subscribe(lambda _: self._distrust(), RedisOutageEnded)
+        runtime.events.subscribe(lambda _: self._mark_stale(), RedisOutageEnded)
 
     def __repr__(self) -> str:
         return f"<ItemTypes data_sets={len(self._schemas)} fields={self._size}>"
@@ -62,13 +86,13 @@ class ItemTypes:
     def _size(self) -> int:
         return sum(len(schema.kinds) for schema in self._schemas.values())
 
-    def _distrust(self) -> None:
+    def _mark_stale(self) -> None:
         self._has_kept = False
 
     def apply(self, declared: Mapping[str, Kinds]) -> None:
         """Let the fields of data sets have the types that the settings declare."""
         self._declared = declared
-        self._unfound = {name: set(kinds) for name, kinds in declared.items()}
+        self._undiscovered = {name: set(kinds) for name, kinds in declared.items()}
         self._schemas = {}
         self._read_at = -math.inf
 
@@ -77,23 +101,26 @@ class ItemTypes:
         if not page.items or await self._are_known(page.items):
             return page
         await self._learn(page.items)
-        return await self._divided(page)
+        return await self._without_misfits(page)
 
     async def _are_known(self, items: Sequence[Item]) -> bool:
         """Whether all `items` fit, and nothing can be learnt from them."""
         if not self._has_kept or self._runtime.now() >= self._read_at + REREAD_S:
             return False
-        async for item, fields in _sliced(items):
+        time_slice = TimeSlice(self._runtime.clock)
+        for item in items:
+            fields = item.fields
             if item.name not in self._schemas or self._found_in(self._schemas[item.name], fields):
                 return False
             if self._first_values(item.name, fields):
                 return False
+            await time_slice.end_if_over()
         return True
 
     def _first_values(self, name: str, fields: Mapping[str, Any]) -> list[str]:
-        """Return the declared fields of which an item of the data set `name` has the first value. Their types are kept, so
-        that `crawler status` knows of which fields no value was found."""
-        return [field for field in self._unfound.get(name, ()) if fields.get(field) is not None]
+        """Return the declared fields of which an item of the data set `name` has the first value. Their types are kept,
+        so that `crawler status` knows of which fields no value was found."""
+        return [field for field in self._undiscovered.get(name, ()) if fields.get(field) is not None]
 
     def _found_in(self, schema: Schema, fields: Mapping[str, Any]) -> dict[str, Any] | Misfit:
         """Return what can be learnt of `schema` from an item. Null has no type, and the number of fields is limited."""
@@ -114,7 +141,9 @@ class ItemTypes:
             await self._read()
         offered = {} if self._has_kept else self._kinds()
         drafts = {name: self._schema(name, schema.known) for name, schema in self._schemas.items()}
-        async for item, fields in _sliced(items):
+        time_slice = TimeSlice(self._runtime.clock)
+        for item in items:
+            fields = item.fields
             draft = drafts.setdefault(item.name, self._schema(item.name))
             found = self._found_in(draft, fields)
             if not isinstance(found, Misfit):
@@ -122,7 +151,8 @@ class ItemTypes:
                 offered |= {(item.name, field): kind for field, kind in found.items()}
                 for field in self._first_values(item.name, fields):
                     offered[item.name, field] = self._declared[item.name][field]
-                    self._unfound[item.name].remove(field)
+                    self._undiscovered[item.name].remove(field)
+            await time_slice.end_if_over()
         if offered:
             self._adopt({**offered, **await self._kept(offered)})
         if (known := self._known()) != before:
@@ -137,7 +167,7 @@ class ItemTypes:
         except RedisAway:
             return
         local = {} if self._has_kept else self._kinds()
-        self._unfound = {
+        self._undiscovered = {
             name: {field for field in fields if (name, field) not in kinds} for name, fields in self._declared.items()
         }
         self._schemas = {name: self._schema(name) for name in self._declared}
@@ -169,23 +199,25 @@ class ItemTypes:
             (name, field): kind
             for name, kinds in self._known().items()
             for field, kind in kinds.items()
-            if field not in self._unfound.get(name, ())
+            if field not in self._undiscovered.get(name, ())
         }
 
     def _known(self) -> dict[str, Kinds]:
         return {name: schema.known for name, schema in self._schemas.items()}
 
-    async def _divided(self, page: Page) -> Page:
+    async def _without_misfits(self, page: Page) -> Page:
         """Return `page` with those of its items that fit, and the others as rejected ones."""
         kept: list[Item] = []
         rejected: list[RejectedItem] = []
-        async for item, fields in _sliced(page.items):
+        time_slice = TimeSlice(self._runtime.clock)
+        for item in page.items:
             schema = self._schemas.get(item.name) or self._schema(item.name)
-            found = schema.found_in(fields)
+            found = schema.found_in(item.fields)
             if isinstance(found, Misfit):
                 rejected.append(_rejected(item, found))
             else:
                 kept.append(item)
+            await time_slice.end_if_over()
         if not rejected:
             return page
         self._runtime.events.emit(ItemsRejected(page.url, len(rejected), str(rejected[0])))
@@ -195,17 +227,6 @@ class ItemTypes:
             rejected=(*page.rejected, *rejected),
             rejected_by=dict(Counter(page.rejected_by) + Counter(one.word for one in rejected)),
         )
-
-
-async def _sliced(items: Sequence[Item]) -> AsyncIterator[tuple[Item, dict[str, Any]]]:
-    """Yield `items` with their fields, and yield to the event loop between slices of them."""
-    count = size = 0
-    for item in items:
-        yield item, item.fields
-        count, size = count + 1, size + len(item.json)
-        if count >= SLICE_ITEMS or size > SLICE_BYTES:
-            count = size = 0
-            await asyncio.sleep(0)
 
 
 def _rejected(item: Item, misfit: Misfit) -> RejectedItem:

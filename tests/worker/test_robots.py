@@ -13,13 +13,12 @@ from msgspec.structs import replace
 
 from crawler.errors import FetchFailed
 from crawler.events import DefectFound
-from crawler.page import Exchange, Outcome
-from crawler.worker.leased_domain import LeasedDomain
-from crawler.worker.outcomes import OURS, UrlResult
-from crawler.worker.own_failures import OwnFailures
-from crawler.worker.robots_lookup import RobotsLookup
-from crawler.worker.url_verdict import verdict_by_robots
-from frontier.clock import ServerClock
+from crawler.page import Outcome
+from crawler.worker.leases import LeasedDomain
+from crawler.worker.request import PoliteFetch, Throttle
+from crawler.worker.robots import RobotsLookup
+from crawler.worker.runtime import Runtime
+from crawler.worker.verdict import OURS, UrlResult, verdict_by_robots
 from frontier.queue import Frontier
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
@@ -27,19 +26,17 @@ from politeness.robots_fetch import RobotsRecord
 from politeness.robots_match import Rules, finish
 from politeness.robots_syntax import extract
 from tests.frontier.helpers import CountingStore, ManualTime, entry, lease_one, make_frontier
-from tests.worker.test_throttle import Stopped, answer, leased_domain, runtime, throttle_for
+from tests.worker.helpers import NOBODY, Stopped, answer, leased_domain, runtime, server_clock_of, throttle_for
 
 SLOW = b"User-agent: *\nCrawl-delay: 4\n"
 EXCERPT = finish(extract(b"User-agent: *\nDisallow: /private/\n", "peercrawl")).pack()
 RULES = RobotsRecord("rules", "ok", 200, 1, 2**40, EXCERPT)
-NOBODY: Any = None
 
 
 async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store: RedisStore, crawl_name: str) -> None:
     # Given three domains under lease, and what is known of some of their origins,
     time = ManualTime()
-    server_clock = ServerClock(time, time.read_ms)
-    await server_clock.refresh()
+    server_clock = await server_clock_of(time)
     frontier = await make_frontier(store, crawl_name, time, shards=64)
     before = RobotsCache(store, frontier, "peercrawl")
     for origin, domain in (
@@ -56,15 +53,15 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     }
     counting = CountingStore(store)
     cache = RobotsCache(counting, frontier, "peercrawl")
-    robots_lookup = RobotsLookup(runtime(time, server_clock), cache, NOBODY, NOBODY, NOBODY)
+    robots_lookup = RobotsLookup(runtime(time, server_clock), cache, *[NOBODY] * 6)
     # When they are prefetched, except for one that is cached,
     await cache.load("https://b.test", "b.test")
     counting.calls.clear()
     await robots_lookup.prefetch(list(domains.values()))
     # Then each of the others has what Redis had,
     assert counting.calls == {"HGET": 2}
-    assert domains["b.test"].take_stored_robots("https://b.test") == (False, None)
-    assert domains["c.test"].take_stored_robots("https://c.test") == (True, None)
+    assert domains["b.test"].stored_robots is None
+    assert domains["c.test"].stored_robots == ("https://c.test", None)
     # and it is looked at without asking again,
     known = await robots_lookup.robots_for(domains["a.test"], "https://a.test/private/x")
     assert known is not None
@@ -72,14 +69,21 @@ async def test_what_redis_has_is_read_in_one_round_trip_and_looked_at_once(store
     assert not known.rules.decide("https://a.test/private/x").allowed
     assert counting.calls == {"HGET": 2}
     # once; and it counts for that origin alone.
-    assert domains["a.test"].take_stored_robots("https://a.test") == (False, None)
+    assert domains["a.test"].stored_robots is None
     assert await robots_lookup.robots_for(domains["c.test"], "https://www.c.test/") is not None
     assert counting.calls == {"HGET": 3}
 
 
 URL, ORIGIN = "https://a.test/x", "https://a.test"
-FILE = replace(answer(b""), status=200, headers=(), body=b"User-agent: *\nDisallow: /private/\n")
+FILE = answer(200, b"User-agent: *\nDisallow: /private/\n")
 WAITS = UrlResult(Outcome.RETRY, "robots_unreachable")
+
+
+def lookup_of(shared: Runtime, cache: RobotsCache, http: Any, throttle: Throttle) -> RobotsLookup:
+    fetch, free = PoliteFetch(shared, http, throttle), AsyncMock()
+    free.may_request.return_value, free.end_request.return_value = True, False
+    builder: Any = Mock(sitemaps=Mock(return_value=()))
+    return RobotsLookup(shared, cache, fetch, throttle, free, free, builder, AsyncMock())
 
 
 class Visit:
@@ -87,16 +91,13 @@ class Visit:
 
     def __init__(self, store: RedisStore, frontier: Frontier, leased: LeasedDomain) -> None:
         self.clock: Any = Stopped()
-        self.requests = AsyncMock(throttle=throttle_for(self.clock))
-        self.requests.fetch.return_value = FILE
-        self.requests.end_foreign_request.return_value = False
+        self.http = AsyncMock()
+        self.http.fetch.return_value = FILE
         self.defects: list[DefectFound] = []
-        shared = runtime(self.clock)
-        self.requests.own_failures = OwnFailures(shared)
+        shared, throttle = runtime(self.clock), throttle_for(self.clock)
         shared.events.subscribe(self.defects.append, DefectFound)  # type: ignore[arg-type]
         self.cache = RobotsCache(store, frontier, "peercrawl")
-        builder = Mock(sitemaps=Mock(return_value=()))
-        self._lookup = RobotsLookup(shared, self.cache, self.requests, builder, AsyncMock())
+        self._lookup = lookup_of(shared, self.cache, self.http, throttle)
         self._leased = leased
 
     async def is_known(self) -> bool:
@@ -136,7 +137,7 @@ async def test_a_file_whose_rules_cannot_be_built_counts_as_unreachable(
         assert (stored.record.access, stored.record.reason, stored.record.failures) == ("disallow", "defect", 1)
         visit.clock.now += 70
         assert await visit.turn() == UrlResult(Outcome.DEAD, "robots_unreachable")
-    assert visit.requests.fetch.await_count == 2
+    assert visit.http.fetch.await_count == 2
     assert [found.stage for found in visit.defects] == ["robots", "robots"]
     # As soon as it can be processed, it is obeyed.
     visit.clock.now += 140
@@ -156,12 +157,12 @@ async def test_a_file_that_could_not_be_fetched_because_of_us_does_not_count_as_
         if is_condensed:
             patched.setattr(visit.cache, "condense", AsyncMock(side_effect=error))
         else:
-            visit.requests.fetch.side_effect = error
+            visit.http.fetch.side_effect = error
         for _ in range(5):
             assert not await visit.is_known()
     assert await visit.cache.load(ORIGIN, "a.test") is None
     assert visit.defects == []
-    visit.requests.fetch.side_effect = None
+    visit.http.fetch.side_effect = None
     assert await visit.turn() is None
 
 
@@ -174,7 +175,7 @@ async def test_a_stored_file_whose_rules_cannot_be_built_is_fetched_again(
     build = Rules.build
     monkeypatch.setattr(Rules, "build", lambda file: (raises_while_built if file == stored else build)(file))
     assert await visit.turn() is None
-    assert visit.requests.fetch.await_count == 1
+    assert visit.http.fetch.await_count == 1
     assert [found.stage for found in visit.defects] == ["robots"]
 
 
@@ -187,7 +188,7 @@ async def test_rules_from_before_stay_in_force_while_those_of_a_new_file_cannot_
     with monkeypatch.context() as patched:
         patched.setattr("politeness.robots_cache.extract", raises_while_built)
         assert await visit.turn() is None
-    assert visit.requests.fetch.await_count == 2
+    assert visit.http.fetch.await_count == 2
     known = visit.cache.recall(ORIGIN)
     assert known is not None
     assert (known.record.access, known.record.reason, known.record.failures) == ("rules", "defect", 1)
@@ -197,19 +198,9 @@ async def test_the_delay_that_a_robots_txt_asks_for_begins_with_the_request_for_
     store: RedisStore, crawl_name: str
 ) -> None:
     """The lease may be given back before the next turn, and the next holder waits for as long as is stored."""
-    clock, leased, throttle = Stopped(), leased_domain(), throttle_for(Stopped(), delay_s=1.0)
+    clock, leased = Stopped(), leased_domain()
     cache = RobotsCache(store, await make_frontier(store, crawl_name, ManualTime()), "peercrawl")
-
-    async def fetch(leased: LeasedDomain, url: str, known: object) -> Exchange:
-        throttle.start_delay(leased, 0.1, None)
-        return Exchange(url, 200, "OK", (), b"", b"", SLOW, "192.0.2.1", 0.0, 0.1, 0.1)
-
-    foreign = {
-        "may_request_any_domain": AsyncMock(return_value=True),
-        "end_foreign_request": AsyncMock(return_value=False),
-    }
-    polite: Any = Mock(throttle=throttle, fetch=fetch, **foreign)
-    committer: Any = AsyncMock()
-    robots_lookup = RobotsLookup(runtime(clock), cache, polite, NOBODY, committer)
-    assert await robots_lookup.robots_for(leased, "https://a.test/x") is None, "the turn was used for the file"
+    http = AsyncMock(fetch=AsyncMock(return_value=answer(200, SLOW)))
+    lookup = lookup_of(runtime(clock), cache, http, throttle_for(clock, delay_s=1.0))
+    assert await lookup.robots_for(leased, URL) is None, "the turn was used for the file"
     assert (leased.next_at, leased.delay_ms) == (clock.now + 4.0, 4_000)

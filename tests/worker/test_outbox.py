@@ -5,12 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from msgspec.structs import replace
-
 from crawler.events import Events
 from crawler.redis_retry import RedisRetry
-from crawler.worker.held_leases import HeldLeases
-from crawler.worker.outbox_delivery import IDLE_POLL_S, WATCHED_S, OutboxDelivery
+from crawler.worker.leases import HeldLeases
+from crawler.worker.outbox import IDLE_POLL_S, WATCHED_S, OutboxDelivery
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
@@ -19,7 +17,7 @@ from frontier.scripts import PUSH, Call, Reply
 from frontier.shards import Nodes
 from frontier.store import RedisStore, Store
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
-from tests.worker.test_commit import on_a_clock
+from tests.worker.helpers import runtime, server_clock_of
 
 SHARDS = 3
 CALM_S = 4 * IDLE_POLL_S
@@ -78,9 +76,9 @@ async def a_delivery(
     frontier: Frontier, store: Store, time: LimitedTime
 ) -> tuple[OutboxDelivery, RedisRetry, HeldLeases]:
     retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(store, frontier.keys))
-    runtime = replace(await on_a_clock(time), retry=retry)
-    held = HeldLeases(runtime)
-    return OutboxDelivery(runtime, frontier, held), retry, held
+    shared = runtime(time, await server_clock_of(time), retry=retry)
+    held = HeldLeases(shared)
+    return OutboxDelivery(shared, frontier, held), retry, held
 
 
 async def test_outboxes_are_looked_at_seldom_unless_there_may_be_links(store: RedisStore, crawl_name: str) -> None:

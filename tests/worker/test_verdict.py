@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from crawler.page import Outcome
-from crawler.worker.outcomes import UrlResult
-from crawler.worker.url_verdict import NO_SUCH_HOST_TRIES, verdict_by_domain, verdict_by_robots
+from crawler.worker.verdict import NO_SUCH_HOST_TRIES, UrlResult, verdict_by_domain, verdict_by_robots
 from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
 from politeness.robots_match import Rules

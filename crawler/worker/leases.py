@@ -1,0 +1,374 @@
+"""The leased domains of this replica: the state of each, which ones it holds, and the queue in which they wait for
+turns. State and decisions only, no I/O."""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import math
+from collections import deque
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+
+from msgspec.structs import replace
+
+from crawler.events import HandedOver
+from crawler.worker.runtime import Runtime
+from frontier.budget import Budget
+from frontier.clock import Clock
+from frontier.entries import Entry
+from frontier.reservations import Reservation
+from frontier.settle import Lease, LeaseReply, SettleReply
+from politeness.backoff import BackoffState
+from politeness.robots_fetch import RobotsFetch
+from politeness.tdmrep import TdmFetch
+
+MAX_REPEATS = 3
+"""How often a URL that redirects to itself is requested once more: for two cookies and another way of writing the
+URL."""
+
+BEHIND_S = 0.1
+"""The queue is overloaded when the domain that has been due the longest has waited for a worker longer than this."""
+
+BYTES_PER_S = 1 << 20
+"""Under overload, a domain is delayed by one second for this many bytes of its last body. A body of 10 MiB takes a
+tenth of a CPU second to receive, parse and archive; its domain then waits 10 seconds longer."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class LeasedDomain:
+    """A leased domain with its URLs, and the replica's state for it while it holds the lease. Times are monotonic
+    seconds.
+
+    While `is_queued`, the domain waits in the queue for its next turn, or waits for a permit, or a worker prepares its
+    turn. So only one worker at a time decides what to request next, however many requests are in flight.
+    """
+
+    lease: Lease
+    lease_end: float  # a replica that was suspended sees here that its leases have ended
+    next_at: float  # when the domain may be requested again, and thus when it is due in the queue
+    pending: deque[Entry] = field(init=False)  # URLs that are not fetched yet
+    closing: bool = False  # the lease is returned as soon as nothing is in flight
+    # turns
+    is_queued: bool = True
+    wants_permit: bool = False  # before its next turn
+    busy: int = 0  # workers that have taken the domain
+    handling: int = 0  # those of them that only wait for a handler of users
+    concurrency: int = 1  # how many requests may be in flight
+    requests: dict[asyncio.Timeout, float] = field(
+        default_factory=dict
+    )  # in flight: when each began, by the event loop
+    # delays
+    ended_at: float = -math.inf  # when the last response ended
+    delay_ms: int = field(init=False)
+    body_bytes: int = 0  # size of the last body
+    backoff: BackoffState = field(init=False)
+    slot: tuple[str, float] | None = None  # reserved by the address limiter: network, and when it begins
+    reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
+    refusals: int = 0  # refused reservations in a row
+    # URLs that redirected to themselves: how often they did, and how the last redirect wrote them
+    repeats: dict[str, tuple[int, str]] = field(default_factory=dict)
+    # robots.txt and tdmrep.json
+    robots: dict[str, RobotsFetch] = field(default_factory=dict)  # unfinished fetches, by origin
+    tdm: dict[str, TdmFetch] = field(default_factory=dict)
+    stored_robots: tuple[str, bytes | None] | None = None  # an origin, and the record that Redis has for it
+    confirmed: set[str] = field(default_factory=set)  # origins for whose unreachable robots.txt Redis was asked again
+
+    def __post_init__(self) -> None:
+        self.pending = deque(self.lease.entries)
+        self.delay_ms = self.lease.delay_ms
+        self.backoff = replace(BackoffState.parse(self.lease.state), limited_until_ms=0)
+
+    def __repr__(self) -> str:
+        return f"<LeasedDomain {self.lease.domain} pending={len(self.pending)} busy={self.busy}>"
+
+    @property
+    def domain(self) -> str:
+        return self.lease.domain
+
+    @property
+    def requesting(self) -> int:
+        """The number of workers that may have a request in flight, at most `concurrency`."""
+        return self.busy - self.handling
+
+    @property
+    def oldest_request(self) -> float:
+        """When the oldest request in flight began, by the event loop; infinite without one."""
+        return min(self.requests.values(), default=math.inf)
+
+    def holds(self, now: float) -> bool:
+        """Return whether the lease is still valid at `now`."""
+        return now < self.lease_end
+
+    def renew(self, lease_end: float, now: float) -> None:
+        """Move the end of the lease to `lease_end`. If that has passed, requests in flight are cancelled."""
+        self.lease_end = lease_end
+        for request in self.requests:
+            if not request.expired():
+                request.reschedule(asyncio.get_running_loop().time() + lease_end - now)
+
+    def wait_at_least_until(self, at: float) -> None:
+        """Postpone the next turn to `at` if it would be earlier."""
+        self.next_at = max(self.next_at, at)
+
+    def start_delay(self, delay_ms: int, ended_at: float) -> None:
+        """Postpone the next request to `delay_ms` after the end of the last response, `ended_at`. Never shortens the
+        wait."""
+        self.delay_ms = delay_ms
+        self.ended_at = ended_at
+        self.wait_at_least_until(ended_at + delay_ms / 1000)
+
+    def written(self, entry: Entry) -> str:
+        """How the URL of `entry` is written in the request."""
+        return self.repeats[entry.url][1] if entry.url in self.repeats else entry.url
+
+    def repeat(self, entry: Entry, written: str) -> bool:
+        """Make `entry` the next URL, once more, `written` as its redirect says. Returns False if that was done
+        `MAX_REPEATS` times."""
+        number, _ = self.repeats.get(entry.url, (0, ""))
+        if number == MAX_REPEATS:
+            return False
+        self.repeats[entry.url] = (number + 1, written)
+        self.pending.appendleft(entry)
+        return True
+
+
+class DelayQueue:
+    """Leased domains ordered by the time of their next turn. `take` returns the one that has been due the longest, and
+    waits while none is due.
+
+    One timer serves all domains. It is set for the first one, and only while a worker waits. A waiting domain occupies
+    an entry in a heap, but no worker and no connection.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._heap: list[tuple[float, int, LeasedDomain]] = []
+        self._order = count()
+        self._workers: deque[asyncio.Future[None]] = deque()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = math.inf
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def idle_workers(self) -> int:
+        """The number of workers that wait for a domain."""
+        return len(self._workers)
+
+    def lateness(self) -> float:
+        """Return for how many seconds the first domain has been due; 0 or less if none is due."""
+        return self._clock.monotonic() - self._heap[0][0] if self._heap else 0.0
+
+    def put(self, leased: LeasedDomain) -> None:
+        """Add `leased`, to be taken when its next turn is due, or later. Under overload (`BEHIND_S`), domains with
+        large responses are due later."""
+        due = leased.next_at
+        if self.lateness() > BEHIND_S:
+            due += leased.body_bytes / BYTES_PER_S
+        heapq.heappush(self._heap, (due, next(self._order), leased))
+        if self._workers and due < self._timer_at:
+            self._wake()
+
+    async def take(self) -> LeasedDomain:
+        """Return the domain that has been due the longest. Waits until one is due."""
+        while not (self._heap and self._heap[0][0] <= self._clock.monotonic()):
+            worker = asyncio.get_running_loop().create_future()
+            self._workers.append(worker)
+            self._wake()
+            try:
+                await worker
+            except asyncio.CancelledError:
+                if worker in self._workers:
+                    self._workers.remove(worker)
+                self._wake()  # the domain that it was woken for needs another worker
+                raise
+        leased = heapq.heappop(self._heap)[2]
+        self._wake()
+        return leased
+
+    def remove(self, unwanted: Collection[LeasedDomain]) -> None:
+        """Remove the domains `unwanted`."""
+        self._heap = [entry for entry in self._heap if entry[2] not in unwanted]
+        heapq.heapify(self._heap)
+
+    def _wake(self) -> None:
+        """Wake a worker if a domain is due, which then wakes the next one. Otherwise set the timer for the first
+        domain."""
+        if not self._workers or not self._heap:
+            return
+        wait_s = self._heap[0][0] - self._clock.monotonic()
+        if wait_s <= 0:
+            worker = self._workers.popleft()
+            if not worker.done():
+                worker.set_result(None)
+        elif self._heap[0][0] < self._timer_at:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._timer_at = self._heap[0][0]
+            self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer, self._timer_at = None, math.inf
+        self._wake()
+
+
+class HeldLeases:
+    """The owned shards and held leases of this replica, and when to ask each shard for more. `wake` is set when a shard
+    should be asked earlier than planned."""
+
+    def __init__(self, runtime: Runtime, budget: Budget | None = None) -> None:
+        self._runtime = runtime
+        self._budget = budget
+        self._domains: dict[LeasedDomain, None] = {}  # an ordered set, so that runs are reproducible
+        self._poll_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
+        self._empty: set[int] = set()  # owned shards that had no more than planned visits when last asked
+        self._leaving: set[LeasedDomain] = set()  # in shards that a view assigned to others
+        self._leaving_since = 0.0
+        self.wake = asyncio.Event()
+
+    def __repr__(self) -> str:
+        return f"<HeldLeases shards={len(self._poll_at)} leased={len(self)}>"
+
+    def __len__(self) -> int:
+        return len(self._domains)
+
+    def __iter__(self) -> Iterator[LeasedDomain]:
+        return iter(list(self._domains))
+
+    @property
+    def is_busy(self) -> bool:
+        """Whether a worker is busy with any of the domains."""
+        return any(leased.busy for leased in self._domains)
+
+    # shards
+
+    @property
+    def shards(self) -> frozenset[int]:
+        """The shards that this replica owns according to the latest view."""
+        return frozenset(self._poll_at)
+
+    def add_shards(self, shards: Collection[int]) -> None:
+        """Add `shards` to the owned shards. They are asked at once."""
+        self._poll_at.update(dict.fromkeys(shards, self._runtime.now()))
+        self.wake.set()
+
+    def remove_shards(self, shards: Collection[int]) -> list[LeasedDomain]:
+        """Remove `shards` from the owned shards. Returns their leased domains, whose leases have to be returned."""
+        for shard in shards:
+            del self._poll_at[shard]
+            self._empty.discard(shard)
+        leaving = [leased for leased in self if leased.lease.shard in shards]
+        if leaving and not self._leaving:
+            self._leaving_since = self._runtime.now()
+        self._leaving.update(leaving)
+        return leaving
+
+    def disown_all(self) -> None:
+        """Stop asking all shards. Held leases stay."""
+        self._poll_at.clear()
+
+    # when to ask shards
+
+    def due(self) -> list[int]:
+        """Return the shards that should be asked now."""
+        now = self._runtime.now()
+        return [shard for shard, at in self._poll_at.items() if at <= now]
+
+    def longest_due(self, due: Sequence[int], calls: int, checks: int) -> list[int]:
+        """Return those of `due` that have been due longest, so that none waits for ever: up to `calls` that may have
+        work, and up to `checks` that were empty when last asked."""
+        if len(due) <= calls:
+            return list(due)
+        empty = [shard for shard in due if shard in self._empty]
+        others = [shard for shard in due if shard not in self._empty]
+        at = self._poll_at.__getitem__
+        return heapq.nsmallest(calls, others, key=at) + heapq.nsmallest(checks, empty, key=at)
+
+    def next_due(self) -> float:
+        """Return when the next shard should be asked, in monotonic seconds; infinite if no shard is owned."""
+        return min(self._poll_at.values(), default=math.inf)
+
+    def empty_among(self, shards: Collection[int]) -> set[int]:
+        """Return those of `shards` that were empty when last asked."""
+        return self._empty.intersection(shards)
+
+    def note_work(self, shards: Collection[int]) -> None:
+        """Record that `shards` are no longer empty."""
+        self._empty.difference_update(shards)
+
+    def ask_later(self, shards: Collection[int], now: float, at: float) -> None:
+        """Postpone those of `shards` that were due by `now` until `at` (monotonic seconds)."""
+        for shard in shards:
+            if self._poll_at.get(shard, math.inf) <= now:
+                self._poll_at[shard] = at
+
+    def _ask_by(self, shard: int, at: float) -> None:
+        if at < self._poll_at.get(shard, -math.inf):
+            self._poll_at[shard] = at
+            self.wake.set()
+
+    # leases
+
+    def lease_end(self, asked_at: float, lease_ms: int) -> float:
+        """Return until when (monotonic seconds) a lease that was requested at `asked_at` may be used.
+
+        This is earlier than its expiry by a twentieth of `lease_ms`, but at most by a second. Other replicas' estimates
+        of the server clock may be ahead of ours by a round trip, and a request must be sent before another replica can
+        lease the domain. It is also earlier than the expiry of the permits with which its pages are fetched.
+        """
+        lease_s = lease_ms / 1000
+        end = asked_at + lease_s - min(1.0, lease_s / 20)
+        return end if self._budget is None else min(end, self._runtime.now() + self._budget.valid_s)
+
+    def take(
+        self, answer: LeaseReply, lease_end: float, asked_at: float, poll_s: float
+    ) -> tuple[list[LeasedDomain], bool]:
+        """Add the leases of `answer`. `lease_end`: until when they may be used; `asked_at`: when they were requested,
+        both in monotonic seconds; `poll_s`: the longest time until the shard is asked again. Returns their domains, and
+        whether this replica still owns their shard."""
+        domains = [LeasedDomain(lease, lease_end, asked_at) for lease in answer.leases]
+        self._domains.update(dict.fromkeys(domains))
+        is_ours = answer.shard in self._poll_at
+        if is_ours:
+            poll = asked_at + poll_s
+            next_ms = answer.visit_ms if answer.next_ms is None else answer.next_ms
+            due = poll if next_ms is None else self._runtime.monotonic(next_ms)
+            if answer.next_ms is None:
+                self._empty.add(answer.shard)
+            # Never in the past: a shard that is due now is asked again next round, not at once.
+            self._poll_at[answer.shard] = max(min(poll, due), math.nextafter(asked_at, math.inf))
+        return domains, is_ours
+
+    def settled(self, leased: LeasedDomain, reply: SettleReply) -> None:
+        """Apply the reply to a settle or release call for `leased`."""
+        if reply.expires_ms is not None:
+            return
+        self.forget(leased)
+        if reply.due_ms is not None:
+            self._ask_by(leased.lease.shard, self._runtime.monotonic(reply.due_ms))
+
+    def pushed(self, shards: frozenset[int]) -> None:
+        """Record that URLs were queued in `shards`. Those without a lease are asked at once; for the others, the next
+        settle reply says when to ask."""
+        now = self._runtime.now()
+        self.note_work(shards)
+        if shards:
+            for shard in shards - {leased.lease.shard for leased in self._domains}:
+                self._ask_by(shard, now)
+
+    def void(self, node: str) -> None:
+        """Record that the leases of the shards on `node` have ended, because it has lost them."""
+        for leased in self:
+            if self._runtime.retry.node_of(leased.lease.shard) == node:
+                leased.renew(-math.inf, self._runtime.now())
+
+    def forget(self, leased: LeasedDomain) -> None:
+        """Remove `leased`, whose lease has ended."""
+        self._domains.pop(leased, None)
+        if leased in self._leaving:
+            self._leaving.remove(leased)
+            if not self._leaving:
+                self._runtime.events.emit(HandedOver(self._runtime.now() - self._leaving_since))

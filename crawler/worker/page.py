@@ -1,0 +1,392 @@
+"""Pages: `PageBuilder` makes one from an exchange. It decodes the body, extracts links and data, and selects the links
+to crawl. `PageHandling` has items extracted, passes the page to the handlers of users, and applies what those ask for.
+It has texts that take long extracted before the page is written, so that no other page waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from http import HTTPStatus
+from weakref import WeakKeyDictionary
+
+import msgspec
+
+from crawler.events import Events, HandlerFailed, LinkDropped
+from crawler.hooks import Handled, PageHandlers, Wanted
+from crawler.page import NO_CONTENT, Exchange, Link, LinkKind, Outcome, Page
+from crawler.parse.child import DocumentOffloader
+from crawler.parse.document import (
+    NOTED,
+    Document,
+    Fields,
+    ParsedDocument,
+    ParseLimits,
+    noted_fields,
+    read_if_small,
+    robots_tags,
+    usage_of,
+)
+from crawler.parse.html import Extracted, ExtractPolicy
+from crawler.parse.sitemaps import named_sitemaps
+from crawler.parse.text import ContentJob, ContentWanted, is_light
+from crawler.scope.extract_rules import ExtractRule, declared
+from crawler.scope.next_visit import RecrawlRule
+from crawler.scope.scope import NO_HINTS, LinkFilter, leads_back
+from crawler.worker.items import ItemTypes, extract_items
+from crawler.worker.leases import LeasedDomain
+from crawler.worker.revisits import has_moved, with_text_digest
+from crawler.worker.runtime import Runtime, TimeSlice
+from crawler.worker.verdict import DEFECT, UrlResult
+from frontier.control import Control, DomainRules
+from frontier.domains import domain_of, host_of
+from frontier.entries import Entry, PushMode
+from frontier.errors import BadUrl
+from frontier.store import batched
+from frontier.urls import Url, as_written, canonicalize, canonicalize_links, origin_of
+from politeness.robots_cache import RobotsCache
+from politeness.robots_match import Rules
+from politeness.tdmrep import NOT_STATED, SiteUsage
+from politeness.usage import NO_USAGE
+
+NAMED_SITEMAPS = 500
+"""The most sitemaps that are taken from one robots.txt."""
+
+LINKS_AT_ONCE = 100
+"""Links that are filtered before the event loop may have to go on: about 1 ms."""
+
+MAX_WAITING = 100
+MAX_WAITING_BYTES = 128 << 20
+"""The most pages that may wait for handlers and texts while the workers lend their slots, and the bytes of their
+bodies."""
+
+
+class BuildSettings(msgspec.Struct, frozen=True):
+    """`max_decoded`: the most bytes of a decoded body. `sitemaps`: whether to read sitemaps. `via`: whether to store in
+    each entry the page where its URL was found; `recrawl_rules`: which pages are visited again; `item_rules`: which
+    items are extracted."""
+
+    extract: ExtractPolicy
+    max_decoded: int
+    sitemaps: bool = True
+    via: bool = False
+    recrawl_rules: tuple[RecrawlRule, ...] = ()
+    item_rules: tuple[ExtractRule, ...] = ()
+
+
+def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float) -> Page:
+    """Return the page of `entry` without any data from its body. `exchange`: None without a response; `settled_at`:
+    seconds since 1970."""
+    return Page(
+        url=entry.url,
+        domain=entry.domain,
+        depth=entry.depth,
+        outcome=result.outcome,
+        reason=result.reason,
+        settled_at=settled_at,
+        tries=entry.tries,
+        exchange=exchange,
+        via=entry.via,
+        tag=entry.tag,
+    )
+
+
+class PageBuilder:
+    """Builds pages. It emits an event for links that are not followed. `robots` has the sitemaps that a robots.txt
+    names, `control` the domains that were forgotten: no page names a URL of one."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        settings: BuildSettings,
+        links: LinkFilter,
+        offload: DocumentOffloader,
+        robots: RobotsCache,
+        control: Control,
+    ) -> None:
+        self.apply(settings, links)
+        self._runtime = runtime
+        self._control = control
+        self._offload = offload
+        self._robots = robots
+
+    def apply(self, settings: BuildSettings, links: LinkFilter) -> None:
+        """Use these settings and this link filter from now on."""
+        self.settings = settings
+        self._links = links
+        self._limits = ParseLimits(settings.extract, settings.max_decoded)
+        # Up to 500 names take milliseconds, and are asked for at each page of the site.
+        self._named = WeakKeyDictionary[Rules, frozenset[str]]()
+
+    def _report_dropped(self, dropped: Mapping[str, int]) -> None:
+        for reason, count in dropped.items():
+            self._runtime.events.emit(LinkDropped(reason, count))
+
+    def sitemaps(self, origin: str, domain: str, named: Iterable[str]) -> list[Entry]:
+        """Return the entries for the sitemaps that the robots.txt of `origin` names."""
+        if not self.settings.sitemaps:
+            return []
+        base = f"{origin}/robots.txt"
+        urls, _ = canonicalize_links(named, base, self.settings.extract.rules, NAMED_SITEMAPS)
+        entries, dropped = self._links.select(((url, LinkKind.SITEMAP) for url in urls.values()), Entry(base, domain))
+        self._report_dropped(dropped)
+        return self._found_on(base, entries)
+
+    async def build(
+        self,
+        entry: Entry,
+        result: UrlResult,
+        exchange: Exchange | None,
+        settled_at: float,
+        site: SiteUsage = NOT_STATED,
+    ) -> tuple[Page, Sequence[Entry]]:
+        """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
+        `settled_at`: seconds since 1970; `site`: what files of the site say about the use of the page."""
+        page = bare_page(entry, result, exchange, settled_at)
+        origin = origin_of(entry.url)
+        known = self._robots.recall(origin)
+        rules = known.rules if known is not None else None
+        if rules is not None and rules.licenses:
+            page = msgspec.structs.replace(page, licenses=rules.licenses)
+        if exchange is None:
+            return (page if site is NOT_STATED else msgspec.structs.replace(page, usage=site.combined())), ()
+        fields = [(name, value) for key, value in exchange.headers if (name := key.lower()) in _READ]
+        content_type, coding = _text(fields, b"content-type"), _text(fields, b"content-encoding")
+        noted = noted_fields(fields)
+        target = self._redirect(exchange) if 300 <= exchange.status < 400 else None
+        if target is None:
+            is_named = rules is not None and bool(rules.sitemaps) and self._is_named_sitemap(entry.url, origin, rules)
+            tags = robots_tags(noted) if noted else ()
+            has_sitemaps = self.settings.sitemaps and exchange.status == HTTPStatus.OK
+            document = Document(
+                exchange.body, exchange.url, coding, content_type, tags, has_sitemaps, is_named, exchange.started_at
+            )
+            reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
+        else:  # the body of a redirect is only for browsers that do not follow it
+            found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
+            reading = ParsedDocument(found, NO_HINTS, len(exchange.body))
+        if self._control.rules.forgotten:
+            reading = reading._replace(found=_without_forgotten(reading.found, self._control.rules))
+        mode: PushMode = "new"
+        if target is not None:
+            back = leads_back(entry, target.href)
+            mode = "again" if back else "moved" if has_moved(entry, exchange) else "new"
+        entries = await self._select(entry, reading, mode)
+        self._report_dropped(reading.found.dropped)
+        page = reading.describe(page, content_type, exchange.truncated)
+        if recrawled := self.settings.recrawl_rules:
+            page = await with_text_digest(recrawled, entry, page, self._limits.max_decoded, self._offload)
+        usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
+        return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
+
+    def redirect_to_itself(self, entry: Entry, exchange: Exchange) -> str | None:
+        """How the redirect in `exchange` writes the URL of `entry`, or None if it leads elsewhere."""
+        location, rules = _location(exchange), self.settings.extract.rules
+        if location is None:
+            return None
+        try:
+            is_same = canonicalize(location, exchange.url, rules).href == entry.url
+            return as_written(location, exchange.url, rules) if is_same else None
+        except BadUrl:
+            return None
+
+    def relinked(self, entry: Entry, links: Sequence[Entry], handled: Handled) -> Sequence[Entry]:
+        """Return the `links` of `entry` with the changes that its handler asks for. Added URLs that are malformed, or
+        that the crawl does not follow, are dropped and counted."""
+        kept = {link.url: link for link in links if not any(pattern.is_in(link.url) for pattern in handled.dropped)}
+        wanted: dict[str, Wanted] = {}
+        targets: dict[str, Url] = {}
+        for link in handled.added:
+            try:
+                target = canonicalize(link.url, entry.url, self.settings.extract.rules)
+            except BadUrl as error:
+                self._report_dropped({error.reason: 1})
+                continue
+            wanted[target.href], targets[target.href] = link, target
+        rules = self._control.rules
+        gone = {href for href, url in targets.items() if rules.is_forgotten(url.domain)}
+        self._report_dropped({"forgotten": len(gone)} if gone else {})
+        new = [(url, LinkKind.ANCHOR) for href, url in targets.items() if href not in kept and href not in gone]
+        entries, dropped = self._links.select(new, entry)
+        self._report_dropped(dropped)
+        kept |= {added.url: added for added in self._found_on(entry.url, entries)}
+        for href, link in wanted.items():
+            if (chosen := kept.get(href)) is not None:
+                priority = chosen.priority if link.priority is None else link.priority
+                kept[href] = msgspec.structs.replace(chosen, priority=priority, tag=link.tag)
+        return list(kept.values())
+
+    def _is_named_sitemap(self, url: str, origin: str, rules: Rules) -> bool:
+        """Whether `rules`, the robots.txt of `origin`, names `url` as a sitemap."""
+        if rules not in self._named:
+            self._named[rules] = named_sitemaps(rules.sitemaps, origin, self.settings.extract.rules)
+        return url in self._named[rules]
+
+    async def _select(self, entry: Entry, reading: ParsedDocument, mode: PushMode) -> list[Entry]:
+        """Return the entries for the links to follow. Emits an event for those that are dropped. `mode`: how they are
+        pushed."""
+        found = reading.found
+        selected: list[Entry] = []
+        time_slice = TimeSlice(self._runtime.clock)
+        links = [(url, link.kind) for url, link in zip(found.urls, found.links, strict=True)]
+        for part in batched(links, LINKS_AT_ONCE):
+            entries, dropped = self._links.select(part, entry, reading.hints, mode)
+            selected += entries
+            self._report_dropped(dropped)
+            await time_slice.end_if_over()
+        return self._found_on(entry.url, selected)
+
+    def _found_on(self, via: str, entries: list[Entry]) -> list[Entry]:
+        """Return `entries` with the page where they were found, if `via` is set."""
+        return [msgspec.structs.replace(entry, via=via) for entry in entries] if self.settings.via else entries
+
+    def _redirect(self, exchange: Exchange) -> Url | None:
+        """Return where `exchange` redirects (RFC 9110 10.2.2), or None."""
+        if (location := _location(exchange)) is None:
+            return None
+        try:
+            return canonicalize(location, exchange.url, self.settings.extract.rules)
+        except BadUrl as error:
+            self._runtime.events.emit(LinkDropped(error.reason, 1))
+            return None
+
+
+def _location(exchange: Exchange) -> str | None:
+    location = exchange.header(b"location")
+    # Non-ASCII bytes are UTF-8 in practice; the URL standard percent-encodes them.
+    return None if location is None else location.decode("utf-8", "replace")
+
+
+def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
+    """Return `found` without the URLs of forgotten domains, which count as dropped."""
+    gone = {domain for domain in {url.domain for url in found.urls} if rules.is_forgotten(domain)}
+    canonical = found.canonical
+    if canonical and rules.is_forgotten(domain_of(host_of(canonical))):
+        canonical = ""
+    kept = [(link, url) for link, url in zip(found.links, found.urls, strict=True) if url.domain not in gone]
+    dropped = len(found.urls) - len(kept)
+    return msgspec.structs.replace(
+        found,
+        links=tuple(link for link, _ in kept),
+        urls=tuple(url for _, url in kept),
+        canonical=canonical,
+        dropped={**found.dropped, "forgotten": dropped} if dropped else found.dropped,
+    )
+
+
+_READ = NOTED | {b"content-type", b"content-encoding"}
+
+
+def _text(fields: Fields, name: bytes) -> str:
+    """All values of the field `name` as one list, as `Exchange.header_list` gives them."""
+    return b", ".join([value for key, value in fields if key == name]).decode("latin-1")
+
+
+class PageHandling:
+    """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none.
+    `types`: checks items. `wanted`: the content that is extracted here if that takes long; the archive extracts that of
+    other pages.
+
+    While a page waits for a handler or such a text, its worker waits in the block of `waiting`, so that another worker
+    has its slot, and the next request to the domain need not wait. If too many pages wait, the workers keep their
+    slots, which slows fetching."""
+
+    def __init__(
+        self,
+        builder: PageBuilder,
+        types: ItemTypes,
+        wanted: ContentWanted,
+        offload: DocumentOffloader,
+        handlers: PageHandlers | None,
+        waiting: Callable[[LeasedDomain], AbstractAsyncContextManager[None]],
+        events: Events,
+    ) -> None:
+        self._builder = builder
+        self._types = types
+        self._wanted = wanted
+        self._offload = offload
+        self._handlers = handlers
+        self._waits = waiting
+        self._events = events
+        self._waiting = self._waiting_bytes = 0
+        self._types.apply(declared(builder.settings.item_rules))
+
+    def apply(self, settings: BuildSettings, links: LinkFilter) -> None:
+        """Use these settings and this link filter from now on."""
+        self._builder.apply(settings, links)
+        self._types.apply(declared(settings.item_rules))
+
+    async def handle(
+        self, leased: LeasedDomain, entry: Entry, page: Page, links: Sequence[Entry]
+    ) -> tuple[Page, Sequence[Entry]]:
+        """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
+        the handler fails, the page is dead and has no links. When it is fetched again, its handler can still choose and
+        label them: a URL that was queued before keeps its label."""
+        exchange = page.exchange
+        if exchange is None or not 200 <= exchange.status < 300:
+            return page, links
+        settings = self._builder.settings
+        page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)
+        if self._handlers is None or not self._handlers.wants(page):
+            return await self._types.checked(page), links
+        async with self._awaiting(leased, page):
+            handled = await self._handlers.handle(page)
+        if handled.reason:
+            self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
+            failed = msgspec.structs.replace(
+                page, outcome=Outcome.DEAD, reason=handled.reason, handler_error=handled.error, items=(), followed={}
+            )
+            self._report_dropped(handled.reason, links)
+            return failed, ()
+        if handled.items:
+            page = msgspec.structs.replace(page, items=(*page.items, *handled.items))
+        if handled.added or handled.dropped:
+            links = self._builder.relinked(entry, links, handled)
+            page = msgspec.structs.replace(page, followed=_by_tag(links))
+        return await self._types.checked(page), links
+
+    def links_after_defect(self, links: Sequence[Entry]) -> Sequence[Entry]:
+        """Return those of the `links` of a page that are followed although an unexpected exception ended its handling:
+        none that a handler could have chosen and labelled."""
+        if self._handlers is None:
+            return links
+        self._report_dropped(DEFECT.reason, links)
+        return ()
+
+    def _report_dropped(self, reason: str, links: Sequence[Entry]) -> None:
+        if links:
+            self._events.emit(LinkDropped(reason, len(links)))
+
+    async def with_content(self, leased: LeasedDomain, page: Page) -> Page:
+        """Return `page` of `leased` with its text and data, if extracting them takes long. It has none if its domain
+        has used up its budget."""
+        if is_light(page, self._wanted):
+            return page
+        assert page.exchange is not None
+        async with self._awaiting(leased, page):
+            content = await self._offload.content(ContentJob.of(page, self._wanted), page.exchange.body)
+        if content is None:
+            return msgspec.structs.replace(page, content=NO_CONTENT, cut=(*page.cut, "budget"))
+        return msgspec.structs.replace(page, content=content)
+
+    @asynccontextmanager
+    async def _awaiting(self, leased: LeasedDomain, page: Page) -> AsyncIterator[None]:
+        """A block in which `page` waits. It holds up nobody, unless too much is waiting already."""
+        size = len(page.exchange.body) if page.exchange else 0
+        if self._waiting >= MAX_WAITING or self._waiting_bytes + size > MAX_WAITING_BYTES:
+            yield
+            return
+        self._waiting, self._waiting_bytes = self._waiting + 1, self._waiting_bytes + size
+        try:
+            async with self._waits(leased):
+                yield
+        finally:
+            self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size
+
+
+def _by_tag(links: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
+    """The URLs of `links` by their tags."""
+    found: dict[str, list[str]] = {}
+    for link in links:
+        found.setdefault(link.tag, []).append(link.url)
+    return {tag: tuple(urls) for tag, urls in found.items()}

@@ -1,0 +1,191 @@
+"""The visit to one URL of a leased domain: its request, its page, and its result. Or its result without a request."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+
+import msgspec
+
+from crawler.defects import Stage, defect
+from crawler.errors import FetchFailed
+from crawler.events import UrlPostponed
+from crawler.page import KEPT_DENIALS, UNREADABLE, Exchange, Outcome, Page
+from crawler.parse.document import header_usage
+from crawler.worker.commit import Committer, Result
+from crawler.worker.lease_manager import PagePermits
+from crawler.worker.leases import LeasedDomain
+from crawler.worker.page import PageBuilder, PageHandling, bare_page
+from crawler.worker.request import PoliteFetch, Throttle
+from crawler.worker.revisits import SiteGains, Validators, planned
+from crawler.worker.runtime import Runtime
+from crawler.worker.verdict import (
+    DEFECT,
+    NOT_THE_URLS_FAULT,
+    REDIRECT_LOOP,
+    REFUSED,
+    USAGE_UNREACHABLE,
+    UrlResult,
+    judge_failure,
+    judge_status,
+    last_try,
+)
+from frontier.entries import Entry
+from frontier.settle import KEEP, SettledUrl, postpone, retry
+from politeness.robots_cache import OriginRobots
+from politeness.tdmrep import NOT_STATED
+
+
+class UrlVisits:
+    """Requests the URLs of leased domains or settles them without a request, and passes the results to the committer.
+    `validators`: those of pages that are fetched on a schedule."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        permits: PagePermits,
+        fetch: PoliteFetch,
+        throttle: Throttle,
+        builder: PageBuilder,
+        handling: PageHandling,
+        committer: Committer,
+        validators: Validators,
+    ) -> None:
+        self._runtime = runtime
+        self._permits = permits
+        self._fetch = fetch
+        self._throttle = throttle
+        self._builder = builder
+        self._handling = handling
+        self._committer = committer
+        self._validators = validators
+        self._gains = SiteGains()
+
+    async def request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> None:
+        """Request `entry`, for which a permit was taken, and pass the result to the committer. `known`: its
+        robots.txt."""
+        try:
+            conditions = self._validators.conditions(self._builder.settings.recrawl_rules, entry)
+            exchange = await self._fetch.fetch(leased, leased.written(entry), known, conditions)
+        except FetchFailed as failure:
+            self._permits.give_back()
+            if failure.kind in NOT_THE_URLS_FAULT:
+                leased.pending.appendleft(entry)
+                return
+            result = last_try(judge_failure(failure.kind), entry.tries, self._runtime.policy.tries)
+            self._throttle.update_backoff(leased, result, None)
+            await self._settle(leased, entry, result)
+        except Exception as error:
+            self._permits.give_back()
+            if self._fetch.pauses_for(leased, error):
+                leased.pending.appendleft(entry)
+                return
+            self._report("fetch", entry, error)
+            await self._settle(leased, entry, DEFECT)
+        except BaseException:
+            self._permits.give_back()
+            leased.pending.appendleft(entry)
+            raise
+        else:
+            leased.body_bytes = len(exchange.body)
+            await self._settle_response(leased, entry, exchange, known)
+
+    async def settle_without_request(
+        self, leased: LeasedDomain, entry: Entry, result: UrlResult, known: OriginRobots | None
+    ) -> None:
+        """Settle `entry` as denied or dead, or postpone it until the unreachable file in `known` is fetched again. If
+        the file was fetched, but cannot be applied to `entry`, retry that later."""
+        is_of_tdm = result.reason == USAGE_UNREACHABLE
+        if result.outcome is Outcome.RETRY and known is not None and (is_of_tdm or known.record.access == "disallow"):
+            at_ms = known.record.tdm_retry_at_ms if is_of_tdm else known.record.retry_at_ms
+            self._runtime.events.emit(UrlPostponed(result.reason))
+            await self._commit(leased, postpone(entry, result.reason, at_ms))
+        else:
+            await self._settle(leased, entry, result, known=known if result == REFUSED else None)
+
+    async def _settle_response(
+        self, leased: LeasedDomain, entry: Entry, exchange: Exchange, known: OriginRobots
+    ) -> None:
+        result = last_try(judge_status(exchange.status), entry.tries, self._runtime.policy.tries)
+        if result.outcome is not Outcome.DONE:
+            self._permits.give_back()  # a page uses its permit when it is settled
+        try:
+            self._throttle.update_backoff(leased, result, exchange)
+        except Exception as error:
+            self._report("answer", entry, error)
+        if result.reason == "redirect" and (written := self._builder.redirect_to_itself(entry, exchange)):
+            self._permits.give_back()
+            if leased.repeat(entry, written):
+                purpose = self._runtime.policy.usage.purpose
+                if purpose and header_usage(exchange.headers).refusal(purpose):
+                    exchange = msgspec.structs.replace(exchange, body=b"", truncated=None)
+                await self._committer.add(Result(leased, exchange=exchange))
+                return
+            result = REDIRECT_LOOP
+        await self._settle(leased, entry, result, exchange, known)
+
+    async def _settle(
+        self,
+        leased: LeasedDomain,
+        entry: Entry,
+        result: UrlResult,
+        exchange: Exchange | None = None,
+        known: OriginRobots | None = None,
+    ) -> None:
+        """Pass the outcome of `entry` to the committer, with its page and links. `known`: the files of the site, if
+        they may say something about the use of the page."""
+        purpose, now_s = self._runtime.policy.usage.purpose, self._runtime.server_clock.now_ms() / 1000
+        if result.outcome is Outcome.RETRY:
+            ready_ms = self._throttle.retry_at_ms(leased, entry, result)
+            page = bare_page(entry, result, exchange, now_s)
+            if exchange is not None and purpose:
+                page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
+            await self._commit(leased, retry(entry, result.reason, ready_ms, entry.priority - 1), page)
+            return
+        links: Sequence[Entry] = ()
+        try:
+            site = known.usage(entry.url) if known is not None else NOT_STATED
+            page, links = await self._builder.build(entry, result, exchange, now_s, site)
+            page = _if_allowed(page, purpose) if purpose else page
+            if page.outcome is Outcome.DONE:
+                page, links = await self._handling.handle(leased, entry, page, links)
+                page = await self._with_content(leased, entry, page)
+        except Exception as error:
+            if self._fetch.pauses_for(leased, error):  # costs a second request
+                if exchange is not None and result.outcome is Outcome.DONE:
+                    self._permits.give_back()
+                leased.repeats.pop(entry.url, None)
+                leased.pending.appendleft(entry)
+                return
+            self._report("read", entry, error)
+            page = bare_page(entry, DEFECT, exchange, now_s)
+            page = page.withheld() if purpose else page  # what its owner says is not known
+            links = self._handling.links_after_defect(links)
+        is_done = page.outcome is Outcome.DONE
+        if result.outcome is Outcome.DONE and not is_done:
+            self._permits.give_back()
+        reason = str(exchange.status) if exchange and is_done else page.reason
+        keep = KEEP if page.reason in KEPT_DENIALS and page.outcome is Outcome.DENIED else ""
+        settled = SettledUrl(entry, page.outcome, reason, keep)
+        settled, page = planned(self._builder.settings.recrawl_rules, settled, page, self._gains)
+        await self._commit(leased, settled, page, links)
+
+    async def _with_content(self, leased: LeasedDomain, entry: Entry, page: Page) -> Page:
+        try:
+            return await self._handling.with_content(leased, page)
+        except Exception as error:
+            self._report("text", entry, error)
+            return msgspec.structs.replace(page, content=UNREADABLE)
+
+    async def _commit(
+        self, leased: LeasedDomain, settled: SettledUrl, page: Page | None = None, links: Sequence[Entry] = ()
+    ) -> None:
+        leased.repeats.pop(settled.entry.url, None)
+        await self._committer.add(Result(leased, settled, page, links))
+
+    def _report(self, stage: Stage, entry: Entry, error: Exception) -> None:
+        self._runtime.events.emit(defect(stage, entry.url, error))
+
+
+def _if_allowed(page: Page, purpose: Collection[str]) -> Page:
+    """`page`, or what is kept of it if its owner refuses the `purpose` of the crawl."""
+    return page.withheld() if page.exchange is not None and page.usage.refusal(purpose) else page
