@@ -209,15 +209,6 @@ def without_secrets(name: str, value: Any) -> Any:
     return value
 
 
-class Step(msgspec.Struct, frozen=True):
-    """A change of the settings that a replica applies. `settings`: the settings that apply from now on; `followed`: the
-    names of those that change now; `waiting`: the names of those that change after a restart of the replica."""
-
-    settings: CrawlSettings
-    followed: tuple[str, ...]
-    waiting: tuple[str, ...]
-
-
 def waits_because(name: str) -> str:
     """Return why a change of the crawl's setting `name` ("table.key", or a repeated table) needs a restart of the
     replicas; "" if running replicas apply it."""
@@ -229,18 +220,17 @@ def waits_because(name: str) -> str:
     return str(model.waits_because(key) if key else model.restart)
 
 
-def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> Step:
-    """Return the step of a replica that applies `current` when the crawl's settings become `wanted`."""
-    before, after = current.flat(), wanted.flat()
-    differing = [name for name in after if after[name] != before[name]]
-    waiting = tuple(name for name in differing if waits_because(name))
+def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> tuple[CrawlSettings, tuple[str, ...], tuple[str, ...]]:
+    """Return the settings that a replica which applies `current` applies from now on, when the crawl's settings become
+    `wanted`; the names of those that change now, and of those that wait for a restart of the replica."""
+    names = [difference.name for difference in differences(current, wanted)]
+    waiting = tuple(name for name in names if waits_because(name))
     step = wanted
     for name in waiting:
         table, _, key = name.partition(".")
         kept = getattr(current, table)
         step = replace(step, **{table: replace(getattr(step, table), **{key: getattr(kept, key)}) if key else kept})
-    followed = tuple(name for name in differing if name not in waiting)
-    return Step(step, followed, waiting)
+    return step, tuple(name for name in names if name not in waiting), waiting
 
 
 class Follower:
@@ -283,17 +273,17 @@ class Follower:
         try:
             wanted = CrawlSettings.from_json(crawl.settings)
             check_guarded(wanted, self._accept)
-            step = plan_step(self.settings, wanted)
-            self._apply(step.settings, crawl.revision)
+            settings, followed, waiting = plan_step(self.settings, wanted)
+            self._apply(settings, crawl.revision)
         except (UserError, BadInput) as error:
             details = error.details if isinstance(error, UserError) else ()
             self.refused = "; ".join(details) or str(error)
             self._events.emit(SettingsRefused(crawl.revision, self.refused))
             return
-        self.settings, self.waiting, self.refused = step.settings, step.waiting, ""
-        if not step.waiting:
+        self.settings, self.waiting, self.refused = settings, waiting, ""
+        if not waiting:
             self.revision = crawl.revision
-        self._events.emit(SettingsFollowed(crawl.revision, step.followed, step.waiting))
+        self._events.emit(SettingsFollowed(crawl.revision, followed, waiting))
 
 
 _HEAD = "# The settings of the crawl that are not the defaults, except URLs with a password.\n"

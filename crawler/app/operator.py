@@ -28,6 +28,7 @@ from crawler.scope.seeds import Seed
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import addresses, politeness_policy, scorer
 from crawler.settings.tables import RequestsTable
+from frontier.clock import ServerClock
 from frontier.control import Control, RetryReply, retry_now
 from frontier.crawls import Crawl, crawl_clock
 from frontier.dead_letters import DeadLetter, DeadLetters
@@ -56,15 +57,22 @@ async def set_domain_delay(store: RedisStore, crawl: Crawl, domain: str, seconds
         await control.show_delay(domain, shown_ms)
 
 
+async def _forget_robots_failures(store: RedisStore, crawl: Crawl, origins: dict[str, str]) -> ServerClock:
+    """Have each robots.txt of `origins` (origin -> domain) that was unreachable requested again. Returns the crawl's
+    clock."""
+    clock = await crawl_clock(store, crawl)
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
+    await RobotsCache(store, frontier, "").forget_failures(origins, clock.now_ms())
+    return clock
+
+
 async def retry_domain(store: RedisStore, crawl: Crawl, domain: str) -> RetryReply:
     """End the backoff of `domain`, and have its waiting URLs and each robots.txt that was unreachable requested now.
     Its delay stays. Raises RedisAway."""
-    clock = await crawl_clock(store, crawl)
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     robots = crawl.keys.shards[shard_of(domain, crawl.shards)].robots(domain)
     (origins,) = await store.send([command("HKEYS", robots)])
     # First, or a URL could be postponed again because of the old record.
-    await RobotsCache(store, frontier, "").forget_failures({one.decode(): domain for one in origins}, clock.now_ms())
+    clock = await _forget_robots_failures(store, crawl, {origin.decode(): domain for origin in origins})
     policy = politeness_policy(CrawlSettings.from_json(crawl.settings)).throttle.delay
     return await retry_now(store, crawl.keys, domain, clock.now_ms(), delay_ms(policy, None, None, 0.0))
 
@@ -115,10 +123,7 @@ async def requeue_urls(store: RedisStore, crawl: Crawl, urls: Collection[str]) -
 
 
 async def _requeue(store: RedisStore, crawl: Crawl, found: Sequence[DeadLetter]) -> int:
-    clock = await crawl_clock(store, crawl)
-    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
-    origins = {origin_of(letter.url): letter.domain for letter in found}
-    await RobotsCache(store, frontier, "").forget_failures(origins, clock.now_ms())
+    clock = await _forget_robots_failures(store, crawl, {origin_of(letter.url): letter.domain for letter in found})
     return await DeadLetters(store, crawl.keys).requeue(found, clock.now_ms())
 
 

@@ -15,11 +15,11 @@ import contextlib
 import logging
 import re
 from collections import deque
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -27,14 +27,15 @@ from crawler.app.crawl_settings import adopt, check_installed, choose
 from crawler.app.embedded_valkey import open_store
 from crawler.app.engine import Dependencies, production_dependencies
 from crawler.app.operator import RefusedSeed, queue_seeds, refused_seeds
-from crawler.app.replica import Replica, local_settings
+from crawler.app.replica import Replica
 from crawler.app.requests import local_tables, missing_tables, request_setup
+from crawler.app.supervisor import local_settings
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.router import Router, app_settings
 from crawler.logs import configure, log, logger
-from crawler.page import Exchange, Outcome, Page, Written
+from crawler.page import Outcome, Page, Written
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load, missing_contact, option_of
@@ -44,13 +45,12 @@ from crawler.sinks.crawl_files import files_of
 from crawler.sinks.items import read_items, without_items
 from crawler.sinks.output_folder import check_output_folder
 from crawler.sinks.segment import LINES
-from crawler.sinks.sink import DurableSink, MayRepeat, Revoke, SettleLater
+from crawler.sinks.sink import DurableSink
 from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
 from frontier.crawls import create_crawl, mark_local, open_crawl
 from frontier.errors import NoSuchCrawl
-from frontier.settle import LeasedUrl
 from frontier.store import RedisStore
 
 WAITING = 100
@@ -131,7 +131,7 @@ class Crawl:
         if self._ending is not None:
             raise RuntimeError("a Crawl runs once: create another one to continue")
         async with self._stack as stack:
-            with _in_words_of_programs():
+            with _naming_settings():
                 self._replica = await self._start(stack)
             self._stack = stack.pop_all()
         self._ending = asyncio.create_task(self._end_with(self._replica))
@@ -145,7 +145,7 @@ class Crawl:
         assert self._replica is not None
         assert self._ending is not None
         self._replica.engine.ended.set()
-        self._let_go()
+        self._keep_no_pages()
         try:
             await asyncio.shield(self._ending)
         finally:
@@ -158,7 +158,7 @@ class Crawl:
     async def finish(self) -> None:
         """Crawl to the end. Pages are not kept for a loop from now on."""
         assert self._ending is not None
-        self._let_go()
+        self._keep_no_pages()
         await asyncio.shield(self._ending)
         self._raise_failure()
 
@@ -198,8 +198,8 @@ class Crawl:
         stored = CrawlSettings.from_json(opened.settings)
         check_guarded(stored, accepted(settings))
         check_installed(stored)
-        if doubt := missing_contact(stored):
-            log(logging.WARNING, "no_contact", problem=doubt)
+        if problem := missing_contact(stored):
+            log(logging.WARNING, "no_contact", problem=problem)
         for problem in missing_tables(settings, opened.local):
             log(logging.WARNING, "without_local_settings", problem=problem)
         done = (await Counters(store, opened.keys).counts()).done
@@ -209,7 +209,7 @@ class Crawl:
         local = local_settings(settings)
         deps = production_dependencies(opened, store, stored, local, setup, router=self._router)
         deps.events.subscribe(self._take, PageSettled)
-        deps = self._adapted(msgspec.structs.replace(deps, sink=_WaitingSink(deps.sink, self._room)))
+        deps = self._adapted(msgspec.structs.replace(deps, sink=cast(DurableSink, _WaitingSink(deps.sink, self._room))))
         await queue_seeds(store, opened, seeds, stored)
         await Control(store, opened.keys).set("run")
         replica = Replica(store, deps, stored, local)
@@ -228,7 +228,7 @@ class Crawl:
             )
         return seeds
 
-    def _said_of(self, refused: RefusedSeed) -> str:
+    def _describe(self, refused: RefusedSeed) -> str:
         """Return why a seed cannot be fetched: for a program without the options of commands."""
         return f"{refused.url}: {', and '.join(refused.reasons)}"
 
@@ -242,7 +242,7 @@ class Crawl:
         seeds = self._parsed(settings)
         refused = await refused_seeds(seeds, settings, self._settings.requests)
         if seeds and len(refused) == len(seeds):
-            raise UserError(f"no seed can be fetched: {self._said_of(next(iter(refused.values())))}")
+            raise UserError(f"no seed can be fetched: {self._describe(next(iter(refused.values())))}")
         for one in refused.values():
             log(logging.WARNING, "seed_refused", url=one.url, reason=", and ".join(one.reasons))
         return [seed for seed in seeds if seed not in refused]
@@ -278,15 +278,11 @@ class Crawl:
             return
         self._pages.append(event.page)
         self._news.set()
-        if len(self._pages) >= WAITING and not self._stops:
+        stops = self._replica is not None and self._replica.engine.ended.is_set()
+        if len(self._pages) >= WAITING and not stops:
             self._room.clear()
 
-    @property
-    def _stops(self) -> bool:
-        return self._replica is not None and self._replica.engine.ended.is_set()
-
-    def _let_go(self) -> None:
-        """Keep no more pages for a loop."""
+    def _keep_no_pages(self) -> None:
         self._pages = None
         self._news.set()
         self._room.set()
@@ -294,7 +290,7 @@ class Crawl:
     def _raise_failure(self) -> None:
         assert self._replica is not None
         if (failure := self._replica.engine.tasks.failure) is not None:
-            with _in_words_of_programs():
+            with _naming_settings():
                 raise failure
 
 
@@ -303,7 +299,7 @@ _SETTINGS = {option_of(f"replica.{key}"): f"replica.{key}" for key in keys_of(Re
 
 
 @contextlib.contextmanager
-def _in_words_of_programs() -> Iterator[None]:
+def _naming_settings() -> Iterator[None]:
     """Name settings in the place of options in a UserError, which has the words of the command line. What is in
     backticks is a command to type."""
     try:
@@ -320,27 +316,9 @@ class _WaitingSink:
         self._sink = sink
         self._room = room
 
-    @property
-    def written_bytes(self) -> int:
-        return self._sink.written_bytes
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._sink, name)
 
-    async def start(self, revoke: Revoke | None = None, may_repeat: MayRepeat | None = None) -> None:
-        await self._sink.start(revoke, may_repeat)
-
-    async def write(
-        self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
-    ) -> Written:
+    async def write(self, *group: Any) -> Written:
         await self._room.wait()
-        return await self._sink.write(pages, exchanges, leased)
-
-    async def settled(self, unsettled: Collection[int] = ()) -> None:
-        await self._sink.settled(unsettled)
-
-    async def take_back(self, urls: Sequence[LeasedUrl]) -> None:
-        await self._sink.take_back(urls)
-
-    async def set_aside(self) -> SettleLater:
-        return await self._sink.set_aside()
-
-    async def stop(self, is_in_doubt: bool = False) -> int:
-        return await self._sink.stop(is_in_doubt)
+        return await self._sink.write(*group)

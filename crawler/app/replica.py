@@ -19,20 +19,18 @@ import itertools
 import logging
 import math
 import resource
-import sys
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
 
 import msgspec
-from msgspec.structs import replace
 
 from crawler.app.crawl_settings import OnDifference, check_installed, choose_and_adopt, keep_settings
 from crawler.app.embedded_valkey import open_store
 from crawler.app.engine import Dependencies, Engine, new_id, production_dependencies
 from crawler.app.requests import local_tables, request_setup
 from crawler.app.signals import INTERRUPTED, on_end_of_supervisor, on_stop_signal
-from crawler.app.supervisor import progress_logged, supervise
+from crawler.app.supervisor import local_settings, progress_logged, progress_s, supervise
 from crawler.errors import UPLOADS_LEFT, UserError
 from crawler.events import Event, SettingsFollowed
 from crawler.handlers.runner import Lifecycle
@@ -65,13 +63,6 @@ two seconds in which a replica notices the reshard, and one in which it settles.
 
 RESHARD_POLL_S, RESHARD_LOGGED_S = 0.5, 10.0
 """Seconds between two looks whether the reshard has ended, and between two lines of the log about it."""
-
-EMBEDDED_INTERVAL_S = 0.5
-"""The peer interval on one machine, in seconds. Claims cost little there, and the user waits for the first view."""
-
-TERMINAL_PROGRESS_S = 5.0
-"""Seconds between two lines of progress in a terminal unless `replica.progress` is set. Logs that are kept need
-fewer."""
 
 RATE_SAMPLES = 10
 """Samples, a second or less apart, over which the reported rate is averaged: a single second fluctuates too much."""
@@ -449,26 +440,6 @@ async def run_replicas(
         every_s = 0.0 if supervised else progress_s(settings)
         async with paced_collection(), progress_logged(store, crawl, every_s):
             return await run_until_stopped(replica, until_empty, supervised)
-
-
-def progress_s(settings: Settings) -> float:
-    """Return the seconds between two lines about the progress of the crawl, 0 for none: they are for a terminal, where
-    someone reads along."""
-    if not sys.stderr.isatty():
-        return 0.0
-    return settings.replica.progress if settings.names("replica.progress") else TERMINAL_PROGRESS_S
-
-
-def local_settings(settings: Settings) -> ReplicaTable:
-    """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all
-    replicas are on one machine, the interval is shorter unless the user has set it. In a terminal, lines about the
-    whole crawl (`progress_s`) replace those of replicas."""
-    local = replace(settings.replica, accept=tuple(accepted(settings)))
-    if sys.stderr.isatty():
-        local = replace(local, progress=0.0)
-    if local.redis or settings.names("replica.interval"):
-        return local
-    return replace(local, interval=EMBEDDED_INTERVAL_S)
 
 
 YOUNG_S = 0.5

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import logging
 import os
 import signal
 import socket
+import sys
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
-import msgspec
+from msgspec import json
+from msgspec.structs import replace
 
 from crawler.errors import TRY_LATER, UPLOADS_LEFT, UserError
 from crawler.logs import log
@@ -25,7 +27,7 @@ from crawler.observe.status import NOTHING_LEFT, Status, failing, status, waitin
 from crawler.processes import python_command
 from crawler.settings.guarded import accepted
 from crawler.settings.load import Settings
-from crawler.settings.tables import HIGHEST_PORT
+from crawler.settings.tables import HIGHEST_PORT, ReplicaTable
 from crawler.wording import count_of, with_place
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError
@@ -68,6 +70,13 @@ def check_free(addresses: Sequence[str]) -> None:
                 reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror
                 raise UserError(f"cannot listen at {address}: {reason}; choose another --listen") from error
 
+
+EMBEDDED_INTERVAL_S = 0.5
+"""The peer interval on one machine, in seconds. Claims cost little there, and the user waits for the first view."""
+
+TERMINAL_PROGRESS_S = 5.0
+"""Seconds between two lines of progress in a terminal unless `replica.progress` is set. Logs that are kept need
+fewer."""
 
 LOOK_S = 1.0
 """Seconds between two looks for failures that keep the whole crawl waiting. A new one is logged at once."""
@@ -124,6 +133,26 @@ def _tell(found: Status) -> None:
     )
 
 
+def progress_s(settings: Settings) -> float:
+    """Return the seconds between two lines about the progress of the crawl, 0 for none: they are for a terminal, where
+    someone reads along."""
+    if not sys.stderr.isatty():
+        return 0.0
+    return settings.replica.progress if settings.names("replica.progress") else TERMINAL_PROGRESS_S
+
+
+def local_settings(settings: Settings) -> ReplicaTable:
+    """Return the settings of a replica, with all that it accepts from Redis. With the embedded store, where all
+    replicas are on one machine, the interval is shorter unless the user has set it. In a terminal, lines about the
+    whole crawl (`progress_s`) replace those of replicas."""
+    local = replace(settings.replica, accept=tuple(accepted(settings)))
+    if sys.stderr.isatty():
+        local = replace(local, progress=0.0)
+    if local.redis or settings.names("replica.interval"):
+        return local
+    return replace(local, interval=EMBEDDED_INTERVAL_S)
+
+
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.5, 30.0
 """Seconds before a crashed replica is replaced, doubled for each further crash in a row."""
 
@@ -157,26 +186,26 @@ class Crashes:
 
 
 class Supervisor:
-    """Runs a replica process with the command line `command` for each of `environments`, which is added to the
-    environment of this process. Each begins when it reads a line. `log`: the file descriptor that the replicas use as
-    standard error; None for that of this process."""
+    """Runs a replica process with the command line `command` for each of `environments`, which takes the place of the
+    settings of replicas in the environment of this process. Each begins when it reads a line. `addresses`: where the
+    replicas listen, as far as that was chosen; a replica finds a free port otherwise. `log`: the file descriptor that
+    the replicas use as standard error; None for that of this process."""
 
     def __init__(
-        self, command: Sequence[str], environments: Sequence[Mapping[str, str]], log: int | None = None
+        self,
+        command: Sequence[str],
+        environments: Sequence[Mapping[str, str]],
+        addresses: Sequence[str] = (),
+        log: int | None = None,
     ) -> None:
+        self.addresses = addresses
         self._command = tuple(command)
-        self._environments = [{**os.environ, **environment} for environment in environments]
+        own = {name: text for name, text in os.environ.items() if not name.upper().startswith("CRAWLER_REPLICA__")}
+        self._environments = [{**own, **environment} for environment in environments]
         self._log = log
         self._prepared: list[asyncio.subprocess.Process | None] = []
         self._processes: set[asyncio.subprocess.Process] = set()
         self._asked_to_stop = asyncio.Event()
-
-    @property
-    def addresses(self) -> list[str]:
-        """The addresses at which the replicas listen, as far as they were chosen; a replica finds a free port
-        otherwise."""
-        chosen = [environment.get("CRAWLER_REPLICA__LISTEN", "") for environment in self._environments]
-        return [address if ":" in address else f"127.0.0.1:{address}" for address in chosen if port_of(address)]
 
     @contextlib.asynccontextmanager
     async def prepared(self) -> AsyncIterator[None]:
@@ -276,32 +305,19 @@ def supervise(
     Each replica listens at a port of its own: they count up from those in `replica.listen` and `replica.advertise`.
     Raises UserError if one of these addresses cannot be used.
     """
-    local = settings.replica
-    listen = count_up(local.listen, replicas)
-    check_free(listen)
+    addresses = count_up(settings.replica.listen, replicas)
+    check_free(addresses)
     words = ["run", "--when-told", crawl, *(["--until-empty"] if until_empty else [])]  # see `crawler.cli.run`
-    environment = {
-        "CRAWLER_REPLICA__DATA_DIR": str(local.data_dir),
-        "CRAWLER_REPLICA__OUT": str(local.out),
-        "CRAWLER_REPLICA__CONCURRENCY": str(local.concurrency),
-        "CRAWLER_REPLICA__CAPACITY": str(local.capacity),
-        "CRAWLER_REPLICA__GRACE": str(local.grace),
-        "CRAWLER_REPLICA__LOG_FORMAT": local.log_format,
-        "CRAWLER_REPLICA__LOG_LEVEL": log[0] if log else local.log_level,
-        "CRAWLER_REPLICA__PROGRESS": str(0 if log else local.progress),
-        "CRAWLER_REPLICA__HOSTS": json.dumps(local.hosts),
-        "CRAWLER_REPLICA__ACCEPT": json.dumps(sorted(accepted(settings))),
-    }
-    if settings.names("replica.interval"):
-        environment["CRAWLER_REPLICA__INTERVAL"] = str(local.interval)
-    if local.redis:
-        environment["CRAWLER_REPLICA__REDIS"] = local.redis
-    if settings.identity.keys:
-        environment["CRAWLER_IDENTITY"] = msgspec.json.encode(settings.identity, enc_hook=str).decode()
-    if settings.requests:  # they name variables, which the replicas inherit
-        environment["CRAWLER_REQUESTS"] = msgspec.json.encode(settings.requests).decode()
-    environments = [
-        {**environment, "CRAWLER_REPLICA__LISTEN": address, "CRAWLER_REPLICA__ADVERTISE": name}
-        for address, name in zip(listen, count_up(local.advertise, replicas), strict=True)
-    ]
-    return Supervisor(python_command("crawler", *words), environments, log[1] if log else None)
+    local = local_settings(settings)
+    if log:
+        local = replace(local, log_level=log[0], progress=0.0)
+    # The rules for requests name variables with secrets, which the replicas inherit.
+    tables: dict[str, Any] = {"IDENTITY": settings.identity, "REQUESTS": settings.requests}
+    environments = []
+    for listen, advertise in zip(addresses, count_up(local.advertise, replicas), strict=True):
+        tables["REPLICA"] = replace(local, listen=listen, advertise=advertise)
+        environments.append(
+            {f"CRAWLER_{name}": json.encode(table, enc_hook=str).decode() for name, table in tables.items()}
+        )
+    chosen = [address if ":" in address else f"127.0.0.1:{address}" for address in addresses if port_of(address)]
+    return Supervisor(python_command("crawler", *words), environments, chosen, log[1] if log else None)

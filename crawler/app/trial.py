@@ -11,7 +11,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 from msgspec.structs import replace
@@ -23,7 +23,7 @@ from crawler.errors import FetchFailed, UserError
 from crawler.events import Event, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed
 from crawler.fetch.client import HttpClient
 from crawler.handlers.router import Router, name_of
-from crawler.page import Exchange, Item, Outcome, Page
+from crawler.page import Exchange, Outcome, Page
 from crawler.parse.extraction import ExtractionJob, FieldReport, RuleReport
 from crawler.parse.tags import TakesLong
 from crawler.scope.extract_rules import ExtractRule, FieldRule
@@ -147,7 +147,7 @@ class _OnePage(Crawl):
         assert self._replica is not None
         return await queued(self._replica.store, self._replica.crawl.keys)
 
-    def _said_of(self, refused: RefusedSeed) -> str:
+    def _describe(self, refused: RefusedSeed) -> str:
         return str(refused)
 
     def _adapted(self, deps: Dependencies) -> Dependencies:
@@ -155,7 +155,7 @@ class _OnePage(Crawl):
         deps.events.subscribe(self._observe, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed)
         rules = url_rules(self._settings)
         self.http = _OneRequest(deps.http, self._parsed(self._settings)[0].url.href, rules)
-        return msgspec.structs.replace(deps, http=self.http)
+        return msgspec.structs.replace(deps, http=cast(HttpClient, self.http))
 
     def _observe(self, event: Event) -> None:
         match event:
@@ -190,8 +190,8 @@ class _OneRequest:
         self._is_over = False
         self.failure = ""
 
-    async def start(self, hosts_in_turn: Callable[[], int]) -> None:
-        await self._http.start(hosts_in_turn)
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._http, name)
 
     async def fetch(
         self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
@@ -206,15 +206,6 @@ class _OneRequest:
             self.failure = f"{url}: {error.kind.in_words}"
             raise
 
-    async def locate(self, url: str) -> str | None:
-        return await self._http.locate(url)
-
-    def apply(self, max_body_bytes: int, parallel: int) -> None:
-        self._http.apply(max_body_bytes, parallel)
-
-    async def stop(self, grace_s: float) -> None:
-        await self._http.stop(grace_s)
-
 
 async def queued(store: Store, keys: CrawlKeys) -> list[Entry]:
     """Return the URLs in the queues of the crawl with `keys`, the highest priority first. For small crawls. Raises
@@ -224,13 +215,9 @@ async def queued(store: Store, keys: CrawlKeys) -> list[Entry]:
         (domains,) = await store.send([command("ZRANGE", shard.due, 0, -1)])
         for domain in (name.decode() for name in domains):
             (rows,) = await store.send([command("ZRANGE", shard.queue(domain), 0, MOST, "WITHSCORES")])
-            found += [parse_entry(raw.decode(), domain, float(priority)) for raw, priority in _in_pairs(rows)]
+            pairs = zip(rows[::2], rows[1::2], strict=True)
+            found += [parse_entry(raw.decode(), domain, float(priority)) for raw, priority in pairs]
     return sorted(found, key=lambda entry: (-entry.priority, entry.url))
-
-
-def _in_pairs(rows: Iterable[Any]) -> Iterable[tuple[Any, Any]]:
-    flat = iter(rows)
-    return zip(flat, flat, strict=True)
 
 
 async def try_url(url: str, settings: Settings) -> Trial:
@@ -277,7 +264,7 @@ def _told(page: Page, entries: list[Entry], dropped: Counter[str], found: list[s
         content_type=page.content_type,
         title=page.title,
         handler_error=page.handler_error,
-        items=[_with_name(item) for item in page.items],
+        items=[{"data_set": item.name, "item": item.fields} for item in page.items],
         rejected=list(map(str, page.rejected)),
         rejected_count=page.rejected_count,
         findings=found,
@@ -285,7 +272,3 @@ def _told(page: Page, entries: list[Entry], dropped: Counter[str], found: list[s
         queued=[{"url": entry.url, "depth": entry.depth, "priority": entry.priority} for entry in entries],
         dropped=dict(dropped),
     )
-
-
-def _with_name(item: Item) -> dict[str, Any]:
-    return {"data_set": item.name, "item": item.fields}

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.app.replica import EMBEDDED_INTERVAL_S, local_settings
+from crawler.app.supervisor import EMBEDDED_INTERVAL_S, local_settings
 from crawler.errors import SettingsInvalid, UserError
 from crawler.settings.load import NO_CONTACT, CrawlSettings, environment_name, load, missing_contact
 from crawler.settings.reference import PRESETS
