@@ -1,7 +1,7 @@
 """The frontier on other servers and over other transports than the bundled Valkey on a Unix socket.
 
 Each case starts a server and runs tests of the queue against it, in a process of their own. `make test-redis` runs the
-tests of all scripts on Debian's Redis.
+tests of scripts on Debian's Redis.
 """
 
 from __future__ import annotations
