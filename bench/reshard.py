@@ -22,7 +22,7 @@ from typing import NamedTuple
 from bench import endless
 from bench.crawl import Tables, fill, running
 from bench.measure import median
-from crawler.sinks.line_search import line_files
+from crawler.sinks.lines import line_files
 from tests.valkey import ValkeyProcess
 
 DOMAINS = 1_000

@@ -83,7 +83,7 @@ async def test_nor_does_the_process_that_parses_documents() -> None:
 
 EXPORT = """
 import multiprocessing, os
-from crawler.sinks.process_pool import shared_work
+from crawler.sinks.export import shared_work
 
 if __name__ == "__main__":
     multiprocessing.set_start_method("spawn")  # as on macOS; later versions of Python start a new interpreter, too

@@ -18,7 +18,7 @@ from crawler.hooks import SINKS, PageHooks, load
 from crawler.page import Link, Outcome
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
-from crawler.sinks.tee import Tee
+from crawler.sinks.sink import CombinedSink
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
 
@@ -124,7 +124,7 @@ async def test_the_examples_of_hooks_and_sinks_run(tmp_path: Path, monkeypatch: 
     out = tmp_path / "out"
     hooks = PageHooks.named(["my_hooks:headings"])
     sink = load("my_hooks:Listing", SINKS)(SinkContext(out, "news", "host-1a2b"))
-    tee = Tee(Archive(settings(out), hooks=hooks), [sink])
+    tee = CombinedSink(Archive(settings(out), hooks=hooks), [sink])
     await tee.start()
     html = page(exchange("a", b"<h1>First</h1><p>text<h2>Second</h2>"), content_type="text/html")
     await tee.write([html, page(exchange("b", b"%PDF"), content_type="application/pdf"), page(None, "c")])

@@ -13,7 +13,7 @@ from crawler.hooks import PAGE_HOOKS, PageHooks, load
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
-from crawler.sinks.tee import Tee
+from crawler.sinks.sink import CombinedSink
 from tests.hooks_example import Listing
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings
@@ -88,7 +88,7 @@ class FullAtFirst(Listing):
 
 async def test_a_group_that_a_further_sink_had_no_room_for_is_not_written_twice(tmp_path: Path) -> None:
     context = SinkContext(tmp_path, "news", "host-1a2b")
-    tee = Tee(Archive(settings(tmp_path)), [sink := FullAtFirst(context, 0)])
+    tee = CombinedSink(Archive(settings(tmp_path)), [sink := FullAtFirst(context, 0)])
     await tee.start()
     same = b"the same everywhere " * 100
     assert await tee.write([page(exchange("a", same))]) == Written()
@@ -123,7 +123,7 @@ async def test_a_further_sink_that_raises_costs_only_the_page_for_which_it_raise
     found: list[tuple[str, str]] = []
     events = Events()
     events.subscribe(lambda event: found.append((event.stage, event.url[-1])), DefectFound)  # type: ignore[union-attr]
-    tee = Tee(Archive(settings(tmp_path)), [Picky(context)], events)
+    tee = CombinedSink(Archive(settings(tmp_path)), [Picky(context)], events)
     await tee.start()
     group = [page(exchange(name, name.encode())) for name in "abc"], [exchange("d", b"d"), exchange("e", b"e")]
     with pytest.raises(SinkFull):
@@ -152,7 +152,7 @@ class NoErrors(Listing):
 
 async def test_a_further_sink_gets_no_url_that_is_tried_again(tmp_path: Path) -> None:
     """Such a page is not its URL's last, and a sink that raises for it would end the URL."""
-    tee = Tee(Archive(settings(tmp_path)), [NoErrors(SinkContext(tmp_path, "news", "host-1a2b"))])
+    tee = CombinedSink(Archive(settings(tmp_path)), [NoErrors(SinkContext(tmp_path, "news", "host-1a2b"))])
     await tee.start()
     later = page(exchange("b", b"busy"), outcome=Outcome.RETRY, reason="http_503")
     assert await tee.write([page(exchange("a", b"a")), later]) == Written()

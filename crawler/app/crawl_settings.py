@@ -42,8 +42,8 @@ from crawler.settings.load import CrawlSettings, Settings, extended, raise_for
 from crawler.settings.policies import SCORERS, check, located
 from crawler.settings.reference import as_toml, list_change
 from crawler.settings.tables import LOADED, keys_of
-from crawler.sinks.crawl_files import SETTINGS
-from crawler.sinks.segment import whole_file
+from crawler.sinks.files import whole_file
+from crawler.sinks.lines import SETTINGS
 from frontier.crawls import Crawl, open_crawl, save_settings
 from frontier.errors import BadInput
 from frontier.redis_url import display_url

@@ -37,7 +37,7 @@ from crawler.errors import DataDirError
 from crawler.logs import log
 from crawler.processes import environment
 from crawler.settings.tables import ReplicaTable
-from crawler.sinks.output_folder import obstacle
+from crawler.sinks.files import obstacle
 from frontier.errors import FrontierError
 from frontier.scripts import command
 from frontier.store import RedisStore, connect

@@ -53,9 +53,8 @@ from crawler.settings.tables import ReplicaTable, ScheduleTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.archive_settings import Fields, archive_settings
-from crawler.sinks.sink import DurableSink
-from crawler.sinks.tee import Tee
-from crawler.sinks.types_file import save_types
+from crawler.sinks.items import save_types
+from crawler.sinks.sink import CombinedSink, DurableSink
 from crawler.wording import count_of
 from crawler.worker.commit import Committer
 from crawler.worker.items import ItemTypes
@@ -642,7 +641,7 @@ def sink(
     if not settings.archive.sinks:
         return archive
     context = SinkContext(local.out, crawl, replica)
-    return Tee(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
+    return CombinedSink(archive, [load(name, SINKS)(context) for name in settings.archive.sinks], events)
 
 
 def frontier_settings(settings: CrawlSettings) -> FrontierSettings:

@@ -41,10 +41,9 @@ from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load, missing_contact, option_of
 from crawler.settings.policies import check, url_rules
 from crawler.settings.tables import ReplicaTable, keys_of
-from crawler.sinks.crawl_files import files_of
+from crawler.sinks.files import LINES, check_output_folder
 from crawler.sinks.items import read_items, without_items
-from crawler.sinks.output_folder import check_output_folder
-from crawler.sinks.segment import LINES
+from crawler.sinks.lines import files_of
 from crawler.sinks.sink import DurableSink
 from frontier.control import Control
 from frontier.counters import Counters

@@ -1,28 +1,34 @@
-"""Reads the requests of a crawl from the WARC files and JSON lines in its output folder."""
+"""Reads the requests of a crawl from the WARC files and JSON lines in its output folder, and checks their signatures.
+
+Each request of a replica that signs must have a signature that was valid when it was sent. The keys are those in the
+warcinfo record of the same file, which a replica with `[identity] keys` writes. After the first signed request of a crawl,
+all have to be signed: sites cannot tell requests of a replica without keys from forged ones. The packages for signatures
+are optional, and imported only if a file has keys.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
-from crawler.audit.signatures import Signatures
 from crawler.errors import UserError
 from crawler.http_head import Head
 from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
 from crawler.logs import log
-from crawler.sinks.cdxj_index import index_path
+from crawler.sinks.cdxj import index_path
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.crawl_files import files_of
-from crawler.sinks.open_files import complete_part, open_either
-from crawler.sinks.replaced_files import marks_in
-from crawler.sinks.segment import LINES
-from crawler.sinks.warc_reader import BrokenFraming, read_head, records_in, target_of
-from crawler.sinks.warc_rows import usage_in
+from crawler.sinks.files import LINES, open_either
+from crawler.sinks.forget import marks_in
+from crawler.sinks.lines import files_of
+from crawler.sinks.reader import BrokenFraming, complete_part, read_head, records_in, target_of, usage_in
 from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, origin_of
@@ -30,10 +36,108 @@ from politeness import tdmrep
 from politeness.robots_syntax import MAX_BODY
 from politeness.usage import NO_USAGE, Usage
 
+if TYPE_CHECKING:
+    from crawler.identity.web_bot_auth import Keys
+
+
 WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo | WarcRecordType.request
 UNKNOWN_ADDRESS = ""
 AS_GIVEN = UrlRules(strip_params=(), session_params=())
 """Redirects of a robots.txt are followed unchanged, including tracking parameters."""
+
+
+LATE_S = 600
+"""Seconds by which a record may come after one of a later request, because records are written when responses end."""
+
+SWEPT_AT = 1_000
+"""Number of nonces above which the expired ones are forgotten."""
+
+
+class BadSignature(msgspec.Struct, frozen=True):
+    """The request to `url` at `at` (seconds since 1970) with a signature that does not hold, or none."""
+
+    url: str
+    at: float
+    problem: str
+
+
+class Signatures:
+    """The signatures of an archive. `checked`: how many requests were sent with keys; `bad`: what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.checked = 0
+        self.bad: list[BadSignature] = []
+        self._since = math.inf
+        self._without_keys: list[tuple[str, float]] = []
+        self._keys: Keys | None = None
+        self._unusable = ""
+        self._nonces: dict[str, int] = {}
+        self._sweep_at = SWEPT_AT
+
+    @property
+    def is_checking(self) -> bool:
+        """Whether the replica that wrote the current file has signed its requests."""
+        return self._keys is not None
+
+    @property
+    def unsigned(self) -> list[BadSignature]:
+        """The requests of replicas without keys after the first request of one that signs."""
+        problem = "not signed, although the crawl signed its requests before"
+        return [BadSignature(url, at, problem) for url, at in self._without_keys if at > self._since]
+
+    def read_keys(self, key_sets: Iterable[str]) -> None:
+        """Remember the key sets of a warcinfo record for the requests after it, in the same file. Raises UserError if the
+        packages for this are not installed."""
+        bodies = [key_set.encode() for key_set in key_sets]
+        self._keys, self._unusable = None, ""
+        if not bodies:
+            return
+        # These need optional packages.
+        from crawler.identity.signatures import NotDecided  # noqa: PLC0415
+        from crawler.identity.web_bot_auth import read_key_set  # noqa: PLC0415
+
+        self._keys = {}
+        try:
+            for body in bodies:
+                self._keys = {**self._keys, **read_key_set(body, source="the key set in the warcinfo record")}
+        except NotDecided as error:
+            self._unusable = str(error)
+
+    def note_unsigned(self, url: str, at: float) -> None:
+        """Remember a request of a replica without keys."""
+        self._without_keys.append((url, at))
+
+    def check(self, url: str, at: float, head: bytes) -> None:
+        """Check the signature of a request with the bytes `head`, which was sent to `url` at `at`, in seconds since
+        1970."""
+        # As above.
+        from crawler.identity.signatures import Message, NotDecided, NotValid  # noqa: PLC0415
+        from crawler.identity.web_bot_auth import check_request  # noqa: PLC0415
+
+        self.checked += 1
+        self._since = min(self._since, at)
+        if self._unusable:
+            self.bad.append(BadSignature(url, at, self._unusable))
+            return
+        keys = self._keys or {}
+        try:
+            message = Message.from_head(head.decode("latin-1"), urlsplit(url).scheme)
+            found = check_request(message, lambda _: keys, at, "the key set in the warcinfo record")
+        except (NotValid, NotDecided) as error:
+            self.bad.append(BadSignature(url, at, str(error)))
+            return
+        for one in found:
+            if one.nonce and one.nonce in self._nonces:
+                self.bad.append(BadSignature(url, at, "another request has the same nonce"))
+            if one.nonce:
+                self._nonces[one.nonce] = one.expires
+        if len(self._nonces) >= self._sweep_at:
+            self._forget_expired(at)
+
+    def _forget_expired(self, at: float) -> None:
+        """Forget the nonces that had expired at `at`: a request that repeats one has an expired signature anyway."""
+        self._nonces = {nonce: expires for nonce, expires in self._nonces.items() if expires > at - LATE_S}
+        self._sweep_at = max(SWEPT_AT, 2 * len(self._nonces))
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -81,7 +185,7 @@ class ArchivedRequests(msgspec.Struct):
     `unread`: number of records that could not be parsed, and of files that could not be read to the end, which
     `broken` names, each with the reason. `forgotten`: the
     marks of domains that were forgotten (`crawler forget`); `named`: a URL of each domain in lines and indexes.
-    `signatures`: of the requests in files whose replica has signed (`crawler.audit.signatures`)."""
+    `signatures`: of the requests in files whose replica has signed (`crawler.audit.records`)."""
 
     requests: list[Request]
     user_agents: set[str]

@@ -41,8 +41,8 @@ from crawler.observe.health import health_records
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, Settings, missing_contact
 from crawler.settings.policies import check
-from crawler.sinks.line_search import has_lines
-from crawler.sinks.output_folder import check_output_folder
+from crawler.sinks.files import check_output_folder
+from crawler.sinks.lines import has_lines
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.counters import Counters, Counts

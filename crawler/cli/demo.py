@@ -25,7 +25,7 @@ from crawler.cli.main import INTERRUPTED
 from crawler.cli.text import Terminal
 from crawler.errors import UserError
 from crawler.settings.load import load
-from crawler.sinks.output_folder import check_output_folder
+from crawler.sinks.files import check_output_folder
 from crawler.wording import count_of
 
 DELAY_S = 0.03

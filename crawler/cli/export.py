@@ -23,18 +23,13 @@ from crawler.errors import UserError, reason_of
 from crawler.logs import printable
 from crawler.page import DATA_SET, TextForm
 from crawler.settings.load import load
-from crawler.sinks import changes as page_changes
 from crawler.sinks import export as exporting
 from crawler.sinks import items as data_sets
-from crawler.sinks.crawl_files import files_of
 from crawler.sinks.export import Exported, ExportSettings
-from crawler.sinks.item_writer import LOOK_S, Observer, write_items
+from crawler.sinks.files import LINES, check_output_folder, is_open
 from crawler.sinks.items import SHOWN, Refused, line_files
-from crawler.sinks.open_files import is_open
-from crawler.sinks.output_folder import check_output_folder
-from crawler.sinks.postgres import Destination
-from crawler.sinks.segment import LINES
-from crawler.sinks.time_formats import iso_time
+from crawler.sinks.lines import files_of, iso_time
+from crawler.sinks.postgres import LOOK_S, Destination, Observer, write_items
 from crawler.sinks.wacz import SUFFIX, write_wacz
 from crawler.wording import count_of
 
@@ -395,8 +390,8 @@ def _export_changes(paths: Sequence[Path], since: str | None, out: Path, form: s
         raise UserError("--items and --changes are two exports: use one at a time")
     if form not in TABLE_FORMS:
         raise UserError("changes have the formats jsonl, csv and parquet")
-    begin = page_changes.since_time(since, datetime.now(UTC))
-    done = page_changes.export_changes(list(paths), begin, out, form)  # type: ignore[arg-type]
+    begin = data_sets.since_time(since, datetime.now(UTC))
+    done = data_sets.export_changes(list(paths), begin, out, form)  # type: ignore[arg-type]
     Terminal().tell(f"{count_of(done.changes, 'change')} since {iso_time(begin)} in {done.file}")
 
 

@@ -20,10 +20,9 @@ from crawler.observe.health import health_records
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings
 from crawler.sinks.archive_settings import ArchiveSettings, archive_settings
+from crawler.sinks.files import translated
 from crawler.sinks.forget import DomainRewriter, Rewritten
-from crawler.sinks.postprocess import PostProcessor
-from crawler.sinks.segment import translated
-from crawler.sinks.upload import Depot, UploadFailed
+from crawler.sinks.upload import Depot, PostProcessor, UploadFailed
 from crawler.sinks.wacz import SUFFIX
 from crawler.wording import count_of
 from frontier.control import Control

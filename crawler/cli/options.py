@@ -19,7 +19,7 @@ from crawler.errors import UserError
 from crawler.scope.scope import Kind
 from crawler.settings.load import Settings, load
 from crawler.settings.tables import ReplicaTable, keys_of
-from crawler.sinks.line_search import has_lines
+from crawler.sinks.lines import has_lines
 from crawler.wording import DEFAULT_NAME, with_place
 from frontier.crawls import Crawl, crawl_clock, open_crawl
 from frontier.errors import CrawlLost, FrontierError, NoSuchCrawl, Resharding, ShardLost

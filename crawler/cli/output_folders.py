@@ -12,8 +12,8 @@ import msgspec
 from crawler.errors import UserError
 from crawler.settings.load import Settings
 from crawler.settings.tables import ReplicaTable
-from crawler.sinks.crawl_files import crawls_in
-from crawler.sinks.segment import whole_file
+from crawler.sinks.files import whole_file
+from crawler.sinks.lines import crawls_in
 
 NAME = "outputs.json"
 

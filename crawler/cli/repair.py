@@ -30,9 +30,10 @@ from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import url_rules
 from crawler.sinks.archive_settings import archive_settings
-from crawler.sinks.last_visits import LastVisits, VisitLine
-from crawler.sinks.line_search import decoded_lines, is_of_another, line_files
-from crawler.sinks.postprocess import PostProcessor
+from crawler.sinks.files import translated
+from crawler.sinks.forget import marks_in
+from crawler.sinks.items import types_of
+from crawler.sinks.lines import LastVisits, VisitLine, decoded_lines, is_of_another, line_files
 from crawler.sinks.recovery import (
     OrphanedVolume,
     find_orphans,
@@ -41,10 +42,8 @@ from crawler.sinks.recovery import (
     open_volumes,
     unsettled_in,
 )
-from crawler.sinks.replaced_files import marks_in
-from crawler.sinks.segment import translated
 from crawler.sinks.sink import Revoke
-from crawler.sinks.types_file import types_of
+from crawler.sinks.upload import PostProcessor
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate_crawl

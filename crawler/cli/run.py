@@ -19,7 +19,7 @@ from crawler.cli.options import CrawlAccess, Number, command
 from crawler.cli.output_folders import remember, shown
 from crawler.errors import UserError
 from crawler.settings.load import CrawlSettings, load, missing_contact
-from crawler.sinks.output_folder import check_output_folder
+from crawler.sinks.files import check_output_folder
 from frontier.control import Control
 from frontier.crawls import Crawl
 from frontier.errors import NoSuchCrawl, Resharding

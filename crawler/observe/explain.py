@@ -23,7 +23,7 @@ from crawler.scope.scope import TrapPolicy, judge_trap
 from crawler.scope.seeds import has_scheme, url_named
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import not_allowed, politeness_policy, scope, url_rules
-from crawler.sinks.line_search import newest_line
+from crawler.sinks.lines import newest_line
 from crawler.wording import count_of
 from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl, crawl_clock

@@ -14,9 +14,8 @@ import msgspec
 from crawler.observe import summary
 from crawler.observe.health import health_records
 from crawler.plan.arithmetic import CrawlFigures, FileFigures
-from crawler.sinks.line_search import is_of, line_files, lines_in
-from crawler.sinks.open_files import finished_path, open_either
-from crawler.sinks.segment import LINES
+from crawler.sinks.files import LINES, finished_path, open_either
+from crawler.sinks.lines import is_of, line_files, lines_in
 from frontier.clock import crawl_ms
 from frontier.cluster import NodeFacts
 from frontier.crawls import Crawl

@@ -26,16 +26,15 @@ from crawler.hooks import KEEP, PageHooks
 from crawler.logs import log
 from crawler.page import NO_CONTENT, UNREADABLE, Content, Exchange, Outcome, Page, Written
 from crawler.sinks.archive_settings import ArchiveSettings
-from crawler.sinks.cdxj_index import Indexed
+from crawler.sinks.cdxj import Indexed, digits
 from crawler.sinks.compression import COMPRESSIONS
+from crawler.sinks.files import LINES, Segment, file_name, open_path, sync_folder, translated
 from crawler.sinks.journal import JOURNAL, JournalEntry, Share
+from crawler.sinks.lines import PageLines, Place, Row
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.page_lines import PageLines, Place, Row
-from crawler.sinks.postprocess import PostProcessor
 from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
-from crawler.sinks.segment import LINES, Segment, file_name, open_path, sync_folder, translated
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
-from crawler.sinks.time_formats import digits
+from crawler.sinks.upload import PostProcessor
 from crawler.sinks.volume import Volume
 from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
 from frontier.errors import RedisAway, RedisMisused

@@ -1,21 +1,31 @@
 """Converts WARC files, of this crawler or another, to rows like those of a crawl, or to Markdown files.
 
-Each response and revisit record becomes a row (`crawler.sinks.warc_rows`). Each WARC file becomes one file of rows with the
+Each response and revisit record becomes a row (`crawler.sinks.reader`). Each WARC file becomes one file of rows with the
 same name, which is complete or does not exist. So files are converted in parallel, and a second run continues where the
-first one stopped. Files that were exported with other options are made again (`crawler.sinks.export_record`). The rows of
-an open file are in a file whose name contains `.open`, and those of the complete records of a file that was cut or damaged
-in one whose name contains `.cut`. Each run replaces it, and removes it once the WARC file is finished, or whole.
+first one stopped. The rows of an open file are in a file whose name contains `.open`, and those of the complete records of
+a file that was cut or damaged in one whose name contains `.cut`. Each run replaces it, and removes it once the WARC file is
+finished, or whole.
+
+The file `.exported.json` in the folder of the results says how these were made, so that a result is kept only if the same
+export would make it again. It is written after outdated results were removed and before new ones are made, so an
+interrupted export leaves no result that it describes wrongly.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import multiprocessing
+import multiprocessing.connection
+import os
 import re
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
+from threading import Thread
 from typing import Literal
 from urllib.parse import urlsplit
 
@@ -25,17 +35,20 @@ from crawler.errors import UserError, reason_of
 from crawler.page import NO_CONTENT, UNREADABLE, Content, Page, TextForm
 from crawler.parse.text import content_of
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.export_record import Made, prepare
+from crawler.sinks.files import (
+    OPEN_SUFFIX,
+    check_output_folder,
+    is_open,
+    open_and_finished,
+    open_path,
+    remove_left_over,
+    scratch_file,
+    whole_file,
+)
+from crawler.sinks.lines import PageLines, Row, iso_time
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.open_files import is_open, open_and_finished
-from crawler.sinks.output_folder import check_output_folder
-from crawler.sinks.page_lines import PageLines, Row
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.process_pool import shared_work
-from crawler.sinks.segment import OPEN_SUFFIX, open_path, remove_left_over, scratch_file, whole_file
-from crawler.sinks.time_formats import iso_time
-from crawler.sinks.warc_reader import BrokenFraming
-from crawler.sinks.warc_rows import has_body, read_rows, report
+from crawler.sinks.reader import BrokenFraming, has_body, read_rows, report
 
 Form = Literal["jsonl", "parquet", "markdown", "wacz"]
 
@@ -299,3 +312,79 @@ def _fetched(path: Path) -> str:
         return ""
     with path.open(encoding="utf-8", errors="replace") as lines:
         return next((line[len("fetched: ") : -1] for line in islice(lines, 4) if line.startswith("fetched: ")), "")
+
+
+NAME = ".exported.json"
+
+
+class Made(msgspec.Struct, frozen=True):
+    """How a result was made: from the WARC file `source` (an absolute path) of `size` bytes, with `options`."""
+
+    source: str
+    size: int
+    options: dict[str, str]
+
+
+def prepare(out: Path, wanted: Mapping[Path, Made]) -> set[str]:
+    """Remove the results in `out` that are not as `wanted` (result -> how it is made), and record that all of `wanted`
+    will be there. Returns the names of the options that differ from those of a removed result.
+
+    Raises UserError, without having removed anything, if a result belongs to another WARC file, and OSError.
+    """
+    known = _read(out / NAME)
+    outdated = {path: made for path, made in wanted.items() if path.exists() and known.get(path.name) != made}
+    for path, made in outdated.items():
+        before = known.get(path.name)
+        if before is not None and before.source != made.source and Path(before.source).exists():
+            raise UserError(
+                f"{path} was exported from {before.source}: use another folder for {made.source}, with --out"
+            )
+    differing: set[str] = set()
+    for path, made in outdated.items():
+        before = known.get(path.name)
+        if before is not None:
+            names = before.options.keys() | made.options.keys()
+            differing |= {name for name in names if before.options.get(name) != made.options.get(name)}
+        path.unlink()
+    made_here = {name: made for name, made in known.items() if (out / name).exists()}
+    made_here |= {path.name: made for path, made in wanted.items()}
+    with whole_file(out / NAME) as scratch:
+        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(made_here), indent=1))
+    return differing
+
+
+def _read(path: Path) -> dict[str, Made]:
+    """Return the record at `path`: result -> how it was made. A damaged one counts as empty."""
+    try:
+        return msgspec.json.decode(path.read_bytes(), type=dict[str, Made])
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        return {}
+
+
+@contextlib.contextmanager
+def shared_work(processes: int) -> Iterator[ProcessPoolExecutor]:
+    """Yield an executor of this many processes. Raises UserError if one of them cannot be started, or is killed."""
+    try:
+        os.environ["PYTHONSAFEPATH"] = "1"  # or new interpreters would import from the working directory
+        with ProcessPoolExecutor(processes, initializer=_end_with_parent) as pool:
+            try:
+                pool.submit(os.getpid)  # starts the processes
+            except OSError as error:
+                raise UserError(f"no process can be started for this command: {error.strerror}") from error
+            yield pool
+    except BrokenProcessPool as error:
+        raise UserError(
+            "a process of this command was killed, perhaps for lack of memory: repeat the command, with fewer --processes"
+        ) from error
+
+
+def _end_with_parent() -> None:
+    """Without this, a process would wait for work for ever: it holds both ends of the pipe from which it reads."""
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+
+    def watch() -> None:
+        multiprocessing.connection.wait([parent.sentinel])
+        os._exit(1)
+
+    Thread(target=watch, name="parent", daemon=True).start()

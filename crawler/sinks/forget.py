@@ -7,9 +7,12 @@ other sites sent stays as they sent it, also if it names the domain: the archive
 A revisit record refers to an earlier record with the same body. If that is of the domain, the record gets the body itself,
 so that the page can still be replayed. This is done in all volumes first, while the records with the bodies are there.
 
-A volume is rewritten as a whole (`crawler.sinks.replaced_files`), so a process that is killed leaves the old files or the
-new ones. Files that cannot be rewritten are found by `prepare`, before anything is changed. A torn last line is removed, as
-a recovery does.
+The files of a volume are replaced all together or not at all. The new ones are written beside the old ones, with the suffix
+`.forget`. Then a file with the suffix `.forget-commit` lists them, and from that moment on they count. If the process is
+killed before, the old files are still complete; if it is killed later, the next call gives the new files their names.
+Files that cannot be rewritten are found before anything is changed. A torn last line is removed, as a recovery does.
+
+The file `forgotten-domains.txt` has the mark of each domain that was forgotten, its SHA-1. `crawler audit` reads it.
 """
 
 from __future__ import annotations
@@ -17,7 +20,9 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,18 +30,16 @@ import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.errors import UserError
-from crawler.sinks.cdxj_index import index_path, read_index
+from crawler.http_head import HEAD_END
+from crawler.sinks.cdxj import index_path, read_index
 from crawler.sinks.compression import Compression
-from crawler.sinks.finished_volume import PARQUET, FinishedVolume, volume_of
-from crawler.sinks.noted_urls import LINE_LISTS, LINE_URLS, NotedUrls, parsed
-from crawler.sinks.open_files import complete_part, compression_of
-from crawler.sinks.page_lines import Place
+from crawler.sinks.files import OPEN_SUFFIX, PARQUET, FinishedVolume, sync_folder, volume_of, whole_file
+from crawler.sinks.lines import Place
 from crawler.sinks.parquet import parquet_path, require_pyarrow, urls_in, write_parquet
-from crawler.sinks.replaced_files import MARKS, SCRATCH, Commit, add_mark, carry_out, complete, has_left_work
-from crawler.sinks.rewritten_record import as_response, decompressed, with_lines, without_target
-from crawler.sinks.segment import OPEN_SUFFIX
-from crawler.sinks.warc_reader import BrokenFraming, placed, records_in, target_of
-from frontier.domains import is_of
+from crawler.sinks.reader import BrokenFraming, complete_part, compression_of, placed, records_in, target_of
+from frontier.domains import forgotten_mark, is_of
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
 
 _encoder = msgspec.json.Encoder()
 
@@ -393,3 +396,237 @@ class _Counted:
 
     def tell(self) -> int:
         return self._size
+
+
+LINE_URLS = ("canonical", "via", "near_of", "tdm_policy")
+"""The fields of a JSON line that hold one URL."""
+
+LINE_LISTS = ("links", "licenses")
+"""Those that hold a list of URLs."""
+
+LINE_TAGGED = "followed"
+"""The field that holds lists of URLs by their tags."""
+
+_METADATA_URLS = ("outlink", "via", "tdm-policy", "licenses")
+"""The lines of a metadata record that hold URLs."""
+
+_AS_WRITTEN = (b'"tdm_policy":"', b'"licenses":["', b"tdm-policy: ", b"licenses: ")
+"""What precedes URLs that earlier versions have stored as their sites wrote them, in lines and metadata records."""
+
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+class NotedUrls:
+    """Finds the URLs of `domain`."""
+
+    def __init__(self, domain: str) -> None:
+        self._domain = domain
+        self._needle = domain.encode()
+
+    def is_named_in(self, text: bytes) -> bool:
+        """Whether `text` contains the name of the domain, as it may if it is damaged."""
+        return self._needle in text.lower()
+
+    def names(self, url: str) -> bool:
+        """Whether `url` is of the domain, also if it is not in canonical form."""
+        try:
+            return is_of(url, self._domain) or canonicalize(url, "https://base.invalid/").domain == self._domain
+        except BadUrl:
+            return False
+
+    def may_be_in(self, text: bytes) -> bool:
+        """Whether a line or metadata record may have a URL of the domain."""
+        return self._needle in text or any(mark in text for mark in _AS_WRITTEN)
+
+    def without_in_metadata(self, line: bytes, gone: list[str]) -> bytes | None:
+        """A line of a metadata record, such as `outlink: URL L a/@href`, without the URLs of the domain; None if it has no
+        other. They are added to `gone`."""
+        name, _, value = line.decode(errors="replace").partition(": ")
+        words = value.split(" ")
+        named = [word for word in words if name in _METADATA_URLS and self.names(word)]
+        if not named:
+            return line
+        gone += named
+        kept = [word for word in words if word not in named] if name == "licenses" else []
+        return f"{name}: {' '.join(kept)}".encode() if kept else None
+
+    def without(self, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """What changes in `fields` of a JSON line so that they do not name the domain, and the URLs that are removed."""
+        changes: dict[str, Any] = {}
+        gone: list[str] = []
+        for name in LINE_LISTS:
+            named = msgspec.json.decode(fields[name], type=list[str] | None) if name in fields else None
+            found = [url for url in named or () if self.names(url)]
+            if named is not None and found:
+                changes[name] = [url for url in named if url not in found]
+                gone += found
+        if LINE_TAGGED in fields:
+            tagged = msgspec.json.decode(fields[LINE_TAGGED], type=dict[str, list[str]] | None) or {}
+            if found := [url for urls in tagged.values() for url in urls if self.names(url)]:
+                changes[LINE_TAGGED] = {tag: [url for url in urls if url not in found] for tag, urls in tagged.items()}
+                gone += found
+        for name in LINE_URLS:
+            url = msgspec.json.decode(fields[name], type=str | None) if name in fields else None
+            if url and self.names(url):
+                changes[name] = None
+                gone.append(url)
+        return changes, gone
+
+
+def parsed(line: bytes) -> dict[str, Any] | None:
+    """The fields of a JSON line, None if it is not the line of a page."""
+    try:
+        fields: dict[str, Any] = _fields_decoder.decode(line)
+        msgspec.convert([msgspec.json.decode(fields[name]) for name in ("domain", "url")], list[str])
+        msgspec.json.decode(fields["warc"], type=Place | None)
+    except (msgspec.MsgspecError, UnicodeDecodeError, KeyError):
+        return None
+    return fields
+
+
+_OF_REVISITS = (b"warc-refers-to", b"warc-refers-to-target-uri", b"warc-refers-to-date", b"warc-profile")
+"""The fields that only a revisit record has."""
+
+
+def decompressed(raw: bytes, compression: Compression) -> bytes:
+    """The compressed record `raw`."""
+    return compression.reader().decompress(raw)
+
+
+def with_lines(record: bytes, changed: Callable[[bytes], bytes | None]) -> bytes:
+    """`record`, whose block has lines, with each as `changed` returns it; None removes it."""
+    head, block = _split(record)
+    lines = [changed(line) for line in block.split(b"\r\n")]
+    return _record(head, b"\r\n".join(line for line in lines if line is not None))
+
+
+def without_target(record: bytes) -> bytes:
+    """The revisit `record` without the URL of the record that it refers to."""
+    head, block = _split(record)
+    return _record(_without(head, (b"warc-refers-to-target-uri",)), block)
+
+
+def as_response(record: bytes, original: bytes) -> bytes:
+    """The revisit `record` as a response record with the body of the response record `original`."""
+    head, block = _split(record)
+    original_head, original_block = _split(original)
+    end = HEAD_END.search(original_block)
+    body = original_block[end.end() :] if end else b""
+    head = _without(head, (*_OF_REVISITS, b"warc-truncated"))
+    lines = [b"WARC-Type: response" if line.lower().startswith(b"warc-type:") else line for line in head]
+    lines += [line for line in original_head if line.lower().startswith(b"warc-truncated:")]
+    return _record(lines, block + body)
+
+
+def _split(record: bytes) -> tuple[list[bytes], bytes]:
+    """The lines of the head of `record`, and its block."""
+    head, _, rest = record.partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    length = next(int(line.partition(b":")[2]) for line in lines if line.lower().startswith(b"content-length:"))
+    return lines, rest[:length]
+
+
+def _record(head: Collection[bytes], block: bytes) -> bytes:
+    lines = [line for line in head if not line.lower().startswith(b"content-length:")]
+    return b"\r\n".join([*lines, b"Content-Length: %d" % len(block), b"", block, b"", b""])
+
+
+def _without(head: Collection[bytes], names: Collection[bytes]) -> list[bytes]:
+    return [line for line in head if line.partition(b":")[0].strip().lower() not in names]
+
+
+MARKS = "forgotten-domains.txt"
+SCRATCH, COMMIT = ".forget", ".forget-commit"
+
+_MARK = re.compile(r"([0-9a-f]{40}) (\S+)")
+_UNFINISHED = re.compile(r".*\.(?:cdxj|parquet|forget|forget-commit)\.(\d+)\.tmp")
+
+
+class Commit(msgspec.Struct):
+    """The files of a volume: those with a new content, and those to remove. `sizes`: the bytes of the new files."""
+
+    replaced: list[str]
+    removed: list[str]
+    sizes: list[int] = []
+
+
+def carry_out(folder: Path, volume: str, commit: Commit) -> None:
+    """Replace the files of `volume`. The new ones are on the disk. Raises OSError."""
+    marker = folder / (volume + COMMIT)
+    sync_folder(folder)
+    sizes = [(folder / (name + SCRATCH)).stat().st_size for name in commit.replaced]
+    with whole_file(marker) as scratch, scratch.open("wb") as file:
+        file.write(msgspec.json.encode(msgspec.structs.replace(commit, sizes=sizes)))
+        file.flush()
+        os.fsync(file.fileno())
+    sync_folder(folder)
+    _rename(marker)
+
+
+def complete(folder: Path) -> None:
+    """Give the files of volumes that were committed their names, and remove what was not committed. Raises OSError."""
+    for marker in sorted(folder.glob("*" + COMMIT)):
+        _rename(marker)
+    for path in folder.iterdir():
+        if path.name.endswith(SCRATCH) or _is_left_over(path):
+            path.unlink(missing_ok=True)
+
+
+def has_left_work(folder: Path) -> bool:
+    """Whether a process that was killed has left files that `complete` would rename or remove. Raises OSError."""
+    return any(path.name.endswith((SCRATCH, COMMIT)) for path in folder.iterdir())
+
+
+def _rename(marker: Path) -> None:
+    folder, commit = marker.parent, msgspec.json.decode(marker.read_bytes(), type=Commit)
+    new = [name for name in commit.replaced if (folder / (name + SCRATCH)).exists()]
+    for name, size in zip(commit.replaced, commit.sizes, strict=False):
+        if name not in new and not _has_size(folder / name, size):  # it was not renamed before
+            raise UserError(
+                f"{folder / (name + SCRATCH)} is missing, the new version of {name}: restore it, or remove {marker} to "
+                "keep the old version, and repeat the command"
+            )
+    for name in new:
+        (folder / (name + SCRATCH)).rename(folder / name)
+    for name in commit.removed:
+        (folder / name).unlink(missing_ok=True)
+    sync_folder(folder)
+    marker.unlink()
+
+
+def _has_size(path: Path, size: int) -> bool:
+    return path.exists() and path.stat().st_size == size
+
+
+def add_mark(folder: Path, domain: str) -> None:
+    """Note that `domain` is being forgotten. Raises OSError."""
+    if forgotten_mark(domain) not in marks_in(folder):
+        with (folder / MARKS).open("a+b") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            torn = b"\n" if file.read() not in (b"", b"\n") else b""
+            file.write(torn + f"{forgotten_mark(domain)} {datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}\n".encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+
+def marks_in(folder: Path) -> dict[str, str]:
+    """The marks of the domains that were forgotten in `folder`, and when. Lines that are none are ignored."""
+    try:
+        lines = (folder / MARKS).read_bytes().decode(errors="replace").split("\n")
+    except FileNotFoundError:
+        return {}
+    return {found[1]: found[2] for line in lines if (found := _MARK.fullmatch(line.rstrip()))}
+
+
+def _is_left_over(path: Path) -> bool:
+    """Whether `path` is what a killed process has left of a file that it was writing (`whole_file`)."""
+    found = _UNFINISHED.fullmatch(path.name)
+    if found is None:
+        return False
+    try:
+        os.kill(int(found[1]), 0)
+    except ProcessLookupError:
+        return True
+    except PermissionError:
+        pass  # it runs
+    return int(found[1]) == os.getpid()

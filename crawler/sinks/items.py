@@ -1,32 +1,42 @@
-"""Reads the items of a data set from the lines of pages, and writes them as a table (`crawler export --items`).
+"""Reads the items of a data set from the lines of pages, and writes them as a table (`crawler export --items`); also what
+visits of known pages have found (`--changes`).
 
-The fields of a data set have types, which the crawl has kept (`crawler.sinks.types_file`), or that of the first value that
-is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table wrong, so it
-is left out, reported, and written to a file of its own (`NAME.rejected.jsonl`) with the reason. So are those that were
-rejected in the crawl. If the items go to a table of a database (`crawler.sinks.postgres`), its columns
-have the types.
+The fields of a data set have types, which the crawl has kept in the file `CRAWL.types.json`, or that of the first value
+that is not null. Whole numbers may become decimal ones. An item with a field of another type would make the table wrong, so
+it is left out, reported, and written to a file of its own (`NAME.rejected.jsonl`) with the reason. So are those that were
+rejected in the crawl. If the items go to a table of a database (`crawler.sinks.postgres`), its columns have the types.
+
+Changes come from the lines of open files, too, in the order of the files. So they take the same memory for any number of
+other lines, and the changes of a page are in their order if one replica found them. The lines of a running replica may end
+with pages that are not settled: these are visited again, and then have a second line. A page that is gone is visited some
+times more, and these visits find the same: only the first is a change. Later ones are told by the time of the visit before,
+so about 100 bytes are remembered for each visit that found a page gone.
 """
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import fcntl
 import io
+import logging
+import os
+import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.scope.extract_rules import Schema
+from crawler.logs import log
+from crawler.scope.extract_rules import Kind, Kinds, Schema
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.open_files import is_open, open_and_finished
-from crawler.sinks.page_lines import RejectedLine
+from crawler.sinks.files import LINES, OPEN_SUFFIX, file_name, is_open, open_and_finished, remove_left_over, whole_file
+from crawler.sinks.lines import Place, RejectedLine, is_of, iso_time, lines_in
 from crawler.sinks.parquet import require_pyarrow
-from crawler.sinks.segment import LINES, OPEN_SUFFIX, remove_left_over, whole_file
-from crawler.sinks.types_file import kept_types
 
 T = TypeVar("T")
 
@@ -261,3 +271,192 @@ def _row(item: FoundItem, schema: Schema, as_text: bool) -> dict[str, Any]:
 
 
 _WRITERS = {"jsonl": _write_jsonl, "csv": _write_csv, "parquet": _write_parquet}
+
+
+SUFFIX = ".types.json"
+
+_types_decoder = msgspec.json.Decoder(dict[str, Kinds])
+
+
+def save_types(folder: Path, crawl: str, types: Mapping[str, Kinds]) -> None:
+    """Add the `types` of the fields of data sets to those of `crawl` in `folder`. Without the file, an export finds the
+    types in the items, so an error is only logged."""
+    target = folder / f"{file_name(crawl)}{SUFFIX}"
+    try:
+        with _locked(folder), whole_file(target) as scratch:
+            kept = _types_decoder.decode(target.read_bytes()) if target.exists() else {}
+            for name, kinds in types.items():
+                kept[name] = _joined(kept.get(name, {}), kinds)
+            scratch.write_bytes(msgspec.json.format(msgspec.json.encode(kept), indent=1) + b"\n")
+    except (OSError, msgspec.MsgspecError) as error:
+        log(logging.WARNING, "types_not_kept", file=target, error=error)
+
+
+def types_of(folders: Sequence[Path], crawl: str) -> dict[tuple[str, str], str]:
+    """Return the types that are kept for `crawl` in `folders`, by data set and field. Raises UserError for a file that
+    cannot be read."""
+    found: dict[str, Kinds] = {}
+    for file in (folder / f"{file_name(crawl)}{SUFFIX}" for folder in folders):
+        for name, kinds in _types_in(file).items() if file.exists() else ():
+            found[name] = _joined(kinds, found.get(name, {}))
+    return {(name, field): kind for name, kinds in found.items() for field, kind in kinds.items()}
+
+
+def kept_types(paths: Sequence[Path], name: str) -> Kinds:
+    """Return the types of the fields of the data set `name` that the crawls of `paths`, which are files or folders, have
+    kept beside them. Raises UserError for a file that cannot be read."""
+    found: Kinds = {}
+    for file in dict.fromkeys(file for path in paths for file in _beside(path)):
+        found = _joined(_types_in(file).get(name, {}), found)
+    return found
+
+
+def _beside(path: Path) -> list[Path]:
+    """The files with types that count for the items in `path`: in a folder those of all crawls, and for a file that of its
+    own crawl."""
+    if path.is_dir():
+        return sorted(path.glob(f"*{SUFFIX}"))
+    of_file = [file for file in path.parent.glob(f"*{SUFFIX}") if is_of(path, file.name[: -len(SUFFIX)])]
+    return sorted(of_file, key=lambda file: len(file.name))[-1:]
+
+
+def _joined(before: Kinds, after: Kinds) -> Kinds:
+    """Return the types of both. Those `after` count, but decimal numbers stay decimal."""
+    numbers = {field for field, kind in after.items() if {kind, before.get(field)} == {"int", "float"}}
+    return {**before, **after, **dict.fromkeys(numbers, "float")}
+
+
+def _types_in(file: Path) -> dict[str, Kinds]:
+    try:
+        return _types_decoder.decode(file.read_bytes())
+    except (OSError, msgspec.MsgspecError) as error:
+        raise UserError(f"{file}: {reason_of(error, file)}") from error
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(lock)
+
+
+CHANGES = frozenset({"new", "changed", "gone", "back"})
+
+_COLUMNS: dict[str, Kind] = {
+    "url": "text",
+    "visit": "text",
+    "settled_at": "time",
+    "fetched_at": "time",
+    "previous_visit": "time",
+    "status": "int",
+    "digest": "text",
+    "warc_file": "text",
+    "warc_offset": "int",
+    "warc_length": "int",
+}
+_AGO = re.compile(r"(\d{1,6})([mhd])")
+_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
+
+
+class _ChangeLine(msgspec.Struct):
+    url: str
+    settled_at: str
+    fetched_at: str | None
+    status: int | None
+    digest: str | None
+    warc: Place | None
+    visit: str | None = None
+    previous_visit: str | None = None
+
+
+_change_decoder = msgspec.json.Decoder(_ChangeLine)
+
+
+class ChangesExported(msgspec.Struct, frozen=True):
+    """The result of an export: the number of `changes` in `file`."""
+
+    file: Path
+    changes: int
+
+
+def since_time(text: str, now: datetime) -> float:
+    """The time that `text` names, in seconds since 1970: a date or time in ISO 8601, in UTC if it names no zone, or how
+    long ago it was. Raises UserError."""
+    try:
+        if ago := _AGO.fullmatch(text):
+            return max(0.0, (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).timestamp())
+        named = datetime.fromisoformat(text)
+        seconds = (named if named.tzinfo else named.replace(tzinfo=UTC)).timestamp()
+    except (ValueError, OverflowError) as error:
+        raise UserError(
+            f"--since {text!r}: write a time such as 2026-03-01 or 2026-03-01T12:00:00Z, or 24h for the last 24 hours"
+        ) from error
+    if seconds > now.timestamp():
+        raise UserError(f"--since {text!r} is in the future: it is {iso_time(now.timestamp())} now")
+    return max(0.0, seconds)
+
+
+def export_changes(paths: Sequence[Path], since: float, out: Path, form: ItemForm) -> ChangesExported:
+    """Write the changes since `since`, in seconds since 1970, to a file in the folder `out`, in place of one from an
+    earlier export. Raises UserError if no line says what a visit has found, and for a file that cannot be read or
+    written."""
+    if form == "parquet":
+        require_pyarrow("--format parquet")
+    changes = _Changes(paths, iso_time(since))
+    target = out / f"changes.{form}"
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        remove_left_over(out)
+        with whole_file(target) as scratch:
+            write_items(form, scratch, changes.read(), Schema(_COLUMNS))
+            changes.check()
+    except OSError as error:
+        raise UserError(f"{target}: {reason_of(error, target)}") from error
+    return ChangesExported(target, changes.count)
+
+
+class _Changes:
+    """The changes in the lines in `paths` since `since`, a time as in the lines, and their number."""
+
+    def __init__(self, paths: Sequence[Path], since: str) -> None:
+        self._paths = paths
+        self._since = since
+        self._has_visits = False
+        self._gone: set[int] = set()  # hashes of URLs and times of visits that found them gone
+        self.count = 0
+
+    def read(self) -> Iterator[FoundItem]:
+        for path in line_files(self._paths):
+            try:
+                for line in lines_in(path):
+                    if b'"visit":"' in line and (found := self._change(_change_decoder.decode(line))) is not None:
+                        self.count += 1
+                        yield found
+            except (OSError, msgspec.MsgspecError) as error:
+                raise UserError(f"{path}: {reason_of(error, path)}") from error
+
+    def check(self) -> None:
+        """Raise UserError if no line says what a visit has found."""
+        if not self._has_visits:
+            raise UserError(
+                f"no line in {', '.join(map(str, self._paths))} says what a visit has found: that needs [recrawl]"
+            )
+
+    def _change(self, line: _ChangeLine) -> FoundItem | None:
+        """The row of `line`, None if it is not a change since then."""
+        self._has_visits |= line.visit is not None
+        was_gone = line.visit == "gone" and self._was_gone(line)
+        if line.visit not in CHANGES or line.settled_at < self._since or was_gone:
+            return None
+        row = msgspec.structs.asdict(line)
+        place = row.pop("warc")
+        row |= {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}
+        return FoundItem(line.url, msgspec.json.encode({name: row[name] for name in _COLUMNS}), line.settled_at)
+
+    def _was_gone(self, line: _ChangeLine) -> bool:
+        """Whether the visit before that of `line`, which found its page gone, has found the same."""
+        self._gone.add(hash((line.url, line.fetched_at)))
+        return hash((line.url, line.previous_visit)) in self._gone

@@ -23,7 +23,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 import msgspec
 
-from crawler.sinks.page_lines import Place
+from crawler.sinks.lines import Place
 from frontier.recent_writes import KEPT_MS as RECENT_MS
 from frontier.settle import LeasedUrl
 

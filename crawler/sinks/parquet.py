@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from crawler.errors import UserError
-from crawler.sinks.page_lines import Line, Place
-from crawler.sinks.segment import whole_file
+from crawler.sinks.files import whole_file
+from crawler.sinks.lines import Line, Place
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]

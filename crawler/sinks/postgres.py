@@ -1,31 +1,137 @@
-"""Writes the items of a data set to a table of PostgreSQL, one row for each key.
+"""Writes the items of a data set to a table of PostgreSQL, one row for each key, once or as long as a crawl runs
+(`crawler export --to`).
 
 A batch is copied into a temporary table, and from there inserted in one transaction. A row whose key is in the table
 replaces the one there if its page was settled later, which the column `_settled_at` remembers. So a second run changes
 nothing, files may be read in any order, and of several visits of a page the last one counts.
 
-A missing table is created, and missing columns are added, with the types of the fields. Items with values that do not fit
-their column are left out, as in files (`crawler.sinks.items`). Needs `psycopg` (the extra `peercrawl[postgres]`).
+Before anything is written, the items that are there are read once for the types of their fields. A missing table is
+created, and missing columns are added, with these types. Items with values that do not fit their column are left out, as in
+files (`crawler.sinks.items`). Needs `psycopg` (the extra `peercrawl[postgres]`).
+
+While the export follows a crawl, the database also remembers how far each file was read, in the transaction in which the
+items of that part are written. So it goes on where it stopped, however it ended. The last group of pages in an open file
+may not be settled: these are taken back if their replica dies. The journal of the file says where they begin
+(`crawler.sinks.journal`), and only what comes before is read, some seconds after it was settled. It may still be removed:
+if Redis has lost that it was settled, or by `crawler forget`. Then other lines are at the same places, and the file is read
+again from the start. The same holds for a file of another crawl with the same name.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from io import BufferedReader
+from pathlib import Path
+from threading import Event
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
 
-from crawler.errors import UserError
-from crawler.logs import without_secrets
-from crawler.scope.extract_rules import Kind
-from crawler.sinks.item_tail import Batch, Position
-from crawler.sinks.items import FoundItem
+from crawler.errors import UserError, reason_of
+from crawler.logs import log, without_secrets
+from crawler.scope.extract_rules import Kind, Schema
+from crawler.sinks.files import LINES, finished_path, is_open, open_either, open_path
+from crawler.sinks.items import GROUP_BYTES, GROUP_ITEMS, FoundItem, Refused, items_of, kept_types, line_files
+from crawler.sinks.journal import JOURNAL, last_group_begins
 
 if TYPE_CHECKING:
     from psycopg import Connection, Cursor
     from psycopg.sql import Composed, Identifier
+
+
+class Position(msgspec.Struct, frozen=True):
+    """How far a file was read: up to the byte `end`, where a line ends that begins at the byte `begin` and has this
+    `digest`."""
+
+    end: int
+    begin: int
+    digest: str
+
+    def is_in(self, lines: BufferedReader) -> bool:
+        """Whether this line is still there."""
+        lines.seek(self.begin)
+        return _digest(lines.read(self.end - self.begin)) == self.digest
+
+
+Positions = Mapping[str, Position]
+"""The name of a file with lines, once it is finished, and the digest of its first line -> how far it was read. The line
+names its crawl, its replica and a time, so files of two crawls differ in it."""
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """Items of whole pages, in their order, and the positions after them in the files that they are from."""
+
+    data_set: str
+    items: list[FoundItem]
+    positions: Positions
+
+
+class ItemTail:
+    """The items of the data set `name` in the files among `paths`, from `positions` on."""
+
+    def __init__(self, paths: Sequence[Path], name: str, positions: Positions) -> None:
+        self._paths = paths
+        self._name = name
+        self._positions = dict(positions)
+        self._ends: dict[Path, int] = {}  # finished name -> the settled bytes at the last look
+
+    def batches(self, size: int = GROUP_ITEMS) -> Iterator[Batch]:
+        """Yield what has come since the last call, about `size` items at a time. What was yielded counts as read when the
+        next batch is asked for. Raises UserError."""
+        for path in line_files(self._paths):
+            try:
+                end = _settled_bytes(path)
+                if not end or self._ends.get(finished_path(path)) == end:
+                    continue
+                for batch in self._in_file(path, end, size):
+                    yield batch
+                    self._positions |= batch.positions
+                self._ends[finished_path(path)] = end
+            except FileNotFoundError:
+                pass  # it was uploaded and removed
+            except (OSError, msgspec.MsgspecError) as error:
+                if isinstance(error, OSError) or not is_open(path):
+                    raise UserError(f"{path}: {reason_of(error, path)}") from error
+                # Pages were taken back while it was read: the next look finds other lines.
+
+    def _in_file(self, path: Path, end: int, size: int) -> Iterator[Batch]:
+        items: list[FoundItem] = []
+        item_bytes = 0
+        with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
+            file = f"{finished_path(path).name} {_digest(lines.readline())}"
+            before = self._positions.get(file)
+            at = begin = lines.seek(before.end if before is not None and before.is_in(lines) else 0)
+            line = b""
+            while at < end and (read := lines.readline()).endswith(b"\n"):
+                begin, line, at = at, read, at + len(read)
+                found = items_of(line, self._name)
+                items += found
+                item_bytes += sum(len(item.json) for item in found)
+                if len(items) >= size or item_bytes >= GROUP_BYTES:
+                    yield Batch(self._name, items, {file: Position(at, begin, _digest(line))})
+                    items, item_bytes, line = [], 0, b""
+        if line:
+            yield Batch(self._name, items, {file: Position(at, begin, _digest(line))})
+
+
+def _digest(line: bytes) -> str:
+    return blake2b(line, digest_size=8).hexdigest()
+
+
+def _settled_bytes(path: Path) -> int | None:
+    """Return how many bytes of the file with lines at `path` are settled, None if that is unknown now. Raises OSError."""
+    size = path.stat().st_size
+    if not is_open(path):
+        return size
+    # The journal is read later than the size: a group is in the journal before its lines are in the file.
+    journal = open_path(path.with_name(finished_path(path).name.removesuffix(LINES) + JOURNAL))
+    begins = last_group_begins(journal.read_bytes())
+    return None if begins is None else min(size, begins)
+
 
 SCHEMES = ("postgresql://", "postgres://")
 SETTLED_AT = "_settled_at"
@@ -335,3 +441,153 @@ def _translated(destination: Destination) -> Iterator[None]:
         unknown = "08" if isinstance(error, psycopg.OperationalError) else ""  # the connection was not established
         passes = (error.sqlstate or unknown).startswith(_PASSING)
         raise (DatabaseAway if passes else UserError)(said) from error
+
+
+LOOK_S = 1.0
+"""How often new lines are looked for."""
+
+AWAY_S = 2.0
+"""How long to wait before a database that is away is tried again."""
+
+
+class Written(msgspec.Struct):
+    """What was written. `items`: those that were read; `changed`: rows that are new or have changed."""
+
+    items: int = 0
+    changed: int = 0
+
+    def add(self, items: int, changed: int) -> None:
+        """Count what was written."""
+        self.items += items
+        self.changed += changed
+
+
+class Observer(msgspec.Struct, frozen=True):
+    """What is called with the types of columns that were added, and with each item that was left out."""
+
+    on_columns: Callable[[Mapping[str, str]], None]
+    on_refused: Callable[[Refused], None]
+
+
+def write_items(
+    paths: Sequence[Path], name: str, destination: Destination, observer: Observer, stopping: Event | None = None
+) -> Written:
+    """Write the items of the data set `name` in the files among `paths`. With `stopping`, go on with those that come, until
+    it is set; a database that is away is then waited for. Raises UserError, and DatabaseAway at the first connection."""
+    destination.check()
+    written = Written()
+    is_known = False
+    while True:
+        try:
+            with ItemTable.connected(destination) as table:
+                is_known = True
+                schema = Schema(table.columns, kept_types(paths, name))
+                writer = ItemWriter(table, destination.keys, schema, written, observer)
+                for batch in ItemTail(paths, name, {}).batches():
+                    writer.look_at(batch.items)
+                writer.check_keys()
+                _write(ItemTail(paths, name, table.positions(name) if stopping else {}), writer, stopping)
+                return written
+        except DatabaseAway as error:
+            if stopping is None or not is_known:
+                raise
+            log(logging.WARNING, "database_away", error=error)
+            if stopping.wait(AWAY_S):
+                return written
+
+
+def _write(tail: ItemTail, writer: ItemWriter, stopping: Event | None) -> None:
+    while True:
+        for batch in tail.batches():
+            if stopping is None:
+                writer.write(msgspec.structs.replace(batch, positions={}))
+            elif not stopping.is_set():
+                writer.write(batch)
+            else:
+                return
+        if stopping is None or stopping.wait(LOOK_S):
+            return
+
+
+class ItemWriter:
+    """Writes batches to `table`, except for items that do not fit, and counts in `written`. `schema`: the columns of the
+    table, and the types of other fields that the crawl has kept."""
+
+    def __init__(
+        self, table: ItemTable, keys: Sequence[str], schema: Schema, written: Written, observer: Observer
+    ) -> None:
+        self._table = table
+        self._keys = keys
+        self._written = written
+        self._observer = observer
+        self._schema = schema
+        self._met: dict[str, None] = {}  # the fields of the data set, in their order
+
+    def look_at(self, items: Sequence[FoundItem]) -> None:
+        """Learn the fields of `items`, before any are written."""
+        for item in items:
+            fields = msgspec.json.decode(item.json)
+            if not (self._unusable(fields) or self._schema.add(fields)):
+                self._met |= dict.fromkeys(fields)
+
+    def check_keys(self) -> None:
+        """Raises UserError if none of the items that were seen has a field that is a key."""
+        missing = [key for key in self._keys if key not in self._met]
+        if self._met and missing:
+            raise UserError(f"no item has a field {missing[0]!r}, the --key; the fields are {', '.join(self._met)}")
+
+    def write(self, batch: Batch) -> None:
+        """Write the items of `batch`. Raises UserError, DatabaseAway."""
+        rows = []
+        for item in batch.items:
+            fields = msgspec.json.decode(item.json)
+            if reason := self._unusable(fields) or self._obstacle(item, fields) or self._schema.add(fields):
+                self._observer.on_refused(Refused(item, reason))
+            else:
+                rows.append((item, fields))
+                self._met |= dict.fromkeys(fields)
+        known = {name: kind for name, kind in self._schema.known.items() if name in self._met}
+        if rows:
+            if added := self._table.add_columns(known):
+                self._observer.on_columns(added)
+            self._schema.fix(known)
+        self._write(rows, [name for name in self._met if name in known], batch)
+
+    def _write(self, rows: Sequence[tuple[FoundItem, dict[str, Any]]], names: Sequence[str], batch: Batch) -> None:
+        """Write `rows`, in parts if some of them are refused, and leave these out."""
+        try:
+            self._written.add(len(rows), self._table.write(rows, names, batch))
+        except BadValues as error:
+            if len(rows) > 1:
+                half = len(rows) // 2
+                self._write(rows[:half], names, msgspec.structs.replace(batch, positions={}))
+                self._write(rows[half:], names, batch)
+            else:
+                self._observer.on_refused(Refused(rows[0][0], f"PostgreSQL: {error}"))
+                self._table.write((), names, batch)
+
+    def _unusable(self, fields: Mapping[str, Any]) -> str:
+        """Why no table can have these `fields`, or ""."""
+        if odd := [name for name in fields if not is_column(name)]:
+            return f"{odd[0][:40]!r} cannot be the name of a column"
+        if len({**self._schema.kinds, **fields}) > MOST_COLUMNS:
+            return f"more than {MOST_COLUMNS} fields in the data set"
+        return ""
+
+    def _obstacle(self, item: FoundItem, fields: Mapping[str, Any]) -> str:
+        missing = [key for key in self._keys if fields.get(key) is None]
+        if missing:
+            return f"{missing[0]}: no value, and it is the key"
+        if len(msgspec.json.encode([fields[key] for key in self._keys])) > LONGEST_KEY:
+            return f"the key is longer than {LONGEST_KEY:,} bytes"
+        # JSON escapes NUL, and a backslash before the escape would be doubled.
+        has_nul = b"\\u0000" in item.json and any("\0" in text for text in _texts_in(fields))
+        return "it has the character NUL, which PostgreSQL cannot keep" if has_nul else ""
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (list, dict)):
+        for part in value.items() if isinstance(value, dict) else value:
+            yield from _texts_in(list(part) if isinstance(part, tuple) else part)

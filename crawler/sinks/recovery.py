@@ -19,11 +19,11 @@ from pathlib import Path
 import msgspec
 
 from crawler.logs import log
-from crawler.sinks.cdxj_index import read_index, write_index
+from crawler.sinks.cdxj import read_index, write_index
 from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.files import LINES, OPEN_SUFFIX, Segment, is_open, open_and_finished, open_path
 from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
-from crawler.sinks.open_files import Extent, compression_of, is_open, open_and_finished, whole_records
-from crawler.sinks.segment import LINES, OPEN_SUFFIX, Segment, open_path
+from crawler.sinks.reader import Extent, compression_of, whole_records
 from crawler.sinks.sink import Revoke
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import msgspec
 
-from crawler.sinks.cdxj_index import lines_of, write_index
+from crawler.sinks.cdxj import lines_of, write_index
+from crawler.sinks.files import Segment
 from crawler.sinks.journal import KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
-from crawler.sinks.segment import Segment
 from crawler.sinks.sink import MayRepeat
 from frontier.settle import LeasedUrl
 

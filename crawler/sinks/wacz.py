@@ -34,15 +34,13 @@ from crawler.errors import UserError, reason_of
 from crawler.page import Page, TextForm
 from crawler.parse.encoding import is_html
 from crawler.parse.text import content_of, plain
-from crawler.sinks.cdxj_index import read_index
+from crawler.sinks.cdxj import read_index
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.open_files import is_open
-from crawler.sinks.page_lines import Row
-from crawler.sinks.process_pool import shared_work
-from crawler.sinks.rewritten_record import decompressed
-from crawler.sinks.time_formats import iso_time
-from crawler.sinks.warc_reader import BrokenFraming, placed, records_in
-from crawler.sinks.warc_rows import has_body, read_rows, report
+from crawler.sinks.export import shared_work
+from crawler.sinks.files import is_open
+from crawler.sinks.forget import decompressed
+from crawler.sinks.lines import Row, iso_time
+from crawler.sinks.reader import BrokenFraming, has_body, placed, read_rows, records_in, report
 
 WACZ_VERSION = "1.1.1"
 SUFFIX = ".wacz"

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from crawler.audit.check import Rules, audit
 from crawler.audit.records import read_archive
-from crawler.sinks.forget import DomainRewriter
-from crawler.sinks.replaced_files import add_mark
+from crawler.sinks.forget import DomainRewriter, add_mark
 from politeness.delay import DelayPolicy
 from tests.sinks.test_forget import GONE, fill
 

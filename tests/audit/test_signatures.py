@@ -9,8 +9,7 @@ import pytest
 from msgspec import structs
 
 from crawler.audit.check import Report, Rules, audit
-from crawler.audit.records import read_archive
-from crawler.audit.signatures import SWEPT_AT, Signatures
+from crawler.audit.records import SWEPT_AT, Signatures, read_archive
 from crawler.identity.keys import read_keys
 from crawler.identity.published import KEY_SET_FIELD
 from crawler.identity.web_bot_auth import RequestSigner, key_set

@@ -13,7 +13,7 @@ from crawler.app.trial import queued
 from crawler.errors import UserError
 from crawler.scope.next_visit import Visits
 from crawler.settings.load import CrawlSettings
-from crawler.sinks.time_formats import iso_time
+from crawler.sinks.lines import iso_time
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.entries import Entry

@@ -22,7 +22,7 @@ from crawler.cli.text import Terminal
 from crawler.errors import UserError, reason_of
 from crawler.observe.health import Failure, HealthRecord
 from crawler.sinks.archive import Archive
-from crawler.sinks.segment import translated
+from crawler.sinks.files import translated
 from frontier.clock import ServerClock, SystemClock
 from frontier.crawls import Crawl
 from frontier.peers import Health

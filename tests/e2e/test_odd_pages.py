@@ -162,7 +162,7 @@ STAGES = {
     "items": "crawler.worker.page:extract_items",
     "text": "crawler.parse.text:content_of",
     "record": "crawler.sinks.warc:WarcRecords.metadata",
-    "line": "crawler.sinks.page_lines:PageLines._line",
+    "line": "crawler.sinks.lines:PageLines._line",
     "listener": "crawler.observe.metrics:Metrics._page",
 }
 """A function of each stage."""

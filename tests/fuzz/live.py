@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from crawler.settings.load import Settings, load
-from crawler.sinks.warc_reader import read_head, records_in
+from crawler.sinks.reader import read_head, records_in
 from tests.fuzz.replies import End, reply, unrequested
 from tests.fuzz.stalls import watched
 from tests.hostile import crawl_to_the_end

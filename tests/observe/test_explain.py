@@ -13,7 +13,7 @@ from crawler.observe.status import Condition, Word
 from crawler.page import Cut
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import PolitenessTable, ScopeTable
-from crawler.sinks.line_search import newest_line
+from crawler.sinks.lines import newest_line
 from frontier.control import DomainRules
 from frontier.entries import Entry
 from frontier.lookup import DomainStatus, UrlStatus

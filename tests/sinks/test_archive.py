@@ -11,8 +11,8 @@ import pytest
 from crawler.errors import UserError
 from crawler.page import Page
 from crawler.sinks.archive import Archive
+from crawler.sinks.files import Segment
 from crawler.sinks.journal import JournalRewrite, decoded
-from crawler.sinks.segment import Segment
 from crawler.sinks.volume import Volume
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.sinks.archive import Archive
-from crawler.sinks.cdxj_index import index_path, read_index, surt_key
+from crawler.sinks.cdxj import index_path, read_index, surt_key
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.segment import open_path
+from crawler.sinks.files import open_path
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 from tests.sinks import readers

@@ -16,8 +16,7 @@ from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Outcome
 from crawler.sinks.archive import Archive
-from crawler.sinks.changes import export_changes, since_time
-from crawler.sinks.items import ItemForm
+from crawler.sinks.items import ItemForm, export_changes, since_time
 from tests.sinks.values import NOON, exchange, page, settings
 
 FOUND = ("new", "unchanged", "changed", "gone", "back", "")

@@ -10,9 +10,9 @@ from warcio.exceptions import ArchiveLoadFailed  # type: ignore[import-untyped]
 
 from crawler.audit.records import read_archive
 from crawler.sinks.archive import Archive
-from crawler.sinks.cdxj_index import index_path, read_index
-from crawler.sinks.segment import open_path
-from crawler.sinks.warc_rows import read_rows
+from crawler.sinks.cdxj import index_path, read_index
+from crawler.sinks.files import open_path
+from crawler.sinks.reader import read_rows
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings, varied_exchanges
 

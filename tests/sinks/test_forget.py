@@ -15,10 +15,8 @@ import pytest
 from crawler.errors import UserError
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.sinks.archive import Archive
-from crawler.sinks.forget import DomainRewriter, Stopped
-from crawler.sinks.noted_urls import NotedUrls
-from crawler.sinks.open_files import compression_of
-from crawler.sinks.replaced_files import MARKS, add_mark, complete, marks_in
+from crawler.sinks.forget import MARKS, DomainRewriter, NotedUrls, Stopped, add_mark, complete, marks_in
+from crawler.sinks.reader import compression_of
 from frontier.domains import domain_of, forgotten_mark
 from politeness.usage import Usage
 from tests.sinks import readers

@@ -16,6 +16,7 @@ from crawler.page import Outcome
 from crawler.sinks import archive as archive_module
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
+from crawler.sinks.files import LINES, Segment
 from crawler.sinks.journal import (
     JOURNAL,
     KEPT_S,
@@ -27,7 +28,6 @@ from crawler.sinks.journal import (
     last_group_begins,
     without,
 )
-from crawler.sinks.segment import LINES, Segment
 from crawler.sinks.volume import Volume
 from frontier.entries import Entry
 from frontier.errors import RedisAway

@@ -12,8 +12,7 @@ import pytest
 
 from crawler.errors import UserError
 from crawler.scope.next_visit import Visits
-from crawler.sinks.last_visits import LastVisits, VisitLine
-from crawler.sinks.time_formats import iso_time
+from crawler.sinks.lines import LastVisits, VisitLine, iso_time
 from frontier.entries import tag_of
 from frontier.known_pages import KnownPage
 

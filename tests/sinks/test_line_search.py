@@ -10,10 +10,9 @@ import pytest
 
 from crawler.observe.usage import read_files
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.crawl_files import SETTINGS, crawls_in, files_of
-from crawler.sinks.line_search import has_lines
-from crawler.sinks.segment import LINES
-from crawler.sinks.types_file import kept_types, save_types
+from crawler.sinks.files import LINES
+from crawler.sinks.items import kept_types, save_types
+from crawler.sinks.lines import SETTINGS, crawls_in, files_of, has_lines
 
 
 def write(folder: Path, crawl: str, replica: str, outcome: str = "done") -> Path:

@@ -16,10 +16,9 @@ from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
-from crawler.sinks.line_search import newest_line
-from crawler.sinks.open_files import complete_part, finished_path, open_and_finished, open_either
-from crawler.sinks.segment import LINES
-from crawler.sinks.warc_rows import read_rows
+from crawler.sinks.files import LINES, finished_path, open_and_finished, open_either
+from crawler.sinks.lines import newest_line
+from crawler.sinks.reader import complete_part, read_rows
 from tests.audit.test_check import RULES
 from tests.sinks import readers
 from tests.sinks.test_recovery import RECORDS, durable_before_death

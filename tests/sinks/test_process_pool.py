@@ -9,7 +9,7 @@ import signal
 import pytest
 
 from crawler.errors import UserError
-from crawler.sinks.process_pool import shared_work
+from crawler.sinks.export import shared_work
 
 
 def _dies() -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
-from crawler.sinks.page_lines import PageLines, Row
+from crawler.sinks.files import Segment
+from crawler.sinks.lines import PageLines, Row
 from crawler.sinks.recovery import recover
-from crawler.sinks.segment import Segment
 from crawler.sinks.warc import WarcRecords
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings

@@ -7,7 +7,9 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.sinks.time_formats import digits, iso_time, warc_date
+from crawler.sinks.cdxj import digits
+from crawler.sinks.lines import iso_time
+from crawler.sinks.warc import warc_date
 
 
 def test_a_moment_in_each_form() -> None:

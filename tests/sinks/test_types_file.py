@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from crawler.sinks.types_file import kept_types, save_types, types_of
+from crawler.sinks.items import kept_types, save_types, types_of
 
 
 def test_decimal_numbers_stay_decimal(tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ from moto.server import ThreadedMotoServer
 
 from crawler.errors import UserError
 from crawler.sinks.archive import Archive
-from crawler.sinks.postprocess import PostProcessor
-from crawler.sinks.upload import Depot, UploadFailed
+from crawler.sinks.upload import Depot, PostProcessor, UploadFailed
 from tests.e2e.harness import wait_until
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings
@@ -230,7 +229,7 @@ async def test_a_store_that_cannot_be_reached_is_reported_at_the_start_and_holds
 async def test_the_end_names_what_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("crawler.sinks.postprocess.TOLD_AFTER_S", 0.0)
+    monkeypatch.setattr("crawler.sinks.upload.TOLD_AFTER_S", 0.0)
     await archived(tmp_path, upload="s3://crawls/news")
     assert told(caplog, "finishing_files")["waits_for"] == "s3://crawls/news"
 

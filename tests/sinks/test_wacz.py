@@ -19,8 +19,7 @@ import pytest
 
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
-from crawler.sinks.cdxj_index import surt_key
-from crawler.sinks.time_formats import digits
+from crawler.sinks.cdxj import digits, surt_key
 from tests.e2e.harness import wait_until
 from tests.sinks.values import NOON, exchange, page, settings
 from tests.typed import Typed

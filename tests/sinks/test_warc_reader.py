@@ -12,12 +12,12 @@ from crawler.audit.check import audit
 from crawler.audit.records import read_archive
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
-from crawler.sinks.cdxj_index import index_path, lines_of
+from crawler.sinks.cdxj import index_path, lines_of
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.export import ExportSettings, export, warc_files
-from crawler.sinks.segment import open_path
+from crawler.sinks.files import open_path
+from crawler.sinks.reader import BrokenFraming, dechunked, read_head, records_in
 from crawler.sinks.warc import WarcRecords
-from crawler.sinks.warc_reader import BrokenFraming, dechunked, read_head, records_in
 from tests.audit.test_check import RULES
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings

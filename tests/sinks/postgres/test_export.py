@@ -8,8 +8,8 @@ import pytest
 
 from crawler.page import Item
 from crawler.sinks.archive import Archive
-from crawler.sinks.item_tail import ItemTail
-from crawler.sinks.types_file import save_types
+from crawler.sinks.items import save_types
+from crawler.sinks.postgres import ItemTail
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.sinks.postgres.exports import Export, product
 from tests.sinks.test_items import item

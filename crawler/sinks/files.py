@@ -1,8 +1,11 @@
-"""The open WARC file: one append-only file of the archive.
+"""The files of an output folder: their names, how they are written, and how they are found and opened.
 
-While a segment is being written, its name ends in `.open` and it has an exclusive `flock`, which the kernel releases when
-the process ends. So the writer of an `.open` file that can be locked is dead. A finished segment has its plain name and
-never changes again.
+A volume is written in segments, append-only files: the WARC file, the JSON lines and the journal. While a segment is being
+written, its name ends in `.open` and it has an exclusive `flock`, which the kernel releases when the process ends. So the
+writer of an `.open` file that can be locked is dead. A finished segment has its plain name and never changes again.
+
+Commands read files that may still be open, and may be finished meanwhile: then they are found under their plain names.
+Nothing here waits for the writer or holds it up.
 """
 
 from __future__ import annotations
@@ -12,10 +15,13 @@ import errno
 import fcntl
 import os
 import re
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from crawler.errors import SinkFull, UserError, is_machines_fault, reason_of
+from crawler.sinks.compression import WARC_SUFFIXES
 
 OPEN_SUFFIX = ".open"
 LINES = ".pages.jsonl"
@@ -201,3 +207,84 @@ def translated(folder: Path) -> Iterator[None]:
         if is_machines_fault(error):
             raise SinkFull(f"cannot write in {folder} now: {error.strerror}") from error
         raise UserError(f"cannot write in {folder}: {reason_of(error, folder)}") from error
+
+
+def open_either(path: Path) -> int:
+    """A file descriptor to read the file at `path`. If it was open and has been finished since, it has its plain name.
+    Raises OSError."""
+    try:
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        if not is_open(path):
+            raise
+        return os.open(finished_path(path), os.O_RDONLY | os.O_CLOEXEC)
+
+
+def open_and_finished(folder: Path, suffixes: Iterable[str]) -> list[Path]:
+    """The files in `folder` with these `suffixes`, sorted, open ones included. Raises OSError."""
+    endings = tuple(suffix + end for suffix in suffixes for end in ("", OPEN_SUFFIX))
+    # A file that is finished during the listing may be in it under both names.
+    found = (path for path in folder.iterdir() if path.name.endswith(endings) and not path.is_dir())
+    return sorted({finished_path(path): path for path in found}.values())
+
+
+def is_open(path: Path) -> bool:
+    """Whether `path` is the name of a file that has not been finished."""
+    return path.name.endswith(OPEN_SUFFIX)
+
+
+def finished_path(path: Path) -> Path:
+    """The name of `path` once it is finished."""
+    return path.with_name(path.name.removesuffix(OPEN_SUFFIX))
+
+
+PARQUET = ".pages.parquet"
+
+
+class FinishedVolume(NamedTuple):
+    """The finished files of a volume."""
+
+    folder: Path
+    name: str
+
+    @property
+    def warcs(self) -> list[Path]:
+        paths = (self.folder / (self.name + suffix) for suffix in WARC_SUFFIXES)
+        return [path for path in paths if path.exists()]
+
+    @property
+    def lines(self) -> Path:
+        return self.folder / (self.name + LINES)
+
+    @property
+    def parquet(self) -> Path:
+        return self.folder / (self.name + PARQUET)
+
+
+def volume_of(path: Path) -> str:
+    """The name of the volume to which the finished file `path` belongs, "" if it belongs to none."""
+    suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, PARQUET) if path.name.endswith(suffix)), "")
+    return "" if not suffix or is_open(path) else path.name.removesuffix(suffix)
+
+
+def check_output_folder(folder: Path, option: str = "--out") -> None:
+    """Raises UserError if `folder` can neither be written nor created. `option`: the one that names the folder."""
+    if reason := obstacle(folder):
+        raise UserError(f"cannot write in {folder}: {reason}; choose another folder with {option}")
+
+
+def obstacle(folder: Path) -> str:
+    """Return why nothing can be written in `folder`, which need not exist; "" if something can."""
+    found = folder.absolute()
+    while not os.path.lexists(found):
+        found = found.parent
+    name = "it" if found == folder.absolute() else str(found)
+    if not found.is_dir():
+        return (
+            f"{name} is {'a link to nothing' if found.is_symlink() and not found.exists() else 'a file'}, not a folder"
+        )
+    try:
+        with tempfile.TemporaryFile(dir=found):  # permissions say less: the file system may be read-only
+            return ""
+    except OSError as error:
+        return error.strerror or str(error)

@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
+from datetime import UTC, datetime
 from functools import lru_cache, partial
 from io import BytesIO
 from pathlib import Path
@@ -21,9 +22,8 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 
 from crawler.logs import log
 from crawler.page import Exchange
-from crawler.sinks.segment import OPEN_SUFFIX, whole_file
-from crawler.sinks.time_formats import digits
-from crawler.sinks.warc_reader import BrokenFraming, placed, read_head, records_in, target_of
+from crawler.sinks.files import OPEN_SUFFIX, whole_file
+from crawler.sinks.reader import BrokenFraming, placed, read_head, records_in, target_of
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
 _SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
@@ -72,6 +72,11 @@ class Indexed(NamedTuple):
         }
         given = msgspec.json.encode({name: value for name, value in fields.items() if value}).decode()
         return f"{surt_key(self.url)} {digits(self.seconds)} {given}\n".encode()
+
+
+def digits(seconds: float) -> str:
+    """`seconds` since 1970 as 14 digits, as in indexes and file names."""
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%d%H%M%S")
 
 
 def read_index(path: Path, name: str = "") -> Iterator[bytes]:

@@ -1,41 +1,235 @@
-"""Rows from WARC files of this crawler or another: a row for each response or revisit record, except those of robots.txt
-and tdmrep.json files.
+"""Reads WARC files, those of this crawler and others: records, HTTP heads, and rows like those of a crawl.
 
-A row has what the response says, what was found in its body, and what the file's warcinfo record and the metadata record of
-the response add: depth, outcome and so on. What none of them contains is null. A revisit record has no body, so only its
-metadata record says what was in the page.
+FastWARC reads the records, and `crawler.http_head` the HTTP heads. FastWARC's own parser raises an error for an HTTP head
+of more than 32,000 bytes and stops reading the file, but a site may send a head of 64 KiB. Here, a record that cannot be
+parsed affects no other record. Only if the framing of the file is broken does the reading stop, because nobody can tell
+where the next record begins.
+
+A WARC file may end in the middle of a record: an open one, and one of which a copy was cut. How much of it is complete is
+measured first, because FastWARC would take half a record for a short one.
+
+Each response or revisit record becomes a row, except those of robots.txt and tdmrep.json files. A row has what the response
+says, what was found in its body, and what the file's warcinfo record and the metadata record of the response add: depth,
+outcome and so on. What none of them contains is null. A revisit record has no body, so only its metadata record says what
+was in the page.
 """
 
 from __future__ import annotations
 
+import io
 import logging
+import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from http import HTTPStatus
+from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
-from fastwarc.warc import WarcRecord, WarcRecordType
+from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
-from crawler.http_head import Head
+from crawler.http_head import HEAD_END, Head, parse_head
 from crawler.logs import log
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, noted_fields, read, robots_tags, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
 from crawler.parse.text import MAX_DECODED
-from crawler.sinks.open_files import complete_part
-from crawler.sinks.page_lines import Place, Row
-from crawler.sinks.segment import OPEN_SUFFIX
-from crawler.sinks.warc_reader import dechunked, placed, read_head, records_in, target_of
+from crawler.sinks.compression import COMPRESSIONS, Compression, CompressionName
+from crawler.sinks.files import OPEN_SUFFIX, finished_path, is_open, open_either
+from crawler.sinks.lines import Place, Row
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 from politeness import tdmrep
 from politeness.tdmrep import NOT_STATED
 from politeness.usage import NO_USAGE, Usage
+
+T = TypeVar("T")
+
+_STEP = 16_384  # bytes per read; nearly all heads are shorter
+_LONGEST_HEAD = 1 << 20
+"""Bytes. This crawler accepts 64 KiB (`max_header_bytes`), but others accept more."""
+
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n")
+"""RFC 9112 7.1."""
+
+
+class BrokenFraming(Exception):
+    """Raised when the next record of a file cannot be found because compression or framing is broken, or when a finished
+    file ends in the middle of a record."""
+
+
+_CHUNK = 1 << 16  # bytes per call of the decompressor; it copies those after the end of a member, so not too many
+
+Extent = tuple[int, bool]
+"""The number of bytes of complete records at the start of a file, and whether they are worth keeping."""
+
+
+_MAGIC: dict[bytes, CompressionName] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
+_PLAIN_HEAD = re.compile(rb"[\r\n]*WARC/.*?\r?\n\r?\n", re.DOTALL)
+_LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,15})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
+_LONGEST_PLAIN_HEAD = 1 << 20
+
+
+class Part(io.FileIO):
+    """The first `size` bytes of a file, for readers that read to the end. `total`: the bytes that should be complete
+    records."""
+
+    def __init__(self, fd: int, size: int, total: int) -> None:
+        super().__init__(fd)
+        self.size = size
+        self._total = total
+
+    def check_end(self) -> None:
+        """Raises BrokenFraming if the file ends in the middle of a record, or is damaged there."""
+        if self.size < self._total:
+            raise BrokenFraming(f"cut off or damaged: no complete record from byte {self.size:,} of {self._total:,} on")
+
+    def read(self, size: int | None = -1) -> bytes:
+        """Read at most `size` bytes, or all that are left."""
+        left = max(0, self.size - self.tell())
+        return super().read(left if size is None or size < 0 else min(size, left)) or b""
+
+
+def complete_part(path: Path) -> Part:
+    """The complete records of the WARC file at `path`. Of a finished file, these should be all of it. Raises OSError."""
+    fd = open_either(path)
+    try:
+        magic = os.pread(fd, 4, 0)
+        name = next((name for start, name in _MAGIC.items() if magic.startswith(start)), None)
+        size = whole_records(fd, COMPRESSIONS[name])[0] if name else _whole_plain_records(fd)
+        return Part(fd, size, size if is_open(path) else os.fstat(fd).st_size)
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def compression_of(path: Path) -> Compression | None:
+    """The compression of the WARC file at `path`, open or not. None if it is not a compressed WARC file."""
+    name = finished_path(path).name
+    return next((one for one in COMPRESSIONS.values() if name.endswith(one.suffix)), None)
+
+
+def whole_records(fd: int, compression: Compression) -> Extent:
+    """The extent of the complete records of the file behind `fd`. With only the warcinfo record, it is not worth keeping.
+    Raises OSError."""
+    size = records = 0
+    while length := _record_length(fd, size, compression):
+        size += length
+        records += 1
+    return size, records > 1
+
+
+def _record_length(fd: int, start: int, compression: Compression) -> int:
+    """The length of the compressed record at `start`; 0 if there is no complete record."""
+    reader = compression.reader()
+    at = start
+    while not reader.eof:
+        chunk = os.pread(fd, _CHUNK, at)  # not mmap: a running replica may make the file shorter
+        if not chunk:
+            return 0
+        try:
+            reader.decompress(chunk)
+        except compression.error:
+            return 0
+        at += len(chunk)
+    return at - len(reader.unused_data) - start
+
+
+def _whole_plain_records(fd: int) -> int:
+    """The extent of the complete records of the file behind `fd`, which is not compressed. Raises OSError."""
+    total, size = os.fstat(fd).st_size, 0
+    while size < total and (length := _plain_length(fd, size)) and size + length <= total:
+        size += length
+        line_ends = os.pread(fd, 4, size)
+        size += len(line_ends) - len(line_ends.lstrip(b"\r\n"))
+    return size
+
+
+def _plain_length(fd: int, start: int) -> int:
+    """The length of the record at `start`, without the line ends after it, if it is complete; 0 if there is none."""
+    head = b""
+    while len(head) < _LONGEST_HEAD and (step := os.pread(fd, _CHUNK, start + len(head))):
+        head += step
+        if end := _PLAIN_HEAD.match(head):
+            length = _LENGTH.search(end[0])
+            return end.end() + int(length[1]) if length else 0
+    return 0
+
+
+def records_in(source: str | IO[bytes], types: WarcRecordType = WarcRecordType.any_type) -> Iterator[WarcRecord]:
+    """The records of these `types` in the file or stream `source`. Raises BrokenFraming and OSError."""
+    records = iter(ArchiveIterator(source, record_types=types, parse_http=False))
+    while True:
+        try:
+            record = next(records)
+        except StopIteration:
+            return
+        except OSError as error:
+            if error.errno is not None:
+                raise
+            raise BrokenFraming(str(error)) from error
+        yield record
+
+
+def placed(
+    records: Iterable[WarcRecord], size: int, read: Callable[[WarcRecord], T | None]
+) -> Iterator[tuple[T, int, int]]:
+    """The results of `read` for all `records` of a source of `size` bytes, each with the record's offset and length in
+    compressed bytes. Records for which it returns None are left out. Raises BrokenFraming and OSError."""
+    result, start = None, 0
+    for record in records:
+        # The length of a record is known only when the next one begins.
+        if result is not None:
+            yield result, start, record.stream_pos - start
+        start, result = record.stream_pos, read(record)
+    if result is not None:
+        yield result, start, size - start
+
+
+def target_of(record: WarcRecord, field: str = "WARC-Target-URI") -> str:
+    """The URI in this field of `record`, "" if there is none. Wget writes it in angle brackets, as WARC 1.0 defines it."""
+    return (record.headers.get(field) or "").strip().removeprefix("<").removesuffix(">")
+
+
+def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
+    """The HTTP head of `record`, and the bytes of the body that were read with it; `record.reader` has the rest. None if
+    the record is not an HTTP message."""
+    if not record.is_http:
+        return None
+    block = b""
+    while True:
+        step = record.reader.read(_STEP)
+        searched, block = max(0, len(block) - 2), block + step
+        end = HEAD_END.search(block, searched)
+        if end is not None:
+            return parse_head(block[: end.end()]), block[end.end() :]
+        if not step or len(block) >= _LONGEST_HEAD:
+            return parse_head(block), b""
+
+
+def dechunked(body: bytes) -> tuple[bytes, bool]:
+    """`body` without the chunked coding (RFC 9112 7.1), which other crawlers may store, and whether it is complete. A body
+    that was stored without the coding that its head names is returned as it is."""
+    stream = BytesIO(body)
+    parts: list[bytes] = []
+    while True:
+        line = stream.readline()
+        size = _CHUNK_SIZE.fullmatch(line)
+        length = int(size[1], 16) if size else -1
+        if length == 0 and (parts or line.endswith(b"\r\n") or stream.read(3) in (b"", b"\n", b"\r\n")):
+            return b"".join(parts), True
+        chunk = stream.read(min(length, len(body))) if length > 0 else b""
+        is_cut = len(chunk) < length
+        if length <= 0 or (not is_cut and stream.readline().strip()) or (is_cut and not line.endswith(b"\r\n")):
+            return (b"".join(parts), False) if parts else (body, True)
+        parts.append(chunk)
+        if is_cut:
+            return b"".join(parts), False
+
 
 _LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
 _NUMBER = re.compile(r"[0-9]{1,9}")

@@ -1,19 +1,38 @@
 """One JSON line for each settled URL: what a data set needs, and the place of its record in the WARC file.
 
 Denied and dead URLs also get a line, with a null status if there was no response, so the data has the reasons of all
-settled URLs.
+settled URLs. `PageLines` makes the lines. The functions after it find lines, and the files of one of several crawls that
+share a folder. `LastVisits` finds the known pages of a crawl for a repair: the last line of a page has the state of its
+visits. The lines of a page may be in files of several replicas, in any order, and there may be more than fit in memory. So
+a temporary database sorts them by URL and time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+import contextlib
+import os
+import sqlite3
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
+from crawler.errors import UserError, reason_of
 from crawler.page import NO_CONTENT, Content, Item, Page, RejectedItem
 from crawler.parse.text import plain
-from crawler.sinks.time_formats import iso_time
+from crawler.scope.next_visit import Visits, visit_priority
+from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.files import LINES, file_name, finished_path, open_and_finished, open_either, open_path, volume_of
+from frontier.entries import Entry, tag_of
+from frontier.known_pages import KnownPage
+
+
+def iso_time(seconds: float) -> str:
+    """`seconds` since 1970 in ISO 8601, in UTC with milliseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class Place(msgspec.Struct, frozen=True):
@@ -237,3 +256,210 @@ def minimal_row(row: Row) -> Row:
         row.page, content_type="", charset="", title="", lang="", canonical="", links=(), cut=("defect",), via=""
     )
     return Row(page, row.digest, row.place, columns=row.columns)
+
+
+T = TypeVar("T")
+
+
+def line_files(folder: Path) -> list[Path]:
+    """All files with JSON lines in `folder`, finished or not. None if there is no such folder."""
+    return open_and_finished(folder, (LINES,)) if folder.is_dir() else []
+
+
+def has_lines(folder: Path, crawl: str) -> bool:
+    """Whether `folder` has files with lines of `crawl`."""
+    return any(is_of(path, crawl) for path in line_files(folder))
+
+
+def is_of(path: Path, crawl: str) -> bool:
+    """Whether the lines in the file `path` are of `crawl`. A file news-two-1 may be of the crawl news-two, or of the crawl
+    news and a replica two-1: its first line says which. Without a line, its name counts."""
+    if not path.name.startswith(f"{crawl}-"):
+        return False
+    with contextlib.suppress(OSError, msgspec.MsgspecError):
+        written = msgspec.json.decode(next(lines_in(path), b"{}"), type=_Written)
+        return not written.replica or not is_of_another(path, written.replica, crawl)
+    return True
+
+
+class _Written(msgspec.Struct):
+    """The field of a line that says which replica has written it."""
+
+    replica: str = ""
+
+
+def newest_line(folder: Path, url: str, crawl: str) -> dict[str, object] | None:
+    """The line of the canonical `url` that `crawl` settled last. None if there is none, or no such folder."""
+    start = b'{"url":' + msgspec.json.encode(url) + b","
+    found = ((path, line) for path in line_files(folder) for line in _lines_with(path, start))
+    lines = [line for path, line in found if not is_of_another(path, str(line.get("replica")), crawl)]
+    return max(lines, key=lambda line: str(line.get("settled_at")), default=None)
+
+
+def is_of_another(path: Path, replica: str, crawl: str) -> bool:
+    """Whether the name of the file `path` says that the lines of `replica` in it are of another crawl than `crawl`, which
+    shares the folder."""
+    named, is_named, _ = path.name.partition(file_name(f"-{replica}-"))
+    return bool(is_named) and named != crawl
+
+
+def _lines_with(path: Path, start: bytes) -> Iterator[dict[str, object]]:
+    return (msgspec.json.decode(line) for line in lines_in(path) if line.startswith(start))
+
+
+def decoded_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
+    """The complete lines of the file `path`, decoded. Raises UserError for one that cannot be read."""
+    number = 0
+    try:
+        for line in lines_in(path):
+            number += 1
+            if not line.isspace():
+                yield decoder.decode(line)
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        place = f"{path}:{number}" if isinstance(error, ValueError) else str(path)
+        raise UserError(
+            f"{place}: {reason_of(error, path)}: mend or remove it, or move the file away, and repeat the command"
+        ) from error
+
+
+def lines_in(path: Path) -> Iterator[bytes]:
+    """The complete lines of the file `path`, finished or not."""
+    # Not mmap: a running replica may make an open file shorter.
+    with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
+        for line in lines:
+            if line.endswith(b"\n"):  # the last line may be incomplete
+                yield line
+
+
+SETTINGS = ".settings.toml"
+"""The end of the name of the file with the settings of a crawl."""
+
+
+def crawls_in(folder: Path) -> set[str]:
+    """The crawls that keep their settings in `folder`; of several, those with output there."""
+    kept = _kept(folder)
+    if len(kept) < 2:
+        return kept
+    return {_crawl_of(path, kept) for path in open_and_finished(folder, (*WARC_SUFFIXES, LINES))} - {""}
+
+
+def files_of(folder: Path, suffixes: Iterable[str], crawl: str) -> list[Path]:
+    """The files of `crawl` in `folder` with these `suffixes`, open ones included; if it is "", those of all."""
+    found, crawls = open_and_finished(folder, suffixes), _kept(folder) | {crawl}
+    return [path for path in found if _crawl_of(path, crawls) == crawl] if crawl else found
+
+
+def _kept(folder: Path) -> set[str]:
+    return {path.name.removesuffix(SETTINGS) for path in folder.glob(f"*{SETTINGS}")}
+
+
+def _crawl_of(path: Path, crawls: Iterable[str]) -> str:
+    """The one of `crawls` that has written the file `path`, by the lines of its volume; "" if it is none of them."""
+    volume = volume_of(finished_path(path))
+    lines = open_path(path.with_name(volume + LINES)) if volume else path
+    return max((crawl for crawl in crawls if is_of(lines, crawl)), key=len, default="")
+
+
+LAST_S = 2**32 - 1
+"""The last time at which a visit can be due, in seconds since 1970."""
+
+
+class VisitLine(msgspec.Struct):
+    """The fields of a JSON line that say what page it is of, and when that is visited again."""
+
+    url: str
+    domain: str
+    depth: int
+    settled_at: str = ""
+    via: str | None = None
+    label: str | None = None
+    payload: dict[str, Any] | None = None
+    previous_visit: str | None = None
+    next_visit: datetime | None = None
+    visit_state: str | None = None
+
+    @property
+    def entry(self) -> Entry:
+        """The entry of the page, without the state of its visits."""
+        return Entry(self.url, self.domain, depth=self.depth, tag=tag_of(self.label or "", self.payload))
+
+
+class _Visit(NamedTuple):
+    """A visit as it is sorted. `due_s`: 0 if the page is not visited again."""
+
+    url: str
+    settled_at: str
+    is_first: bool
+    due_s: int
+    state: str
+    domain: str
+    depth: int
+    via: str
+    tag: str
+
+    @classmethod
+    def of(cls, line: VisitLine) -> _Visit:
+        due_s = min(int(line.next_visit.timestamp()), LAST_S) if line.next_visit else 0
+        about = (line.domain, line.depth, line.via or "", line.entry.tag)
+        return cls(line.url, line.settled_at, line.previous_visit is None, due_s, line.visit_state or "", *about)
+
+
+class LastVisits:
+    """Collects the lines of known pages, and tells their last visits. The database is in the first of `folders`, the output
+    folders, if that can be written. Raises UserError if there is no room for it."""
+
+    def __init__(self, folders: Sequence[Path]) -> None:
+        if folders:
+            os.environ["SQLITE_TMPDIR"] = str(folders[0])  # other folders for temporary files may be small or in memory
+        self._database = sqlite3.connect("")  # a file that is removed when the process ends
+        self._database.execute(f"CREATE TABLE visits ({', '.join(_Visit._fields)})")
+
+    def add(self, lines: Iterable[VisitLine]) -> None:
+        """Add `lines`, also those of pages that are not visited again."""
+        visits = (_Visit.of(line) for line in lines if line.next_visit or line.previous_visit)
+        try:
+            self._database.executemany(f"INSERT INTO visits VALUES ({', '.join('?' * len(_Visit._fields))})", visits)
+        except sqlite3.OperationalError as error:
+            raise _no_room(error) from error
+
+    def pages(self) -> Iterator[KnownPage]:
+        """The pages that are visited again, sorted by URL."""
+        try:
+            rows = self._database.execute("SELECT * FROM visits ORDER BY url, settled_at, is_first, due_s")
+            for url, visits in groupby(map(_Visit._make, rows), lambda visit: visit.url):
+                last = _last(visits)
+                if last is not None:
+                    yield _known(url, last)
+        except sqlite3.OperationalError as error:
+            raise _no_room(error) from error
+
+    def close(self) -> None:
+        """Discard the lines."""
+        self._database.close()
+
+
+def _no_room(error: sqlite3.Error) -> UserError:
+    return UserError(
+        f"the visits of known pages cannot be sorted in a temporary file: {error}; make room for about 300 bytes for each "
+        "in the first output folder"
+    )
+
+
+def _last(visits: Iterable[_Visit]) -> _Visit | None:
+    """The one of `visits`, in their order, that Redis has stored. None if the page is not visited again."""
+    last = None
+    for visit in visits:
+        if visit.is_first and last is not None:
+            continue  # it was queued twice. The first visit of a page does not replace what later ones have found
+        last = visit if visit.due_s else None
+    return last
+
+
+def _known(url: str, last: _Visit) -> KnownPage:
+    try:
+        Visits.parse(last.state)
+    except ValueError as error:
+        raise UserError(f"{url}: its last line has a visit_state that cannot be read: {last.state!r}") from error
+    priority = visit_priority(last.due_s)
+    entry = Entry(url, last.domain, priority, last.depth, via=last.via, visit=last.state, tag=last.tag)
+    return KnownPage(last.due_s, entry)
