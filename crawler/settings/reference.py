@@ -117,39 +117,44 @@ class Setting(msgspec.Struct, frozen=True):
 
 def all_settings() -> list[Setting]:
     """Every setting, in the order in which the code declares them."""
-    models = {**tables(), **repeated(), **nested()}
-    return [setting for table, model in models.items() for setting in _of_table(table, model)]
+    return [setting for table, model in models().items() for setting in _of_table(table, model)]
+
+
+def models() -> dict[str, type[Table]]:
+    """All tables, by name: those that may appear once, the repeated ones, and those with free names in these, by the name
+    of the key that has them."""
+    nested = {
+        f"{table}.{key}": declared.type
+        for table, model in repeated().items()
+        for key, declared in keys_of(model).items()
+        if declared.is_map
+    }
+    return {**tables(), **repeated(), **nested}
+
+
+def header(table: str) -> str:
+    """The header of a table in a settings file."""
+    return f"[{table}]" if table in tables() else f"[[{table}]]" if table in repeated() else f"[{table}.NAME]"
 
 
 def tables() -> dict[str, type[Table]]:
     """The tables of the settings file, by name."""
-    return {name: one.type for name, one in keys_of(Settings).items() if one.is_table and not one.is_list}
+    return {name: key.type for name, key in keys_of(Settings).items() if key.is_table and not key.is_list}
 
 
 def repeated() -> dict[str, type[Table]]:
     """The tables that may appear any number of times in a settings file, written `[[table]]`."""
-    return {name: one.type for name, one in keys_of(Settings).items() if one.is_list}
-
-
-def nested() -> dict[str, type[Table]]:
-    """The tables with free names in a repeated table, by the name of the key that has them."""
-    return {
-        f"{table}.{key}": one.type
-        for table, model in repeated().items()
-        for key, one in keys_of(model).items()
-        if one.is_map
-    }
+    return {name: key.type for name, key in keys_of(Settings).items() if key.is_list}
 
 
 def _of_table(table: str, model: type[Table]) -> Iterable[Setting]:
-    for key, one in keys_of(model).items():
+    for key, declared in keys_of(model).items():
         name, because = f"{table}.{key}", model.waits_because(key)
-        is_required, when = one.default is msgspec.NODEFAULT, takes_effect(name, because)
-        default: Any = None if is_required else one.default
-        if one.type is Path:
-            default = tuple(map(str, default)) if one.is_list else str(default)
-        example = next((example for examples in one.meta_values("examples") for example in examples), None)
-        yield Setting(name, _kind(one), default, one.meaning, when, because, name in GUARDED, is_required, example)
+        is_required, when = declared.default is msgspec.NODEFAULT, takes_effect(name, because)
+        default: Any = None if is_required else msgspec.to_builtins(declared.default, enc_hook=str)
+        example = next((example for examples in declared.meta_values("examples") for example in examples), None)
+        guarded = name in GUARDED
+        yield Setting(name, _kind(declared), default, declared.meaning, when, because, guarded, is_required, example)
 
 
 def takes_effect(name: str, because: str) -> str:
@@ -212,18 +217,14 @@ def commented_file(preset: str) -> str:
         "# Settings after a `#` show the default. To change one, remove the `#` and edit the value.",
         "# Check this file with: crawler config check FILE",
     ]
-    for table, model in tables().items():
-        lines += ["", "", *_comment(" ".join((model.__doc__ or "").split())), f"[{table}]"]
+    for table, model in models().items():
+        is_shown = table in tables()
+        lines += ["", "", *_comment(" ".join((model.__doc__ or "").split())), "# " * (not is_shown) + header(table)]
         for setting in _of_table(table, model):
-            lines += ["", *_comment(f"{setting.meaning} ({setting.kind})")]
-            value = values.get(setting.name, setting.default)
-            mark = "" if setting.name in values else "# "
-            lines.append(f"# {setting.key} =" if value is None else f"{mark}{setting.key} = {as_toml(value)}")
-    for table, model in {**repeated(), **nested()}.items():
-        header = f"# [[{table}]]" if table in repeated() else f"# [{table}.NAME]"
-        lines += ["", "", *_comment(" ".join((model.__doc__ or "").split())), header]
-        for setting in _of_table(table, model):
-            lines += ["", *_comment(f"{setting.meaning} ({setting.kind})"), f"# {setting.key} ="]
+            value = values.get(setting.name, setting.default) if is_shown else None
+            line = f"{setting.key} =" if value is None else f"{setting.key} = {as_toml(value)}"
+            mark = "# " * (setting.name not in values)
+            lines += ["", *_comment(f"{setting.meaning} ({setting.kind})"), mark + line]
     lines += ["", "", *_comment("Settings of your own handlers. See docs/how-to/extract-data.md."), "# [app]"]
     return "\n".join(lines) + "\n"
 
@@ -232,7 +233,7 @@ def list_change(before: Any, after: Any) -> str:
     """Return what is added to and removed from a list, or "" if the values are not lists with such a difference."""
     if not (isinstance(before, list | tuple) and isinstance(after, list | tuple)):
         return ""
-    added = [one for one in after if one not in before]
-    removed = [one for one in before if one not in after]
+    added = [item for item in after if item not in before]
+    removed = [item for item in before if item not in after]
     parts = [f"added {as_toml(added)}"] * bool(added) + [f"removed {as_toml(removed)}"] * bool(removed)
     return ", ".join(parts)

@@ -9,11 +9,11 @@ from pathlib import Path
 import click
 
 from crawler.cli.main import EXIT_CODES, app
-from crawler.observe.metrics import Metrics, ReplicaState, replica_families
+from crawler.observe.metrics import Metrics, replica_families
 from crawler.settings import reference
 from crawler.settings.reference import PRESETS, Setting
 from crawler.settings.tables import LOADED, Table
-from tests.metrics_list import families
+from tests.metrics_list import OWN, families
 from tests.reference.api import api_page
 
 DOCS = Path(__file__).parents[2] / "docs" / "reference"
@@ -58,10 +58,8 @@ def settings_page() -> str:
     for name, (meaning, values) in PRESETS.items():
         changed = ", ".join(f"`{key} = {reference.as_toml(value)}`" for key, value in values.items()) or "nothing"
         lines.append(f"| `{name}` | {meaning} | {changed} |")
-    for table, model in {**reference.tables(), **reference.repeated(), **reference.nested()}.items():
-        brackets = f"[[{table}]]" if table in reference.repeated() else f"[{table}]"
-        brackets = f"[{table}.NAME]" if table in reference.nested() else brackets
-        lines += ["", f"## `{brackets}`", "", _about(model), ""]
+    for table, model in reference.models().items():
+        lines += ["", f"## `{reference.header(table)}`", "", _about(model), ""]
         lines += ["| setting | type | default | live | meaning |", "|---|---|---|---|---|"]
         lines += [_setting_row(one) for one in reference.all_settings() if one.table == table]
     lines += [
@@ -78,7 +76,7 @@ def _setting_row(one: Setting) -> str:
     default = one.default_text if one.default is None else f"`{one.default_text}`"
     fixed = " Fixed when the crawl is created." if one.name in reference.FIXED else ""
     marks = fixed + (" *Guarded.*" if one.guarded else "")
-    shared = {**reference.tables(), **reference.repeated(), **reference.nested()}[one.table].restart
+    shared = reference.models()[one.table].restart
     live = "yes" if not one.because else "no" if one.because == shared else f"no: {one.because}"
     return f"| `{one.key}` | {_cell(one.kind)} | {_cell(default)} | {_cell(live)} | {_cell(one.meaning + marks)} |"
 
@@ -174,7 +172,7 @@ def metrics_page() -> str:
         "| metric | type | labels | meaning |",
         "|---|---|---|---|",
     ]
-    own = {family.name for family in metrics.registry.collect()} | _own_readings()
+    own = {family.name for family in [*metrics.registry.collect(), *replica_families(OWN)]}
     for family in families():
         name = family.name + ("_total" if family.type == "counter" else "")
         found = metrics.label_names.get(family.name) or sorted(
@@ -184,13 +182,6 @@ def metrics_page() -> str:
         shown = ", ".join(f"`{label}`" for label in found)
         lines.append(f"| `{name}` | {family.type} | {shown} | {scope}{family.documentation} |")
     return "\n".join(lines) + "\n"
-
-
-def _own_readings() -> set[str]:
-    return {
-        family.name
-        for family in replica_families(ReplicaState(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1))
-    }
 
 
 PAGES: dict[str, Callable[[], str]] = {
