@@ -123,15 +123,15 @@ def signatures_of(message: Message) -> list[Signature]:
     inputs, values = dictionary(message, "signature-input"), dictionary(message, "signature")
     if not inputs or not values:
         raise NotDecided("the message is not signed")
-    found = []
+    signatures = []
     for label, (components, parameters) in inputs.items():
         value = values.get(label, (None,))[0]
         if not isinstance(components, list) or not isinstance(value, bytes):
             raise NotValid(f"signature {label!r}: not a list of components with a value")
         if not all(isinstance(name, str) for name, _ in components):
             raise NotValid(f"signature {label!r}: the name of a component is not a string")
-        found.append(Signature(label, tuple(components), parameters, value))
-    return found
+        signatures.append(Signature(label, tuple(components), parameters, value))
+    return signatures
 
 
 def dictionary(message: Message, name: str) -> dict[str, Any]:
@@ -168,13 +168,13 @@ def signature_base(message: Message, signature: Signature) -> str:
     """Return the text that `signature` covers (RFC 9421 2.5)."""
     lines: dict[str, str] = {}
     for name, parameters in signature.components:
-        shown = ser((name, parameters))
-        if shown in lines:
-            raise NotValid(f"the signature covers {shown} twice")
-        lines[shown] = _value(message, name, parameters)
+        component = ser((name, parameters))
+        if component in lines:
+            raise NotValid(f"the signature covers {component} twice")
+        lines[component] = _value(message, name, parameters)
     covered: Any = list(signature.components)
     lines['"@signature-params"'] = ser([(covered, signature.parameters)])
-    text = "\n".join(f"{shown}: {value}" for shown, value in lines.items())
+    text = "\n".join(f"{component}: {value}" for component, value in lines.items())
     if not text.isascii():
         raise NotValid("the signature covers text that is not ASCII")
     return text

@@ -103,10 +103,10 @@ def check_request(message: Message, find_keys: Callable[[str], Keys], now: float
     """Check the signatures of the request `message` as a site would at `now`, in seconds since 1970 ("Validating Message
     Signature"). `find_keys` returns the keys of a directory. `source`: what has the keys, if it is not the directory
     itself, for messages. Raises NotValid and NotDecided."""
-    signatures = [one for one in signatures_of(message) if one.text("tag") == TAG]
+    signatures = [signature for signature in signatures_of(message) if signature.text("tag") == TAG]
     if not signatures:
         raise NotDecided(f"the request has no signature with the tag {TAG!r}")
-    return [_check_one(message, one, find_keys, now, source) for one in signatures]
+    return [_check_one(message, signature, find_keys, now, source) for signature in signatures]
 
 
 def _check_one(
@@ -147,8 +147,8 @@ def agent_of(message: Message, signature: Signature) -> str:
         member = dictionary(message, "signature-agent").get(signature.label)
         is_covered = signature.covers("signature-agent", key=signature.label)
         if member is None:  # a proxy may have changed the label: the key that is covered counts ("Labeling")
-            named = [options.get("key") for name, options in signature.components if name == "signature-agent"]
-            member = dictionary(message, "signature-agent").get(str(named[0])) if len(named) == 1 else None
+            labels = [options.get("key") for name, options in signature.components if name == "signature-agent"]
+            member = dictionary(message, "signature-agent").get(str(labels[0])) if len(labels) == 1 else None
             is_covered = member is not None
     if member is None or not isinstance(member[0], str) or member[1]:
         raise NotValid(f"Signature-Agent has no URL for the signature {signature.label!r}")
@@ -244,9 +244,9 @@ def check_directory(url: str, fields: Sequence[tuple[str, str]], content: bytes,
     if urlsplit(url).path == WELL_KNOWN and media_type != MEDIA_TYPE:
         raise NotValid(f"the directory at {url} is served as {media_type or 'nothing'}: it has to be {MEDIA_TYPE}")
     proven: dict[str, PublicKey] = {}
-    for signature in (one for one in signatures_of(response) if one.text("tag") == DIRECTORY_TAG):
+    for signature in signatures_of(response):
         key = keys.get(signature.text("keyid"))
-        if key is None:
+        if key is None or signature.text("tag") != DIRECTORY_TAG:
             continue
         if not (signature.covers("@authority", req=True) and signature.covers("content-digest")):
             raise NotValid("a signature of the directory does not cover its authority and its digest")

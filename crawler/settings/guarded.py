@@ -17,7 +17,7 @@ from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.tables import GUARDED
 from frontier.redis_url import display_url
 
-SHOWN = 5
+MOST_VALUES = 5
 """Refused values that are named."""
 
 
@@ -33,14 +33,15 @@ def check_guarded(stored: CrawlSettings, accept: Collection[str], names: Collect
     refused = _refused(stored, accept, names)
     if not refused:
         return
-    shown = [
+    values = [
         f"{name} = {(display_url(value) if name == 'archive.upload' else value)[:100]!r}" for name, value in refused
     ]
-    more = f" and {len(shown) - SHOWN:,} more values" if len(shown) > SHOWN else ""
-    are, these = ("they are", "these settings") if len(shown) > 1 else ("it is", "this setting")
+    more = f" and {len(values) - MOST_VALUES:,} more values" if len(values) > MOST_VALUES else ""
+    are, these = ("they are", "these settings") if len(values) > 1 else ("it is", "this setting")
+    line = consent(name for name, _ in refused)
     raise UserError(
-        f"{', '.join(shown[:SHOWN])}{more} {are.split()[1]} set in Redis but not on this machine, so {are} refused: set "
-        f"the same here, or accept any value of {these} (replica.accept): {consent(name for name, _ in refused)}"
+        f"{', '.join(values[:MOST_VALUES])}{more} {are.split()[1]} set in Redis but not on this machine, so {are} "
+        f"refused: set the same here, or accept any value of {these} (replica.accept): {line}"
     )
 
 
@@ -57,8 +58,8 @@ def consent(names: Iterable[str]) -> str:
 def _refused(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = GUARDED) -> list[tuple[str, str]]:
     """Return the names and values that `accept` does not allow."""
     allowed = {*accept, *_entries(CrawlSettings())}
-    found = ((entry, *entry.partition("=")) for entry in _entries(stored))
-    return [(name, value) for entry, name, _, value in found if name in names and not {name, entry} & allowed]
+    entries = ((entry, *entry.partition("=")) for entry in _entries(stored))
+    return [(name, value) for entry, name, _, value in entries if name in names and not {name, entry} & allowed]
 
 
 def _entries(settings: CrawlSettings) -> Iterator[str]:

@@ -552,12 +552,13 @@ def _unknown(name: str, shown: Callable[[str], str] = str) -> str:
 def similar(name: str) -> list[str]:
     """Return up to three settings or tables with a name like `name`: those with the same key in another table first."""
     key = name.rpartition(".")[2]
-    settings = {f"{table}.{one}": one for table, keys in _tables().items() for one in keys}
-    if same := [setting for setting, one in settings.items() if one == key]:
+    key_of = {f"{table}.{own}": own for table, keys in _tables().items() for own in keys}
+    if same := [setting for setting, own in key_of.items() if own == key]:
         return same[:3]
-    spelled = {one.replace(".", "_" if "." not in name else "."): one for one in [*_tables(), *settings]}
-    near = [spelled[one] for one in closest(name, spelled)]
-    return near or [setting for setting, one in settings.items() if one in closest(key, settings.values())][:3]
+    # An underscore may stand for the dot, as in "limits_max_pages".
+    spelled = {setting if "." in name else setting.replace(".", "_"): setting for setting in [*_tables(), *key_of]}
+    near = [spelled[text] for text in closest(name, spelled)]
+    return near or [setting for setting, own in key_of.items() if own in closest(key, key_of.values())][:3]
 
 
 # the contact

@@ -102,11 +102,11 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def meaning(self) -> str:
-        return next(one for one in self.about if isinstance(one, str))
+        return next(text for text in self.about if isinstance(text, str))
 
     @property
     def extra(self) -> dict[str, Any]:
-        return {name: value for one in self.about for name, value in (getattr(one, "extra", None) or {}).items()}
+        return {name: value for extra in self.meta_values("extra") for name, value in extra.items()}
 
     @property
     def item_type(self) -> Any:
@@ -115,14 +115,14 @@ class Key(msgspec.Struct, frozen=True):
 
     def meta_values(self, name: str) -> list[Any]:
         """The values of `name`, such as "ge", in the Metas of the declaration."""
-        return [value for one in self.about if (value := getattr(one, name, None)) is not None]
+        return [value for meta in self.about if (value := getattr(meta, name, None)) is not None]
 
 
 @functools.cache
 def keys_of(table: type[Table]) -> dict[str, Key]:
     """The keys of `table`. A field whose name begins with an underscore is not a key."""
-    fields = (one for one in msgspec.structs.fields(table) if not one.name.startswith("_"))
-    return {one.name: _key(one.type, one.default) for one in fields}
+    fields = (field for field in msgspec.structs.fields(table) if not field.name.startswith("_"))
+    return {field.name: _key(field.type, field.default) for field in fields}
 
 
 def _key(kind: Any, default: Any) -> Key:
@@ -462,9 +462,9 @@ class ScheduleTable(Table, frozen=True, kw_only=True):
     @property
     def every_s(self) -> float:
         """The interval in seconds."""
-        found = _DURATION.fullmatch(self.every.strip())
-        assert found is not None  # checked by `__post_init__`
-        return float(found[1]) * _SECONDS[found[2]]
+        duration = _DURATION.fullmatch(self.every.strip())
+        assert duration is not None  # checked by `__post_init__`
+        return float(duration[1]) * _SECONDS[duration[2]]
 
     def __post_init__(self) -> None:
         if not _DURATION.fullmatch(self.every.strip()) or self.every_s < 1:

@@ -101,8 +101,8 @@ class StatePages:
     async def _why(self, url: str) -> tuple[str, str, Rows]:
         if not url:
             return "Why this URL?", "Enter a URL.", []
-        found = await explain.explain(self._store, await open_crawl(self._store, self._crawl), url)
-        return found.url, SETTLED if found.where == "settled" else found.verdict, explain.rows(found)
+        answer = await explain.explain(self._store, await open_crawl(self._store, self._crawl), url)
+        return answer.url, SETTLED if answer.where == "settled" else answer.verdict, explain.rows(answer)
 
     async def _domain(self, name: str) -> tuple[str, str, Rows]:
         try:
@@ -132,7 +132,7 @@ class StatePages:
 
 def replica_rows(record: HealthRecord) -> Rows:
     """Return the state of a replica as pairs of name and text."""
-    failures = [(f"{one.reason}, {one.outcome}", one.url) for one in record.recent_failures]
+    failures = [(f"{failure.reason}, {failure.outcome}", failure.url) for failure in record.recent_failures]
     return [
         ("index in the view", str(record.index or "")),
         ("epoch", str(record.epoch)),
