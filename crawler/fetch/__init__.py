@@ -3,8 +3,8 @@
 In the order in which data flows:
 
 1. `client` receives a canonical URL and sends exactly one GET. It follows no redirect and decompresses nothing.
-2. `request_rules` makes the head of the request: the fields that every request gets, what the operator's rules add, and the
-   conditions under which a page that is fetched on a schedule is wanted. It puts `[redacted]` for the rules' secrets into
+2. `request_rules` makes the head of the request: the fields that every request gets, and what the operator's rules add. It
+   puts `[redacted]` for the rules' secrets into
    what is recorded. `cookies` has those that the site has set.
 3. `resolver` finds the addresses of the host in the host map, its cache or the DNS. `address_policy` judges each address,
    because a page must not lead the crawler into the operator's own network.

@@ -16,7 +16,7 @@ from frontier.store import RedisStore
 from politeness.backoff import BackoffState
 from politeness.rate_limit import HORIZON_S, LocalRateLimiter, RateLimitPolicy
 from tests.frontier.helpers import ManualTime, entry, lease_one
-from tests.politeness.test_address_rate_limit import OneAddress, runtime_with
+from tests.politeness.test_rate_limit import OneAddress, runtime_with
 
 
 async def test_the_reason_is_the_rate_limit_until_it_has_passed(store: RedisStore, crawl_name: str) -> None:

@@ -20,7 +20,7 @@ from crawler.parse.child import REMEMBERED, UNREAD, ChildProcess, DocumentOffloa
 from crawler.parse.text import SHORT_CHARACTERS, ContentJob, ContentWanted, is_light, simhash
 from crawler.sinks.archive import Archive
 from crawler.worker.page import PageHandling
-from tests.parse.test_content import HTML
+from tests.parse.test_text import HTML
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings
 

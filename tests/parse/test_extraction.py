@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from crawler.parse import extraction
-from crawler.parse.extraction import Extraction, ExtractionJob, FieldReport
+from crawler.parse.extraction import Extraction, ExtractionJob, FieldReport, NotOfType, converted, json_ld_of, values_at
 from crawler.parse.tags import TakesLong
-from crawler.scope.extract_rules import ExtractRule, FieldRule
+from crawler.parse.tree import parse
+from crawler.scope.extract_rules import ExtractRule, FieldRule, FieldType
 
 PAGE = b"""<html lang=en><base href="/shop/"><title>T</title><h1>  The
    Lamp </h1><p class=price>&pound;51.77</p><img class=main src="1.png">
@@ -165,3 +166,132 @@ def test_an_expression_is_found_wherever_in_a_page_it_is(is_inline: bool) -> Non
 def test_empty_matches_take_no_more_time_than_others() -> None:
     with pytest.raises(TakesLong):
         run(rule(FieldRule("price", regex=r"price: (\d*)")), b"price: " * 1_000_000, is_inline=True)
+
+
+BASE = "https://shop.test/a/"
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "result"),
+    [
+        ("12", "int", 12),
+        ("1,234 reviews", "int", 1234),
+        ("In stock (22 available)", "int", 22),
+        ("-7", "int", -7),
+        ("SKU-5", "int", 5),
+        (7.0, "int", 7),
+        ("£51.77", "decimal", 51.77),
+        ("EUR 1,234.50", "decimal", 1234.5),
+        ("1 234.50", "decimal", 1234.5),
+        ("\u22123.5 °C", "decimal", -3.5),
+        ("1e3", "decimal", 1000.0),
+        (3, "decimal", 3.0),
+        ("1.234,50 €", "decimal_comma", 1234.5),
+        ("51,77", "decimal_comma", 51.77),
+        ("Yes", "bool", True),
+        (False, "bool", False),
+        ("../img/1.png?utm_source=x#top", "url", "https://shop.test/img/1.png?utm_source=x"),
+        ("2026-03-04", "date", "2026-03-04"),
+        ("2026-03-04T10:00:00Z", "date", "2026-03-04T10:00:00+00:00"),
+        ("Wed, 04 Mar 2026 10:00:00 GMT", "date", "2026-03-04T10:00:00+00:00"),
+        ("March 4, 2026", "date", "2026-03-04"),
+        ("4 Mar 2026", "date", "2026-03-04"),
+        (True, "text", "true"),
+        (5, "text", "5"),
+    ],
+)
+def test_a_text_with_one_meaning_is_converted(value: Any, wanted: FieldType, result: Any) -> None:
+    found = converted(value, wanted, BASE)
+    assert (found, type(found)) == (result, type(result))
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("1.234", "int"),
+        ("10-20", "int"),
+        ("1,23", "decimal"),
+        ("1.234.567", "decimal"),
+        ("1,234.50", "decimal_comma"),
+        ("from 5 to 6", "decimal"),
+        ("free", "decimal"),
+        ("1" * 50, "decimal"),
+        ("1" * 50, "int"),
+        ("9" * 10_000, "int"),
+        ("٣", "bool"),
+        (True, "int"),
+        (1 << 70, "int"),
+        (10**400, "decimal"),
+        (float("-inf"), "decimal"),
+        (float("nan"), "decimal"),
+        ("maybe", "bool"),
+        ("javascript:alert(1)", "url"),
+        (5, "url"),
+        ("03/04/2026", "date"),
+        ("yesterday", "date"),
+        ("1" * 1_000, "date"),
+        ({"a": 1}, "text"),
+        ([1], "decimal"),
+    ],
+)
+def test_a_text_with_two_meanings_or_none_is_refused(value: Any, wanted: FieldType) -> None:
+    with pytest.raises(NotOfType):
+        converted(value, wanted, BASE)
+
+
+PRODUCT = b"""<script type="Application/LD+json">
+{"@context": "https://schema.org", "@graph": [
+  {"@type": "WebPage", "name": "page"},
+  {"@type": ["https://schema.org/Product", "Thing"], "name": "Lamp", "sku": 7, "image": ["a.png", {"@value": "b.png"}],
+   "description": "two
+lines", "offers": [{"@type": "Offer", "price": "9.99"}, {"@type": "Offer", "price": "8.99"}]}]}
+</script>"""
+
+
+def at(body: bytes, path: str) -> list[Any]:
+    return values_at(json_ld_of(parse(body, "utf-8")), path)
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("Product.name", ["Lamp"]),
+        ("Product.sku", [7]),
+        ("Product.image", ["a.png", "b.png"]),
+        ("Product.offers.price", ["9.99", "8.99"]),
+        ("Offer.price", ["9.99", "8.99"]),
+        ("Product.description", ["two lines"]),
+        ("Product.missing.price", []),
+        ("Product.name.price", []),
+        ("Person", []),
+    ],
+)
+def test_a_path_leads_to_the_values(path: str, found: list[Any]) -> None:
+    assert at(PRODUCT, path) == found
+
+
+def test_an_empty_path_leads_to_the_objects_at_the_top() -> None:
+    assert [one["name"] for one in at(PRODUCT, "")] == ["page", "Lamp"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [b"{", b"[" * 100_000, b'{"a":' * 50_000, b'"\\ud800"', b'{"@type":"Product","name":NaN}', b"9" * 9_999, b""],
+)
+def test_a_part_that_cannot_be_read_is_left_out(part: bytes) -> None:
+    assert at(b'<script type="application/ld+json">' + part + b"</script>" + PRODUCT, "Product.name") == ["Lamp"]
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        b"[" + b'{"@type":"Product"},' * 40_000 + b"1]",
+        b'{"@type":"Product","x":[' + b"[]," * 250_000 + b"1]}",
+        b'{"@type":"Product","x":' * 900 + b"[" + b"1," * 300_000 + b"1]" + b"}" * 900,
+    ],
+)
+def test_hostile_json_ld_takes_little_time(part: bytes) -> None:
+    document = parse(b'<script type="application/ld+json">' + part + b"</script>", "utf-8")
+    since = time.thread_time()
+    assert len(values_at(json_ld_of(document), "Product.x.x")) <= 20_000
+    assert time.thread_time() - since < 1.0

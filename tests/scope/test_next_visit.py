@@ -4,22 +4,33 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from crawler.errors import UserError
+from crawler.page import CopyAge
 from crawler.scope.next_visit import (
     DIGEST,
+    LARGEST,
+    LONGEST_S,
     MISSES,
     TEXT_DIGEST,
     Answer,
     Decision,
+    RecrawlRule,
     Visits,
+    copy_age,
     decide,
+    described,
     fresh_s,
     needs_text,
     parse_rules,
+    parsed_state,
     served_gain_s,
+    state_text,
     validator_of,
 )
+from tests.simweb.features import Change, Changing, Validity
 
 HOUR, DAY = 3_600, 86_400
 URL = "https://www.a.test/news/1"
@@ -306,3 +317,175 @@ class TestState:
     )
     def test_validators_are_sent_back_as_they_came(self, etag: str, modified: str, expected: object) -> None:
         assert msgspec.structs.replace(Visits(0, 0), validator=validator_of(etag, modified)).conditions == expected
+
+
+NOW = 1_700_000_000.0
+RULES = parse_rules(["adaptive min=1h max=30d start=6h"])
+
+
+@pytest.mark.parametrize(
+    ("misses", "after_s", "late_s"), [(0, 50, 0), (0, 100, 0), (0, 130, 30), (2, 130, 0), (2, 430, 30)]
+)
+def test_a_visit_is_late_after_its_interval(misses: int, after_s: float, late_s: float) -> None:
+    """A page that was missed is due after twice the time, each time."""
+    before = Visits(NOW, NOW, interval_s=100, misses=misses, digest="A")
+    assert copy_age(before, NOW + after_s) == CopyAge(after_s, late_s, None)
+
+
+def test_no_interval_is_longer_than_a_year() -> None:
+    before = Visits(NOW, NOW, interval_s=int(LONGEST_S), misses=1)
+    assert copy_age(before, NOW + LONGEST_S + 9).late_s == 9
+
+
+def test_a_clock_that_was_set_back_makes_no_negative_age() -> None:
+    assert copy_age(Visits(NOW, NOW, interval_s=100), NOW - 5) == CopyAge(0, 0, None)
+
+
+def test_a_copy_is_never_fresh_for_longer_than_its_age() -> None:
+    quiet = Visits(NOW, NOW, interval_s=100, compared=30, unchanged_s=int(LONGEST_S))
+    restless = Visits(NOW, NOW, interval_s=100, compared=30, changes=30, changed_s=30)
+    assert copy_age(quiet, NOW + HOUR).fresh_s == pytest.approx(HOUR, rel=0.01)
+    assert copy_age(restless, NOW + HOUR).fresh_s == pytest.approx(0, abs=5)
+
+
+def test_the_expected_share_agrees_with_the_true_one() -> None:
+    """Given pages that change at random on average every 2 hours to 10 days, when they are visited for 60 days."""
+    estimated_s = expected_s = true_s = 0.0
+    for number in range(200):
+        page = Changing(1, f"http://a.test/{number}", Change.POISSON, 2 * HOUR * 120 ** (number / 200), Validity.NONE)
+        seen, due_at = first_visit(page)
+        while due_at < NOW + 60 * DAY:
+            age = copy_age(seen, due_at)
+            if age.fresh_s is not None:
+                estimated_s += age.age_s
+                expected_s += age.fresh_s
+                true_s += min(age.age_s, page.next_change(seen.last_at) - seen.last_at)
+            seen, due_at = visit(page, seen, due_at)
+    assert expected_s / estimated_s == pytest.approx(true_s / estimated_s, abs=0.03)
+
+
+def first_visit(page: Changing) -> tuple[Visits, float]:
+    return visit(page, None, NOW)
+
+
+def visit(page: Changing, before: Visits | None, at: float) -> tuple[Visits, float]:
+    made = decide(RULES, before, Answer(page.url, "a.test", at, 200, "text/html", str(page.next_change(at))))
+    assert made is not None and made.due_at is not None
+    return made.visits, made.due_at
+
+
+ADAPTIVE_TEXT = "adaptive min=1h max=30d gain=30m"
+DAILY = Visits(0, 0, compared=20, changes=10, changed_s=10 * 60_000, unchanged_s=10 * 60_000, digest="A")
+
+
+def visits(interval_s: float, **more: int) -> Visits:
+    return msgspec.structs.replace(Visits(0, 0, round(interval_s), digest="A"), **more)
+
+
+def told(text: str, seen: Visits, of: str = "") -> str:
+    """The words if `of`, by default `text`, was the only rule at the last visit, and `text` is now."""
+    (rule,) = parse_rules([of or text])
+    return described([text], msgspec.structs.replace(seen, rule=rule.mark))
+
+
+def planned(seen: Visits, text: str = ADAPTIVE_TEXT, gain_s: float = 0.0) -> str:
+    """The words for a page that was `seen`, with the interval that follows."""
+    interval_s = round(RecrawlRule.parse(text).interval_s(seen, gain_s))
+    fields = {name: getattr(seen, name) for name in ("compared", "changes", "changed_s", "unchanged_s")}
+    return told(text, visits(interval_s, **fields))
+
+
+@pytest.mark.parametrize(
+    ("text", "seen", "words"),
+    [
+        ("every=6h", visits(6 * HOUR), "every 6 h by the rule 'every=6h'"),
+        ("every=6h cache", visits(2 * DAY), ": until then, its response says that it is fresh"),
+        (
+            "adaptive",
+            visits(DAY),
+            "every 24 h by the rule 'adaptive': visited once, so nothing is known of its changes",
+        ),
+        ("adaptive", visits(DAY, misses=1), ", doubled once because the page was not found or could not be fetched"),
+        ("adaptive", visits(DAY, misses=3), "doubled 3 times because"),
+        (
+            "adaptive",
+            visits(DAY, misses=9),
+            "doubled 9 times, but at most 30 d for a permanent redirect, and 365 d other",
+        ),
+        ("every=60d", visits(60 * DAY, misses=1), "doubled once, but at most 60 d for a permanent redirect"),
+        ("every=45s", visits(45), "every 45 s"),
+        ("every=20m", visits(20 * 60), "every 20 min"),
+        ("never", visits(90), "every 1.5 min by the rule 'never'"),
+    ],
+)
+def test_the_interval_is_explained(text: str, seen: Visits, words: str) -> None:
+    assert words in told(text, seen)
+
+
+def test_a_rule_of_another_list_is_not_named() -> None:
+    words = told("adaptive", visits(DAY), of="adaptive max=9d")
+    assert words == "every 24 h, by a rule from before the rules were changed"
+
+
+def test_an_interval_that_was_chosen_by_the_gain_says_so() -> None:
+    words = planned(DAILY)
+    assert "10 of the last 20 comparisons found a change, and it is estimated to change every " in words
+    assert words.endswith("; a visit then gains 30 min in which the copy is up to date")
+
+
+def test_a_site_whose_delay_does_not_allow_the_visits_is_named() -> None:
+    assert planned(DAILY, gain_s=2 * HOUR).endswith("so each has to gain more")
+
+
+def test_the_limits_are_named_with_what_leads_to_them() -> None:
+    quiet = visits(0, compared=20, unchanged_s=20 * 365 * DAY)
+    restless = visits(0, compared=20, changes=19, changed_s=19 * 300, unchanged_s=60)
+    assert planned(quiet).endswith("30 d is the longest interval, for pages that change seldom")
+    assert "so often that a visit does not gain 30 min" in planned(restless)
+    assert planned(DAILY, "adaptive min=12h max=30d").endswith("12 h is the shortest interval")
+
+
+def test_a_page_that_changed_at_each_visit_is_visited_sooner() -> None:
+    seen = visits(0, compared=3, changes=3, changed_s=3 * 5 * DAY)
+    assert planned(seen).endswith("so the next visits are sooner")
+
+
+NUMBERS = st.lists(st.integers(0, LARGEST), max_size=12)
+TAGS = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E, exclude_characters='"'), max_size=40)
+HEX_TAGS = st.text("0123456789abcdef-", max_size=40)
+VALIDATORS = st.one_of(
+    st.just(""),
+    st.builds(lambda quote, tag: f'e{quote}"{tag}"', st.sampled_from(("", "W/")), st.one_of(TAGS, HEX_TAGS)),
+    st.integers(0, 2**40).map(lambda seconds: f"m{seconds}"),
+)
+
+
+@given(NUMBERS, st.text("0123456789abcdef", max_size=15), VALIDATORS)
+def test_it_is_read_as_it_was_written(numbers: list[int], digest: str, validator: str) -> None:
+    text = state_text(numbers, digest, validator)
+    assert bytes.fromhex(text).hex() == text
+    assert parsed_state(text, len(numbers)) == (numbers, digest, validator)
+
+
+@pytest.mark.parametrize(
+    ("validator", "size"),
+    [
+        ('e"5f3c2b1a-1a2b"', 8),
+        ('eW/"5f3c2b1a-1a2b"', 8),
+        ('e"d41d8cd98f00b204e9800998ecf8427e"', 17),
+        ("m784111777", 5),
+        ('e"a_b"', 6),
+    ],
+)
+def test_validators_take_few_bytes(validator: str, size: int) -> None:
+    assert len(state_text([], "", validator)) / 2 <= size + 1
+
+
+def test_numbers_are_cut() -> None:
+    assert parsed_state(state_text([-5, LARGEST + 1], "", ""), 2)[0] == [0, LARGEST]
+
+
+@pytest.mark.parametrize("text", ["", "f1", "00x", "zz"])
+def test_what_is_no_state_is_refused(text: str) -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        parsed_state(text, 3)

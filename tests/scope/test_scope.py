@@ -1,10 +1,14 @@
-"""Which URLs belong to a crawl."""
+"""Which URLs belong to a crawl, which are traps, and which links were pushed recently."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from crawler.scope.scope import REASONS, Scope
+from crawler.page import LinkKind
+from crawler.scope.scope import REASONS, TRAP_REASONS, RecentUrls, Scope, TrapPolicy, judge_trap
+from frontier.entries import Entry, PushMode
 from frontier.errors import BadInput
 from frontier.urls import canonicalize
 
@@ -73,3 +77,103 @@ def test_every_reason_can_be_given() -> None:
 def test_malformed_scopes_are_refused(arguments: dict[str, list[str]]) -> None:
     with pytest.raises(BadInput):
         Scope.of(kind="hosts", **arguments)  # type: ignore[arg-type]
+
+
+SITE = "http://example.com"
+DEFAULT = TrapPolicy()
+
+
+@pytest.mark.parametrize(
+    ("path", "reason"),
+    [
+        ("/" + "x" * 1024, "length"),
+        ("/" + "/".join(map(str, range(30))), "path_depth"),
+        ("/docs/a/a/a/b", "repetition"),
+        ("/a/b/a/b/a/b", "repetition"),
+        ("/a/b/c/d/a/b/c/d/a/b/c/d", "repetition"),
+        ("/x/a/y/a/z/a/w/a/v/a/u", "repetition"),
+        ("/?" + "&".join(f"a{number}=1" for number in range(25)), "params"),
+        ("/login?next=%252Flogin%253Fnext%253D%25252F", "nesting"),
+    ],
+)
+def test_traps_are_seen(path: str, reason: str) -> None:
+    assert judge_trap(SITE + path, DEFAULT) == reason
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/1/1/1",
+        "/2011/11/11/a-title/",
+        "/doc/doc/html/html/index.html",
+        "/a/b/a/b/c/d",
+        "/com/example/app/com/example/app/Main.html",
+        "//////",
+        "////a////b////",
+        "/a?next=%2Fa%3Fb%3D%252F",
+        "/?" + "&".join(f"a{number}=1" for number in range(12)),
+        "/" + "%D0%B0" * 150,
+    ],
+)
+def test_real_pages_are_left_alone(path: str) -> None:
+    assert judge_trap(SITE + path, DEFAULT) is None
+
+
+def test_limits_are_settings() -> None:
+    policy = TrapPolicy(max_length=60, max_segments=5, max_repeats=1, max_params=1)
+    given = ("/" + "x" * 60, "/1/2/3/4/5/6", "/1/2/1/2/5", "/?a&b")
+    assert [judge_trap(SITE + path, policy) for path in given] == list(TRAP_REASONS[:4])
+
+
+@given(st.text(st.sampled_from("/ab?&%25"), max_size=60))
+def test_any_path_gets_an_answer(path: str) -> None:
+    assert judge_trap(f"{SITE}/{path}", DEFAULT) in (None, *TRAP_REASONS)
+
+
+@given(st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=4), st.integers(5, 8))
+def test_a_pile_of_the_same_is_a_trap(cycle: list[str], times: int) -> None:
+    """A page with a relative link to `cycle/` eventually generates such URLs."""
+    assert judge_trap(f"{SITE}/{'/'.join(cycle * times)}/", DEFAULT) is not None
+
+
+URL = canonicalize("http://a.test/x")
+
+
+def link(mode: PushMode) -> Entry:
+    return Entry(URL.href, URL.domain, mode=mode)
+
+
+def test_a_link_that_may_have_been_dropped_stands_for_itself_alone() -> None:
+    recent = RecentUrls(10)
+    recent.add(link("known"))
+    assert link("known") in recent
+    assert link("new") not in recent
+    assert recent.not_recent([(URL, LinkKind.ANCHOR)]) == [(URL, LinkKind.ANCHOR)]
+
+
+def test_a_link_that_counts_stands_for_both() -> None:
+    recent = RecentUrls(10)
+    recent.add(link("new"))
+    assert link("new") in recent
+    assert link("known") in recent
+    assert recent.not_recent([(URL, LinkKind.ANCHOR)]) == []
+    recent.clear()
+    assert link("new") not in recent
+
+
+def test_where_a_page_has_moved_is_asked_for_each_time() -> None:
+    recent = RecentUrls(10)
+    recent.add(link("new"))
+    recent.add(link("moved"))
+    assert link("moved") not in recent
+    assert link("new") in recent
+
+
+def test_what_it_holds_is_bounded() -> None:
+    recent = RecentUrls(10)
+    for number in range(100):
+        recent.add(Entry(f"http://a.test/{number}", "a.test"))
+        assert len(recent) <= 10
+    assert Entry("http://a.test/99", "a.test") in recent
+    assert Entry("http://a.test/89", "a.test") not in recent

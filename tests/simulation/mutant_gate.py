@@ -125,7 +125,7 @@ _TESTS = {
         "moved-is-queued-twice": "test_where_a_page_has_moved_is_visited_although_it_was_seen",
         "moved-is-visited-early": "test_a_known_page_where_another_has_moved_is_visited_when_it_is_due",
     },
-    "scope/test_recent_urls.py": {
+    "scope/test_scope.py": {
         "dropped-is-remembered": "test_a_link_that_may_have_been_dropped_stands_for_itself_alone",
         "moved-is-swallowed": "test_where_a_page_has_moved_is_asked_for_each_time",
     },

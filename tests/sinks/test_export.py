@@ -19,7 +19,7 @@ from crawler.page import Link, Outcome
 from crawler.parse.text import MAX_DECODED
 from crawler.sinks.archive import Archive
 from crawler.sinks.export import ExportSettings, Form, export, warc_files
-from tests.parse.test_content import HTML
+from tests.parse.test_text import HTML
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
 from tests.typed import Typed

@@ -27,6 +27,7 @@ if sys.version_info >= (3, 14):
 else:
     from backports import zstd
 
+
 PAGE = b"".join(b"<p>%d</p>" % random.Random(7).getrandbits(64 + n % 7) for n in range(2_000))
 
 

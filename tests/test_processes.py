@@ -1,4 +1,4 @@
-"""What child processes inherit, and that none imports from the working directory."""
+"""What child processes inherit, that none imports from the working directory, and the limit of open files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from crawler.parse.child import ChildProcess
 from crawler.parse.coding import DEFAULT_LIMIT
 from crawler.parse.document import Document, ParseLimits, ReadJob
 from crawler.parse.html import ExtractPolicy
-from crawler.processes import python_command
+from crawler.processes import IDLE_CONNECTIONS, SPARE_FILES, python_command, required_files
 
 SECRETS = {
     "CRAWLER_REPLICA__REDIS": "redis://:s3cret@queue:6379/0",
@@ -98,3 +98,26 @@ def test_nor_do_the_processes_of_an_export(trap: Path) -> None:
     program.write_text(EXPORT)
     done = subprocess.run([sys.executable, program], capture_output=True, text=True, check=True)
     assert (done.stdout.strip().isdigit(), done.stderr) == (True, "")
+
+
+TOLD = """
+import resource, sys
+from crawler.processes import raise_fd_limit
+resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
+print(raise_fd_limit(64), *resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "idle", "soft_then"),
+    [
+        (256, 4096, IDLE_CONNECTIONS, required_files(64)),  # raised
+        (2048, 4096, IDLE_CONNECTIONS, 2048),  # enough
+        (256, 600, 600 - 64 - SPARE_FILES, 600),  # as far as it goes
+        (128, 128, 16, 128),  # too little for anything
+    ],
+)
+def test_the_limit_is_raised_as_far_as_it_has_to_be(soft: int, hard: int, idle: int, soft_then: int) -> None:
+    command = [sys.executable, "-c", TOLD, str(soft), str(hard)]
+    told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert tuple(map(int, told.split())) == (idle, soft_then, hard)
