@@ -1,107 +1,42 @@
 """A site that verifies Web Bot Auth, written from RFC 9421, RFC 9651 and draft-ietf-webbotauth-httpsig-protocol-01 alone.
-It shares no code with the crawler, not even a parser. It refuses a nonce that it has seen (RFC 9421 7.2.2)."""
+It shares no code with the crawler but the parser of structured fields. It refuses a nonce that it has seen (RFC 9421
+7.2.2)."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
 import json
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
-_ITEM = re.compile(
-    r'(?P<string>"(?:[^"\\]|\\["\\])*")|:(?P<bytes>[A-Za-z0-9+/=]*):|(?P<integer>-?\d{1,15})(?![\d.])|\?(?P<boolean>[01])'
-    r"|(?P<token>[A-Za-z*][\w!#$%&'*+.^`|~:/-]*)",
-    re.ASCII,
-)
-_KEY = re.compile(r"[a-z*][a-z0-9_.*-]*")
+from http_sf import parse, ser
 
 
 class Refused(Exception):
     """Raised for a request that the site does not accept, with the reason."""
 
 
-class Fields:
-    """A parser of structured fields (RFC 9651 4.2)."""
+Member = tuple[Any, dict[str, Any], str]
+"""A member of a structured field: its value, its parameters, and the text of both."""
 
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
 
-    def dictionary(self) -> dict[str, tuple[Any, dict[str, Any], str]]:
-        """Label -> value, parameters, and the text of both."""
-        found: dict[str, tuple[Any, dict[str, Any], str]] = {}
-        while self._at < len(self._text):
-            label, value, parameters, start = self._key(), True, {}, self._at
-            if self._takes("="):
-                start = self._at
-                value = self._inner_list() if self._takes("(") else self._item()
-            parameters = self._parameters()
-            if label in found:
-                raise Refused("a label occurs twice")
-            found[label] = value, parameters, self._text[start : self._at]
-            self._skip()
-            if self._at < len(self._text):
-                self._needs(",")
-                self._skip()
-                if self._at == len(self._text):
-                    raise Refused("a comma at the end")
-        return found
+def members(field: str) -> dict[str, Member]:
+    """Parse a dictionary (RFC 9651 3.2). Raises Refused."""
 
-    def _inner_list(self) -> list[tuple[Any, dict[str, Any], str]]:
-        items = []
-        while True:
-            self._skip()
-            if self._takes(")"):
-                return items
-            start = self._at
-            value = self._item()
-            items.append((value, self._parameters(), self._text[start : self._at]))
+    def refuse(key: str, _: str) -> None:
+        raise ValueError(f"{key} occurs twice")
 
-    def _parameters(self) -> dict[str, Any]:
-        found: dict[str, Any] = {}
-        while self._takes(";"):
-            self._skip()
-            name = self._key()
-            found[name] = self._item() if self._takes("=") else True
-        return found
-
-    def _item(self) -> Any:
-        match = _ITEM.match(self._text, self._at)
-        if match is None:
-            raise Refused(f"no item at {self._text[self._at :]!r}")
-        self._at = match.end()
-        kind = match.lastgroup or ""
-        text = match[kind]
-        if kind == "string":
-            return re.sub(r"\\(.)", r"\1", text[1:-1])
-        if kind == "bytes":
-            return base64.b64decode(text, validate=True)
-        return int(text) if kind == "integer" else text == "1" if kind == "boolean" else text
-
-    def _key(self) -> str:
-        match = _KEY.match(self._text, self._at)
-        if match is None:
-            raise Refused(f"no key at {self._text[self._at :]!r}")
-        self._at = match.end()
-        return match[0]
-
-    def _skip(self) -> None:
-        while self._text[self._at : self._at + 1] in (" ", "\t"):
-            self._at += 1
-
-    def _takes(self, sign: str) -> bool:
-        if self._text[self._at : self._at + 1] != sign:
-            return False
-        self._at += 1
-        return True
-
-    def _needs(self, sign: str) -> None:
-        if not self._takes(sign):
-            raise Refused(f"{sign} is missing at {self._text[self._at :]!r}")
+    try:
+        parsed: Any = parse(field.encode(), tltype="dictionary", on_duplicate_key=refuse)
+    except ValueError as error:
+        raise Refused(f"not a dictionary: {error}") from error
+    return {
+        label: (value, parameters, ser([(value, parameters)] if isinstance(value, list) else (value, parameters)))
+        for label, (value, parameters) in parsed.items()
+    }
 
 
 class Site:
@@ -116,7 +51,7 @@ class Site:
         Raises Refused."""
         if signed is None:
             raise Refused("not signed")
-        agents, inputs, values = (Fields(text).dictionary() for text in signed)
+        agents, inputs, values = map(members, signed)
         chosen = [label for label, (_, parameters, _) in inputs.items() if parameters.get("tag") == "web-bot-auth"]
         if len(chosen) != 1:
             raise Refused("no signature with the tag")
@@ -133,7 +68,7 @@ class Site:
             '"@query"': f"?{query}",
             f'"signature-agent";key="{label}"': agent_text,
         }
-        covered = [text for _, _, text in components]
+        covered = [ser(component) for component in components]
         if '"@authority"' not in covered or f'"signature-agent";key="{label}"' not in covered:
             raise Refused("covers too little")
         if len(set(covered)) != len(covered) or not set(covered) <= known.keys():
@@ -178,10 +113,10 @@ def check_directory(authority: str, fields: Mapping[str, str], body: bytes, now:
     digest = base64.b64encode(hashlib.sha256(body).digest()).decode()
     if fields["content-digest"] != f"sha-256=:{digest}:":
         raise Refused("another digest")
-    inputs, values = (Fields(fields[name]).dictionary() for name in ("signature-input", "signature"))
+    inputs, values = members(fields["signature-input"]), members(fields["signature"])
     keys, proven = keys_in(body), set()
     for label, (components, parameters, shown) in inputs.items():
-        assert [text for _, _, text in components] == ['"@authority";req', '"content-digest"']
+        assert [ser(component) for component in components] == ['"@authority";req', '"content-digest"']
         assert parameters["tag"] == "http-message-signatures-directory"
         assert parameters["created"] <= now < parameters["expires"]
         base = (
