@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import get_args
+from typing import Any, get_args
 
 import msgspec
 import pytest
@@ -26,22 +26,24 @@ NOW = 1_700_000_000_000
 BODY = b"User-agent: *\nDisallow: /private/\n"
 
 
+DOMAIN = DomainStatus(
+    domain="a.test",
+    shard=3,
+    last_holder="r1",
+    epoch=9,
+    state="",
+    due_ms=NOW,
+    leased_until_ms=None,
+    next_ms=NOW - 1,
+    delay_ms=1_000,
+    accepted=5,
+    queued=1,
+    in_flight=0,
+)
+
+
 def domain(**changes: object) -> DomainStatus:
-    values: dict[str, object] = {
-        "domain": "a.test",
-        "shard": 3,
-        "last_holder": "r1",
-        "epoch": 9,
-        "due_ms": NOW,
-        "leased_until_ms": None,
-        "next_ms": NOW - 1,
-        "delay_ms": 1_000,
-        "state": "",
-        "accepted": 5,
-        "queued": 1,
-        "in_flight": 0,
-    }
-    return DomainStatus(**{**values, **changes})  # type: ignore[arg-type]
+    return msgspec.structs.replace(DOMAIN, **changes)
 
 
 def robots(access: str = "rules", body: bytes = BODY, retry_at_ms: int = NOW + 1, reason: str = "ok") -> OriginRobots:
@@ -61,108 +63,106 @@ def explained(
 
 
 ENTRY = Entry("https://a.test/x", "a.test", -2.0, depth=2, tries=1)
-QUEUED = UrlStatus("queued", ENTRY)
+UNSEEN, QUEUED, SETTLED = UrlStatus("unseen"), UrlStatus("queued", ENTRY), UrlStatus("settled")
+WAITING = UrlStatus("waiting", ENTRY, NOW + 1)
 BLOCKED = DomainRules(frozenset({"a.test"}))
 NEVER = "never queued: no page that was crawled links to it, or a limit dropped the link"
+ALLOW = "to allow it, repeat the command with --port 9999 --apply-settings, then `crawler dead requeue --reason"
+WAITS = "queued: its domain waits for"
+
+
+def in_scope(**scope: object) -> CrawlSettings:
+    return CrawlSettings(scope=ScopeTable(**scope))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict"),
+    ("status", "facts", "verdict"),
     [
-        (explained(UrlStatus("unseen")), NEVER),
+        (UNSEEN, {}, NEVER),
+        (UNSEEN, {"settings": in_scope(exclude=("/x$",))}, "never queued: out of scope (excluded)"),
         (
-            explained(UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(exclude=("/x$",)))),
-            "never queued: out of scope (excluded)",
-        ),
-        (
-            explained(UrlStatus("unseen"), "https://b.test/", domain=domain(accepted=0)),
+            UNSEEN,
+            {"url": "https://b.test/", "domain": domain(accepted=0)},
             "never queued: no seed is on its domain, b.test, and links to other domains are not followed with "
             'scope.kind = "seeds"',
         ),
+        (UNSEEN, {"settings": in_scope(kind="any"), "domain": domain(accepted=0)}, NEVER),
         (
-            explained(
-                UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(kind="any")), domain=domain(accepted=0)
-            ),
-            NEVER,
-        ),
-        (
-            explained(
-                UrlStatus("unseen"), settings=CrawlSettings(scope=ScopeTable(kind="hosts", domains=("www.a.test",)))
-            ),
+            UNSEEN,
+            {"settings": in_scope(kind="hosts", domains=("www.a.test",))},
             'never queued: out of scope (outside: scope.domains does not list its host, and scope.kind is "hosts")',
         ),
         (
-            explained(UrlStatus("unseen"), "http://10.0.0.1:9999/"),
+            UNSEEN,
+            {"url": "http://10.0.0.1:9999/"},
             f"{NEVER}; it would be denied, because port 9999 is not in fetch.ports, and fetch.allow does not list "
             "10.0.0.1 (private)",
         ),
         (
-            explained(UrlStatus("dead", ENTRY, reason="forbidden_port"), "http://a.test:9999/"),
-            "denied: forbidden_port; to allow it, repeat the command with --port 9999 --apply-settings, then `crawler dead "
-            "requeue --reason forbidden_port`",
+            UrlStatus("dead", ENTRY, reason="forbidden_port"),
+            {"url": "http://a.test:9999/"},
+            f"denied: forbidden_port; {ALLOW} forbidden_port`",
         ),
-        (explained(UrlStatus("unseen"), "https://a.test/" + "y" * 2_000), "never queued: looks like a trap (length)"),
-        (explained(UrlStatus("dead", ENTRY, reason="timeout")), "given up: timeout"),
-        (explained(QUEUED), "queued, and its domain is due"),
+        (UNSEEN, {"url": "https://a.test/" + "y" * 2_000}, "never queued: looks like a trap (length)"),
+        (UrlStatus("dead", ENTRY, reason="timeout"), {}, "given up: timeout"),
+        (QUEUED, {}, "queued, and its domain is due"),
         (
-            explained(QUEUED, domain=domain(queued=1_485)),
+            QUEUED,
+            {"domain": domain(queued=1_485)},
             "queued, and its domain is due; it may wait for 1,484 other URLs of its domain",
         ),
-        (explained(QUEUED, domain=domain(next_ms=NOW + 500)), "queued: its domain waits for its delay"),
+        (QUEUED, {"domain": domain(next_ms=NOW + 500)}, f"{WAITS} its delay"),
         (
-            explained(QUEUED, domain=domain(state=f"2 {NOW + 9_000} 0 http_429")),
-            "queued: its domain waits for the end of a backoff (http_429, 2 failures in a row)",
+            QUEUED,
+            {"domain": domain(state=f"2 {NOW + 9_000} 0 http_429")},
+            f"{WAITS} the end of a backoff (http_429, 2 failures in a row)",
         ),
-        (explained(QUEUED, "https://a.test/private/1"), "queued, and will be denied by robots.txt"),
-        (explained(UrlStatus("waiting", ENTRY, NOW + 1)), "will be tried again: its next try, after 1 so far"),
+        (QUEUED, {"url": "https://a.test/private/1"}, "queued, and will be denied by robots.txt"),
+        (WAITING, {}, "will be tried again: its next try, after 1 so far"),
         (
-            explained(
-                UrlStatus("waiting", ENTRY, NOW + 1),
-                robots=robots("disallow", reason="http_503", retry_at_ms=NOW + 41_500),
-            ),
+            WAITING,
+            {"robots": robots("disallow", reason="http_503", retry_at_ms=NOW + 41_500)},
             "will be tried again: robots.txt unreachable (http_503), next try in 42 s",
         ),
         (
-            explained(QUEUED, robots=robots("disallow", reason="timeout", retry_at_ms=NOW)),
+            QUEUED,
+            {"robots": robots("disallow", reason="timeout", retry_at_ms=NOW)},
             "queued: robots.txt unreachable (timeout), next try now",
         ),
-        (explained(UrlStatus("settled"), line={"outcome": "done", "reason": "ok"}), "settled: done (ok)"),
-        (explained(UrlStatus("settled")), "settled; the output says how"),
+        (SETTLED, {"line": {"outcome": "done", "reason": "ok"}}, "settled: done (ok)"),
+        (SETTLED, {}, "settled; the output says how"),
         (
-            explained(UrlStatus("settled"), searched=("pages",)),
+            SETTLED,
+            {"searched": ("pages",)},
             "settled, but not found in pages; name its output folders with --out, once for each",
         ),
-        (explained(QUEUED, rules=BLOCKED), "queued, and will be denied: its domain is blocked"),
-        (
-            explained(UrlStatus("waiting", ENTRY, NOW + 1), rules=BLOCKED),
-            "queued, and will be denied: its domain is blocked",
-        ),
-        (explained(UrlStatus("unseen"), rules=BLOCKED), "never queued, and would be denied: its domain is blocked"),
-        (explained(UrlStatus("unseen"), rules=DomainRules(frozenset({"b.test"}))), NEVER),
+        (QUEUED, {"rules": BLOCKED}, "queued, and will be denied: its domain is blocked"),
+        (WAITING, {"rules": BLOCKED}, "queued, and will be denied: its domain is blocked"),
+        (UNSEEN, {"rules": BLOCKED}, "never queued, and would be denied: its domain is blocked"),
+        (UNSEEN, {"rules": DomainRules(frozenset({"b.test"}))}, NEVER),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_each_state_has_its_verdict(found: Explanation, verdict: str) -> None:
-    assert found.verdict == verdict
+def test_each_state_has_its_verdict(status: UrlStatus, facts: dict[str, Any], verdict: str) -> None:
+    assert explained(status, **facts).verdict == verdict
 
 
 def test_a_cut_page_names_the_limit_that_cut_it() -> None:
     line = {"outcome": "done", "reason": "ok", "link_count": 1500, "cut": ["length", "links"]}
-    found = explained(UrlStatus("settled"), line=line)
+    found = explained(SETTLED, line=line)
     assert found.cut == [
         "its body is longer than limits.max_body",
         "it has more links than limits.max_links, or longer ones than limits.max_link_bytes; only "
         "the first 1,500 were kept",
     ]
     assert [text for name, text in rows(found) if name == "cut"] == found.cut
-    assert explained(UrlStatus("settled")).cut == []
+    assert explained(SETTLED).cut == []
 
 
 def test_the_error_of_a_handler_is_shown() -> None:
     line = {"outcome": "dead", "reason": "handler_failed", "handler_error": "ValueError: no price (shop.py:5)"}
     shown = rows(explained(UrlStatus("dead"), line=line))
     assert ("handler", "ValueError: no price (shop.py:5)") in shown
-    assert ("handler", "") in rows(explained(UrlStatus("settled")))
+    assert ("handler", "") in rows(explained(SETTLED))
 
 
 def test_every_reason_for_a_cut_is_explained() -> None:
@@ -175,30 +175,26 @@ def test_the_line_of_robots_txt_that_decides_is_named() -> None:
     assert found.robots.startswith("denied: by the group of *")
 
 
-def test_an_unreachable_robots_txt_is_reported() -> None:
+def test_an_unreachable_a_missing_and_an_old_robots_txt_are_reported() -> None:
     assert explained(QUEUED, robots=robots("disallow")).robots.startswith("denied: robots.txt could not be fetched")
     assert explained(QUEUED, robots=None).robots.startswith("unknown")
     assert "the copy is old" in explained(QUEUED, robots=robots(retry_at_ms=NOW)).robots
-
-
-def test_a_site_without_robots_txt_is_reported() -> None:
-    found = explained(QUEUED, robots=robots("allow", reason="http_404"))
-    assert found.robots.startswith("allowed: there is no robots.txt (http_404)")
+    missing = explained(QUEUED, robots=robots("allow", reason="http_404"))
+    assert missing.robots.startswith("allowed: there is no robots.txt (http_404)")
 
 
 def test_a_scope_that_depends_on_the_linking_page_says_so() -> None:
-    unseen = UrlStatus("unseen")
-    assert explained(unseen).scope == "if a page of its own domain links to it, or a seed redirects to it"
+    assert explained(UNSEEN).scope == "if a page of its own domain links to it, or a seed redirects to it"
     assert explained(QUEUED).scope == "yes"
     assert explained(UrlStatus("queued", Entry("https://a.test/x", "a.test", 0.0))).scope == "yes: it is a seed"
-    assert explained(unseen, settings=CrawlSettings(scope=ScopeTable(kind="any"))).scope == "yes"
+    assert explained(UNSEEN, settings=in_scope(kind="any")).scope == "yes"
 
 
 @pytest.mark.parametrize("word", [word for word in get_args(Word) if word in HALTS])
 def test_a_url_that_waits_for_the_crawl_says_so(word: Word) -> None:
     condition = Condition(word, "warn")
     assert explained(QUEUED, condition=condition).verdict == f"queued, and its domain is due; {HALTS[word]}"
-    assert explained(UrlStatus("settled"), condition=condition).halt == ""
+    assert explained(SETTLED, condition=condition).halt == ""
 
 
 def test_no_time_in_the_past_is_shown_as_the_end_of_a_wait() -> None:
@@ -210,10 +206,7 @@ def test_no_time_in_the_past_is_shown_as_the_end_of_a_wait() -> None:
 
 
 def test_a_domain_with_many_failures_is_reported_as_parked() -> None:
-    settings = CrawlSettings(politeness=PolitenessTable())
-    assert explained(QUEUED, settings=settings, domain=domain(state=f"7 {NOW} 0 refused")).backoff.startswith(
-        "parked, 7 "
-    )
+    assert explained(QUEUED, domain=domain(state=f"7 {NOW} 0 refused")).backoff.startswith("parked, 7 ")
 
 
 def test_markup_in_a_rule_is_shown_unchanged() -> None:
@@ -302,6 +295,6 @@ def test_the_output_says_what_the_response_said() -> None:
         "warc": None,
         "cut": [],
     }
-    found = explained(UrlStatus("settled"), settings=wanted(purpose=("train-ai",)), line=line)
+    found = explained(SETTLED, settings=wanted(purpose=("train-ai",)), line=line)
     assert found.verdict == "settled: denied (usage)"
     assert (found.refused, found.usage_statements) == ("train-ai", ("meta robots: noai",))
