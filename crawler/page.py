@@ -115,6 +115,11 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
         values = [value for key, value in self.headers if key.lower() == name]
         return b", ".join(values) if values else None
 
+    @property
+    def content_coding(self) -> str:
+        """The Content-Encoding; empty if there is none."""
+        return (self.header_list(b"content-encoding") or b"").decode("latin-1")
+
 
 DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 """Names of data sets, which become names of files."""

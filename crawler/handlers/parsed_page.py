@@ -56,8 +56,7 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
     def _decoded(self) -> bytes:
         if self.exchange is None:
             return b""
-        coding = (self.exchange.header_list(b"content-encoding") or b"").decode("latin-1")
-        return decode_body(self.exchange.body, coding, MAX_DECODED).data
+        return decode_body(self.exchange.body, self.exchange.content_coding, MAX_DECODED).data
 
     @property
     def text(self) -> str:

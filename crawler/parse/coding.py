@@ -109,11 +109,10 @@ def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT, 
 
 def decoded_start(exchange: Exchange, size: int) -> bytes | None:
     """Return the first `size` bytes of the decoded body, or None if it has no content coding or cannot be decoded."""
-    coding = exchange.header_list(b"content-encoding")
-    if not coding:
+    if not exchange.content_coding:
         return None
     # So many bytes of input suffice for the output that is used, and bound the time for input that decodes to nothing.
-    decoded = decode_body(exchange.body[:size], coding.decode("latin-1"), size, max_work=size)
+    decoded = decode_body(exchange.body[:size], exchange.content_coding, size, max_work=size)
     return None if decoded.error else decoded.data
 
 

@@ -361,8 +361,7 @@ class ExtractionJob(msgspec.Struct, frozen=True):
     def of(cls, page: Page, rules: tuple[ExtractRule, ...], max_decoded: int) -> ExtractionJob:
         """The job for `page`, which has an exchange."""
         assert page.exchange is not None
-        coding = (page.exchange.header_list(b"content-encoding") or b"").decode("latin-1")
-        return cls(rules, page.url, page.charset, coding, _facts(page), max_decoded)
+        return cls(rules, page.url, page.charset, page.exchange.content_coding, _facts(page), max_decoded)
 
     def run(self, body: bytes, is_inline: bool = False) -> Extraction:
         """Extract the items from `body`, as it was received. `is_inline`: raise TakesLong if that would hold up the event

@@ -239,8 +239,7 @@ class TextJob(msgspec.Struct, frozen=True):
         exchange, is_whole = page.exchange, set(page.cut) <= {"links"} and page.decoded_size <= MAX_BYTES
         if exchange is None or not is_whole or not is_html(page.content_type, exchange.body):
             return None
-        coding = (exchange.header_list(b"content-encoding") or b"").decode("latin-1")
-        return cls(page.url, page.charset, coding, max_decoded)
+        return cls(page.url, page.charset, exchange.content_coding, max_decoded)
 
     def run(self, body: bytes) -> str:
         """The fingerprint of the text to compare of `body`, as it was received. Empty if it has no text. Only the order of
@@ -346,8 +345,7 @@ def is_light(page: Page, wanted: ContentWanted) -> bool:
     """Whether extracting what is `wanted` of `page` is quick enough for a thread, whatever a site sent."""
     if not wanted or page.exchange is None or not has_content(page, wanted.error_pages):
         return True
-    coding = (page.exchange.header_list(b"content-encoding") or b"").decode("latin-1")
-    return is_light_body(page.exchange.body, coding, page.charset)
+    return is_light_body(page.exchange.body, page.exchange.content_coding, page.charset)
 
 
 def has_content(page: Page, error_pages: bool) -> bool:
@@ -412,5 +410,4 @@ def plain(value: Any, depth: int = _DEEPEST) -> Any:
 
 def decoded(exchange: Exchange, limit: int = MAX_DECODED) -> bytes:
     """The body of `exchange` without its content coding, as far as it can be decoded, and at most `limit` bytes of it."""
-    coding = exchange.header_list(b"content-encoding")
-    return decode_body(exchange.body, coding.decode("latin-1"), limit).data if coding else exchange.body[:limit]
+    return decode_body(exchange.body, exchange.content_coding, limit).data

@@ -8,16 +8,12 @@ import time
 import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from threading import Event, Thread
 
 import pytest
 
 from crawler.errors import FailureKind, FetchFailed
-from crawler.fetch.client import FetchSettings
-from crawler.fetch.library_privates import READ_BYTES
-from crawler.fetch.response import MAX_CHUNK_OVERHEAD, MAX_INTERIM_RESPONSES
-from tests.fetch.fetching import AGENT, fetcher
+from tests.fetch.fetching import fetcher
 
 OK = b"HTTP/1.1 200 OK\r\n"
 CHUNKED = OK + b"Transfer-Encoding: chunked\r\n\r\n"
@@ -164,11 +160,3 @@ def _turns() -> Iterator[Callable[[], float]]:
         yield lambda: longest
     finally:
         handle.cancel()
-
-
-def test_the_reference_states_the_limits() -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/limits.md").read_text()
-    assert f"`max_header_bytes`: {FetchSettings(AGENT).max_header_bytes // 1024} KiB" in page
-    assert f"`MAX_CHUNK_OVERHEAD`: {MAX_CHUNK_OVERHEAD // 1024} KiB" in page
-    assert f"`MAX_INTERIM_RESPONSES`: {MAX_INTERIM_RESPONSES}" in page
-    assert f"`READ_BYTES`: {READ_BYTES // 1024} KiB" in page

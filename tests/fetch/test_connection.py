@@ -13,7 +13,7 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed
 from tests.fetch.fetching import fetcher
-from tests.fetch.servers import FallsSilent, FaultServer, NeverAnswers, OneByteASecond, tls_pair
+from tests.fetch.servers import FaultServer, NeverAnswers, OneByteASecond, tls_pair
 
 OK = b"HTTP/1.1 200 OK\r\n"
 SIZE = 2_400_000
@@ -133,17 +133,6 @@ async def test_a_kept_connection_is_not_waited_for_longer_than_a_new_one() -> No
             with pytest.raises(FetchFailed) as caught:
                 await under_test.fetch("http://www.test/2")
         assert (caught.value.kind, server.connections) == (FailureKind.TIMEOUT, 1)
-
-
-async def test_stop_cuts_off_a_body_of_known_length() -> None:
-    async with FallsSilent() as server, fetcher(server.port) as under_test:
-        under_way = asyncio.create_task(under_test.fetch("http://www.test/"))
-        await server.asked.wait()
-        async with asyncio.timeout(15):
-            await under_test.stop(0.05)
-            with pytest.raises(FetchFailed) as caught:
-                await under_way
-        assert caught.value.kind is FailureKind.STOPPED
 
 
 async def test_a_cancelled_fetch_hangs_up() -> None:

@@ -11,7 +11,6 @@ from crawler.errors import FailureKind, FetchFailed
 from tests.fetch.fetching import fetcher
 from tests.fetch.servers import (
     DropsConnection,
-    EndlessBody,
     EndlessHeaderLine,
     EndlessHeaders,
     EndlessInterim,
@@ -100,17 +99,6 @@ async def test_a_body_that_breaks_off_is_kept_as_far_as_it_came(
     assert (exchange.status, exchange.body, exchange.truncated) == (200, body, "disconnect")
 
 
-@pytest.mark.parametrize("pieces", [(b"helloEXTRA",), (b"hello", b"EXTRA")], ids=["at-once", "later"])
-async def test_bytes_behind_the_content_length_are_not_the_page(pieces: tuple[bytes, ...]) -> None:
-    first, *rest = pieces
-    async with (
-        Raw(OK + b"Content-Length: 5\r\n\r\n" + first, *rest) as server,
-        fetcher(server.port) as under_test,
-    ):
-        exchange = await under_test.fetch("http://www.test/")
-    assert (exchange.body, exchange.truncated) == (b"hello", None)
-
-
 @pytest.mark.parametrize(
     ("server_type", "bound"),
     [(OneByteASecond, "total_timeout_s"), (FallsSilent, "total_timeout_s"), (FallsSilent, "read_timeout_s")],
@@ -123,13 +111,6 @@ async def test_a_slow_body_is_cut_off_in_time(server_type: Callable[[], FaultSer
     assert exchange.truncated == "time"
     assert 1 <= len(exchange.body) <= 10
     assert 0.25 < exchange.elapsed < 10  # of the half day that the body would take
-
-
-async def test_an_endless_body_is_cut_at_the_limit_and_the_connection_closed() -> None:
-    async with EndlessBody() as server, fetcher(server.port, max_body_bytes=1_000_000) as under_test:
-        exchange = await under_test.fetch("http://www.test/")
-        await server.hung_up.wait()
-    assert (len(exchange.body), exchange.truncated) == (1_000_000, "length")
 
 
 async def test_a_body_that_reaches_the_limit_and_goes_on_is_cut() -> None:

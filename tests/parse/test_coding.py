@@ -9,7 +9,6 @@ import time
 import tracemalloc
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 
 import brotli  # type: ignore[import-untyped]
 import pytest
@@ -18,7 +17,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from crawler.page import Exchange
-from crawler.parse.coding import EXTRA_WORK, MAX_LAYERS, MAX_MEMBERS, Decoded, decode_body, decoded_start
+from crawler.parse.coding import EXTRA_WORK, MAX_MEMBERS, Decoded, decode_body, decoded_start
 from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
 from tests.sinks.values import exchange
 
@@ -201,13 +200,6 @@ def test_a_body_of_any_size_may_be_read_and_inner_layers_in_part() -> None:
     assert part.error == "too_much_work"
     assert noise.startswith(part.data)
     assert len(part.data) > EXTRA_WORK - 100_000
-
-
-def test_the_reference_states_the_limits() -> None:
-    page = (Path(__file__).parents[2] / "docs/reference/limits.md").read_text()
-    assert f"`MAX_LAYERS`: {MAX_LAYERS} " in page
-    assert f"`MAX_MEMBERS`: {MAX_MEMBERS} " in page
-    assert f"`EXTRA_WORK`: {EXTRA_WORK >> 20} MiB" in page
 
 
 def test_the_start_of_a_body_is_decoded_only_if_it_is_coded_and_sound() -> None:

@@ -8,9 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.page import Exchange
 from politeness.robots_fetch import (
-    DEFAULT_POLICY,
     MAX_REDIRECTS,
     HttpResponse,
     RobotsFetch,
@@ -166,15 +164,6 @@ def test_max_age_is_read(cache_control: bytes, max_age: float | None) -> None:
     assert verdict_on(Reply(200, headers=((b"Cache-Control", cache_control),))).max_age_s == max_age
 
 
-def test_an_exchange_of_the_crawler_is_an_answer() -> None:
-    exchange = Exchange("http://h/robots.txt", 404, "Not Found", (), b"", b"", b"", "192.0.2.1", 0.0, 0.1, 0.1)
-    assert verdict_on(exchange) == GONE
-
-
-def test_the_repr_tells_where_it_stands() -> None:
-    assert repr(RobotsFetch("http://h")) == "<RobotsFetch http://h url=http://h/robots.txt hops=0>"
-
-
 # how long a record stands
 
 
@@ -290,8 +279,3 @@ def test_unpack_raises_nothing_but_bad_record(data: bytes) -> None:
             RobotsRecord.unpack(packed)
         except BadRecord:
             continue
-
-
-def test_the_default_policy_keeps_to_a_day_and_30_days() -> None:
-    assert DEFAULT_POLICY.max_age_s * 1000 == DAY
-    assert DEFAULT_POLICY.assume_unavailable_after_s == 30 * 86_400
