@@ -8,9 +8,10 @@ import time
 from collections.abc import Callable, Mapping
 from email.message import Message
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from threading import Thread
 from types import MappingProxyType
-from typing import NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 TEXT = MappingProxyType({"Content-Type": "text/plain"})
 
@@ -78,6 +79,14 @@ class Site(ThreadingHTTPServer):
     def host_map(self, *hosts: str) -> list[str]:
         """Entries of `fetch.host_map` that lead from `hosts` to this site."""
         return [f"{host}=127.0.0.1:{self.port}" for host in hosts]
+
+    def settings(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """Settings with which `crawler.Crawl` finds this site at a.test, without a delay, and keeps all in `folder`."""
+        return {
+            "fetch": {"host_map": self.host_map("a.test")},
+            "politeness": {"delay": 0},
+            "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out")},
+        }
 
     def times(self, path: str, status: int | None = None, host: str | None = None) -> int:
         """How often `path` was asked for, and answered with `status`, at `host`."""

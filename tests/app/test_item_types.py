@@ -28,15 +28,8 @@ def respond(request: Request) -> str | None:
 def settings(tmp_path: Path) -> Iterator[dict[str, Any]]:
     fields = {"title": {"css": "h1", "required": True}, "text": {"css": "p"}, "size": {"css": "b", "type": "decimal"}}
     with Site(respond) as site:
-        yield {
-            "fetch": {"host_map": site.host_map("a.test")},
-            "politeness": {"delay": 0},
-            "extract": [
-                {"name": "titles", "fields": fields},
-                {"name": "tables", "each": "tr", "fields": {"cell": {"css": "td"}}},
-            ],
-            "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
-        }
+        tables = {"name": "tables", "each": "tr", "fields": {"cell": {"css": "td"}}}
+        yield site.settings(tmp_path) | {"extract": [{"name": "titles", "fields": fields}, tables]}
 
 
 router = Router()

@@ -36,12 +36,8 @@ def shop() -> Iterator[Shop]:
 
 @pytest.fixture
 def settings(shop: Shop, tmp_path: Path) -> dict[str, dict[str, Any]]:
-    return {
-        "fetch": {"host_map": shop.host_map("a.test")},
-        "politeness": {"delay": 0, "backoff_base": 0.1},
-        "frontier": {"pack_above": 10, "batch": 4},
-        "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
-    }
+    of_crawl = {"politeness": {"delay": 0, "backoff_base": 0.1}, "frontier": {"pack_above": 10, "batch": 4}}
+    return shop.settings(tmp_path) | of_crawl
 
 
 router = Router()

@@ -1,8 +1,12 @@
-"""No secret in a Redis URL appears in what any command prints, whichever part or option of the URL it is in."""
+"""No secret in a Redis URL appears in what any command prints, or in a log or page, whichever part of the URL it is in."""
 
 from __future__ import annotations
 
+import re
 import subprocess
+import sys
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote, unquote
@@ -11,7 +15,7 @@ import pytest
 import trustme
 from cryptography.hazmat.primitives import serialization
 
-from tests.e2e.harness import wait_until
+from tests.e2e.harness import Running, wait_until
 from tests.frontier.test_servers import debian_redis
 from tests.ports import free_port
 from tests.typed import Typed
@@ -33,8 +37,8 @@ COMMANDS = (
 
 
 @pytest.fixture(scope="module")
-def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """URLs of one server, by what is special about them. Each secret is one that the URL needs."""
+def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[ValkeyProcess, dict[str, str]]]:
+    """A server, and URLs of it by what is special about them. Each secret is one that the URL needs."""
     folder = tmp_path_factory.mktemp("secrets")
     server = debian_redis()  # the bundled Valkey has no TLS
     authority = trustme.CA()
@@ -61,21 +65,34 @@ def urls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
             watching = subprocess.Popen([str(server), str(config), "--sentinel"], stdout=log, stderr=log)
         try:
             wait_until(lambda: b"monitor" in (folder / "sentinel.log").read_bytes(), "the Sentinel to start")
-            yield {
-                "user": f"redis://default:{PASSWORD}@127.0.0.1:{port}/0",
-                "option": f"redis://127.0.0.1:{port}?client_name=c&password={PASSWORD}&username=default",
-                "encoded": f"redis://127.0.0.1:{port}?pass%77ord={PASSWORD}",
-                "socket": f"unix://{main.socket}?password={PASSWORD}",
-                "sentinel": f"redis+sentinel://:{PASSWORD}@127.0.0.1:{sentinel}/main/0?sentinel_password={quote(OF_SENTINEL)}",
-                "key": f"rediss://:{PASSWORD}@127.0.0.1:{tls}?{by_tls}&ssl_password={quote(OF_KEY)}",
-                "mistyped": f"redis://:{PASSWORD}@127.0.0.1:{port}?pasword={PASSWORD}-2&db=0",
-                "wrong": f"redis://127.0.0.1:{port}?password={PASSWORD}-2&db=0",
-                "wrong key": f"rediss://:{PASSWORD}@127.0.0.1:{tls}?{by_tls}&ssl_password={PASSWORD}-2",
-                "away": f"redis+sentinel://:{PASSWORD}@127.0.0.1:{free_port()}/main?sentinel_password={PASSWORD}-2",
-            }
+            yield (
+                main,
+                {
+                    "user": f"redis://default:{PASSWORD}@127.0.0.1:{port}/0",
+                    "option": f"redis://127.0.0.1:{port}?client_name=c&password={PASSWORD}&username=default",
+                    "encoded": f"redis://127.0.0.1:{port}?pass%77ord={PASSWORD}",
+                    "socket": f"unix://{main.socket}?password={PASSWORD}",
+                    "sentinel": f"redis+sentinel://:{PASSWORD}@127.0.0.1:{sentinel}/main/0?sentinel_password={quote(OF_SENTINEL)}",
+                    "key": f"rediss://:{PASSWORD}@127.0.0.1:{tls}?{by_tls}&ssl_password={quote(OF_KEY)}",
+                    "mistyped": f"redis://:{PASSWORD}@127.0.0.1:{port}?pasword={PASSWORD}-2&db=0",
+                    "wrong": f"redis://127.0.0.1:{port}?password={PASSWORD}-2&db=0",
+                    "wrong key": f"rediss://:{PASSWORD}@127.0.0.1:{tls}?{by_tls}&ssl_password={PASSWORD}-2",
+                    "away": f"redis+sentinel://:{PASSWORD}@127.0.0.1:{free_port()}/main?sentinel_password={PASSWORD}-2",
+                },
+            )
         finally:
             watching.kill()
             watching.wait()
+
+
+@pytest.fixture
+def urls(servers: tuple[ValkeyProcess, dict[str, str]]) -> dict[str, str]:
+    return servers[1]
+
+
+@pytest.fixture
+def main(servers: tuple[ValkeyProcess, dict[str, str]]) -> ValkeyProcess:
+    return servers[0]
 
 
 @pytest.mark.parametrize("form", ["user", "option", "encoded", "socket", "sentinel", "key"])
@@ -104,3 +121,46 @@ def test_no_error_has_it(urls: dict[str, str], form: str, typed: Typed) -> None:
         done = typed(*words, "--redis", urls[form])
         assert done.code != 0
         assert "s3cr3t" not in unquote(done.out + done.err), (words, done.out + done.err)
+
+
+PAGES = ("/", "/snapshot", "/sd", "/why?url=http://a.test/", "/domain?name=a.test", "/readyz", "/healthz", "/metrics")
+SHOWN = (("status",), ("why", "http://a.test/"), ("crawl", "-q"), ("config", "check", "crawler.toml"), ("doctor",))
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("form", ["user", "option", "socket"])
+def test_no_log_or_page_of_a_replica_has_it_whether_redis_answers_or_not(
+    urls: dict[str, str], main: ValkeyProcess, form: str, tmp_path: Path, typed: Typed, crawl_name: str
+) -> None:
+    environment = {"CRAWLER_REPLICA__REDIS": urls[form], "CRAWLER_REPLICA__INTERVAL": "0.5"}
+    (tmp_path / "crawler.toml").write_text("")
+    seeded = typed("seed", "http://a.invalid/", "--crawl", crawl_name, environment=environment)
+    replica = Running([sys.executable, "-m", "crawler", "run", "--crawl", crawl_name], tmp_path, "run", environment)
+
+    def shown() -> list[str]:
+        done = [typed(*words, environment=environment) for words in SHOWN]
+        return [text for one in done for text in (one.out, one.err)] + [page(found[1], path) for path in PAGES]
+
+    try:
+        found = wait_until(lambda: re.search(r"replica_started .*address=(\S+)", replica.err), "a replica to start")
+        texts = [seeded.out, *shown()]
+        main.kill()
+        wait_until(lambda: "redis_away" in replica.err, "the replica to notice")
+        texts += shown()
+    finally:
+        replica.kill()
+        if not main.socket.exists():
+            main.start()
+    assert seeded.code == 0
+    assert sum("cannot serve now" in text for text in texts) >= 4
+    assert [text for text in (*texts, replica.out, replica.err) if "s3cr3t" in text] == []
+
+
+def page(address: str, path: str) -> str:
+    """The page, also of an error."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=20) as answer:
+            return str(answer.read().decode())
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.read().decode()

@@ -34,6 +34,9 @@ def page(page, crawl):
 """
 
 
+CONDITIONS = "broken ('/broken'), page ('/page')"
+
+
 def respond(request: Request) -> Reply | str | None:
     if request.path == "/robots.txt":
         return "User-agent: *\nDisallow: /private"
@@ -75,20 +78,22 @@ def test_items_links_and_what_would_be_queued_are_shown(tmp_path: Path, site: Si
 
 
 @pytest.mark.parametrize(
-    ("path", "outcome", "reason", "queued", "code"),
+    ("path", "outcome", "reason", "queued", "finding"),
     [
-        ("/broken", "dead", "handler_failed", [], 1),
-        ("/missing", "done", "ok", [], 0),
-        ("/private/x", "denied", "robots", [], 1),
-        ("/moved", "done", "ok", ["/page"], 0),
+        ("/broken", "dead", "handler_failed", [], "handlers: broken was called"),
+        ("/other", "done", "ok", ["/dropped", "/one"], f"handlers: none is for this page: {CONDITIONS}"),
+        ("/missing", "done", "ok", [], "nothing looks for items: only pages with a 2xx status have them"),
+        ("/private/x", "denied", "robots", [], "nothing looks for items: the page is denied (robots)"),
+        ("/moved", "done", "ok", ["/page"], "nothing looks for items: only pages with a 2xx status have them"),
     ],
 )
 def test_one_request_whatever_becomes_of_it(
-    tmp_path: Path, site: Site, path: str, outcome: str, reason: str, queued: list[str], code: int
+    tmp_path: Path, site: Site, path: str, outcome: str, reason: str, queued: list[str], finding: str
 ) -> None:
     done = tried(tmp_path, site, path, "--json")
     found = json.loads(done.out)
-    assert (found["outcome"], done.code) == (outcome, code), done.out
+    assert (found["outcome"], done.code) == (outcome, 0 if outcome == "done" else 1), done.out
+    assert found["findings"] == [finding]
     assert found["reason"] == reason or outcome == "done"
     assert [one["url"].removeprefix("http://a.test") for one in found["queued"]] == queued
     assert site.asked == ["/robots.txt", *([] if outcome == "denied" else [path])]
@@ -181,19 +186,6 @@ def test_it_says_what_each_table_has_found_and_what_not(tmp_path: Path, site: Si
     assert lines[at : at + len(FINDINGS) + 1] == [*FINDINGS, "handlers: page was called"]
     told = json.loads(tried(tmp_path, site, "/page", "--settings", "shop.toml", "--json").out)
     assert told["findings"] == [*FINDINGS, "handlers: page was called"]
-
-
-@pytest.mark.parametrize(
-    ("path", "told"),
-    [
-        ("/broken", ["handlers: broken was called"]),
-        ("/other", ["handlers: none is for this page: broken ('/broken'), page ('/page')"]),
-        ("/missing", ["nothing looks for items: only pages with a 2xx status have them"]),
-        ("/private/x", ["nothing looks for items: the page is denied (robots)"]),
-    ],
-)
-def test_it_says_which_handler_was_called(tmp_path: Path, site: Site, path: str, told: list[str]) -> None:
-    assert json.loads(tried(tmp_path, site, path, "--json").out)["findings"] == told
 
 
 def test_handlers_are_described_with_their_conditions() -> None:

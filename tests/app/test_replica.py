@@ -1,14 +1,16 @@
-"""A replica whose crawl gets other shards before it has started."""
+"""Replicas whose crawl gets other shards before they have started, and the schedule of the garbage collector."""
 
 from __future__ import annotations
 
 import asyncio
+import gc
+import weakref
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from crawler.app.replica import Replica, Run
+from crawler.app.replica import Replica, Run, paced_collection
 from crawler.settings.tables import ReplicaTable
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
@@ -118,3 +120,43 @@ async def test_shards_that_are_lost_when_the_crawl_has_ended_are_a_failure(store
     await store.send([command("DEL", of.stats) for of in crawl.keys.shards])
     with pytest.raises(ShardLost):
         await Run(cast(Replica, Ending(store, crawl, "first")), True).until_ended()
+
+
+class Node:
+    """An object with a reference to itself."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+async def test_cycles_are_collected_only_on_schedule() -> None:
+    """Given a young garbage cycle, then it is kept while the event loop is busy, however many objects are created, and
+    collected when the loop is idle."""
+    gone = asyncio.Event()
+    async with paced_collection():
+        weakref.finalize(Node(), gone.set)
+        kept = [[number] for number in range(50_000)]
+        assert not gone.is_set()
+        async with asyncio.timeout(60):
+            await gone.wait()
+        assert len(kept) == 50_000
+
+
+async def test_older_garbage_is_collected() -> None:
+    """Given an object that survived the youngest generation, when it becomes garbage, then the middle one is collected."""
+    gone = asyncio.Event()
+    async with paced_collection():
+        node = Node()
+        gc.collect(0)
+        weakref.finalize(node, gone.set)
+        del node
+        async with asyncio.timeout(60):
+            await gone.wait()
+
+
+async def test_the_setting_of_the_interpreter_is_restored() -> None:
+    async with paced_collection():
+        assert not gc.isenabled()
+        assert gc.get_freeze_count() > 0
+    assert gc.isenabled()
+    assert gc.get_freeze_count() == 0

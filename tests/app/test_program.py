@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import asyncio
 import logging
 import re
@@ -10,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock, Mock
@@ -17,12 +17,12 @@ from unittest.mock import AsyncMock, Mock
 import msgspec
 import pytest
 
-import crawler.app
 from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
 from crawler.app.embedded_valkey import open_store
 from crawler.app.operator import requeue
-from crawler.app.program import _SETTINGS, _WaitingSink
+from crawler.app.program import _WaitingSink
 from crawler.settings.load import CrawlSettings, load
+from crawler.worker.worker import HANDED_ON
 from frontier.crawls import open_crawl
 from tests.e2e.harness import PATIENCE_S, ROOT, wait_until
 from tests.site import Request, Site
@@ -41,13 +41,14 @@ def tree(request: Request) -> str | None:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Iterator[dict[str, dict[str, Any]]]:
+def site() -> Iterator[Site]:
     with Site(tree) as site:
-        yield {
-            "fetch": {"host_map": site.host_map("a.test")},
-            "politeness": {"delay": 0},
-            "replica": {"data_dir": str(tmp_path / "data"), "out": str(tmp_path / "out")},
-        }
+        yield site
+
+
+@pytest.fixture
+def settings(site: Site, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    return site.settings(tmp_path)
 
 
 class Shop(msgspec.Struct):
@@ -92,15 +93,12 @@ async def test_a_loop_gets_every_page_once_and_items_are_in_the_output(
     """In a running event loop, as in a notebook. One page's handler fails, and another one chooses its links."""
     async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
         pages = {page.url: page async for page in crawl}
-    numbers = VISITED
-    assert 3 not in numbers
-    assert 13 in numbers
-    assert {int(url.rpartition("/")[2] or 0) for url in pages} == numbers
+    assert {int(url.rpartition("/")[2] or 0) for url in pages} == VISITED
     failed = pages["http://a.test/13"]
     assert (failed.outcome, failed.reason, failed.items) == (Outcome.DEAD, "handler_failed", ())
-    assert failed.handler_error.startswith("ValueError: the thirteenth (test_crawl.py:")
+    assert failed.handler_error.startswith("ValueError: the thirteenth (test_program.py:")
     assert pages["http://a.test/2"].items[0].fields == {"text": "page 2"}
-    assert headings(crawl) == sorted(f"page {number}" for number in numbers - {13})
+    assert headings(crawl) == sorted(f"page {number}" for number in VISITED - {13})
     assert headings(Crawl(settings=settings, name="other")) == []  # in the same folder
     assert list(crawl.items("heading")) == []
     problem = caplog.records[-1].fields["problem"]  # type: ignore[attr-defined]
@@ -193,7 +191,8 @@ async def test_a_slow_loop_holds_up_the_crawl(settings: dict[str, Any], monkeypa
         async for _ in crawl:
             seen += 1
             assert crawl._pages is not None
-            assert crawl._room.is_set() == (len(crawl._pages) < 2) or crawl._stops
+            assert crawl._replica is not None
+            assert crawl._room.is_set() == (len(crawl._pages) < 2) or crawl._replica.engine.ended.is_set()
     assert seen == PAGES
 
 
@@ -325,7 +324,6 @@ def test_errors_name_settings_and_arguments_instead_of_options(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each option in the messages of the rooms below the commands has such a name."""
     monkeypatch.chdir(tmp_path)
     Path("a-file").touch()
     with Site(tree) as other, pytest.raises(UserError) as found:
@@ -336,40 +334,6 @@ def test_errors_name_settings_and_arguments_instead_of_options(
         Crawl(["http://a.test/"], **arguments | {"settings": whole}).run()
     assert said in str(found.value)
     assert "--" not in str(found.value)
-
-
-ONLY_OF_COMMANDS = {
-    *(
-        "changes",
-        "explain",
-        "export",
-        "export_record",
-        "forget",
-        "item_writer",
-        "items",
-        "postgres",
-        "process_pool",
-        "wacz",
-    ),
-    *("status", "crawl_settings", "supervisor", "operator", "load", "parquet", "postprocess"),
-}
-"""Modules whose messages a program does not get, or not those with options, or with options only in a command to type."""
-
-
-def test_each_option_in_a_message_of_the_rooms_of_a_program_is_that_of_a_setting() -> None:
-    unknown = []
-    for room in ("app", "fetch", "handlers", "identity", "observe", "parse", "scope", "settings", "sinks", "worker"):
-        for path in Path(crawler.app.__file__).parents[1].joinpath(room).rglob("*.py"):
-            if path.stem in ONLY_OF_COMMANDS:
-                continue
-            nodes = list(ast.walk(ast.parse(path.read_text())))
-            comments = {id(node.value) for node in nodes if isinstance(node, ast.Expr)}
-            texts = [node.value for node in nodes if isinstance(node, ast.Constant) and id(node) not in comments]
-            options = {
-                one for text in texts if isinstance(text, str) for one in re.findall(r"(?<!\S)--[a-z][a-z-]+", text)
-            }
-            unknown += [(path.name, one) for one in options - set(_SETTINGS)]
-    assert not unknown
 
 
 def test_ctrl_c_ends_the_program_cleanly_and_the_next_run_goes_on(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -419,3 +383,46 @@ def test_the_example_of_the_guide_runs(settings: dict[str, Any], tmp_path: Path)
     assert len(done.stdout.splitlines()) == 10, done.stderr
     assert "{'url': 'http://a.test/', 'text': 'page 0'}" in done.stdout.splitlines()
     assert done.stderr == ""
+
+
+async def test_as_many_pages_of_a_domain_as_may_wait_for_handlers_at_the_same_time(settings: dict[str, Any]) -> None:
+    router, running, most = Router(), 0, 0
+    all_run = asyncio.Event()
+
+    @router.handler(r"test/$")
+    async def root(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.enqueue([f"/{number}" for number in range(1, PAGES)])
+
+    @router.handler()
+    async def slow(page: ParsedPage, crawl: Handle) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        if running > HANDED_ON:
+            asyncio.get_running_loop().call_later(0.3, all_run.set)  # time for one more than may be
+        await all_run.wait()
+        running -= 1
+        await crawl.push("pages", {"url": page.url})
+
+    async with asyncio.timeout(60), Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
+        await crawl.finish()
+    assert most == HANDED_ON + 1  # the last one holds up the next request
+    assert sorted(item["url"] for item in crawl.items("pages")) == sorted(f"http://a.test/{n}" for n in range(1, PAGES))
+
+
+async def test_the_delay_still_separates_requests(site: Site, settings: dict[str, Any]) -> None:
+    router = Router()
+
+    @router.handler()
+    async def slow(page: ParsedPage, crawl: Handle) -> None:
+        await asyncio.sleep(0.5)
+
+    with_delay = settings | {"politeness": {"delay": 0.1, "response_share": 0}, "limits": {"max_pages": 6}}
+    seeds = [f"http://a.test/{number}" for number in range(20, 26)]
+    async with asyncio.timeout(60), Crawl(seeds, handlers=router, settings=with_delay) as crawl:
+        await crawl.finish()
+    asked = [request.at for request, _ in site.answered if request.path != "/robots.txt"]
+    gaps = [after - before for before, after in pairwise(asked)]
+    assert len(gaps) == 5
+    assert min(gaps) >= 0.1
+    assert min(gaps) < 0.5
