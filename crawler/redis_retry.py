@@ -108,9 +108,14 @@ class RedisRetry:
         return sorted(node for node, outage in self._outages.items() if node != ANY and not outage.is_incomplete)
 
     @property
+    def _crawl_node(self) -> str:
+        """The node of the control keys."""
+        return ANY if self._nodes is None else self._nodes.crawl_node
+
+    @property
     def away_crawl_node(self) -> str:
         """The node of the control keys, if it is away while others serve; "" otherwise."""
-        node = self._nodes.crawl_node if self._nodes else ""
+        node = self._crawl_node
         return node if self.is_node_away(node) else ""
 
     @property
@@ -184,7 +189,7 @@ class RedisRetry:
 
     async def call_crawl_node(self, call: Callable[[], Awaitable[T]]) -> T:
         """Like `call`, for the node of the control keys."""
-        return await self.call(call, ANY if self._nodes is None else self._nodes.crawl_node)
+        return await self.call(call, self._crawl_node)
 
     async def soon(self, call: Callable[[], Awaitable[T]], node: str) -> T:
         """The result of `call`, which needs `node`. On a cluster, raises RedisAway if the node is away or does not answer
@@ -198,7 +203,7 @@ class RedisRetry:
 
     async def crawl_node_soon(self, call: Callable[[], Awaitable[T]]) -> T:
         """Like `soon`, for the node of the control keys."""
-        return await self.soon(call, ANY if self._nodes is None else self._nodes.crawl_node)
+        return await self.soon(call, self._crawl_node)
 
     async def each(self, parts: Mapping[str, Part], call: Callable[[Part], Awaitable[T]]) -> dict[str, T | RedisAway]:
         """The results of `call` for the part of each node, side by side. `parts` is from `split`.
@@ -301,7 +306,7 @@ class RedisRetry:
 
     def _failed_with_loss(self, error: ShardLost) -> None:
         nodes = {self.node_of(shard) for shard in error.shards}
-        if not self.has_many_nodes or self._nodes is None or self._nodes.crawl_node in nodes:
+        if not self.has_many_nodes or self._crawl_node in nodes:
             raise error
         for node in sorted(nodes.difference(self.incomplete_nodes)):
             self._outages.setdefault(node, _Outage(self._clock.monotonic())).is_incomplete = True
@@ -309,7 +314,7 @@ class RedisRetry:
 
     def crawl_node_failed(self, error: Exception) -> None:
         """Record that a call to the node of the control keys failed."""
-        self.failed(error, ANY if self._nodes is None else self._nodes.crawl_node)
+        self.failed(error, self._crawl_node)
 
     def answered(self, node: str = ANY, has_written: bool = False, is_replaced: bool = False) -> None:
         """Record that a call to `node` succeeded. Emits RedisOutageEnded if it ends an outage. `has_written`: it has

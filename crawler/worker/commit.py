@@ -278,7 +278,6 @@ class Committer:
         self._held = held
         self._next, self._committing = Group(), Group()  # collects results; is being committed
         self._parked = Group()  # for nodes that are away
-        self._parked_shards: frozenset[int] = frozenset()
         self._late: dict[asyncio.Task[None], SettlingGroup] = {}  # groups that are settled later
         self._late_nodes: Counter[str] = Counter()
         self._forgotten_runs: dict[int, str] = {}  # shards and their new runs for which `recent` was cleared
@@ -310,10 +309,12 @@ class Committer:
         )
 
     def holds_up(self, leased: LeasedDomain) -> bool:
-        """Whether a result of `leased` would be parked now. It then takes no turns, so the results that wait are at
-        most those of the requests in flight."""
+        """Whether a result of `leased` would be parked now. It then takes no turns, so the results that wait are at most
+        those of the requests in flight."""
         shard = leased.lease.shard
-        return shard in self._parked_shards or self._retry.is_shard_away(shard)
+        if self._retry.is_shard_away(shard) or self._late_nodes[self._retry.node_of(shard)] > 0:
+            return True
+        return any(result.shard == shard for result in self._parked.results)
 
     @property
     def is_idle(self) -> bool:
@@ -371,33 +372,28 @@ class Committer:
 
     # parked results
 
-    def _is_held_up(self, leased: LeasedDomain) -> bool:
-        node, shard = self._retry.node_of(leased.lease.shard), leased.lease.shard
-        return self._late_nodes[node] > 0 or shard in self._parked_shards or self._retry.is_node_away(node)
-
     def _park(self, results: Iterable[Result], closing: Iterable[LeasedDomain] = ()) -> None:
         for result in results:
             self._parked.add(result, self._runtime.now())
         self._parked.closing.extend(closing)
-        self._parked_shards = frozenset(result.shard for result in self._parked.results)
         if self._timer is None and (self._parked.results or self._parked.closing):
             self._timer = asyncio.get_running_loop().call_later(UNPARK_S, self._unpark)
 
     def _unpark(self) -> None:
         self._timer = None
         parked, self._parked = self._parked, Group()
-        self._parked_shards = frozenset()
         self._next.put_first(parked)
         self._wake()
 
     def _park_held_up(self, group: Group) -> None:
         """Park the results and returns in `group` of domains whose nodes are away."""
-        if not (self._retry.has_many_nodes or self._parked_shards or self._late):
+        if not (self._retry.has_many_nodes or self._parked.results or self._late):
             return
-        stuck = [result for result in group.results if not result.exchange and self._is_held_up(result.leased)]
+        held_up = {leased for leased in {result.leased for result in group.results} if self.holds_up(leased)}
+        stuck = [result for result in group.results if not result.exchange and result.leased in held_up]
         domains = {result.leased for result in stuck}
         unsettled = domains.union(result.leased for late in self._late.values() for result in late.results)
-        leaving = [leased for leased in group.closing if leased in unsettled or self._is_held_up(leased)]
+        leaving = [leased for leased in group.closing if leased in unsettled or self.holds_up(leased)]
         group.remove(domains)
         group.closing = [leased for leased in group.closing if leased not in leaving]
         self._park(stuck, leaving)

@@ -13,7 +13,7 @@ from crawler.defects import in_words
 from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.events import BackedOff, OwnFailure
 from crawler.fetch.client import HttpClient
-from crawler.page import Exchange
+from crawler.page import Exchange, Outcome
 from crawler.scope.next_visit import Headers
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.runtime import Runtime, TimeSlice
@@ -216,9 +216,14 @@ class Throttle:
             self._runtime.policy.throttle.delay, rules.crawl_delay, rules.request_rate
         )
 
-    def has_given_up(self, leased: LeasedDomain) -> bool:
-        """Return whether the domain has failed so often that the crawl makes no more requests to it."""
-        return leased.backoff.failures > 0 and is_given_up(leased.backoff, self._runtime.policy.throttle.backoff)
+    def verdict(self, leased: LeasedDomain) -> UrlResult | None:
+        """What becomes of URLs of `leased` because of the domain: an operator has blocked it, or it has failed so often
+        that the crawl makes no more requests to it. None for any other domain."""
+        if self.is_blocked(leased.domain):
+            return UrlResult(Outcome.DENIED, "blocked")
+        if leased.backoff.failures and is_given_up(leased.backoff, self._runtime.policy.throttle.backoff):
+            return UrlResult(Outcome.DEAD, f"given_up_{leased.backoff.reason}")
+        return None
 
     def retry_at_ms(self, leased: LeasedDomain, entry: Entry, result: UrlResult) -> int:
         """Return when `entry` may be tried again, in server milliseconds. If the domain backs off, this is the end of

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Literal
 
 from crawler.defects import defect
@@ -34,28 +35,18 @@ from politeness.robots_syntax import MAX_BODY
 from politeness.tdmrep import PATH, TdmFetch, with_tdm
 
 
+@dataclass(eq=False, repr=False)
 class RobotsLookup:
     """Looks up and fetches robots.txt files. `builder` creates entries for the sitemaps that a file names."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        cache: RobotsCache,
-        fetch: PoliteFetch,
-        throttle: Throttle,
-        limiter: AddressLimiter,
-        foreign: ForeignDomains,
-        builder: PageBuilder,
-        committer: Committer,
-    ) -> None:
-        self._runtime = runtime
-        self._cache = cache
-        self._fetch = fetch
-        self._throttle = throttle
-        self._limiter = limiter
-        self._foreign = foreign
-        self._builder = builder
-        self._committer = committer
+    runtime: Runtime
+    cache: RobotsCache
+    fetch: PoliteFetch
+    throttle: Throttle
+    limiter: AddressLimiter
+    foreign: ForeignDomains
+    builder: PageBuilder
+    committer: Committer
 
     async def prefetch(self, domains: Sequence[LeasedDomain]) -> None:
         """Read from Redis the robots.txt for the first URL of each of `domains`, in one round trip instead of one for
@@ -64,17 +55,17 @@ class RobotsLookup:
         asking = {origin_of(leased.pending[0].url): leased for leased in domains if leased.pending}
         wanted = {origin: leased.domain for origin, leased in asking.items() if not self._at_hand(origin)}
         if wanted:
-            node = self._runtime.retry.node_of(domains[0].lease.shard)  # that of all of them
-            records = await self._runtime.retry.call(lambda: self._cache.read(wanted), node)
+            node = self.runtime.retry.node_of(domains[0].lease.shard)  # that of all of them
+            records = await self.runtime.retry.call(lambda: self.cache.read(wanted), node)
             for origin, record in records.items():
                 asking[origin].stored_robots = origin, record
 
     def at_hand(self, url: str) -> OriginRobots | None:
         """Return what `robots_for` would, if that needs no waiting."""
-        return None if self._runtime.policy.usage.reads_tdmrep else self._at_hand(origin_of(url))
+        return None if self.runtime.policy.usage.reads_tdmrep else self._at_hand(origin_of(url))
 
     def _at_hand(self, origin: str) -> OriginRobots | None:
-        known = self._cache.recall(origin)
+        known = self.cache.recall(origin)
         if known is None or not known.record.is_fresh(self._now_ms()) or known.record.has_unreachable:
             return None
         return known
@@ -91,7 +82,7 @@ class RobotsLookup:
 
     async def _robots_of(self, leased: LeasedDomain, origin: str) -> OriginRobots | None:
         now_ms = self._now_ms()
-        known = cached = self._cache.recall(origin)
+        known = cached = self.cache.recall(origin)
         if known is not None and known.record.is_fresh(now_ms):
             # An operator may have had an unreachable file asked again (`RobotsCache.forget_failures`).
             if not known.record.has_unreachable or origin in leased.confirmed:
@@ -109,10 +100,10 @@ class RobotsLookup:
     async def _load(self, leased: LeasedDomain, origin: str) -> OriginRobots | None:
         stored, leased.stored_robots = leased.stored_robots, None
         if stored is not None and stored[0] == origin:
-            known = await self._cache.remember(*stored)
+            known = await self.cache.remember(*stored)
         else:
-            node = self._runtime.retry.node_of(leased.lease.shard)
-            known = await self._runtime.retry.soon(lambda: self._cache.load(origin, leased.domain), node)
+            node = self.runtime.retry.node_of(leased.lease.shard)
+            known = await self.runtime.retry.soon(lambda: self.cache.load(origin, leased.domain), node)
         if known is not None and known.error is not None:
             self._defect("robots", f"{origin}/robots.txt", known.error)
         return known
@@ -123,16 +114,16 @@ class RobotsLookup:
             leased.concurrency = 1  # no other request at the same time, since the file may ask for a delay
             return
         fetch = leased.robots.setdefault(origin, RobotsFetch(origin))
-        if self._throttle.is_blocked(domain_of(host_of(fetch.url))):
+        if self.throttle.is_blocked(domain_of(host_of(fetch.url))):
             # The robots.txt redirects to a domain that an operator has blocked.
             await self._save_robots(leased, origin, known, fetch.failed("blocked"))
             return
-        if not await self._foreign.may_request(leased, fetch.url):
+        if not await self.foreign.may_request(leased, fetch.url):
             return
-        if not await self._limiter.may_request(leased, fetch.url):
+        if not await self.limiter.may_request(leased, fetch.url):
             return
         exchange, result = await self._request(leased, fetch, known, "robots")
-        was_foreign = await self._foreign.end_request(leased, exchange)
+        was_foreign = await self.foreign.end_request(leased, exchange)
         if exchange is not None:
             await self._archive(leased, exchange, is_foreign=was_foreign)
         if result is not None:
@@ -145,23 +136,23 @@ class RobotsLookup:
         if result.reason in FORBIDDEN:
             # Our settings do not allow us to ask the origin at all. This is not stored, because it lasts until they change,
             # which a replica notices by restarting.
-            await self._cache.keep(origin, self._next(None, result))
+            await self.cache.keep(origin, self._next(None, result))
             return
         try:
-            record = self._next(known, await self._cache.condense(result))
-            saved = await self._cache.keep(origin, record)
+            record = self._next(known, await self.cache.condense(result))
+            saved = await self.cache.keep(origin, record)
         except Exception as error:  # the rules of the file cannot be built
-            if self._fetch.pauses_for(leased, error):
+            if self.fetch.pauses_for(leased, error):
                 return
             record = self._next(known, self._defect("robots", f"{origin}/robots.txt", error))
-            saved = await self._cache.keep(origin, record)
+            saved = await self.cache.keep(origin, record)
         await self._store(leased, origin, record)
-        self._throttle.prolong_delay(leased, saved)
-        self._runtime.events.emit(RobotsFetchEnded(origin, record.access, record.status))
+        self.throttle.prolong_delay(leased, saved)
+        self.runtime.events.emit(RobotsFetchEnded(origin, record.access, record.status))
         await self._offer_sitemaps(leased, origin, saved)
 
     def _next(self, known: OriginRobots | None, result: RobotsFetchResult) -> RobotsRecord:
-        rand, policy = self._runtime.rng.random(), self._runtime.policy.robots
+        rand, policy = self.runtime.rng.random(), self.runtime.policy.robots
         return next_record(known.record if known else None, result, self._now_ms(), rand, policy)
 
     async def _offer_sitemaps(self, leased: LeasedDomain, origin: str, known: OriginRobots) -> None:
@@ -170,11 +161,11 @@ class RobotsLookup:
         if known.rules is not None and known.rules.sitemaps:
             links: Sequence[Entry] = ()
             try:
-                links = self._builder.sitemaps(origin, leased.domain, known.rules.sitemaps)
+                links = self.builder.sitemaps(origin, leased.domain, known.rules.sitemaps)
             except Exception as error:
-                self._runtime.events.emit(defect("robots", f"{origin}/robots.txt", error))
+                self.runtime.events.emit(defect("robots", f"{origin}/robots.txt", error))
             if links:
-                await self._committer.add(Result(leased, links=links))
+                await self.committer.add(Result(leased, links=links))
 
     # tdmrep.json
 
@@ -182,7 +173,7 @@ class RobotsLookup:
         """Return `known` with the tdmrep.json of `origin` if it is wanted. Returns None if this turn of `leased` was
         used for fetching it, or if this has to wait."""
         record = known.record
-        if not self._runtime.policy.usage.reads_tdmrep or record.access == "disallow":
+        if not self.runtime.policy.usage.reads_tdmrep or record.access == "disallow":
             return known
         if self._now_ms() < record.tdm_retry_at_ms:
             return known
@@ -193,12 +184,12 @@ class RobotsLookup:
             return await self._save_tdmrep(leased, origin, known, self._defect("usage", fetch.url, error))
         if not is_allowed:
             return await self._save_tdmrep(leased, origin, known, RobotsFetchResult("allow", "robots"))
-        if self._throttle.put_off_if_early(leased, known):
+        if self.throttle.put_off_if_early(leased, known):
             return None
         if leased.requesting > 1:
             leased.concurrency = 1
             return None
-        if await self._limiter.may_request(leased, fetch.url):
+        if await self.limiter.may_request(leased, fetch.url):
             exchange, result = await self._request(leased, fetch, known, "usage")
             if exchange is not None:
                 await self._archive(leased, exchange)
@@ -210,13 +201,13 @@ class RobotsLookup:
         self, leased: LeasedDomain, origin: str, known: OriginRobots, result: RobotsFetchResult
     ) -> OriginRobots:
         leased.tdm.pop(origin, None)
-        now_ms, rand, policy = self._now_ms(), self._runtime.rng.random(), self._runtime.policy.robots
+        now_ms, rand, policy = self._now_ms(), self.runtime.rng.random(), self.runtime.policy.robots
         try:
             record = with_tdm(known.record, result, now_ms, rand, policy)
-            saved = await self._cache.keep(origin, record)
+            saved = await self.cache.keep(origin, record)
         except Exception as error:
             record = with_tdm(known.record, self._defect("usage", origin + PATH, error), now_ms, rand, policy)
-            saved = await self._cache.keep(origin, record)
+            saved = await self.cache.keep(origin, record)
         await self._store(leased, origin, record)
         return saved
 
@@ -229,30 +220,30 @@ class RobotsLookup:
         which the next turn follows, and after a failure that says nothing about the site."""
         exchange: Exchange | None = None
         try:
-            exchange = await self._fetch.fetch(leased, fetch.url, known)
+            exchange = await self.fetch.fetch(leased, fetch.url, known)
             return exchange, fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
         except FetchFailed as failure:
             if not failure.request_sent:
-                self._throttle.start_delay(leased, 0.0, known)
+                self.throttle.start_delay(leased, 0.0, known)
             return None, None if failure.kind in NOT_THE_URLS_FAULT else fetch.failed(str(failure.kind))
         except Exception as error:
-            is_ours = self._fetch.pauses_for(leased, error)
+            is_ours = self.fetch.pauses_for(leased, error)
             return exchange, None if is_ours else self._defect(stage, fetch.url, error)
 
     async def _archive(self, leased: LeasedDomain, exchange: Exchange, is_foreign: bool = False) -> None:
         if not is_foreign:  # a status such as 429 applies to the whole site and not only to this file
-            self._throttle.update_backoff(leased, judge_status(exchange.status), exchange)
-        await self._committer.add(Result(leased, exchange=exchange))
+            self.throttle.update_backoff(leased, judge_status(exchange.status), exchange)
+        await self.committer.add(Result(leased, exchange=exchange))
 
     async def _store(self, leased: LeasedDomain, origin: str, record: RobotsRecord) -> None:
-        node, now_ms = self._runtime.retry.node_of(leased.lease.shard), self._now_ms()
+        node, now_ms = self.runtime.retry.node_of(leased.lease.shard), self._now_ms()
         with suppress(RedisAway):  # whoever leases the domain next may fetch the file again
-            await self._runtime.retry.soon(lambda: self._cache.save(origin, leased.domain, record, now_ms), node)
+            await self.runtime.retry.soon(lambda: self.cache.save(origin, leased.domain, record, now_ms), node)
 
     def _defect(self, stage: Literal["robots", "usage"], url: str, error: Exception) -> RobotsFetchResult:
         """Report the defect. A file that cannot be processed counts as unreachable."""
-        self._runtime.events.emit(defect(stage, url, error))
+        self.runtime.events.emit(defect(stage, url, error))
         return RobotsFetchResult("disallow", "defect")
 
     def _now_ms(self) -> int:
-        return self._runtime.server_clock.now_ms()
+        return self.runtime.server_clock.now_ms()

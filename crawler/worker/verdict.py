@@ -113,17 +113,6 @@ def last_try(result: UrlResult, tries_before: int, allowed: int) -> UrlResult:
     return result
 
 
-def verdict_by_domain(is_blocked: bool, given_up_reason: str | None) -> UrlResult | None:
-    """What becomes of a URL because of its domain; None if it may be requested. `is_blocked`: an operator has blocked
-    the domain. `given_up_reason`: the last failure of a domain that failed so often that the crawl has given it up,
-    None for any other."""
-    if is_blocked:
-        return UrlResult(Outcome.DENIED, "blocked")
-    if given_up_reason is not None:
-        return UrlResult(Outcome.DEAD, f"given_up_{given_up_reason}")
-    return None
-
-
 def verdict_by_robots(
     url: str, known: OriginRobots, tries: int, exceeds_cap: bool, purpose: Collection[str] = ()
 ) -> UrlResult | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -35,54 +36,44 @@ from politeness.robots_cache import OriginRobots
 from politeness.tdmrep import NOT_STATED
 
 
+@dataclass(eq=False, repr=False)
 class UrlVisits:
     """Requests the URLs of leased domains or settles them without a request, and passes the results to the committer.
     `validators`: those of pages that are fetched on a schedule."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        permits: PagePermits,
-        fetch: PoliteFetch,
-        throttle: Throttle,
-        builder: PageBuilder,
-        handling: PageHandling,
-        committer: Committer,
-        validators: Validators,
-    ) -> None:
-        self._runtime = runtime
-        self._permits = permits
-        self._fetch = fetch
-        self._throttle = throttle
-        self._builder = builder
-        self._handling = handling
-        self._committer = committer
-        self._validators = validators
-        self._gains = SiteGains()
+    runtime: Runtime
+    permits: PagePermits
+    fetch: PoliteFetch
+    throttle: Throttle
+    builder: PageBuilder
+    handling: PageHandling
+    committer: Committer
+    validators: Validators
+    gains: SiteGains = field(default_factory=SiteGains, init=False)
 
     async def request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> None:
         """Request `entry`, for which a permit was taken, and pass the result to the committer. `known`: its
         robots.txt."""
         try:
-            conditions = self._validators.conditions(self._builder.settings.recrawl_rules, entry)
-            exchange = await self._fetch.fetch(leased, leased.written(entry), known, conditions)
+            conditions = self.validators.conditions(self.builder.settings.recrawl_rules, entry)
+            exchange = await self.fetch.fetch(leased, leased.written(entry), known, conditions)
         except FetchFailed as failure:
-            self._permits.give_back()
+            self.permits.give_back()
             if failure.kind in NOT_THE_URLS_FAULT:
                 leased.pending.appendleft(entry)
                 return
-            result = last_try(judge_failure(failure.kind), entry.tries, self._runtime.policy.tries)
-            self._throttle.update_backoff(leased, result, None)
+            result = last_try(judge_failure(failure.kind), entry.tries, self.runtime.policy.tries)
+            self.throttle.update_backoff(leased, result, None)
             await self._settle(leased, entry, result)
         except Exception as error:
-            self._permits.give_back()
-            if self._fetch.pauses_for(leased, error):
+            self.permits.give_back()
+            if self.fetch.pauses_for(leased, error):
                 leased.pending.appendleft(entry)
                 return
             self._report("fetch", entry, error)
             await self._settle(leased, entry, DEFECT)
         except BaseException:
-            self._permits.give_back()
+            self.permits.give_back()
             leased.pending.appendleft(entry)
             raise
         else:
@@ -97,7 +88,7 @@ class UrlVisits:
         is_of_tdm = result.reason == USAGE_UNREACHABLE
         if result.outcome is Outcome.RETRY and known is not None and (is_of_tdm or known.record.access == "disallow"):
             at_ms = known.record.tdm_retry_at_ms if is_of_tdm else known.record.retry_at_ms
-            self._runtime.events.emit(UrlPostponed(result.reason))
+            self.runtime.events.emit(UrlPostponed(result.reason))
             await self._commit(leased, postpone(entry, result.reason, at_ms))
         else:
             await self._settle(leased, entry, result, known=known if result == REFUSED else None)
@@ -105,20 +96,20 @@ class UrlVisits:
     async def _settle_response(
         self, leased: LeasedDomain, entry: Entry, exchange: Exchange, known: OriginRobots
     ) -> None:
-        result = last_try(judge_status(exchange.status), entry.tries, self._runtime.policy.tries)
+        result = last_try(judge_status(exchange.status), entry.tries, self.runtime.policy.tries)
         if result.outcome is not Outcome.DONE:
-            self._permits.give_back()  # a page uses its permit when it is settled
+            self.permits.give_back()  # a page uses its permit when it is settled
         try:
-            self._throttle.update_backoff(leased, result, exchange)
+            self.throttle.update_backoff(leased, result, exchange)
         except Exception as error:
             self._report("answer", entry, error)
-        if result.reason == "redirect" and (written := self._builder.redirect_to_itself(entry, exchange)):
-            self._permits.give_back()
+        if result.reason == "redirect" and (written := self.builder.redirect_to_itself(entry, exchange)):
+            self.permits.give_back()
             if leased.repeat(entry, written):
-                purpose = self._runtime.policy.usage.purpose
+                purpose = self.runtime.policy.usage.purpose
                 if purpose and header_usage(exchange.headers).refusal(purpose):
                     exchange = msgspec.structs.replace(exchange, body=b"", truncated=None)
-                await self._committer.add(Result(leased, exchange=exchange))
+                await self.committer.add(Result(leased, exchange=exchange))
                 return
             result = REDIRECT_LOOP
         await self._settle(leased, entry, result, exchange, known)
@@ -133,9 +124,9 @@ class UrlVisits:
     ) -> None:
         """Pass the outcome of `entry` to the committer, with its page and links. `known`: the files of the site, if
         they may say something about the use of the page."""
-        purpose, now_s = self._runtime.policy.usage.purpose, self._runtime.server_clock.now_ms() / 1000
+        purpose, now_s = self.runtime.policy.usage.purpose, self.runtime.server_clock.now_ms() / 1000
         if result.outcome is Outcome.RETRY:
-            ready_ms = self._throttle.retry_at_ms(leased, entry, result)
+            ready_ms = self.throttle.retry_at_ms(leased, entry, result)
             page = bare_page(entry, result, exchange, now_s)
             if exchange is not None and purpose:
                 page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
@@ -144,34 +135,34 @@ class UrlVisits:
         links: Sequence[Entry] = ()
         try:
             site = known.usage(entry.url) if known is not None else NOT_STATED
-            page, links = await self._builder.build(entry, result, exchange, now_s, site)
+            page, links = await self.builder.build(entry, result, exchange, now_s, site)
             page = _if_allowed(page, purpose) if purpose else page
             if page.outcome is Outcome.DONE:
-                page, links = await self._handling.handle(leased, entry, page, links)
+                page, links = await self.handling.handle(leased, entry, page, links)
                 page = await self._with_content(leased, entry, page)
         except Exception as error:
-            if self._fetch.pauses_for(leased, error):  # costs a second request
+            if self.fetch.pauses_for(leased, error):  # costs a second request
                 if exchange is not None and result.outcome is Outcome.DONE:
-                    self._permits.give_back()
+                    self.permits.give_back()
                 leased.repeats.pop(entry.url, None)
                 leased.pending.appendleft(entry)
                 return
             self._report("read", entry, error)
             page = bare_page(entry, DEFECT, exchange, now_s)
             page = page.withheld() if purpose else page  # what its owner says is not known
-            links = self._handling.links_after_defect(links)
+            links = self.handling.links_after_defect(links)
         is_done = page.outcome is Outcome.DONE
         if result.outcome is Outcome.DONE and not is_done:
-            self._permits.give_back()
+            self.permits.give_back()
         reason = str(exchange.status) if exchange and is_done else page.reason
         keep = KEEP if page.reason in KEPT_DENIALS and page.outcome is Outcome.DENIED else ""
         settled = SettledUrl(entry, page.outcome, reason, keep)
-        settled, page = planned(self._builder.settings.recrawl_rules, settled, page, self._gains)
+        settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains)
         await self._commit(leased, settled, page, links)
 
     async def _with_content(self, leased: LeasedDomain, entry: Entry, page: Page) -> Page:
         try:
-            return await self._handling.with_content(leased, page)
+            return await self.handling.with_content(leased, page)
         except Exception as error:
             self._report("text", entry, error)
             return msgspec.structs.replace(page, content=UNREADABLE)
@@ -180,10 +171,10 @@ class UrlVisits:
         self, leased: LeasedDomain, settled: SettledUrl, page: Page | None = None, links: Sequence[Entry] = ()
     ) -> None:
         leased.repeats.pop(settled.entry.url, None)
-        await self._committer.add(Result(leased, settled, page, links))
+        await self.committer.add(Result(leased, settled, page, links))
 
     def _report(self, stage: Stage, entry: Entry, error: Exception) -> None:
-        self._runtime.events.emit(defect(stage, entry.url, error))
+        self.runtime.events.emit(defect(stage, entry.url, error))
 
 
 def _if_allowed(page: Page, purpose: Collection[str]) -> Page:

@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from crawler.defects import defect
@@ -27,7 +28,7 @@ from crawler.worker.leases import DelayQueue, HeldLeases, LeasedDomain
 from crawler.worker.request import AddressLimiter, Throttle
 from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime, TimeSlice
-from crawler.worker.verdict import ROBOTS_UNREACHABLE, UrlResult, last_try, verdict_by_domain, verdict_by_robots
+from crawler.worker.verdict import ROBOTS_UNREACHABLE, UrlResult, last_try, verdict_by_robots
 from crawler.worker.visit import UrlVisits
 from frontier.entries import Entry
 from frontier.errors import RedisAway
@@ -98,36 +99,28 @@ class WorkerPool:
         await asyncio.gather(*workers, return_exceptions=True)
 
 
+@dataclass(eq=False, repr=False)
 class Turns:
     """Decides what follows a turn of a leased domain: its next turn, or the end of its lease."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        leases: LeaseManager,
-        held: HeldLeases,
-        queue: DelayQueue,
-        permits: PagePermits,
-        pool: WorkerPool,
-    ) -> None:
-        self._runtime = runtime
-        self._leases = leases
-        self._held = held
-        self._queue = queue
-        self._permits = permits
-        self._pool = pool
+    runtime: Runtime
+    leases: LeaseManager
+    held: HeldLeases
+    queue: DelayQueue
+    permits: PagePermits
+    pool: WorkerPool
 
     def next(self, leased: LeasedDomain) -> None:
         """Decide what follows after a turn of `leased`, or while its page waits for a handler."""
         if leased.is_queued:
             return
-        over = leased.closing or not leased.holds(self._runtime.now())
+        over = leased.closing or not leased.holds(self.runtime.now())
         if leased.busy >= 1 if over else leased.requesting >= leased.concurrency:
             return  # continues when another of its requests ends
         if leased.closing:
-            self._leases.finish(leased)
+            self.leases.finish(leased)
         elif over:
-            self._held.forget(leased)
+            self.held.forget(leased)
         elif leased.pending:
             self.enqueue(leased)
 
@@ -135,9 +128,9 @@ class Turns:
         """Let `leased` wait for its next turn, or for a permit."""
         leased.is_queued = True
         if leased.wants_permit:
-            self._permits.wait(leased)
+            self.permits.wait(leased)
         else:
-            self._queue.put(leased)
+            self.queue.put(leased)
 
     @asynccontextmanager
     async def while_waiting(self, leased: LeasedDomain) -> AsyncIterator[None]:
@@ -147,60 +140,48 @@ class Turns:
         try:
             if is_handed_on:
                 self.next(leased)
-            async with self._pool.extra_worker():
+            async with self.pool.extra_worker():
                 yield
         finally:
             leased.handling -= is_handed_on
 
 
+@dataclass(eq=False, repr=False)
 class Worker:
     """Gives leased domains their turns. `run` may run in many tasks at once."""
 
-    def __init__(
-        self,
-        runtime: Runtime,
-        queue: DelayQueue,
-        held: HeldLeases,
-        turns: Turns,
-        committer: Committer,
-        robots: RobotsLookup,
-        permits: PagePermits,
-        throttle: Throttle,
-        limiter: AddressLimiter,
-        visits: UrlVisits,
-    ) -> None:
-        self._runtime = runtime
-        self._queue = queue
-        self._held = held
-        self._turns = turns
-        self._committer = committer
-        self._robots = robots
-        self._permits = permits
-        self._throttle = throttle
-        self._limiter = limiter
-        self._visits = visits
+    runtime: Runtime
+    queue: DelayQueue
+    held: HeldLeases
+    turns: Turns
+    committer: Committer
+    robots: RobotsLookup
+    permits: PagePermits
+    throttle: Throttle
+    limiter: AddressLimiter
+    visits: UrlVisits
 
     async def run(self) -> None:
         """Wait until a leased domain is due, and give it one turn."""
-        leased = await self._queue.take()
-        now = self._runtime.now()
-        if self._committer.holds_up(leased):
+        leased = await self.queue.take()
+        now = self.runtime.now()
+        if self.committer.holds_up(leased):
             leased.wait_at_least_until(now + REST_S)
             if leased.holds(now):
-                self._turns.enqueue(leased)
+                self.turns.enqueue(leased)
             else:
                 leased.is_queued = False
-                self._held.forget(leased)
+                self.held.forget(leased)
             return
-        self._runtime.events.emit(TurnTaken(max(0.0, now - leased.next_at), leased.next_at - leased.ended_at))
+        self.runtime.events.emit(TurnTaken(max(0.0, now - leased.next_at), leased.next_at - leased.ended_at))
         leased.busy += 1
         try:
             await self._take_turn(leased)
         except RedisAway:
-            leased.wait_at_least_until(self._runtime.now() + REST_S)
+            leased.wait_at_least_until(self.runtime.now() + REST_S)
         finally:
             leased.busy -= 1
-        self._turns.next(leased)
+        self.turns.next(leased)
 
     async def _take_turn(self, leased: LeasedDomain) -> None:
         try:
@@ -209,51 +190,49 @@ class Worker:
             leased.is_queued = False
         if request is not None:
             if leased.pending and leased.requesting < leased.concurrency:
-                leased.wait_at_least_until(self._runtime.now())
-                self._turns.enqueue(leased)
-            await self._visits.request(leased, *request)
+                leased.wait_at_least_until(self.runtime.now())
+                self.turns.enqueue(leased)
+            await self.visits.request(leased, *request)
 
     async def _prepare(self, leased: LeasedDomain) -> tuple[Entry, OriginRobots] | None:
         """Return the URL to request now, after taking it from `leased` with a permit; None if this turn requests no
         page. URLs that need no request are settled here."""
-        time_slice = TimeSlice(self._runtime.clock)
-        while leased.pending and not leased.closing and leased.holds(self._runtime.now()):
+        time_slice = TimeSlice(self.runtime.clock)
+        while leased.pending and not leased.closing and leased.holds(self.runtime.now()):
             entry = leased.pending[0]
-            given_up_reason = leased.backoff.reason if self._throttle.has_given_up(leased) else None
-            result = verdict_by_domain(self._throttle.is_blocked(leased.domain), given_up_reason)
-            known = None
+            result, known = self.throttle.verdict(leased), None
             if result is None:
-                known = self._robots.at_hand(entry.url) or await self._robots.robots_for(leased, entry.url)
-                if known is None or self._throttle.put_off_if_early(leased, known):
+                known = self.robots.at_hand(entry.url) or await self.robots.robots_for(leased, entry.url)
+                if known is None or self.throttle.put_off_if_early(leased, known):
                     return None  # robots.txt was requested, or it is too early for this origin
                 result = self._verdict_by_robots(entry, leased.written(entry), known)
             if result is None:
                 assert known is not None
-                leased.concurrency = self._throttle.concurrency(leased, known)
+                leased.concurrency = self.throttle.concurrency(leased, known)
                 if leased.requesting > 1 == leased.concurrency:
                     return None  # until the other requests and their delay have ended
                 return (entry, known) if await self._may_request(leased, entry) else None
             leased.pending.popleft()
-            await self._visits.settle_without_request(leased, entry, result, known)
+            await self.visits.settle_without_request(leased, entry, result, known)
             await time_slice.end_if_over()
         return None
 
     def _verdict_by_robots(self, entry: Entry, url: str, known: OriginRobots) -> UrlResult | None:
-        exceeds_cap, tries = self._throttle.exceeds_cap(known), self._runtime.policy.tries
+        exceeds_cap, tries = self.throttle.exceeds_cap(known), self.runtime.policy.tries
         try:
-            return verdict_by_robots(url, known, tries, exceeds_cap, self._runtime.policy.usage.purpose)
+            return verdict_by_robots(url, known, tries, exceeds_cap, self.runtime.policy.usage.purpose)
         except Exception as error:  # the file, which counts as unreachable for this URL, cannot be applied to it
-            self._runtime.events.emit(defect("robots", entry.url, error))
+            self.runtime.events.emit(defect("robots", entry.url, error))
             return last_try(ROBOTS_UNREACHABLE, entry.tries, tries)
 
     async def _may_request(self, leased: LeasedDomain, entry: Entry) -> bool:
         """Return whether `entry`, the next URL of `leased`, may be requested now. If so, takes a permit and removes the
         URL from the pending ones. If not, the domain has to wait."""
-        if not self._permits.take():
+        if not self.permits.take():
             leased.wants_permit = True
             return False
-        if not await self._limiter.may_request(leased, entry.url) or leased.closing:
-            self._permits.give_back()
+        if not await self.limiter.may_request(leased, entry.url) or leased.closing:
+            self.permits.give_back()
             return False
         leased.pending.popleft()
         return True

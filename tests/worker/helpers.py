@@ -61,18 +61,16 @@ async def on_a_clock(time: ManualTime) -> Runtime:
     return runtime(time, await server_clock_of(time))
 
 
-def control(delays: dict[str, float] | None = None) -> Control:
-    """Return a control with these delays, set by an operator."""
+def control(rules: DomainRules | None = None) -> Control:
+    """Return a control with these rules of an operator."""
     control = Control(cast(Store, None), CrawlKeys("t", 1))
-    control.rules = DomainRules(delays=delays or {})
+    control.rules = rules or DomainRules()
     return control
 
 
-def throttle_for(
-    clock: Stopped, delay_s: float = 0.0, parallel: int = 4, set_delays: dict[str, float] | None = None
-) -> Throttle:
+def throttle_for(clock: Stopped, delay_s: float = 0.0, parallel: int = 4, rules: DomainRules | None = None) -> Throttle:
     policy = ThrottlePolicy(DelayPolicy(delay_s, response_share=0.0), BackoffPolicy(jitter=0.0), parallel)
-    return Throttle(runtime(clock, throttle=policy), control(set_delays))
+    return Throttle(runtime(clock, throttle=policy), control(rules))
 
 
 def leased_domain(*names: str, state: str = "", now: float = 1e6, lease_end: float = 2e6) -> LeasedDomain:

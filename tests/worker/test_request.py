@@ -19,7 +19,9 @@ from crawler.worker.request import FIRST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_JITTER,
 from crawler.worker.verdict import UrlResult
 from crawler.worker.visit import UrlVisits
 from frontier.clock import SystemClock
+from frontier.control import DomainRules
 from frontier.entries import Entry
+from politeness.backoff import BackoffState
 from tests.worker.helpers import (
     Stopped,
     answer,
@@ -53,7 +55,7 @@ DELAY_OF_4_S = b"User-agent: *\nCrawl-delay: 4\n"
 def test_concurrency_is_for_domains_without_a_delay(
     concurrency: int, delay_s: float, parallel: int, set_delays: dict[str, float], body: bytes, state: str
 ) -> None:
-    throttle = throttle_for(Stopped(), delay_s, parallel, set_delays)
+    throttle = throttle_for(Stopped(), delay_s, parallel, DomainRules(delays=set_delays))
     assert throttle.concurrency(leased_domain(state=state), robots(body)) == concurrency
 
 
@@ -105,6 +107,14 @@ def test_a_failure_after_the_rest_is_a_further_one() -> None:
     second = leased_domain(state=str(first.backoff))
     throttle.update_backoff(second, BUSY, None)
     assert second.backoff.failures == 2
+
+
+def test_a_block_by_an_operator_comes_before_the_failures_of_the_domain() -> None:
+    throttle, failed = throttle_for(Stopped()), leased_domain(state=str(BackoffState(10_000, 1, 2, "timeout")))
+    assert throttle.verdict(leased_domain()) is None
+    assert throttle.verdict(failed) == UrlResult(Outcome.DEAD, "given_up_timeout")
+    blocking = throttle_for(Stopped(), rules=DomainRules(blocked=frozenset({"a.test"})))
+    assert blocking.verdict(failed) == UrlResult(Outcome.DENIED, "blocked")
 
 
 def test_a_date_of_retry_after_is_never_a_fraction_of_a_millisecond_early() -> None:

@@ -1,23 +1,17 @@
-"""What becomes of a URL without a request: by its domain, and by its robots.txt."""
+"""What becomes of a URL without a request, by its robots.txt."""
 
 from __future__ import annotations
 
 import pytest
 
 from crawler.page import Outcome
-from crawler.worker.verdict import NO_SUCH_HOST_TRIES, UrlResult, verdict_by_domain, verdict_by_robots
+from crawler.worker.verdict import NO_SUCH_HOST_TRIES, UrlResult, verdict_by_robots
 from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
 from politeness.robots_match import Rules
 from politeness.tdmrep import TdmFile
 
 URL = "https://example.com/private/page"
-
-
-def test_a_block_by_an_operator_comes_before_the_failures_of_the_domain() -> None:
-    assert verdict_by_domain(False, None) is None
-    assert verdict_by_domain(False, "timeout") == UrlResult(Outcome.DEAD, "given_up_timeout")
-    assert verdict_by_domain(True, "timeout") == UrlResult(Outcome.DENIED, "blocked")
 
 
 @pytest.mark.parametrize(
