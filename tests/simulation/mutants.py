@@ -218,7 +218,7 @@ OF_CRAWLS = (
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),
     _without("epoch-is-opened-again", LUA + "claim.lua", "if epoch > open then", "if epoch >= open then"),
     _without("rosters-of-old-epochs", LUA + "claim.lua", "elseif open == epoch - 1 then", "else"),
-    _without("delay-without-robots", ROBOTS, "self._throttle.prolong_delay(leased, saved)", "pass"),
+    _without("delay-without-robots", ROBOTS, "self.throttle.prolong_delay(leased, saved)", "pass"),
 )
 
 OF_VISITS = (
