@@ -23,17 +23,27 @@ from frontier.urls import Url, UrlPattern
 
 if TYPE_CHECKING:
     from crawler.fetch.client import FetchSettings
-    from crawler.fetch.proxy import Proxy
     from crawler.fetch.request_rules import (
         RequestRule,
         Signer,  # imports aiohttp, which commands that sign nothing do not need
     )
 
-UNSIGNED = (
-    "the replicas of this crawl have signed their requests, but no [identity] is given here, so these will not be signed: "
-    "to sign them, stop, and start again with settings that have [identity]"
-)
-"""What a command warns of that continues a crawl without the identity that it had."""
+MISSING = {
+    "identity": (
+        "the replicas of this crawl have signed their requests, but no [identity] is given here, so these will not be "
+        "signed: to sign them, stop, and start again with settings that have [identity]"
+    ),
+    "requests": (
+        "the replicas of this crawl had rules for requests, such as a login or a proxy, but no [[requests]] is given here: "
+        "to use them, stop, and start again with settings that have [[requests]]"
+    ),
+}
+"""What to warn of if a table is missing that replicas of the crawl had before."""
+
+Result = TypeVar("Result")
+
+_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
+"""RFC 6750 2.1."""
 
 
 class Identity(msgspec.Struct, frozen=True):
@@ -68,21 +78,6 @@ def identity_of(table: IdentityTable) -> Identity | None:
     keys = read_keys(table.keys)
     signer = RequestSigner(keys[0], table.directory, table.lifetime)
     return Identity(keys[0].thumbprint, signer, ((KEY_SET_FIELD, key_set(keys).decode()),))
-
-
-_TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")
-"""RFC 6750 2.1."""
-
-WITHOUT = {
-    "identity": UNSIGNED,
-    "requests": (
-        "the replicas of this crawl had rules for requests, such as a login or a proxy, but no [[requests]] is given here: "
-        "to use them, stop, and start again with settings that have [[requests]]"
-    ),
-}
-"""What to warn of if a table is missing that replicas of the crawl had before."""
-
-Made = TypeVar("Made")
 
 
 class RequestSetup(msgspec.Struct, frozen=True):
@@ -125,12 +120,12 @@ def local_tables(settings: Settings) -> frozenset[str]:
 
 def missing_tables(settings: Settings, had: Collection[str]) -> list[str]:
     """Return what to warn of if a crawl goes on with `settings` whose replicas `had` these local tables."""
-    return [WITHOUT[name] for name in sorted(set(had) - local_tables(settings)) if name in WITHOUT]
+    return [MISSING[name] for name in sorted(set(had) - local_tables(settings)) if name in MISSING]
 
 
 def request_rules(tables: Sequence[RequestsTable], environment: Mapping[str, str]) -> tuple[RequestRule, ...]:
     """Return the rules that `tables` describe, with the secrets from `environment`. Raises UserError."""
-    return tuple(_Rule(f"requests.{number}", one, environment).made() for number, one in enumerate(tables))
+    return tuple(_rule(f"requests.{number}", table, environment) for number, table in enumerate(tables))
 
 
 def leaves_names_to_proxy(tables: Sequence[RequestsTable], url: Url) -> bool:
@@ -156,62 +151,39 @@ def _scope_of(table: RequestsTable) -> RequestRule:
     )
 
 
-class _Rule:
-    """One rule. `name`: that of its table, for errors."""
+def _rule(name: str, table: RequestsTable, environment: Mapping[str, str]) -> RequestRule:
+    from crawler.fetch.proxy import Proxy, Secret  # noqa: PLC0415
 
-    def __init__(self, name: str, table: RequestsTable, environment: Mapping[str, str]) -> None:
-        self._name = name
-        self._table = table
-        self._environment = environment
-
-    def made(self) -> RequestRule:
-        from crawler.fetch.proxy import Secret  # noqa: PLC0415
-
-        table = self._table
-        language = [("Accept-Language", table.accept_language)] if table.accept_language else []
-        return msgspec.structs.replace(
-            _scope_of(table),
-            fields=(*fields_of(table.headers), *language),
-            secrets=tuple((name, Secret(value)) for name, value in self._secrets()),
-            cookies=table.cookies,
-            proxy=self._proxy(),
-            is_direct=table.proxy == DIRECT,
-        )
-
-    def _secrets(self) -> list[tuple[str, str]]:
-        table = self._table
-        found = [
-            (name, self._of("headers_env", variable, check_value)) for name, variable in fields_of(table.headers_env)
-        ]
-        if table.basic_env:
-            found.append(("Authorization", self._of("basic_env", table.basic_env, _basic)))
-        if table.bearer_env:
-            found.append(("Authorization", self._of("bearer_env", table.bearer_env, _bearer)))
-        return found
-
-    def _proxy(self) -> Proxy | None:
-        from crawler.fetch.proxy import Proxy  # noqa: PLC0415
-
-        table = self._table
-        if table.proxy_env:
-            proxy = self._of("proxy_env", table.proxy_env, lambda url: Proxy.parse(url, table.proxy_dns))
-        elif table.proxy not in ("", DIRECT):
-            proxy = Proxy.parse(table.proxy, table.proxy_dns)
-        else:
-            return None
-        if proxy.scheme == "socks5" and find_spec("python_socks") is None:
-            raise UserError(f"{self._name}: a SOCKS proxy needs a package: pip install 'peercrawl[socks]'")
-        return proxy
-
-    def _of(self, key: str, variable: str, use: Callable[[str], Made]) -> Made:
+    def read(key: str, variable: str, use: Callable[[str], Result]) -> Result:
         """Return what `use` makes of an environment variable. Raises UserError, which never has the value."""
-        value = self._environment.get(variable)
-        if not value:
-            raise UserError(f"{self._name}.{key}: the environment variable {variable} is not set on this machine")
+        if not (value := environment.get(variable)):
+            raise UserError(f"{name}.{key}: the environment variable {variable} is not set on this machine")
         try:
             return use(value)
         except UserError as error:
-            raise UserError(f"{self._name}.{key}: the value of the environment variable {variable} {error}") from None
+            raise UserError(f"{name}.{key}: the value of the environment variable {variable} {error}") from None
+
+    secrets = [(field, read("headers_env", variable, check_value)) for field, variable in fields_of(table.headers_env)]
+    if table.basic_env:
+        secrets.append(("Authorization", read("basic_env", table.basic_env, _basic)))
+    if table.bearer_env:
+        secrets.append(("Authorization", read("bearer_env", table.bearer_env, _bearer)))
+    proxy = None
+    if table.proxy_env:
+        proxy = read("proxy_env", table.proxy_env, lambda url: Proxy.parse(url, table.proxy_dns))
+    elif table.proxy not in ("", DIRECT):
+        proxy = Proxy.parse(table.proxy, table.proxy_dns)
+    if proxy is not None and proxy.scheme == "socks5" and find_spec("python_socks") is None:
+        raise UserError(f"{name}: a SOCKS proxy needs a package: pip install 'peercrawl[socks]'")
+    language = [("Accept-Language", table.accept_language)] if table.accept_language else []
+    return msgspec.structs.replace(
+        _scope_of(table),
+        fields=(*fields_of(table.headers), *language),
+        secrets=tuple((field, Secret(value)) for field, value in secrets),
+        cookies=table.cookies,
+        proxy=proxy,
+        is_direct=table.proxy == DIRECT,
+    )
 
 
 def _basic(value: str) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.app.requests import UNSIGNED, WITHOUT
+from crawler.app.requests import MISSING
 from crawler.identity.keys import make_key
 from tests.typed import Typed
 
@@ -31,11 +31,11 @@ def test_a_crawl_that_has_signed_warns_when_it_goes_on_without_an_identity(
     typed: Typed, first: tuple[str, ...], words: tuple[str, ...]
 ) -> None:
     """Given a crawl, then nothing is said until a replica has signed, and after that at each start that does not sign."""
-    assert UNSIGNED not in typed(*words, environment=WIDE).err
+    assert MISSING["identity"] not in typed(*words, environment=WIDE).err
     for signing in (first, words):
-        assert UNSIGNED not in typed(*signing, "--settings", "crawler.toml", environment=WIDE).err
+        assert MISSING["identity"] not in typed(*signing, "--settings", "crawler.toml", environment=WIDE).err
     done = typed(*words, environment=WIDE)
-    assert (done.code, done.err.count(UNSIGNED)) == (0, 1)
+    assert (done.code, done.err.count(MISSING["identity"])) == (0, 1)
 
 
 def test_a_crawl_that_had_rules_for_requests_warns_when_it_goes_on_without_them(typed: Typed) -> None:
@@ -43,10 +43,10 @@ def test_a_crawl_that_had_rules_for_requests_warns_when_it_goes_on_without_them(
     (typed.folder / "rules.toml").write_text(rules)
     given = ("--settings", "rules.toml")
     first = typed("run", "--until-empty", *given, environment=WIDE | {"LOGIN": "me:s3cret"})
-    assert (first.code, WITHOUT["requests"] in first.err) == (0, False), first.err
+    assert (first.code, MISSING["requests"] in first.err) == (0, False), first.err
     for words in (("crawl", "--quiet"), ("run", "--until-empty")):
         done = typed(*words, environment=WIDE)
-        assert (done.code, done.err.count(WITHOUT["requests"])) == (0, 1), done.err
+        assert (done.code, done.err.count(MISSING["requests"])) == (0, 1), done.err
     stored = b"".join(path.read_bytes() for path in (typed.folder / ".crawler").rglob("*") if path.is_file())
     assert b"local requests" in stored
     assert b"LOGIN" not in stored
@@ -55,7 +55,7 @@ def test_a_crawl_that_had_rules_for_requests_warns_when_it_goes_on_without_them(
 def test_the_warning_survives_a_change_of_the_settings(typed: Typed) -> None:
     assert typed("run", "--until-empty", "--settings", "crawler.toml").code == 0
     done = typed("crawl", "--quiet", "--max-pages", "8", "--apply-settings", environment=WIDE)
-    assert f"note: {UNSIGNED}\n" in done.err
+    assert f"note: {MISSING['identity']}\n" in done.err
 
 
 def test_no_key_and_no_path_is_stored(typed: Typed) -> None:
