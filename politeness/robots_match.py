@@ -124,7 +124,7 @@ class Patterns(Generic[T]):
         for number, pattern in enumerate(self._patterns):
             if number and number % SLICE == 0:
                 yield
-            length = _power_of_two(len(pattern.needle))
+            length = 1 << len(pattern.needle).bit_length() >> 1
             self._by_length.setdefault(length, {}).setdefault(pattern.needle[:length], []).append(pattern)
 
     def __len__(self) -> int:
@@ -148,7 +148,9 @@ class Patterns(Generic[T]):
     def ties(self, pattern: Pattern[T], path: str) -> list[Pattern[T]]:
         """`pattern`, which matches `path`, and all other matches of its rank. Raises OverflowError if this takes too much
         work."""
-        first, end = (bisect(self._patterns, -pattern.rank, key=_falling) for bisect in (bisect_left, bisect_right))
+        first, end = (
+            bisect(self._patterns, -pattern.rank, key=lambda one: -one.rank) for bisect in (bisect_left, bisect_right)
+        )
         if (end - first) * (pattern.size * len(path) + _PATTERN_WORK) > _MOST_WORK:
             raise OverflowError
         return [other for other in self._patterns[first:end] if other.matches(path)]
@@ -168,15 +170,6 @@ class Patterns(Generic[T]):
                     if (best is None or _order(pattern) < _order(best)) and pattern.matches(path):
                         best = pattern
         return best
-
-
-def _falling(pattern: Pattern[T]) -> int:
-    return -pattern.rank
-
-
-def _power_of_two(length: int) -> int:
-    """The greatest power of two up to `length`; 0 for 0."""
-    return 1 << length.bit_length() - 1 if length else 0
 
 
 class _Rank(msgspec.Struct, Generic[T], frozen=True, gc=False):

@@ -206,7 +206,7 @@ class Resolver(AbstractResolver):
             return [_result(host, *target)]
         known = self._known.get(host)
         if known is None or known.expires_at <= self._clock.monotonic():
-            known = await self._ask(host)
+            known = await asyncio.shield(self._start(host))  # it continues when a caller is cancelled
         if known.failure is not None:
             raise FetchFailed(*known.failure)
         return [_result(host, address, port) for address in known.addresses]
@@ -228,11 +228,8 @@ class Resolver(AbstractResolver):
             task.cancel()
         await self._lookup.close()
 
-    async def _ask(self, host: str) -> _CacheEntry:
-        """One look-up for all concurrent callers. It continues when a caller is cancelled."""
-        return await asyncio.shield(self._start(host))
-
     def _start(self, host: str) -> asyncio.Task[_CacheEntry]:
+        """One look-up for all concurrent callers."""
         task = self._asking.get(host)
         if task is None:
             task = self._asking[host] = asyncio.create_task(self._learn(host))

@@ -108,7 +108,8 @@ def encoding_of_meta(charset: str, http_equiv: str, content: str) -> str | None:
 def encoding_guessed(body: bytes, is_xml: bool) -> str:
     """The encoding of a `body` that HTML does not declare. `is_xml`: sent as XML, whose default is UTF-8 (XML 1.0
     4.3.3)."""
-    declared = encoding_named(_declared_by_xml(body) or "")
+    declaration = _XML_DECLARATION.match(body)
+    declared = encoding_named(declaration[1].decode("ascii")) if declaration else None
     if declared or is_xml:
         return declared or "UTF-8"
     return "UTF-8" if not body.isascii() and _is_utf8(body) else "windows-1252"
@@ -164,9 +165,3 @@ _OUTPUT_CODECS = {
 def output_codec(encoding: str) -> str:
     """Python's codec that writes the encoding with this WHATWG name. The codecs of `codec_of` only read."""
     return _OUTPUT_CODECS.get(encoding, encoding)
-
-
-def _declared_by_xml(body: bytes) -> str | None:
-    """The encoding in the XML declaration; None if there is none."""
-    found = _XML_DECLARATION.match(body)
-    return found[1].decode("ascii") if found else None

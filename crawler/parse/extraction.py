@@ -10,7 +10,8 @@ bytes are limited, too. An item that cannot be written as its rule says is rejec
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import date, datetime
 from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING, Any
@@ -77,10 +78,26 @@ class NotOfType(Exception):
 def converted(value: Any, wanted: FieldType, base: str) -> Any:
     """`value`, a text or another plain value of JSON, as the type `wanted`. `base`: the URL to which URLs are relative.
     Raises NotOfType."""
-    return _CONVERTERS[wanted](value, base)
+    match wanted:
+        case "text":
+            return _text(value)
+        case "int":
+            return _int(value)
+        case "decimal":
+            return _decimal(value, _POINT)
+        case "decimal_comma":
+            return _decimal(value, _COMMA)
+        case "bool":
+            if (known := _BOOLEANS.get(_text(value).strip().lower())) is None:
+                raise NotOfType
+            return known
+        case "url":
+            return _url(value, base)
+        case "date":
+            return _date(value)
 
 
-def _text(value: Any, _: str) -> str:
+def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (dict, list)):
@@ -88,7 +105,7 @@ def _text(value: Any, _: str) -> str:
     return str(value)
 
 
-def _int(value: Any, _: str) -> int:
+def _int(value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, str):
@@ -98,15 +115,7 @@ def _int(value: Any, _: str) -> int:
     return value
 
 
-def _decimal(value: Any, _: str) -> int | float:
-    return _as_decimal(value, _POINT)
-
-
-def _decimal_comma(value: Any, _: str) -> int | float:
-    return _as_decimal(value, _COMMA)
-
-
-def _as_decimal(value: Any, numbers: re.Pattern[str]) -> int | float:
+def _decimal(value: Any, numbers: re.Pattern[str]) -> float:
     if isinstance(value, str):
         plain = value.strip()
         text = plain if _SCIENTIFIC.fullmatch(plain) else _number(value, numbers)
@@ -129,11 +138,6 @@ def _number(text: str, numbers: re.Pattern[str], is_whole: bool = False) -> str:
     return ("-" if found["sign"] in ("-", "\u2212") else "") + whole + (f".{found['rest']}" if found["rest"] else "")
 
 
-def _bool(value: Any, _: str) -> bool:
-    known = _BOOLEANS.get(_text(value, "").strip().lower())
-    return _raise() if known is None else known
-
-
 def _url(value: Any, base: str) -> str:
     if not isinstance(value, str):
         raise NotOfType
@@ -143,51 +147,20 @@ def _url(value: Any, base: str) -> str:
         raise NotOfType from None
 
 
-def _date(value: Any, _: str) -> str:
+def _date(value: Any) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST_DATE:
         raise NotOfType
     text = " ".join(value.split())
-    for read in (_iso, *_WRITTEN, _sent):
-        try:
-            return read(text).isoformat()
-        except (ValueError, OverflowError, TypeError):
-            continue
+    with suppress(ValueError, OverflowError, TypeError):
+        if text[:4].isdigit():
+            return (date.fromisoformat(text) if len(text) <= 10 else datetime.fromisoformat(text)).isoformat()
+    for form in _WRITTEN_DATES:
+        with suppress(ValueError, OverflowError):
+            return datetime.strptime(text, form).date().isoformat()
+    with suppress(ValueError, OverflowError, TypeError):
+        if ":" in text:  # as in the Date field of a mail (RFC 5322 3.3)
+            return parsedate_to_datetime(text).isoformat()
     raise NotOfType
-
-
-def _iso(text: str) -> date:
-    if not text[:4].isdigit():
-        raise ValueError(text)
-    return date.fromisoformat(text) if len(text) <= 10 else datetime.fromisoformat(text)
-
-
-def _sent(text: str) -> datetime:
-    """As in the Date field of a mail (RFC 5322 3.3)."""
-    if ":" not in text:
-        raise ValueError(text)
-    return parsedate_to_datetime(text)
-
-
-def _written(form: str) -> Callable[[str], date]:
-    return lambda text: datetime.strptime(text, form).date()
-
-
-_WRITTEN = tuple(map(_written, _WRITTEN_DATES))
-
-
-def _raise() -> Any:
-    raise NotOfType
-
-
-_CONVERTERS: Mapping[FieldType, Callable[[Any, str], Any]] = {
-    "text": _text,
-    "int": _int,
-    "decimal": _decimal,
-    "decimal_comma": _decimal_comma,
-    "bool": _bool,
-    "url": _url,
-    "date": _date,
-}
 
 
 MAX_BYTES = 1 << 20
@@ -602,15 +575,13 @@ class _Source:
         return [one] if (one := root.select_one(field.css)) is not None else []
 
 
-@lru_cache(maxsize=1_000)
-def _expression(pattern: str, steps: int) -> Any:
-    return limited(pattern, steps)
+_limited = lru_cache(maxsize=1_000)(limited)
 
 
 def _matches(text: str, pattern: str, steps: int) -> Iterator[str]:
     """Yield what `pattern` matches in `text`, from left to right. Raises pcre2.LibraryError if a search takes more
     `steps` for each character."""
     limit = 1 << (max(len(text), _SHORT) * steps).bit_length()  # so that few expressions have to be compiled
-    for found in _expression(pattern, limit).finditer(text):
+    for found in _limited(pattern, limit).finditer(text):
         groups = found.groups()
         yield (groups[0] if groups else found.group()) or ""

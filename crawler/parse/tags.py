@@ -23,7 +23,6 @@ from __future__ import annotations
 import codecs
 import itertools
 import re
-from collections.abc import Iterator
 from functools import cache
 from operator import not_
 from typing import TYPE_CHECKING, Any
@@ -36,7 +35,7 @@ from crawler.parse.markup import ANY_VALUE, EQUALS, NAME, SPACE
 from crawler.parse.tree import parse_text, restored
 
 if TYPE_CHECKING:
-    from turbohtml import Element
+    pass
 
 
 class Tags(msgspec.Struct):
@@ -274,7 +273,8 @@ def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
         name = element.tag.encode()
         if name in (b"a", b"area"):
             href = element.attr("href") or element.attr("xlink:href")
-            if href and not (obey_nofollow and _says_nofollow(element)):
+            relations = re.split(f"[{SPACE}]+", (element.attr("rel") or "").lower())
+            if href and not (obey_nofollow and "nofollow" in relations):
                 before, mark, _ = href.partition("#")
                 tags.hrefs.append(_written(before + mark))
         elif element.namespace is not Namespace.HTML:
@@ -282,18 +282,10 @@ def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
         elif name == b"title":
             tags.titles.append(_written(element.text))
         elif name in lists and not (name == b"base" and element.closest("template")):
-            lists[name].append(b" ".join(_attributes_of(element)))
+            written = ((key.encode("ascii", "replace"), _written(element.attr(key) or "")) for key in element.attrs)
+            lists[name].append(b" ".join(b'%b="%b"' % attribute for attribute in written))
     tags.hrefs[:] = dict.fromkeys(tags.hrefs)
     return tags
-
-
-def _says_nofollow(element: Element) -> bool:
-    return "nofollow" in re.split(f"[{SPACE}]+", (element.attr("rel") or "").lower())
-
-
-def _attributes_of(element: Element) -> Iterator[bytes]:
-    for name in element.attrs:
-        yield b'%b="%b"' % (name.encode("ascii", "replace"), _written(element.attr(name) or ""))
 
 
 def _written(text: str) -> bytes:
