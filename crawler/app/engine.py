@@ -110,7 +110,6 @@ wait starts again."""
 
 POLL_S = 0.1
 
-
 RECENT_URLS = 200_000
 """URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
 

@@ -71,8 +71,9 @@ class HandlerRunner:
             return NOTHING
         await self._slots.acquire()
         parsed, handle = ParsedPage.of(page), Handle(self._context.settings, self._context.state)
-        slot = _Slot(self._slots)
-        call = begin(_prepared(function, parsed), (parsed, handle), slot.release)
+        slot = contextlib.ExitStack()  # closed twice, it releases once
+        slot.callback(self._slots.release)
+        call = begin(_prepared(function, parsed), (parsed, handle), slot.close)
         self._running.add(call)
         call.add_done_callback(self._ended)
         try:
@@ -82,7 +83,7 @@ class HandlerRunner:
             call.cancel()
         if not is_done:
             if not inspect.iscoroutinefunction(function) and _threads() < MOST_THREADS:
-                slot.release()
+                slot.close()
             return _failed(function, TOO_LONG, f"took longer than {self._timeout_s:g} s")
         if call.cancelled():
             return _failed(function, FAILED, "CancelledError")
@@ -99,19 +100,6 @@ class HandlerRunner:
 
 def _threads() -> int:
     return sum(thread.name == THREAD for thread in threading.enumerate())
-
-
-class _Slot:
-    """One of the `slots`, which was taken, and is released once."""
-
-    def __init__(self, slots: asyncio.Semaphore) -> None:
-        self._slots = slots
-        self._is_taken = True
-
-    def release(self) -> None:
-        if self._is_taken:
-            self._is_taken = False
-            self._slots.release()
 
 
 def _prepared(function: Handler, parsed: ParsedPage) -> Handler:
