@@ -28,17 +28,14 @@ what a site sends cannot make it take long.
 
 from __future__ import annotations
 
-import atexit
 import re
 import warnings
 from collections.abc import Iterable
-from contextlib import suppress
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
 import ada_url
-import can_ada
 import msgspec
 import pcre2  # type: ignore[import-untyped]
 
@@ -177,7 +174,7 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
     Raises BadUrl with the reason `scheme` (not http or https), `host` (missing or invalid), `length` (longer than
     `rules.max_length`) or `syntax` (relative without a base, or an invalid base).
     """
-    result = _join(text, None if base is None else _parse_base(base), rules)
+    result = _join(text, None if base is None else _checked_base(base), rules)
     if isinstance(result, Url):
         return result
     raise BadUrl(text, result)
@@ -186,7 +183,7 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
 def as_written(text: str, base: str, rules: UrlRules = DEFAULT_RULES) -> str:
     """The URL `text`, resolved against the absolute URL `base`, with its path and query as they are written: points 4 to 6
     above are left out. Raises BadUrl like `canonicalize`."""
-    result = _join(text, _parse_base(base), rules, is_tidied=False)
+    result = _join(text, _checked_base(base), rules, is_tidied=False)
     if isinstance(result, Url):
         return result.href
     raise BadUrl(text, result)
@@ -213,7 +210,7 @@ def canonicalize_links(
     """
     if not base.startswith(_HTTP):
         raise BadUrl(base, "scheme")
-    page: can_ada.URL | str | None = None
+    page = ""  # the base, once it was checked
     path = base.partition("?")[0].partition("#")[0]
     directory = _directories(rules)[path[: path.rfind("/") + 1]]
     longest = _REMEMBERED_LENGTH - len(directory.url)
@@ -231,7 +228,7 @@ def canonicalize_links(
         result = directory[href] if len(href) <= longest else _TO_PAGE
         if result is _TO_PAGE:
             text = _without_fragment(href)
-            page = page or _parse_base(base)
+            page = page or _checked_base(base)
             result = _join(text, page, rules) if text else None
         if isinstance(result, Url):
             if max_bytes is not None and (max_bytes := max_bytes - len(result.href)) < 0:
@@ -271,21 +268,14 @@ takes three characters instead of one, and parameters may be removed. A data: UR
 
 _REMEMBERED_LINKS = 16_384  # 400 bytes each when typical: 6.5 MB
 _REMEMBERED_LENGTH = 400  # characters of link and directory together
-_REMEMBERED_BASES = 256
 
 
-def _parse_base(base: str) -> can_ada.URL | str:
-    """The URL `base`, as text if only ada_url accepts it (see `_parse`)."""
+def _checked_base(base: str) -> str:
+    """The URL `base`. Raises BadUrl if it is none."""
     try:
-        return can_ada.parse(base)
-    except (ValueError, TypeError):
-        with suppress(ValueError, TypeError):
-            return ada_url.normalize_url(base)
+        return ada_url.normalize_url(base)
+    except ValueError:
         raise BadUrl(base, "syntax") from None
-
-
-_remembered_base = lru_cache(maxsize=_REMEMBERED_BASES)(_parse_base)
-atexit.register(_remembered_base.cache_clear)  # URLs that outlive the library are reported as leaks
 
 
 _PLAIN_SEGMENT = "[A-Za-z0-9_~-][A-Za-z0-9._~-]*+"
@@ -337,7 +327,7 @@ class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
             return None
         if text[0] in "?hH" and not text.startswith(_HTTP):
             return _TO_PAGE  # `?page=2` and `http:?page=2` keep the last segment of the base
-        return self[text] if text != href else _join(text, _remembered_base(self.url), self._all.rules)
+        return self[text] if text != href else _join(text, self.url, self._all.rules)
 
 
 class _Directories(dict[str, _Directory]):
@@ -363,18 +353,18 @@ class _Directories(dict[str, _Directory]):
 _directories = lru_cache(maxsize=8)(_Directories)
 
 
-def _join(text: str, base: can_ada.URL | str | None, rules: UrlRules, is_tidied: bool = True) -> Url | Reason:
+def _join(text: str, base: str | None, rules: UrlRules, is_tidied: bool = True) -> Url | Reason:
     if len(text) > LONGEST_WRITTEN * rules.max_length:
         text = _without_fragment(text).strip(_C0_AND_SPACE)
         if len(text) > LONGEST_WRITTEN * rules.max_length:
             return _why_not(text[:64], "length")
+    if not text.isascii():
+        text = _without_surrogates(text)
     host = "" if text.isascii() and "%" not in text else _unconverted_host(text)
     if len(host) > LONGEST_HOST + len(".:65535"):
         return "host"  # checked first, because the time of the conversion grows faster than the length
     try:
-        href = _parse(text, base, has_unconverted_host=bool(host))
-    except TypeError:  # lone surrogates
-        return _join(_without_surrogates(text), base, rules, is_tidied)
+        href = ada_url.normalize_url(text) if base is None else ada_url.join_url(base, text)
     except ValueError:
         return _why_not(text[:64], "syntax" if base is None else "host")
     if not href.startswith(_HTTP):
@@ -391,30 +381,6 @@ def _join(text: str, base: can_ada.URL | str | None, rules: UrlRules, is_tidied:
     if len(origin) + len(tail) > rules.max_length:
         return "length"
     return Url(origin + tail, domain, origin)
-
-
-def _parse(text: str, base: can_ada.URL | str | None, has_unconverted_host: bool) -> str:
-    """The serialised URL. Raises ValueError if there is none.
-
-    can_ada takes a third of the time of ada_url, but has IDNA rules of an earlier version of the standard: it maps U+1E9E
-    to `ss` (Unicode 15.1 maps it to U+00DF), rejects labels with `xn--` that do not decode, and accepts mixed directions
-    (RFC 5893). So ada_url parses all texts whose host needs IDNA. can_ada also keeps `..` behind a segment that begins with
-    a dot, so ada_url looks at its results with such segments.
-    """
-    if not has_unconverted_host and not isinstance(base, str):
-        try:
-            href = str((can_ada.parse(text) if base is None else base + text).href)
-            return ada_url.normalize_url(href) if _DOT_SEGMENT.search(href) else href
-        except ValueError:
-            if "xn--" not in text.lower():
-                raise
-    text = _without_surrogates(text)
-    if base is None:
-        return ada_url.normalize_url(text)
-    return ada_url.join_url(base if isinstance(base, str) else base.href, text)
-
-
-_DOT_SEGMENT = re.compile(r"/(?:\.|%2e)", re.IGNORECASE)
 
 
 def _without_surrogates(text: str) -> str:

@@ -52,20 +52,6 @@ def test_an_early_interrupt_ends_the_program_without_a_traceback(tmp_path: Path)
             assert "Traceback" not in err, after_s
 
 
-def test_what_is_frozen_at_the_end_is_no_leak(tmp_path: Path) -> None:
-    """can_ada reports URLs that live longer than the interpreter."""
-    script = (
-        "import gc, can_ada, crawler.__main__\n"
-        "class Holder: pass\n"
-        "one = Holder(); one.me, one.url = one, can_ada.parse('https://a.test/')\n"
-        "del one; gc.freeze()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-
-
 def test_a_command_ends_with_its_code_without_freeing_what_it_has(tmp_path: Path) -> None:
     """What is registered for the exit is done before, and what is printed arrives."""
     script = (
