@@ -53,7 +53,7 @@ ANY = ""
 
 
 class _Outage:
-    """An outage of a node. `is_incomplete`: it has lost shards; `refuses_writes`: it may answer reads nevertheless."""
+    """An outage of a node. `is_incomplete`: it has lost shards; `refuses_writes`: it may answer reads anyway."""
 
     def __init__(self, since: float) -> None:
         self.since = since
@@ -209,7 +209,7 @@ class RedisRetry:
         """The results of `call` for the part of each node, side by side. `parts` is from `split`.
 
         On a cluster, a node that is away, or does not answer in time, has a RedisAway in place of its result; the call may
-        take effect nevertheless. On a single server, the call is repeated until it succeeds."""
+        take effect anyway. On a single server, the call is repeated until it succeeds."""
         if not self.has_many_nodes:
             return {node: await self.call(lambda part=part: call(part)) for node, part in parts.items()}  # type: ignore[misc]
         asked = {node: self._ask(call(part)) for node, part in parts.items() if node not in self._outages}

@@ -9,7 +9,7 @@ DEFAULT_NAME = "crawl"
 """The crawl that a command is about unless `--crawl` names another."""
 
 IS_REDIS = re.compile(r"(rediss?|valkeys?)(\+\w+)?://|unix:/", re.IGNORECASE)
-"""Matches a Redis URL, which people type in the place of other words."""
+"""Matches a Redis URL, which people type instead of other words."""
 
 FOR_REDIS = "use --redis for a Redis URL"
 

@@ -249,7 +249,7 @@ class CrawlTime:
     def _is_doubtful(self, known: _Stored, claimed_epoch: int) -> bool:
         """Whether this replica's clock may be the one that is wrong, if it differs from crawl time: others went on without
         this replica, so its clock may have stood still; or another replica has changed the correction, and two that are
-        both sure would change it for ever."""
+        both sure would change it forever."""
         return known.open_epoch > claimed_epoch + 1 or known.version != self._version
 
     def _behind_ms(self, known: _Stored, reading: Reading) -> float:

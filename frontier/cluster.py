@@ -1,4 +1,4 @@
-"""The servers of a Redis Cluster: which one serves which hash slot, asked anew whenever something suggests a change.
+"""The servers of a Redis Cluster: which one serves which hash slot, asked again whenever something suggests a change.
 
 The map of slots is asked for when a node redirects us, breaks or goes silent, and then again and again while a node that
 serves slots is away. Several nodes are asked at once, and what most of them say counts: one that hangs holds nothing

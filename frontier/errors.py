@@ -43,7 +43,7 @@ class ReplicasMissing(RedisAway):
 
 
 class WritesRefused(RedisAway):
-    """Raised when a server refuses writes, for example because its disk is full. It may answer reads nevertheless."""
+    """Raised when a server refuses writes, for example because its disk is full. It may answer reads anyway."""
 
 
 class RedisMisused(FrontierError):

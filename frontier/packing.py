@@ -264,7 +264,7 @@ class Packer:
             name, rows = rest.name, rows[MOST_MOVED:]
 
     async def repack(self, domains: Sequence[tuple[int, str]], sizes: Sizes) -> None:
-        """Pack the long ones of the queues of `domains` (shard, domain), of which blocks were unpacked."""
+        """Pack the long queues among those of `domains` (shard, domain), after blocks of them were unpacked."""
         calls = []
         for shard, domain in domains:
             of = self._keys.shards[shard]

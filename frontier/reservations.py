@@ -59,7 +59,7 @@ class Reservations:
 
     async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
         """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises ShardLost, and RedisAway: then the
-        reservation may have been made nevertheless, and the next attempt waits for its end."""
+        reservation may have been made anyway, and the next attempt waits for its end."""
         shard, now_ms = self._keys.shard_of(domain), self._clock.now_ms()
         call = shard_call(RESERVE, self._keys, shard, domain, now_ms, self._hold_ms, max_wait_ms)
         (answer,) = await send_to_shards(self._store, self._keys, [(shard, call)])

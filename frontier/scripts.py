@@ -1,9 +1,8 @@
 """Loads the Lua scripts in `frontier/lua/`. Each file is one transition of the frontier's state, or a part of one.
 
-Only scripts change the state of shards, so each change is atomic, and a call that a script refuses changes nothing.
-(Some of what operators change, such as the delay of a domain, what a reshard leaves behind, health records and summaries
-are plain commands.) The header comment of each file is its contract. A
-test compares it with the number of keys below.
+Only scripts change URLs, leases and counters, so each change is atomic, and a call that a script refuses changes nothing.
+Plain commands write what operators change, such as the delay of a domain, and health records, summaries and the traces of
+a reshard. The header comment of each file is its contract. A test compares it with the number of keys below.
 
 A store carries out calls. A *call* is a command or a script with its arguments.
 """

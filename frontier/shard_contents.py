@@ -42,7 +42,7 @@ SHARD_KEYS: Mapping[str, tuple[Kind, Callable[[bytes], bytes]]] = {
 """Keys whose members each belong to a domain: name -> type, and the domain of a member."""
 
 LEFT_BEHIND = frozenset({"owner", "stats", "lost", "acked"})
-"""Keys that do not move. `stats` is computed anew. `owner` and `lost` tell later what was settled under the old leases."""
+"""Keys that do not move. `stats` is computed again. `owner` and `lost` tell later what was settled under the old leases."""
 
 CHUNK = 500
 """Members read or written in one call, which then takes about 1 ms."""

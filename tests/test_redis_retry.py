@@ -157,7 +157,7 @@ async def test_a_call_is_repeated_as_soon_as_its_node_is_back(monkeypatch: pytes
 
 @pytest.mark.parametrize("rounds", range(4))
 async def test_a_call_that_is_cancelled_at_the_moment_when_its_node_is_back_ends(rounds: int) -> None:
-    """Otherwise a replica that stops at this moment waits for it for ever. `rounds`: of the event loop in between."""
+    """Otherwise a replica that stops at this moment waits for it forever. `rounds`: of the event loop in between."""
     its = Fixture()
 
     async def answer() -> None:

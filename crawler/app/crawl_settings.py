@@ -178,7 +178,7 @@ def _wanted(settings: Settings, stored: CrawlSettings, whole: bool) -> CrawlSett
 
 
 def _parts(place: str, before: Any, after: Any) -> Iterator[tuple[str, Any, Any]]:
-    """Yield what differs between two values of a setting: the smallest parts, if they are tables or as many tables."""
+    """Yield the smallest differing parts of two values of a setting."""
     tables = [_table(value) for value in (before, after)]
     if not all(tables) or (isinstance(before, list | tuple) and len(before) != len(after)):
         yield place, before, after

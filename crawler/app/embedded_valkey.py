@@ -308,7 +308,7 @@ async def open_store(local: ReplicaTable) -> AsyncIterator[RedisStore]:
 
 
 async def rewrite_log(store: RedisStore) -> None:
-    """Have the embedded server write its append-only file anew, and return when the old one is gone, with everything
+    """Rewrite the append-only file of the embedded server, and return when the old one is gone, with everything
     that was removed since. Raises RedisAway."""
     await store.send([command("BGREWRITEAOF")])
     busy = (b"aof_rewrite_in_progress:1", b"aof_rewrite_scheduled:1")

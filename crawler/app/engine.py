@@ -577,7 +577,7 @@ def production_dependencies(
     router: Router | None = None,
 ) -> Dependencies:
     """Return the external dependencies of the replica `replica`, or of a new one, in production. `setup`: what its
-    machine adds to requests. `router`: handlers in the place of those in the settings. Raises UserError if a hook, a
+    machine adds to requests. `router`: handlers that replace those in the settings. Raises UserError if a hook, a
     sink or a router in the settings cannot be loaded, and if `[app]` does not fit."""
     library_privates.install()
     replica = replica or new_id()

@@ -299,7 +299,7 @@ _SETTINGS = {option_of(f"replica.{key}"): f"replica.{key}" for key in keys_of(Re
 
 @contextlib.contextmanager
 def _naming_settings() -> Iterator[None]:
-    """Name settings in the place of options in a UserError, which has the words of the command line. What is in
+    """Name settings instead of options in a UserError, which has the words of the command line. What is in
     backticks is a command to type."""
     try:
         yield

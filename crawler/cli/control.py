@@ -323,7 +323,7 @@ async def _rule_warning(
         return "" if domain in before.delays else missing
     unknown = await unknown_domain(store, crawl, domain)
     done = "blocked" if action == "block" else "its delay is set"
-    return unknown and f"{unknown}; {done} nevertheless"
+    return unknown and f"{unknown}; {done} anyway"
 
 
 def _block_all(access: CrawlAccess, domains: list[str], as_json: bool) -> None:
@@ -336,7 +336,7 @@ def _block_all(access: CrawlAccess, domains: list[str], as_json: bool) -> None:
 
     if domains and (unknown := access.do(block)):
         more = f" and {count_of(len(unknown) - SHOWN_LINES, 'other')}" if len(unknown) > SHOWN_LINES else ""
-        note(f"not known to this crawl, blocked nevertheless: {', '.join(unknown[:SHOWN_LINES])}{more}")
+        note(f"not known to this crawl, blocked anyway: {', '.join(unknown[:SHOWN_LINES])}{more}")
     done = {"crawl": access.crawl, "domains": domains}
     emit(done, as_json, Text(f"{titled(access.crawl)}: block {count_of(len(domains), 'domain')}"))
 
@@ -628,7 +628,7 @@ async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
 
 
 async def _unknown_domains(store: RedisStore, crawl: Crawl, domains: Collection[str]) -> list[str]:
-    """Return the domains of which the crawl has no URL. Raises RedisAway."""
+    """Return those of `domains` without a URL in the crawl. Raises RedisAway."""
     shards = crawl.keys.shards
     keys = [shards[shard_of(domain, len(shards))].domain(domain) for domain in domains]
     counts: list[object] = []

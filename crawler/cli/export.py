@@ -186,7 +186,7 @@ def export(
 
 
 def _of(paths: list[Path], crawl: str, suffixes: Iterable[str]) -> list[Path]:
-    """Return `paths` with the files of `crawl` in the place of folders, unless it is ""."""
+    """Return `paths` with each folder replaced by its files of `crawl`, unless that is ""."""
     if not crawl:
         return paths
     found = [file for path in paths for file in (files_of(path, suffixes, crawl) if path.is_dir() else [path])]

@@ -84,7 +84,7 @@ OTHER_WORDS = {
 
 _EXAMPLE = re.compile(r"^\s*(crawler \S.*)$", re.MULTILINE)
 _OTHER_DASH = re.compile(r"[\u2010-\u2015\u2212]{1,2}")
-"""Dashes that editors and web pages put in the place of hyphens."""
+"""Dashes that editors and web pages put instead of hyphens."""
 
 
 # commands

@@ -49,7 +49,7 @@ def config() -> None:
 _file = click.argument("file", type=FILE, help="Settings file (TOML).")
 
 LONG_LIST = 40
-"""Characters of a list of which only the difference is shown."""
+"""Show only the difference of lists that are longer than this, in characters."""
 
 
 class Change(msgspec.Struct, frozen=True):

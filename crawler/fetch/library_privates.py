@@ -1,6 +1,7 @@
-"""All changes to the internals of other libraries (asyncio). The composition root calls `install`.
+"""Changes to the internals of asyncio. The composition root calls `install`.
 
-Each states what it changes and for which versions. tests/fetch/test_library_privates.py fails when one is no longer needed.
+Each function states what it changes and for which versions. Other private names are used, but not changed, in
+`crawler.fetch.connection` (aiohttp) and `crawler.parse.tags` (pcre2).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def install() -> None:
 
 
 def read_less_at_a_time() -> None:
-    """asyncio reads `READ_BYTES` at a time, with and without TLS (CPython 3.11 to 3.13)."""
+    """asyncio reads `READ_BYTES` at a time, with and without TLS (CPython 3.11 to 3.14)."""
     SSLProtocol.max_size = _SocketTransport.max_size = READ_BYTES
 
 

@@ -172,7 +172,7 @@ async def _reached(
 
 
 async def _of_the_site(made: Any) -> Any:
-    """Await `made`. Raises FetchFailed for a failure of the site."""
+    """Await the connection `made`. Raises FetchFailed, of a kind that counts against the site."""
     try:
         return await made
     except ssl.SSLError as error:

@@ -4,7 +4,7 @@ All rules that apply to a URL count together. Of those that set the same thing, 
 first one counts. What applies is decided once for each origin, unless a rule has a pattern for URLs.
 
 Secrets are sent and never shown: they are kept in `Secret`, and an exchange is recorded without them (`Handling.recorded`).
-Redirects are links, so each request is decided anew, and authorisation never follows one to another origin.
+Redirects are links, so each request is decided by itself, and authorisation never follows one to another origin.
 """
 
 from __future__ import annotations

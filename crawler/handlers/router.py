@@ -58,7 +58,7 @@ class Router:
         return f"<Router {', '.join(name_of(route.function) for route in self._routes)}>"
 
     def handler(self, pattern: str = "", *, content_type: str = "", label: str = "") -> Callable[[H], H]:
-        """A decorator for the function that handles pages in whose URL the regular expression `pattern` is found.
+        """A decorator for the function that handles pages whose URL matches the regular expression `pattern` anywhere.
         `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`. `label`:
         only pages that were enqueued with this label. Raises UserError for what cannot be used."""
         if callable(pattern):

@@ -342,7 +342,7 @@ def _obstacles(records: Sequence[HealthRecord]) -> list[str]:
 
 def items_in_words(items: Mapping[str, int], extracted: Iterable[str], rejected: Mapping[str, int]) -> str:
     """Return the number of items of each data set; also for those of `extracted`, the rules' data sets, that have none, and
-    for those of which all items were rejected. `rejected`: as in `Counts`."""
+    for those whose items were all rejected. `rejected`: as in `Counts`."""
     rejections = {name: reasons.total() for name, reasons in _rejections(rejected).items()}
     numbers = Counter(dict.fromkeys([*extracted, *rejections], 0) | dict(items))
     texts = []

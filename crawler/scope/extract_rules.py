@@ -56,7 +56,7 @@ class FieldRule(msgspec.Struct, frozen=True):
 
 
 class ExtractRule(msgspec.Struct, frozen=True):
-    """What is extracted from the pages in whose URL the regular expression `match` is found, and that have this media type.
+    """What is extracted from pages whose URL matches the regular expression `match`, and that have this media type.
     `name`: the data set. `each`: the selector of the elements that are an item each; empty: the page is one."""
 
     name: str

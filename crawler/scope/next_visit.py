@@ -379,7 +379,7 @@ def _first(rules: Sequence[RecrawlRule], answer: Answer) -> Decision | None:
 
 def visit_priority(due_at: float) -> float:
     """The priority of a visit that is due at `due_at`, in seconds since 1970. Visits that wait are made in the order in
-    which they were due: with equal priorities, some could wait for ever."""
+    which they were due: with equal priorities, some could wait forever."""
     return -(due_at // 60)  # a short number
 
 

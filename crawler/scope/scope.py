@@ -294,7 +294,7 @@ def leads_back(found_on: Entry, target: str) -> bool:
 
 
 def _chain(found_on: Entry) -> str:
-    """The chain of what `found_on` redirects to. A page that is visited again begins none, so no chain goes on for ever."""
+    """The chain of what `found_on` redirects to. A page that is visited again begins none, so no chain goes on forever."""
     return "" if found_on.visit else found_on.chain or mark_of(found_on.url)
 
 

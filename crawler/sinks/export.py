@@ -379,7 +379,7 @@ def shared_work(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _end_with_parent() -> None:
-    """Without this, a process would wait for work for ever: it holds both ends of the pipe from which it reads."""
+    """Without this, a process would wait for work forever: it holds both ends of the pipe from which it reads."""
     parent = multiprocessing.parent_process()
     assert parent is not None
 

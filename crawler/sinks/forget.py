@@ -375,7 +375,7 @@ class DomainRewriter:
                 os.fsync(file.fileno())
 
     def _note(self, path: Path, commit: Commit, is_changed: bool, is_kept: bool) -> None:
-        """Note what becomes of the file `path`, of which there is a new version."""
+        """Note what becomes of the file `path`, which has a new version."""
         if is_changed and is_kept:
             commit.replaced.append(path.name)
             return

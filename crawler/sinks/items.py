@@ -46,7 +46,7 @@ GROUP_BYTES = 16 << 20
 """Items that are written together, and bytes of these items as JSON, about. They are in memory several times."""
 
 SHOWN = 20
-"""Items that were left out, of which each is reported."""
+"""Report at most this many items that were left out."""
 
 
 class FoundItem(NamedTuple):
@@ -187,7 +187,7 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
 
 def without_items(paths: Sequence[Path], files: Sequence[Path], name: str) -> str:
     """Return what to say if no item of the data set `name` is in the `files` of `paths`: how many were rejected, or which
-    data sets there are, also those of which all items were rejected."""
+    data sets there are, also those whose items were all rejected."""
     said, counted = f"no item of a data set {name!r} in {', '.join(map(str, paths))}", Counter(_read(files, _names_in))
     if name in counted:
         return f"{said} was kept: {counted[name]:,} rejected"

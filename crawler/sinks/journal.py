@@ -100,7 +100,7 @@ def decoded(data: bytes) -> JournalEntry | JournalRewrite | None:
 
 def last_group_begins(data: bytes) -> int | None:
     """Where the lines of the last group begin, in bytes of the file of lines, by the lines of its journal; None if there is
-    none: then the journal is being written anew. What comes before was settled, but Redis may still lose that."""
+    none: then the journal is being rewritten. What comes before was settled, but Redis may still lose that."""
     for line in reversed(data.split(b"\n")[:-1]):
         with contextlib.suppress(msgspec.MsgspecError):
             return _decoder.decode(line).lines_at

@@ -594,7 +594,7 @@ class Committer:
             assert result.page is not None
             try:
                 self._runtime.events.emit(PageSettled(result.page))
-            except Exception as error:  # raised by a listener; the page is settled nevertheless
+            except Exception as error:  # raised by a listener; the page is settled anyway
                 self._runtime.events.emit(defect("listener", result.page.url, error))
             await time_slice.end_if_over()
         lag_s = settled - group.first_at if group.size else 0.0
@@ -684,7 +684,7 @@ class Committer:
 
         So do links whose nodes have them but lack replicas, except for shards of the same node: a replica receives all
         writes of its node in their order, so it never has the settlement of a page without the page's links. A master
-        that has just taken over may lack replicas for hours, in which its shards are to be crawled nevertheless. Of
+        that has just taken over may lack replicas for hours, in which its shards are to be crawled anyway. Of
         nodes that are reached in different calls, links to the earlier one are not in outboxes."""
         retry, frontier = self._retry, self._frontier
         answers = await retry.each(parts, frontier.repeat_pushes)

@@ -246,7 +246,7 @@ class LeaseManager:
 
         A lease whose URLs are all settled but that Redis still has is returned instead. This happens when Redis
         restarts and loses its last second of writes: the settle call is lost, and without the return the lease would be
-        renewed for ever.
+        renewed forever.
         """
         half_s = self._frontier.settings.lease_ms / 2000
         while True:

@@ -278,7 +278,7 @@ class HeldLeases:
         return [shard for shard, at in self._poll_at.items() if at <= now]
 
     def longest_due(self, due: Sequence[int], calls: int, checks: int) -> list[int]:
-        """Return those of `due` that have been due longest, so that none waits for ever: up to `calls` that may have
+        """Return those of `due` that have been due longest, so that none waits forever: up to `calls` that may have
         work, and up to `checks` that were empty when last asked."""
         if len(due) <= calls:
             return list(due)

@@ -85,7 +85,7 @@ class PoliteFetch:
             if failure.kind in OURS:
                 self.pause(leased, failure.kind, failure.detail)
             raise
-        except BaseException:  # cancelled, or a defect; the request may have been sent nevertheless
+        except BaseException:  # cancelled, or a defect; the request may have been sent anyway
             self._throttle.start_delay(leased, self._runtime.now() - began, known)
             raise
         if exchange.phases is not None:  # a connection could be opened, so the next failure begins another row of them

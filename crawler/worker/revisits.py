@@ -191,7 +191,7 @@ FIRST_CREDIT, MOST_CREDIT = 100, 10_000
 """The visits that the sitemaps of a domain may cause, at first and at most."""
 
 EARNED = 2
-"""What a visit that finds a change adds to the credit, of which it has used one."""
+"""A visit that finds a change adds this to the credit. It has used one."""
 
 MOST_DOMAINS, MOST_AWAITED = 10_000, 100_000
 """The domains whose credit is remembered, and the pages whose visits are awaited. The oldest are forgotten."""

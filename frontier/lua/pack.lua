@@ -11,7 +11,7 @@
 --
 -- Returns {"packed"} | {"changed"} | {"lost"}
 
--- Up to so many entries, the server's default limit, a sorted set is small. It has to be stored anew to become so again.
+-- Up to so many entries, the server's default limit, a sorted set is small. It has to be stored again to become small.
 local SMALL = 128
 local domain, number, block, former = ARGV[2], tonumber(ARGV[3]), ARGV[5], ARGV[8]
 local queue, blocks = KEYS[2] .. 'q:' .. domain, KEYS[2] .. 'blocks:' .. domain

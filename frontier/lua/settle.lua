@@ -3,7 +3,7 @@
 -- skipped, so a repeated call counts once. A call may arrive after a later one, if its sender gave up on it and tried
 -- again. It never shortens a lease or a delay, because the holder relies on the last reply.
 --
--- If the server has lost the lease with its last writes, the URLs are settled nevertheless if they are queued (`settle_lost_lease`).
+-- If the server has lost the lease with its last writes, the URLs are settled anyway if they are queued (`settle_lost_lease`).
 -- The lease stays lost, so the reply is "stale", and `revoke` says which of its URLs are settled.
 --
 -- KEYS[1] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,

@@ -28,11 +28,11 @@ def steer(hand: Hand, typed: Typed) -> Steer:
 @pytest.mark.parametrize(
     ("words", "note"),
     [
-        (("block", "c.tset"), "c.tset is not known to this crawl (did you mean c.test?); blocked nevertheless"),
-        (("block", "zzz"), "zzz is not known to this crawl; blocked nevertheless"),
+        (("block", "c.tset"), "c.tset is not known to this crawl (did you mean c.test?); blocked anyway"),
+        (("block", "zzz"), "zzz is not known to this crawl; blocked anyway"),
         (
             ("delay", "c.tset", "5"),
-            "c.tset is not known to this crawl (did you mean c.test?); its delay is set nevertheless",
+            "c.tset is not known to this crawl (did you mean c.test?); its delay is set anyway",
         ),
         (("unblock", "zzz"), "zzz was not blocked"),
         (("unblock", "b.tset"), "b.tset was not blocked (did you mean b.test?)"),

@@ -222,7 +222,7 @@ def test_a_list_is_blocked_as_a_whole_or_not_at_all(commands: Bench, typed: Type
     assert (done.code, done.out, done.err) == (0, "crawl: block 2 domains\n", "")
     done = block("d00002.test\ntypo.test\n")
     assert (done.code, done.out) == (0, "crawl: block 2 domains\n")
-    assert done.err == "note: not known to this crawl, blocked nevertheless: typo.test\n"
+    assert done.err == "note: not known to this crawl, blocked anyway: typo.test\n"
     assert commands.run("unblock", "typo.test").code == 0
     assert [rule["domain"] for rule in commands.status()["rules"]] == ["d00002.test", "d00003.test"]
     assert typed("block", "--settings", str(commands.settings)).code == 2

@@ -62,7 +62,7 @@ class TestSettle:
     async def test_a_shard_keeps_a_limited_number_of_dead_letters_and_counts_the_others(
         self, frontier: Frontier, counters: Counters, store: RedisStore
     ) -> None:
-        """The URLs are settled nevertheless, and can be looked up in the output."""
+        """The URLs are settled anyway, and can be looked up in the output."""
         dead = frontier.keys.shards[0].dead
         for first in range(0, DEAD_LETTERS - 1, 999):
             letters = [word for number in range(first, first + 999) for word in (f"b.test\n{number}", "x")]

@@ -588,7 +588,7 @@ class Ledger:
         self._check(is_right, "I1", f"{domain.name}: {said!r} with {held.urls} left", domain.name)
 
     def _settle_lost(self, replica: str, key: str, about: list[str], ends: list[str], now_ms: int) -> None:
-        """The server has lost the lease with its last writes. What is queued is settled nevertheless."""
+        """The server has lost the lease with its last writes. What is queued is settled anyway."""
         book = self.shards[shard_tag(key)]
         domain, token = self._domain(about[0], key), int(about[1])
         self._history.note(replica, "settle lost", (*about, ends))

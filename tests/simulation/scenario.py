@@ -1,6 +1,6 @@
 """The parameters of a run, drawn from its seed: sizes, settings, and the probabilities of faults.
 
-The web to be crawled: a seeded graph of URLs, most of them sound, some broken for a while, for ever, or denied.
+The web to be crawled: a seeded graph of URLs, most of them sound, some broken for a while, forever, or denied.
 
 Which links count is for the program's own scope to say. The world is made so that the referee can tell beforehand, too:
 

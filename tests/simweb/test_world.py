@@ -146,7 +146,7 @@ def test_shares_are_kept() -> None:
 
 
 def test_redirects_end_where_the_policy_says() -> None:
-    """Given a page that redirects for ever, its tenth redirect is followed and its eleventh is not."""
+    """Given a page that redirects forever, its tenth redirect is followed and its eleventh is not."""
     world = World(1, 1, 30, replace(Features.plain(), answers={Kind.SPIN: 1.0}, robots={}))
     spins = {url for url in expect(world, world.seeds()).urls if "/spin/" in url}
     assert {url.rpartition("/")[2] for url in spins} == {str(step) for step in range(1, 11)}

@@ -165,7 +165,7 @@ async def test_a_domain_is_prepared_before_its_first_turn_and_may_be_over_by_the
 async def test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back(
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
-    """Redis has lost the settle call in a restart. Without the return, the lease would be renewed for ever."""
+    """Redis has lost the settle call in a restart. Without the return, the lease would be renewed forever."""
     fed = await Fed.on(store, crawl_name, tmp_path)
     fed.frontier.settings = FrontierSettings(lease_ms=2_000)
     await fed.frontier.push([entry()])
