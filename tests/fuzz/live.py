@@ -142,7 +142,6 @@ async def _crawl(folder: Path, port: int, domains: int) -> None:
         json.dumps(
             {
                 "own_lag_s": replica.loop_lag.longest_own_s,
-                "lag_s": replica.loop_lag.longest_s,
                 "peak_mb": _peak_mb(),
                 "cpu_s": used.ru_utime + used.ru_stime,
                 "stalls": [f"{late_s * 1000:.0f} ms in\n{stack}" for late_s, stack in stalls],
@@ -167,7 +166,6 @@ class Report:
     responses: int = 0
     settled: int = 0
     own_lag_s: float = 0.0
-    lag_s: float = 0.0
     peak_mb: float = 0.0
     cpu_s: float = 0.0
     stalls: list[str] = field(default_factory=list)
