@@ -142,6 +142,13 @@ _WORDS = {
     FailureKind.PROTOCOL: "no HTTP response",
 }
 
+OURS = frozenset({FailureKind.OUR_DNS, FailureKind.MACHINE, FailureKind.PROXY})
+"""Failures of this machine, its network or its operator's proxy. They pass, and the domain waits until then."""
+
+NOT_THE_URLS_FAULT = OURS | {FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION}
+"""Failures that say nothing about the URL: those that are ours, the end of our lease or process, and an idle connection
+that the server closed."""
+
 
 class FetchFailed(CrawlerError):
     """Raised when a request got no complete response head.

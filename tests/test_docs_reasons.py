@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import get_args
 
 from crawler.cli.control import REASONS as COMPLETED
-from crawler.errors import FailureKind
+from crawler.errors import NOT_THE_URLS_FAULT, FailureKind
 from crawler.handlers.runner import FAILED, TOO_LONG
 from crawler.page import Outcome
 from crawler.scope import scope
 from crawler.worker import verdict
-from crawler.worker.verdict import DEFECT, NOT_THE_URLS_FAULT, judge_failure, judge_status
+from crawler.worker.verdict import DEFECT, judge_failure, judge_status
 from frontier import urls
 
 ROOT = Path(__file__).parent.parent

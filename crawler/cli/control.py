@@ -26,7 +26,7 @@ from crawler.cli.options import (
 )
 from crawler.cli.screens import TextTable
 from crawler.cli.text import about_url, did_you_mean, emit, note
-from crawler.errors import FailureKind, UserError
+from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, UserError
 from crawler.observe import summary
 from crawler.observe.status import HALTS, CrawlReader
 from crawler.scope.seeds import BadSeedLine, url_named
@@ -70,11 +70,10 @@ NOTHING_KNOWN = (
     "the crawl knows no page that it visits again: pages are known once they were fetched and a rule applies"
 )
 
-_NOT_THE_URLS_FAULT = {"lease_expired", "stopped", "stale_connection", "our_dns", "machine", "proxy"}
 REASONS = tuple(
     sorted(
         {
-            *({str(kind) for kind in FailureKind} - _NOT_THE_URLS_FAULT),
+            *(str(kind) for kind in FailureKind if kind not in NOT_THE_URLS_FAULT),
             *("robots_unreachable", "robots", "redirect_loop", "usage", "usage_unreachable", "lost_with_holder"),
             *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout"),
             *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),

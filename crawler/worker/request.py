@@ -10,14 +10,14 @@ from math import ceil
 from msgspec.structs import replace
 
 from crawler.defects import in_words
-from crawler.errors import FailureKind, FetchFailed, is_machines_fault
+from crawler.errors import OURS, FailureKind, FetchFailed, is_machines_fault
 from crawler.events import BackedOff, OwnFailure
 from crawler.fetch.client import HttpClient
 from crawler.page import Exchange, Outcome
 from crawler.scope.next_visit import Headers
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.runtime import Runtime, TimeSlice
-from crawler.worker.verdict import OURS, UrlResult, judge_status
+from crawler.worker.verdict import UrlResult, judge_status
 from frontier.control import Control
 from frontier.domains import domain_of, host_of
 from frontier.entries import Entry

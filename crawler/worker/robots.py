@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from crawler.defects import defect
-from crawler.errors import FetchFailed
+from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
 from crawler.events import RobotsFetchEnded
 from crawler.page import Exchange
 from crawler.parse.coding import decoded_start
@@ -24,7 +24,7 @@ from crawler.worker.leases import LeasedDomain
 from crawler.worker.page import PageBuilder
 from crawler.worker.request import AddressLimiter, ForeignDomains, PoliteFetch, Throttle
 from crawler.worker.runtime import Runtime
-from crawler.worker.verdict import FORBIDDEN, NOT_THE_URLS_FAULT, judge_status
+from crawler.worker.verdict import FORBIDDEN, judge_status
 from frontier.domains import domain_of, host_of
 from frontier.entries import Entry
 from frontier.errors import RedisAway

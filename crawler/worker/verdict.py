@@ -59,13 +59,6 @@ again."""
 FORBIDDEN = frozenset({FailureKind.FORBIDDEN_ADDRESS, FailureKind.FORBIDDEN_PORT})
 """Failures because the settings do not allow the request. They do not go away by waiting."""
 
-OURS = frozenset({FailureKind.OUR_DNS, FailureKind.MACHINE, FailureKind.PROXY})
-"""Failures of this machine, its network or its operator's proxy. They pass, and the domain waits until then."""
-
-NOT_THE_URLS_FAULT = OURS | {FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION}
-"""Failures that say nothing about the URL: those that are ours, the end of our lease or process, and an idle connection
-that the server closed."""
-
 PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")
 """RFC 9110 15.5.3 (402): the site offers the page for money, by whatever scheme. That is an answer and no error."""
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from crawler.defects import Stage, defect
-from crawler.errors import FetchFailed
+from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
 from crawler.events import UrlPostponed
 from crawler.page import KEPT_DENIALS, UNREADABLE, Exchange, Outcome, Page
 from crawler.parse.document import header_usage
@@ -21,7 +21,6 @@ from crawler.worker.revisits import SiteGains, Validators, planned
 from crawler.worker.runtime import Runtime
 from crawler.worker.verdict import (
     DEFECT,
-    NOT_THE_URLS_FAULT,
     REDIRECT_LOOP,
     REFUSED,
     USAGE_UNREACHABLE,

@@ -11,14 +11,14 @@ from unittest.mock import AsyncMock, Mock
 import pytest
 from msgspec.structs import replace
 
-from crawler.errors import FetchFailed
+from crawler.errors import OURS, FetchFailed
 from crawler.events import DefectFound
 from crawler.page import Outcome
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.request import PoliteFetch, Throttle
 from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime
-from crawler.worker.verdict import OURS, UrlResult, verdict_by_robots
+from crawler.worker.verdict import UrlResult, verdict_by_robots
 from frontier.queue import Frontier
 from frontier.store import RedisStore
 from politeness.robots_cache import RobotsCache
