@@ -13,7 +13,7 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 import msgspec
@@ -25,9 +25,9 @@ from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
 from crawler.logs import log
 from crawler.sinks.cdxj import index_path
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.files import LINES, open_either
+from crawler.sinks.files import LINES
 from crawler.sinks.forget import marks_in
-from crawler.sinks.lines import files_of
+from crawler.sinks.lines import files_of, lines_in
 from crawler.sinks.reader import BrokenFraming, complete_part, read_head, records_in, target_of, usage_in
 from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl
@@ -44,13 +44,6 @@ WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warci
 UNKNOWN_ADDRESS = ""
 AS_GIVEN = UrlRules(strip_params=(), session_params=())
 """Redirects of a robots.txt are followed unchanged, including tracking parameters."""
-
-
-LATE_S = 600
-"""Seconds by which a record may come after one of a later request, because records are written when responses end."""
-
-SWEPT_AT = 1_000
-"""Number of nonces above which the expired ones are forgotten."""
 
 
 class BadSignature(msgspec.Struct, frozen=True):
@@ -71,8 +64,7 @@ class Signatures:
         self._without_keys: list[tuple[str, float]] = []
         self._keys: Keys | None = None
         self._unusable = ""
-        self._nonces: dict[str, int] = {}
-        self._sweep_at = SWEPT_AT
+        self._nonces: set[str] = set()
 
     @property
     def is_checking(self) -> bool:
@@ -130,14 +122,7 @@ class Signatures:
             if one.nonce and one.nonce in self._nonces:
                 self.bad.append(BadSignature(url, at, "another request has the same nonce"))
             if one.nonce:
-                self._nonces[one.nonce] = one.expires
-        if len(self._nonces) >= self._sweep_at:
-            self._forget_expired(at)
-
-    def _forget_expired(self, at: float) -> None:
-        """Forget the nonces that had expired at `at`: a request that repeats one has an expired signature anyway."""
-        self._nonces = {nonce: expires for nonce, expires in self._nonces.items() if expires > at - LATE_S}
-        self._sweep_at = max(SWEPT_AT, 2 * len(self._nonces))
+                self._nonces.add(one.nonce)
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -180,85 +165,35 @@ class Request(msgspec.Struct, frozen=True):
             return None
 
 
-class ArchivedRequests(msgspec.Struct):
+class ArchivedRequests:
     """All requests in a folder, ordered by start. `user_agents`: from the warcinfo records. `files`: number of files.
-    `unread`: number of records that could not be parsed, and of files that could not be read to the end, which
-    `broken` names, each with the reason. `forgotten`: the
-    marks of domains that were forgotten (`crawler forget`); `named`: a URL of each domain in lines and indexes.
-    `signatures`: of the requests in files whose replica has signed (`crawler.audit.records`)."""
+    `unread`: number of records that could not be parsed, and of files that could not be read to the end, which `broken`
+    names, each with the reason. `forgotten`: the marks of domains that were forgotten (`crawler forget`); `named`: a URL of
+    each domain in lines and indexes. `signatures`: of the requests in files whose replica has signed."""
 
-    requests: list[Request]
-    user_agents: set[str]
-    files: int
-    unread: int = 0
-    broken: dict[Path, str] = {}
-    forgotten: frozenset[str] = frozenset()
-    named: dict[str, str] = {}
-    signatures: Signatures = msgspec.field(default_factory=Signatures)
-
-
-def read_archive(*folders: Path, usage: bool = False, crawl: str = "") -> ArchivedRequests:
-    """Read all files in `folders`, or those of `crawl`, open ones up to their last complete record. They are of one crawl:
-    all requests are judged together. `usage`: parse all pages for what their owners say about their use. Raises
-    UserError if there is no file in one of the folders."""
-    reader = _WarcReader(usage)
-    warcs: list[Path] = []
-    lines: list[Path] = []
-    forgotten: set[str] = set()
-    named: dict[str, str] = {}
-    for folder in folders:
-        if not folder.is_dir():
-            raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
-        found, written = (files_of(folder, suffixes, crawl) for suffixes in (WARC_SUFFIXES, (LINES,)))
-        if not found and not written:
-            whose = f" of crawl {crawl!r}" if crawl else ""
-            raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl{whose}")
-        warcs += found
-        lines += written
-        forgotten |= marks_in(folder).keys()
-    if forgotten:
-        for path in (index for warc in warcs if (index := index_path(warc)).exists()):
-            _add_indexed(path, named)
-    requests = reader.read_all(warcs)
-    unread = reader.unread + sum(_add_lines(path, requests, named) for path in lines)
-    requests.sort(key=lambda request: request.start)
-    return ArchivedRequests(
-        requests,
-        reader.user_agents,
-        len(warcs) + len(lines),
-        unread,
-        reader.broken,
-        frozenset(forgotten),
-        named,
-        reader.signatures,
-    )
-
-
-class _WarcReader:
-    """Reads one file after another. It remembers the bodies of robots.txt files, because revisit records have none, and the
-    URLs to which robots.txt files redirect, because their bodies are needed as well."""
-
-    def __init__(self, usage: bool) -> None:
-        self._reads_usage = usage
+    def __init__(self, usage: bool = False) -> None:
+        self.requests: list[Request] = []
         self.user_agents: set[str] = set()
+        self.files = 0
         self.unread = 0
         self.broken: dict[Path, str] = {}
+        self.forgotten: set[str] = set()
+        self.named: dict[str, str] = {}
         self.signatures = Signatures()
-        self._bodies: dict[str, bytes] = {}
-        self._targets: set[str] = set()
+        self._reads_usage = usage
+        self._bodies: dict[str, bytes] = {}  # of robots.txt files, because revisit records have none
+        self._targets: set[str] = set()  # to which robots.txt files redirect, because their bodies are needed as well
         self._kept: set[str] = set()
 
-    def read_all(self, paths: Sequence[Path]) -> list[Request]:
-        """The requests in these files."""
-        requests = [request for path in paths for request in self._read_file(path)]
-        if any(request.url in self._targets and request.url not in self._kept for request in requests):
+    def read_warcs(self, paths: Sequence[Path]) -> None:
+        """Add the requests in these WARC files."""
+        self.requests = [request for path in paths for request in self._read_warc(path)]
+        if any(request.url in self._targets and request.url not in self._kept for request in self.requests):
             # The target of a robots.txt redirect was read before the redirect.
-            self.unread = 0
-            self.signatures = Signatures()
-            requests = [request for path in paths for request in self._read_file(path)]
-        return requests
+            self.unread, self.broken, self.signatures = 0, {}, Signatures()
+            self.requests = [request for path in paths for request in self._read_warc(path)]
 
-    def _read_file(self, path: Path) -> Iterator[Request]:
+    def _read_warc(self, path: Path) -> Iterator[Request]:
         at = 0
         with complete_part(path) as stream:
             try:
@@ -334,38 +269,56 @@ class _WarcReader:
             return self._bodies.get(digest, b"")
         return self._bodies.setdefault(digest, start + record.reader.read(max(0, MAX_BODY - len(start))))
 
+    def read_index(self, path: Path) -> None:
+        """Add the domains in the index at `path`."""
+        with path.open("rb") as lines:
+            for line in lines:
+                url = msgspec.json.decode(line.split(b" ", 2)[2], type=dict[str, str]).get("url", "")
+                self.named.setdefault(domain_of(host_of(url)), url)
 
-def _add_indexed(path: Path, named: dict[str, str]) -> None:
-    """Add the domains in the index at `path`."""
-    with path.open("rb") as lines:
-        for line in lines:
-            url = msgspec.json.decode(line.split(b" ", 2)[2], type=dict[str, str]).get("url", "")
-            named.setdefault(domain_of(host_of(url)), url)
-
-
-def _add_lines(path: Path, requests: list[Request], named: dict[str, str]) -> int:
-    """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived, and the domains
-    of all. Returns how many lines could not be parsed."""
-    unread = 0
-    with open(open_either(path), "rb") as lines:  # noqa: PTH123 - a file descriptor
-        for number, text in enumerate(lines, 1):
-            if not text.endswith(b"\n"):
-                break  # an incomplete line, which is being written
+    def read_lines(self, path: Path) -> None:
+        """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived, and the
+        domains of all."""
+        for number, text in enumerate(lines_in(path), 1):
             try:
-                request = _from_line(text, named)
+                line = msgspec.json.decode(text)
+                self.named.setdefault(line["domain"], line["url"])
+                if line["warc"] is None and line["fetched_at"] is not None:
+                    self.requests.append(_request_of(line))
             except Exception as error:
-                unread += 1
+                self.unread += 1
                 log(logging.WARNING, "line_not_audited", file=path.name, line=number, error=error)
-            else:
-                requests += [request] if request is not None else []
-    return unread
 
 
-def _from_line(text: bytes, named: dict[str, str]) -> Request | None:
-    line = msgspec.json.decode(text)
-    named.setdefault(line["domain"], line["url"])
-    if line["warc"] is not None or line["fetched_at"] is None:
-        return None
+def read_archive(*folders: Path, usage: bool = False, crawl: str = "") -> ArchivedRequests:
+    """Read all files in `folders`, or those of `crawl`, open ones up to their last complete record. They are of one crawl:
+    all requests are judged together. `usage`: parse all pages for what their owners say about their use. Raises
+    UserError if there is no file in one of the folders."""
+    archive = ArchivedRequests(usage)
+    warcs: list[Path] = []
+    lines: list[Path] = []
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
+        found, written = (files_of(folder, suffixes, crawl) for suffixes in (WARC_SUFFIXES, (LINES,)))
+        if not found and not written:
+            whose = f" of crawl {crawl!r}" if crawl else ""
+            raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl{whose}")
+        warcs += found
+        lines += written
+        archive.forgotten |= marks_in(folder).keys()
+    archive.files = len(warcs) + len(lines)
+    for path in map(index_path, warcs):
+        if archive.forgotten and path.exists():
+            archive.read_index(path)
+    archive.read_warcs(warcs)
+    for path in lines:
+        archive.read_lines(path)
+    archive.requests.sort(key=lambda request: request.start)
+    return archive
+
+
+def _request_of(line: dict[str, Any]) -> Request:
     start = _seconds(line["fetched_at"])
     end = start + (line["elapsed_ms"] or 0) / 1000
     usage = NO_USAGE

@@ -313,22 +313,20 @@ def extract(
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
     settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash, frozenset(usage))
-    selection, rows = exporting.Selection(settings.usage), 0
+    done = Exported()
     for archive in archives:
         if archive.is_dir():
             raise UserError(f"{archive} is a folder; use `crawler export {archive}`, or name WARC files in it")
     for file in exporting.warc_files(list(archives)):
         try:
-            for lines in exporting.encoded(file, settings, selection):
+            for lines in exporting.encoded(file, settings, done):
                 sys.stdout.buffer.write(printable(lines.decode()).encode())
-                rows += 1
             sys.stdout.flush()
         except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return
         except OSError as error:
             raise UserError(f"{file}: {reason_of(error, file)}") from error
-    done = selection.result(rows)
     for line in _not_exported(done, settings):
         note(line)
     if done.unread:

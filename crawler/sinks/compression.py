@@ -23,8 +23,6 @@ else:
 CompressionName = Literal["gzip", "zstd"]
 
 _GZIP_LEVEL = 2
-_GZIP_FAST = 0
-"""ISA-L has a table of codes for this level, and makes none for the record, which takes most of the CPU of a short one."""
 
 _ZSTD_OPTIONS: Mapping[int, int] = {
     zstd.CompressionParameter.compression_level: 3,
@@ -34,32 +32,25 @@ _ZSTD_OPTIONS: Mapping[int, int] = {
 
 
 class Compression(msgspec.Struct, frozen=True):
-    """`suffix`: of file names. `compress` takes a record. `compress_short` takes one of some hundred bytes, and needs less
-    CPU for a larger result. `reader` creates a decompressor for one record; it raises `error` for corrupt data."""
+    """`suffix`: of file names. `compress` takes a record. `reader` creates a decompressor for one record; it raises `error`
+    for corrupt data."""
 
     suffix: str
     compress: Callable[[bytes], bytes]
-    compress_short: Callable[[bytes], bytes]
     reader: Callable[[], zstd.ZstdDecompressor]
     error: type[Exception]
-
-
-def _zstd(record: bytes) -> bytes:
-    return zstd.compress(record, options=_ZSTD_OPTIONS)
 
 
 COMPRESSIONS: dict[CompressionName, Compression] = {
     "gzip": Compression(
         ".warc.gz",
         lambda record: isal_zlib.compress(record, _GZIP_LEVEL, wbits=31),
-        lambda record: isal_zlib.compress(record, _GZIP_FAST, wbits=31),
         lambda: isal_zlib.decompressobj(wbits=31),  # type: ignore[arg-type, return-value]
         isal_zlib.error,  # type: ignore[arg-type]
     ),
     "zstd": Compression(
         ".warc.zst",
-        _zstd,
-        _zstd,
+        lambda record: zstd.compress(record, options=_ZSTD_OPTIONS),
         zstd.ZstdDecompressor,
         zstd.ZstdError,
     ),

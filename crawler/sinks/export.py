@@ -22,11 +22,12 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from functools import partial
 from hashlib import blake2b
 from itertools import islice
 from pathlib import Path
 from threading import Thread
-from typing import Literal
+from typing import Literal, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -82,7 +83,7 @@ class ExportSettings(msgspec.Struct, frozen=True):
         }
 
 
-class Exported(msgspec.Struct, frozen=True):
+class Exported(msgspec.Struct):
     """The result of an export. `rows`: written rows, or Markdown files. `left_out`: responses without a Markdown file,
     because they have no main text. `kept`: WARC files that were exported before with the same options. `differing`: the
     options of replaced files that were others. `refused`: responses that were left out because of `ExportSettings.usage`.
@@ -92,67 +93,36 @@ class Exported(msgspec.Struct, frozen=True):
     rows: int = 0
     left_out: int = 0
     kept: int = 0
-    differing: frozenset[str] = frozenset()
     refused: int = 0
     unrecorded: int = 0
     unread: int = 0
+    differing: frozenset[str] = frozenset()
     broken: dict[Path, str] = {}
 
-    def plus(self, one: Exported) -> Exported:
-        return Exported(
-            self.rows + one.rows,
-            self.left_out + one.left_out,
-            self.kept + one.kept,
-            self.differing,
-            self.refused + one.refused,
-            self.unrecorded + one.unrecorded,
-            self.unread + one.unread,
-            self.broken | one.broken,
-        )
+    def add(self, other: Exported) -> None:
+        """Add the numbers of `other`, and its broken files."""
+        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "unread"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.broken |= other.broken
 
+    def selected(self, path: Path, usage: frozenset[str]) -> Iterator[Row]:
+        """The rows of the WARC file at `path`, without those of pages whose owners refuse one of the uses in `usage`.
+        Counts what is left out. Raises OSError."""
 
-class Selection:
-    """Selects the rows of pages whose owners do not refuse one of the uses in `usage`, and counts what `Exported` has."""
+        def on_unread(url: str, error: Exception) -> None:
+            self.unread += 1
+            report(url, error)
 
-    def __init__(self, usage: frozenset[str]) -> None:
-        self._usage = usage
-        self.refused = 0
-        self.unrecorded = 0
-        self.unread = 0
-        self.broken: dict[Path, str] = {}
-
-    def of(self, path: Path) -> Iterator[Row]:
-        """The rows of the WARC file at `path`. Raises OSError."""
-        rows = read_rows(path, self._report_unread)
-        while (row := self._next(rows, path)) is not None:
-            if row.page.usage.refusal(self._usage):
-                self.refused += 1
-                continue
-            # The depth is in each metadata record of this crawler.
-            self.unrecorded += bool(self._usage) and row.columns.get("depth") is None
-            yield row
-
-    def _next(self, rows: Iterator[Row], path: Path) -> Row | None:
         try:
-            return next(rows, None)
+            for row in read_rows(path, on_unread):
+                if row.page.usage.refusal(usage):
+                    self.refused += 1
+                else:
+                    # The depth is in each metadata record of this crawler.
+                    self.unrecorded += bool(usage) and row.columns.get("depth") is None
+                    yield row
         except BrokenFraming as error:
             self.broken[path] = str(error)
-            return None
-
-    def _report_unread(self, url: str, error: Exception) -> None:
-        self.unread += 1
-        report(url, error)
-
-    def result(self, rows: int, left_out: int = 0) -> Exported:
-        """What was exported: `rows`, besides what was counted here."""
-        return Exported(
-            rows,
-            left_out,
-            refused=self.refused,
-            unrecorded=self.unrecorded,
-            unread=self.unread,
-            broken=self.broken,
-        )
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
@@ -190,20 +160,11 @@ def export(
             for folder in filter(Path.is_dir, settings.out.iterdir()):
                 remove_left_over(folder)
         else:
-            total = Exported(differing=frozenset(prepare(settings.out, _wanted(files, settings))))
+            total.differing = _prepare(settings.out, _wanted(files, settings))
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
-    with shared_work(max(1, min(processes, len(files)))) as pool:
-        running = {pool.submit(export_file, path, settings): path for path in files}
-        for future in as_completed(running):
-            path = running[future]
-            try:
-                one = future.result()
-            except OSError as error:
-                pool.shutdown(cancel_futures=True)
-                raise UserError(f"{path}: {reason_of(error, path)}") from error
-            total = total.plus(one)
-            on_done(path)
+    for done in in_processes(partial(_export_file, settings), files, processes, on_done):
+        total.add(done)
     return total
 
 
@@ -233,12 +194,16 @@ def _stem(path: Path) -> str:
     return path.name.partition(".warc")[0]
 
 
-def export_file(path: Path, settings: ExportSettings) -> Exported:
+def _export_file(settings: ExportSettings, path: Path) -> Exported:
     """Export one WARC file, unless its result exists. Raises OSError."""
-    selection = Selection(settings.usage)
+    done = Exported()
     if settings.form == "markdown":
-        written = [_write_markdown(row.page, settings.out) for row in selection.of(path)]
-        return selection.result(sum(written), len(written) - sum(written))
+        for row in done.selected(path, settings.usage):
+            if _write_markdown(row.page, settings.out):
+                done.rows += 1
+            else:
+                done.left_out += 1
+        return done
     result = _result(path, settings)
     if not is_open(path):
         for state in (OPEN_SUFFIX, _CUT):
@@ -246,30 +211,28 @@ def export_file(path: Path, settings: ExportSettings) -> Exported:
                 early.unlink(missing_ok=True)  # its rows are among those of the finished file
         if result.exists():
             return Exported(kept=1)
-    rows = 0
     with scratch_file(result.with_name(f"{result.name}.lines")) as scratch:
         with scratch.open("wb") as file:
-            for line in encoded(path, settings, selection):
-                file.write(line)
-                rows += 1
-        if selection.broken:
+            file.writelines(encoded(path, settings, done))
+        if done.broken:
             result = _result(path, settings, is_broken=True)
         if settings.form == "parquet":
             write_parquet(scratch, result)
         else:
             scratch.rename(result)
-    return selection.result(rows)
+    return done
 
 
-def encoded(path: Path, settings: ExportSettings, selection: Selection) -> Iterator[bytes]:
-    """The JSON lines of those rows of the WARC file at `path` that `selection` selects. Raises OSError.
+def encoded(path: Path, settings: ExportSettings, done: Exported) -> Iterator[bytes]:
+    """The JSON lines of the rows of the WARC file at `path`. Counts them in `done`. Raises OSError.
 
     If part of a record cannot be processed, its line has the cut `defect`, and the error is logged.
     """
     lines = PageLines(settings.links, "")
     likeness = Likeness("off", "off", simhash=settings.simhash)
-    for row in selection.of(path):
+    for row in done.selected(path, settings.usage):
         content = _content(row.page, settings, likeness) if has_body(row) else NO_CONTENT
+        done.rows += 1
         yield lines.encode(row._replace(content=content), report)
 
 
@@ -282,16 +245,16 @@ def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Conten
         return UNREADABLE
 
 
-def _write_markdown(page: Page, out: Path) -> int:
+def _write_markdown(page: Page, out: Path) -> bool:
     """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`, unless it has a later response of the URL. Returns
-    the number of files that the page has: 1 or 0."""
+    whether the page has a file."""
     try:
         markdown = content_of(page, "markdown", structured=False).markdown
     except Exception as error:  # pages contain what sites sent
         report(page.url, error)
-        return 0
+        return False
     if markdown is None:
-        return 0
+        return False
     assert page.exchange is not None
     slug = _SLUG.sub("-", urlsplit(page.url).path).strip("-.")[:80] or "index"
     name = f"{slug}-{blake2b(page.url.encode(), digest_size=4).hexdigest()}.md"
@@ -303,7 +266,7 @@ def _write_markdown(page: Page, out: Path) -> int:
         head = f'---\nurl: {page.url}\ntitle: "{title}"\nfetched: {fetched}\n---\n\n'
         with whole_file(folder / name) as scratch:
             scratch.write_text(head + markdown.rstrip() + "\n", encoding="utf-8", errors="replace")
-    return 1
+    return True
 
 
 def _fetched(path: Path) -> str:
@@ -325,40 +288,52 @@ class Made(msgspec.Struct, frozen=True):
     options: dict[str, str]
 
 
-def prepare(out: Path, wanted: Mapping[Path, Made]) -> set[str]:
+def _prepare(out: Path, wanted: Mapping[Path, Made]) -> frozenset[str]:
     """Remove the results in `out` that are not as `wanted` (result -> how it is made), and record that all of `wanted`
     will be there. Returns the names of the options that differ from those of a removed result.
 
     Raises UserError, without having removed anything, if a result belongs to another WARC file, and OSError.
     """
-    known = _read(out / NAME)
-    outdated = {path: made for path, made in wanted.items() if path.exists() and known.get(path.name) != made}
-    for path, made in outdated.items():
-        before = known.get(path.name)
-        if before is not None and before.source != made.source and Path(before.source).exists():
+    try:
+        known = msgspec.json.decode((out / NAME).read_bytes(), type=dict[str, Made])
+    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
+        known = {}
+    outdated = [path for path, made in wanted.items() if path.exists() and known.get(path.name) != made]
+    replaced = [(path, wanted[path], known[path.name]) for path in outdated if path.name in known]
+    for path, made, before in replaced:
+        if before.source != made.source and Path(before.source).exists():
             raise UserError(
                 f"{path} was exported from {before.source}: use another folder for {made.source}, with --out"
             )
-    differing: set[str] = set()
-    for path, made in outdated.items():
-        before = known.get(path.name)
-        if before is not None:
-            names = before.options.keys() | made.options.keys()
-            differing |= {name for name in names if before.options.get(name) != made.options.get(name)}
+    for path in outdated:
         path.unlink()
-    made_here = {name: made for name, made in known.items() if (out / name).exists()}
-    made_here |= {path.name: made for path, made in wanted.items()}
+    known = {name: made for name, made in known.items() if (out / name).exists()}
+    known |= {path.name: made for path, made in wanted.items()}
     with whole_file(out / NAME) as scratch:
-        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(made_here), indent=1))
-    return differing
+        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1))
+    differing = (before.options.items() ^ made.options.items() for _, made, before in replaced)
+    return frozenset(name for options in differing for name, _ in options)
 
 
-def _read(path: Path) -> dict[str, Made]:
-    """Return the record at `path`: result -> how it was made. A damaged one counts as empty."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, Made])
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-        return {}
+T = TypeVar("T")
+
+
+def in_processes(
+    work: Callable[[Path], T], files: Sequence[Path], processes: int, on_done: Callable[[Path], None]
+) -> list[T]:
+    """The results of `work` for each of `files`, in their order, from at most this many processes. Calls `on_done` with
+    each finished file. Raises UserError for a file for which `work` raises OSError or BrokenFraming."""
+    with shared_work(max(1, min(processes, len(files)))) as pool:
+        running = {pool.submit(work, path): path for path in files}
+        for future in as_completed(running):
+            path = running[future]
+            try:
+                future.result()
+            except (OSError, BrokenFraming) as error:
+                pool.shutdown(cancel_futures=True)
+                raise UserError(f"{path}: {reason_of(error, path)}") from error
+            on_done(path)
+    return [future.result() for future in running]
 
 
 @contextlib.contextmanager

@@ -18,7 +18,6 @@ import re
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from crawler.errors import SinkFull, UserError, is_machines_fault, reason_of
 from crawler.sinks.compression import WARC_SUFFIXES
@@ -239,26 +238,6 @@ def finished_path(path: Path) -> Path:
 
 
 PARQUET = ".pages.parquet"
-
-
-class FinishedVolume(NamedTuple):
-    """The finished files of a volume."""
-
-    folder: Path
-    name: str
-
-    @property
-    def warcs(self) -> list[Path]:
-        paths = (self.folder / (self.name + suffix) for suffix in WARC_SUFFIXES)
-        return [path for path in paths if path.exists()]
-
-    @property
-    def lines(self) -> Path:
-        return self.folder / (self.name + LINES)
-
-    @property
-    def parquet(self) -> Path:
-        return self.folder / (self.name + PARQUET)
 
 
 def volume_of(path: Path) -> str:

@@ -24,7 +24,7 @@ import re
 from collections.abc import Callable, Collection, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
@@ -32,16 +32,26 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 from crawler.errors import UserError
 from crawler.http_head import HEAD_END
 from crawler.sinks.cdxj import index_path, read_index
-from crawler.sinks.compression import Compression
-from crawler.sinks.files import OPEN_SUFFIX, PARQUET, FinishedVolume, sync_folder, volume_of, whole_file
+from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.files import LINES, OPEN_SUFFIX, PARQUET, remove_left_over, sync_folder, volume_of, whole_file
 from crawler.sinks.lines import Place
-from crawler.sinks.parquet import parquet_path, require_pyarrow, urls_in, write_parquet
+from crawler.sinks.parquet import require_pyarrow, urls_in, write_parquet
 from crawler.sinks.reader import BrokenFraming, complete_part, compression_of, placed, records_in, target_of
 from frontier.domains import forgotten_mark, is_of
-from frontier.errors import BadUrl
-from frontier.urls import canonicalize
+
+MARKS = "forgotten-domains.txt"
+SCRATCH, COMMIT = ".forget", ".forget-commit"
+
+URL_FIELDS = ("canonical", "via", "near_of", "tdm_policy", "links", "licenses", "followed")
+"""The fields of a JSON line that hold a URL, a list of them, or lists by their tags."""
+
+_METADATA_URLS = ("outlink", "via", "tdm-policy", "licenses")
+"""The lines of a metadata record that hold URLs."""
+
+_MARK = re.compile(r"([0-9a-f]{40}) (\S+)")
 
 _encoder = msgspec.json.Encoder()
+_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 class Rewritten(msgspec.Struct):
@@ -58,58 +68,53 @@ class Rewritten(msgspec.Struct):
     bodies: int = 0
     bodies_missing: int = 0
 
-    def add(self, **found: int) -> None:
-        """Count what was removed."""
-        for name, number in found.items():
-            setattr(self, name, getattr(self, name) + number)
-
 
 Before = Callable[[list[str], list[str]], None]
 """Is called with the URLs of the domain in a volume, and the names of the files that are replaced or removed."""
 
 
-class _Original(NamedTuple):
-    """Where a response record of the domain is."""
+class _Volume(msgspec.Struct):
+    """The finished files of a volume. `names_domain`: whether a WARC file names the domain in a field; `is_dependent`:
+    whether a record of another site needs a body of the domain."""
 
-    path: Path
-    offset: int
-    length: int
-
-
-class _Record(NamedTuple):
-    """What becomes of a record. `original_id`: of the record of the domain that has its body."""
-
-    is_removed: bool
-    original_id: str = ""
-    may_name_it: bool = False
+    warcs: list[Path]
+    lines: Path
+    parquet: Path
+    names_domain: bool = False
+    is_dependent: bool = False
 
 
-class Locked(UserError):
-    """Raised when a folder cannot be rewritten now."""
+class _Commit(msgspec.Struct):
+    """The files of a volume: those with a new content, and those to remove."""
+
+    replaced: list[str] = []
+    removed: list[str] = []
 
 
-class Stopped(UserError):
-    """Raised when a call of `DomainRewriter` was stopped. The call may be repeated."""
+class _Changes(msgspec.Struct):
+    """What changes in a volume. `urls`: of the domain; `places`: of the records that stay, by file and old offset."""
+
+    urls: list[str] = []
+    places: dict[tuple[str, int], Place] = {}
+    commit: _Commit = msgspec.field(default_factory=_Commit)
 
 
 class DomainRewriter:
-    """Rewrites the finished files in `folder` without `domain`. Raises UserError and OSError."""
+    """Rewrites the finished files in `folder` without `domain`. All methods raise UserError and OSError."""
 
-    def __init__(self, folder: Path, domain: str, fsync: bool = True) -> None:
+    def __init__(self, folder: Path, domain: str) -> None:
         self._folder = folder
         self._domain = domain
-        self._fsync = fsync
-        self._noted = NotedUrls(domain)
-        self._originals: dict[str, _Original] = {}
-        self._dependent: list[FinishedVolume] = []  # in which a record of another site needs a body of the domain
-        self._volumes: list[FinishedVolume] = []
+        self._urls = DomainUrls(domain)
+        self._originals: dict[str, Place] = {}  # of the response records of the domain, by their IDs
+        self._volumes: dict[str, _Volume] = {}
         self._removes = self._is_dry = self._is_prepared = self._is_stopped = False
         self.result = Rewritten(str(folder))
 
     def check(self) -> None:
         """Raises UserError if a replica writes in the folder, or left files open."""
         if any(path.name.endswith(OPEN_SUFFIX) for path in self._folder.iterdir()):
-            raise Locked(
+            raise UserError(
                 f"{self._folder} has files that are not finished, of a running replica or of one that was killed: stop the "
                 f"replicas, finish their files with `crawler finish {self._folder}`, and repeat the command"
             )
@@ -121,7 +126,7 @@ class DomainRewriter:
         """Lock the folder, complete what an earlier call has begun, and read all files, so that `rewrite` need not stop for
         one. `is_dry`: only count, and change nothing. Raises UserError, which names the files that cannot be rewritten."""
         self._is_dry = is_dry
-        with self._alone():
+        with self._locked():
             if not is_dry:
                 complete(self._folder)
             self._prepare()
@@ -139,19 +144,20 @@ class DomainRewriter:
             return
         if not self._is_dry:
             add_mark(self._folder, self._domain)
-            for volume in self._dependent:
-                self._rewrite(volume, before)
-                self._read_originals(volume)
+            for name, volume in self._volumes.items():
+                if volume.is_dependent:
+                    self._rewrite(name, volume, before)
+                    self._read_records(volume)
         self._removes = True
-        for volume in self._volumes:
-            self._rewrite(volume, before)
+        for name, volume in self._volumes.items():
+            self._rewrite(name, volume, before)
 
     def stop(self) -> None:
-        """Have the call that runs in another thread end with `Stopped` at the next record."""
+        """Have the call that runs in another thread raise UserError at the next record."""
         self._is_stopped = True
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
+    def _locked(self) -> Iterator[None]:
         marks = self._folder / MARKS
         if self._is_dry and not marks.exists():
             yield  # nothing was forgotten here; a command that begins now writes new files beside the old ones
@@ -160,11 +166,11 @@ class DomainRewriter:
             try:
                 fcntl.flock(file, (fcntl.LOCK_SH if self._is_dry else fcntl.LOCK_EX) | fcntl.LOCK_NB)
             except BlockingIOError as error:
-                raise Locked(
+                raise UserError(
                     f"another `crawler forget` is rewriting {self._folder}; repeat the command later"
                 ) from error
-            if self._is_dry and has_left_work(self._folder):
-                raise Locked(
+            if self._is_dry and any(path.name.endswith((SCRATCH, COMMIT)) for path in self._folder.iterdir()):
+                raise UserError(
                     f"a `crawler forget` in {self._folder} was interrupted: repeat that command first, without --dry-run"
                 )
             yield
@@ -172,220 +178,210 @@ class DomainRewriter:
     # preparing
 
     def _prepare(self) -> None:
-        names = sorted({name for path in self._folder.iterdir() if (name := volume_of(path))})
-        self._volumes = [FinishedVolume(self._folder, name) for name in names]
-        self._originals, self._dependent = {}, []
-        for volume in self._volumes:
+        self._originals.clear()
+        for name in sorted({name for path in self._folder.iterdir() if (name := volume_of(path))}):
+            of_volume = [self._folder / (name + suffix) for suffix in WARC_SUFFIXES]
+            warcs = [path for path in of_volume if path.exists()]
+            volume = _Volume(warcs, self._folder / (name + LINES), self._folder / (name + PARQUET))
+            self._volumes[name] = volume
             if volume.lines.exists():
                 self._check_lines(volume)
-            if self._read_originals(volume):
-                self._dependent.append(volume)
-        if fixed := [volume.parquet.name for volume in self._volumes if self._is_fixed(volume)]:
+            self._read_records(volume)
+        if fixed := [volume.parquet.name for volume in self._volumes.values() if self._is_fixed(volume)]:
             raise UserError(
                 f"{', '.join(fixed)} in {self._folder} cannot be rewritten, because the JSON lines are not in the folder: "
                 "put these back or remove the Parquet files, and repeat the command"
             )
 
-    def _check_lines(self, volume: FinishedVolume) -> None:
+    def _check_lines(self, volume: _Volume) -> None:
         with volume.lines.open("rb") as file:
             for number, line in enumerate(file, 1):
-                matters = self._noted.is_named_in(line) or volume.parquet.exists()
+                matters = self._urls.may_be_in(line) or volume.parquet.exists()
                 if matters and line.endswith(b"\n") and parsed(line) is None:
                     raise UserError(
                         f"{volume.lines}, line {number} cannot be parsed, so the file cannot be rewritten: correct or "
                         "remove the line, and repeat the command"
                     )
 
-    def _is_fixed(self, volume: FinishedVolume) -> bool:
+    def _is_fixed(self, volume: _Volume) -> bool:
         """Whether the volume has a Parquet file that would have to change, but not the lines to make it from."""
         if volume.lines.exists() or not volume.parquet.exists():
             return False
-        result, is_dry, removes = self.result, self._is_dry, self._removes
-        self.result, self._is_dry, self._removes = Rewritten(""), True, True
-        try:
-            commit = Commit([], [])
-            for warc in volume.warcs:
-                self._rewrite_warc(warc, {}, [], commit)
-            return bool(commit.replaced or commit.removed) or any(
-                self._noted.names(url) for url in urls_in(volume.parquet, ("url", *LINE_URLS, *LINE_LISTS))
-            )
-        finally:
-            self.result, self._is_dry, self._removes = result, is_dry, removes
+        return volume.names_domain or any(map(self._urls.names, urls_in(volume.parquet, ("url", *URL_FIELDS))))
 
-    # reading
-
-    def _read_originals(self, volume: FinishedVolume) -> bool:
-        """Remember where the response records of the domain are. Returns whether records of others refer to one."""
-        is_dependent = False
+    def _read_records(self, volume: _Volume) -> None:
+        """Find out what the records of `volume` have to do with the domain, and where its response records are."""
 
         def read(record: WarcRecord) -> str | None:
-            nonlocal is_dependent
             self._check_running()
-            is_dependent |= bool(self._judge(record).original_id)
-            is_original = record.record_type == WarcRecordType.response and self._is_ours(record)
-            return record.record_id if is_original else None
+            is_ours = is_of(target_of(record), self._domain)
+            is_dependent = bool(self._original_of(record))
+            is_named = record.record_type == WarcRecordType.metadata and self._urls.may_be_in(record.reader.read())
+            volume.is_dependent |= is_dependent
+            volume.names_domain |= is_ours or is_dependent or is_named
+            return record.record_id if is_ours and record.record_type == WarcRecordType.response else None
 
         for path in volume.warcs:
             try:
                 with complete_part(path) as part:
                     part.check_end()
                 for record_id, offset, length in placed(records_in(str(path)), path.stat().st_size, read):
-                    self._originals[record_id] = _Original(path, offset, length)
+                    self._originals[record_id] = Place(path.name, offset, length)
             except BrokenFraming as error:
                 raise UserError(f"{path} cannot be read to its end ({error}), so it cannot be rewritten") from error
-        return is_dependent
 
     def _check_running(self) -> None:
         if self._is_stopped:
-            raise Stopped("interrupted: repeat the command")
+            raise UserError("interrupted: repeat the command")
 
-    def _is_ours(self, record: WarcRecord) -> bool:
-        return is_of(target_of(record), self._domain)
-
-    def _judge(self, record: WarcRecord) -> _Record:
-        if self._is_ours(record):
-            return _Record(is_removed=True)
-        referred = target_of(record, "WARC-Refers-To-Target-URI")
-        if record.record_type == WarcRecordType.revisit and is_of(referred, self._domain):
-            return _Record(is_removed=False, original_id=record.headers.get("WARC-Refers-To") or "?")
-        return _Record(is_removed=False, may_name_it=record.record_type == WarcRecordType.metadata)
+    def _original_of(self, record: WarcRecord) -> str:
+        """The ID of the record of the domain that has the body of `record`, which is of another site; "" if none has."""
+        is_revisit = record.record_type == WarcRecordType.revisit and not is_of(target_of(record), self._domain)
+        if is_revisit and is_of(target_of(record, "WARC-Refers-To-Target-URI"), self._domain):
+            return record.headers.get("WARC-Refers-To") or "?"
+        return ""
 
     # writing
 
-    def _rewrite(self, volume: FinishedVolume, before: Before) -> None:
-        urls: list[str] = []
-        commit = Commit([], [])
-        places: dict[tuple[str, int], Place] = {}
+    def _rewrite(self, name: str, volume: _Volume, before: Before) -> None:
+        changes = _Changes()
         for warc in volume.warcs:
-            self._rewrite_warc(warc, places, urls, commit)
+            self._rewrite_warc(warc, changes)
         if volume.lines.exists():
-            self._rewrite_lines(volume.lines, places, urls, commit)
-        before(urls, [*commit.replaced, *commit.removed])
+            self._rewrite_lines(volume, changes)
+        commit = changes.commit
+        before(changes.urls, [*commit.replaced, *commit.removed])
         self.result.files.extend(name for name in commit.replaced if name not in self.result.files)
         self.result.removed_files.extend(commit.removed)
         if self._is_dry or not (commit.replaced or commit.removed):
             return
-        carry_out(self._folder, volume.name, commit)
+        sync_folder(self._folder)
+        marker = self._folder / (name + COMMIT)
+        with whole_file(marker) as scratch, scratch.open("wb") as file:
+            file.write(msgspec.json.encode(commit))
+            file.flush()
+            os.fsync(file.fileno())
+        sync_folder(self._folder)
+        _replace_files(marker)
 
-    def _rewrite_warc(self, warc: Path, places: dict[tuple[str, int], Place], urls: list[str], commit: Commit) -> None:
-        compression = compression_of(warc)
-        assert compression is not None
-        changed, kept = False, 0
+    def _rewrite_warc(self, warc: Path, changes: _Changes) -> None:
+        has_changed, kept = False, 0
 
-        def read(record: WarcRecord) -> tuple[_Record, WarcRecordType, str]:
+        def read(record: WarcRecord) -> tuple[str, WarcRecordType, str]:
             self._check_running()
-            return self._judge(record), record.record_type, target_of(record)
+            return target_of(record), record.record_type, self._original_of(record)
 
         with warc.open("rb") as old, self._scratch(warc) as new:
-            for (verdict, kind, url), offset, length in placed(records_in(str(warc)), warc.stat().st_size, read):
-                if verdict.is_removed and self._removes:
-                    changed = True
-                    self.result.add(records=1)
-                    urls.append(url)
+            for (url, kind, original_id), offset, length in placed(records_in(str(warc)), warc.stat().st_size, read):
+                if self._removes and is_of(url, self._domain):
+                    has_changed = True
+                    self.result.records += 1
+                    changes.urls.append(url)
                     continue
                 raw = os.pread(old.fileno(), length, offset)
-                after = self._changed(raw, verdict, compression)
-                changed |= after is not raw
-                places[warc.name, offset] = Place(warc.name, new.tell(), len(after))
+                after = self._changed(warc, raw, kind, original_id)
+                has_changed |= after is not raw
+                changes.places[warc.name, offset] = Place(warc.name, new.tell(), len(after))
                 kept += kind != WarcRecordType.warcinfo
                 new.write(after)
-        self._note(warc, commit, changed, kept > 0)
-        if not changed or not index_path(warc).exists():
-            return
+        self._settle_file(warc, changes.commit, has_changed, kept > 0)
         index = index_path(warc)
-        if kept and not self._is_dry:
-            with self._scratch(index) as file:
-                file.writelines(sorted(read_index(self._folder / (warc.name + SCRATCH), warc.name)))
-        self._note(index, commit, True, kept > 0)
+        if has_changed and index.exists():
+            if kept and not self._is_dry:
+                with self._scratch(index) as file:
+                    file.writelines(sorted(read_index(self._folder / (warc.name + SCRATCH), warc.name)))
+            self._settle_file(index, changes.commit, True, kept > 0)
 
-    def _changed(self, raw: bytes, verdict: _Record, compression: Compression) -> bytes:
-        """The compressed record `raw` as it is kept: `raw` itself if nothing changes."""
-        if verdict.original_id:
-            return compression.compress(self._with_body(decompressed(raw, compression), verdict.original_id))
-        if verdict.may_name_it and self._removes and self._noted.may_be_in(record := decompressed(raw, compression)):
-            gone: list[str] = []
-            kept = with_lines(record, lambda line: self._noted.without_in_metadata(line, gone))
-            self.result.add(links=len(gone))
-            return compression.compress(kept) if kept != record else raw
-        return raw
+    def _changed(self, warc: Path, raw: bytes, kind: WarcRecordType, original_id: str) -> bytes:
+        """The compressed record `raw` of `warc` as it is kept: `raw` itself if nothing changes."""
+        if not original_id and not (self._removes and kind == WarcRecordType.metadata):
+            return raw
+        compression = compression_of(warc)
+        assert compression is not None
+        record = compression.reader().decompress(raw)
+        gone: list[str] = []
+        kept = (
+            self._with_body(record, original_id)
+            if original_id
+            else _with_lines(record, lambda line: self._urls.without_in_metadata(line, gone))
+        )
+        self.result.links += len(gone)
+        return compression.compress(kept) if kept != record else raw
 
     def _with_body(self, record: bytes, original_id: str) -> bytes:
         """The revisit `record` as a response record with the body of the record that it refers to."""
         original = self._originals.get(original_id)
         if original is None:
-            self.result.add(bodies_missing=1)
-            return without_target(record)
-        self.result.add(bodies=1)
-        compression = compression_of(original.path)
+            self.result.bodies_missing += 1
+            return _without_target(record)
+        self.result.bodies += 1
+        path = self._folder / original.file
+        compression = compression_of(path)
         assert compression is not None
-        with original.path.open("rb") as file:
-            return as_response(
-                record, decompressed(os.pread(file.fileno(), original.length, original.offset), compression)
-            )
+        with path.open("rb") as file:
+            raw = os.pread(file.fileno(), original.length, original.offset)
+        return _as_response(record, compression.reader().decompress(raw))
 
-    def _rewrite_lines(
-        self, lines: Path, places: dict[tuple[str, int], Place], urls: list[str], commit: Commit
-    ) -> None:
-        changed, kept = False, 0
-        with lines.open("rb") as old, self._scratch(lines) as new:
+    def _rewrite_lines(self, volume: _Volume, changes: _Changes) -> None:
+        has_changed, kept = False, 0
+        with volume.lines.open("rb") as old, self._scratch(volume.lines) as new:
             for line in old:
-                after = self._line(line, places, urls)
-                changed |= after != line
+                after = self._line(line, changes)
+                has_changed |= after != line
                 kept += after is not None
                 new.write(after or b"")
-        self._note(lines, commit, changed, kept > 0)
-        parquet = parquet_path(lines)
-        if changed and parquet.exists():
+        self._settle_file(volume.lines, changes.commit, has_changed, kept > 0)
+        if has_changed and volume.parquet.exists():
             if kept and not self._is_dry:
-                write_parquet(self._folder / (lines.name + SCRATCH), self._folder / (parquet.name + SCRATCH))
-            self._note(parquet, commit, True, kept > 0)
+                scratches = (self._folder / (path.name + SCRATCH) for path in (volume.lines, volume.parquet))
+                write_parquet(*scratches)
+            self._settle_file(volume.parquet, changes.commit, True, kept > 0)
 
-    def _line(self, line: bytes, places: dict[tuple[str, int], Place], urls: list[str]) -> bytes | None:
+    def _line(self, line: bytes, changes: _Changes) -> bytes | None:
         """The JSON line as it is kept, None if it is of the domain; `line` itself if nothing changes."""
-        names_it = self._removes and self._noted.may_be_in(line)
+        may_name_it = self._removes and self._urls.may_be_in(line)
         is_torn = not line.endswith(b"\n")
-        if not names_it and not places and not is_torn:
+        if not may_name_it and not changes.places and not is_torn:
             return line
         fields = parsed(line)
         if fields is None:
             return None if is_torn else line
-        changes: dict[str, Any] = {}
-        if names_it:
+        changed: dict[str, Any] = {}
+        if may_name_it:
             if msgspec.json.decode(fields["domain"]) == self._domain:
-                self.result.add(lines=1)
-                urls.append(msgspec.json.decode(fields["url"]))
+                self.result.lines += 1
+                changes.urls.append(msgspec.json.decode(fields["url"]))
                 return None
-            changes, gone = self._noted.without(fields)
-            urls += gone
-            self.result.add(links=len(gone))
+            changed, gone = self._urls.without(fields)
+            changes.urls += gone
+            self.result.links += len(gone)
         place = msgspec.json.decode(fields["warc"], type=Place | None)
-        if place is not None and places.get((place.file, place.offset), place) != place:
-            changes["warc"] = places[place.file, place.offset]
-        return _encoder.encode({**fields, **changes}) + b"\n" if changes or is_torn else line
+        if place is not None and (moved := changes.places.get((place.file, place.offset), place)) != place:
+            changed["warc"] = moved
+        return _encoder.encode({**fields, **changed}) + b"\n" if changed or is_torn else line
 
     @contextlib.contextmanager
     def _scratch(self, target: Path) -> Iterator[Any]:
         if self._is_dry:
-            yield _Counted()
+            yield _LengthOnly()
             return
         with (self._folder / (target.name + SCRATCH)).open("wb") as file:
             yield file
             file.flush()
-            if self._fsync:
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
 
-    def _note(self, path: Path, commit: Commit, is_changed: bool, is_kept: bool) -> None:
-        """Note what becomes of the file `path`, which has a new version."""
-        if is_changed and is_kept:
+    def _settle_file(self, path: Path, commit: _Commit, has_changed: bool, is_kept: bool) -> None:
+        """Have the file `path` replaced by its new version, or removed, or left as it is."""
+        if has_changed and is_kept:
             commit.replaced.append(path.name)
             return
         if not self._is_dry:
             (self._folder / (path.name + SCRATCH)).unlink(missing_ok=True)
-        if is_changed:
+        if has_changed:
             commit.removed.append(path.name)
 
 
-class _Counted:
+class _LengthOnly:
     """A file that is not written: only its length matters."""
 
     def __init__(self) -> None:
@@ -398,45 +394,22 @@ class _Counted:
         return self._size
 
 
-LINE_URLS = ("canonical", "via", "near_of", "tdm_policy")
-"""The fields of a JSON line that hold one URL."""
-
-LINE_LISTS = ("links", "licenses")
-"""Those that hold a list of URLs."""
-
-LINE_TAGGED = "followed"
-"""The field that holds lists of URLs by their tags."""
-
-_METADATA_URLS = ("outlink", "via", "tdm-policy", "licenses")
-"""The lines of a metadata record that hold URLs."""
-
-_AS_WRITTEN = (b'"tdm_policy":"', b'"licenses":["', b"tdm-policy: ", b"licenses: ")
-"""What precedes URLs that earlier versions have stored as their sites wrote them, in lines and metadata records."""
-
-_fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
+# JSON lines and metadata records
 
 
-class NotedUrls:
-    """Finds the URLs of `domain`."""
+class DomainUrls:
+    """Finds and removes the URLs of `domain` that this crawler has noted with other pages."""
 
     def __init__(self, domain: str) -> None:
         self._domain = domain
-        self._needle = domain.encode()
-
-    def is_named_in(self, text: bytes) -> bool:
-        """Whether `text` contains the name of the domain, as it may if it is damaged."""
-        return self._needle in text.lower()
 
     def names(self, url: str) -> bool:
-        """Whether `url` is of the domain, also if it is not in canonical form."""
-        try:
-            return is_of(url, self._domain) or canonicalize(url, "https://base.invalid/").domain == self._domain
-        except BadUrl:
-            return False
+        """Whether `url` is of the domain."""
+        return is_of(url, self._domain)
 
     def may_be_in(self, text: bytes) -> bool:
         """Whether a line or metadata record may have a URL of the domain."""
-        return self._needle in text or any(mark in text for mark in _AS_WRITTEN)
+        return self._domain.encode() in text
 
     def without_in_metadata(self, line: bytes, gone: list[str]) -> bytes | None:
         """A line of a metadata record, such as `outlink: URL L a/@href`, without the URLs of the domain; None if it has no
@@ -452,25 +425,20 @@ class NotedUrls:
 
     def without(self, fields: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         """What changes in `fields` of a JSON line so that they do not name the domain, and the URLs that are removed."""
-        changes: dict[str, Any] = {}
         gone: list[str] = []
-        for name in LINE_LISTS:
-            named = msgspec.json.decode(fields[name], type=list[str] | None) if name in fields else None
-            found = [url for url in named or () if self.names(url)]
-            if named is not None and found:
-                changes[name] = [url for url in named if url not in found]
-                gone += found
-        if LINE_TAGGED in fields:
-            tagged = msgspec.json.decode(fields[LINE_TAGGED], type=dict[str, list[str]] | None) or {}
-            if found := [url for urls in tagged.values() for url in urls if self.names(url)]:
-                changes[LINE_TAGGED] = {tag: [url for url in urls if url not in found] for tag, urls in tagged.items()}
-                gone += found
-        for name in LINE_URLS:
-            url = msgspec.json.decode(fields[name], type=str | None) if name in fields else None
-            if url and self.names(url):
-                changes[name] = None
-                gone.append(url)
-        return changes, gone
+        values = {name: msgspec.json.decode(fields[name]) for name in URL_FIELDS if name in fields}
+        kept = {name: self._without(value, gone) for name, value in values.items()}
+        return {name: value for name, value in kept.items() if value != values[name]}, gone
+
+    def _without(self, value: Any, gone: list[str]) -> Any:
+        if isinstance(value, dict):
+            return {tag: self._without(urls, gone) for tag, urls in value.items()}
+        if isinstance(value, list):
+            return [url for url in value if self._without(url, gone) is not None]
+        if value is not None and self.names(value):
+            gone.append(value)
+            return None
+        return value
 
 
 def parsed(line: bytes) -> dict[str, Any] | None:
@@ -484,29 +452,26 @@ def parsed(line: bytes) -> dict[str, Any] | None:
     return fields
 
 
+# WARC records, as bytes
+
 _OF_REVISITS = (b"warc-refers-to", b"warc-refers-to-target-uri", b"warc-refers-to-date", b"warc-profile")
 """The fields that only a revisit record has."""
 
 
-def decompressed(raw: bytes, compression: Compression) -> bytes:
-    """The compressed record `raw`."""
-    return compression.reader().decompress(raw)
-
-
-def with_lines(record: bytes, changed: Callable[[bytes], bytes | None]) -> bytes:
+def _with_lines(record: bytes, changed: Callable[[bytes], bytes | None]) -> bytes:
     """`record`, whose block has lines, with each as `changed` returns it; None removes it."""
     head, block = _split(record)
     lines = [changed(line) for line in block.split(b"\r\n")]
     return _record(head, b"\r\n".join(line for line in lines if line is not None))
 
 
-def without_target(record: bytes) -> bytes:
+def _without_target(record: bytes) -> bytes:
     """The revisit `record` without the URL of the record that it refers to."""
     head, block = _split(record)
     return _record(_without(head, (b"warc-refers-to-target-uri",)), block)
 
 
-def as_response(record: bytes, original: bytes) -> bytes:
+def _as_response(record: bytes, original: bytes) -> bytes:
     """The revisit `record` as a response record with the body of the response record `original`."""
     head, block = _split(record)
     original_head, original_block = _split(original)
@@ -535,67 +500,27 @@ def _without(head: Collection[bytes], names: Collection[bytes]) -> list[bytes]:
     return [line for line in head if line.partition(b":")[0].strip().lower() not in names]
 
 
-MARKS = "forgotten-domains.txt"
-SCRATCH, COMMIT = ".forget", ".forget-commit"
-
-_MARK = re.compile(r"([0-9a-f]{40}) (\S+)")
-_UNFINISHED = re.compile(r".*\.(?:cdxj|parquet|forget|forget-commit)\.(\d+)\.tmp")
-
-
-class Commit(msgspec.Struct):
-    """The files of a volume: those with a new content, and those to remove. `sizes`: the bytes of the new files."""
-
-    replaced: list[str]
-    removed: list[str]
-    sizes: list[int] = []
-
-
-def carry_out(folder: Path, volume: str, commit: Commit) -> None:
-    """Replace the files of `volume`. The new ones are on the disk. Raises OSError."""
-    marker = folder / (volume + COMMIT)
-    sync_folder(folder)
-    sizes = [(folder / (name + SCRATCH)).stat().st_size for name in commit.replaced]
-    with whole_file(marker) as scratch, scratch.open("wb") as file:
-        file.write(msgspec.json.encode(msgspec.structs.replace(commit, sizes=sizes)))
-        file.flush()
-        os.fsync(file.fileno())
-    sync_folder(folder)
-    _rename(marker)
+# replacing files, and marks
 
 
 def complete(folder: Path) -> None:
     """Give the files of volumes that were committed their names, and remove what was not committed. Raises OSError."""
     for marker in sorted(folder.glob("*" + COMMIT)):
-        _rename(marker)
-    for path in folder.iterdir():
-        if path.name.endswith(SCRATCH) or _is_left_over(path):
-            path.unlink(missing_ok=True)
+        _replace_files(marker)
+    for path in folder.glob("*" + SCRATCH):
+        path.unlink(missing_ok=True)
+    remove_left_over(folder)
 
 
-def has_left_work(folder: Path) -> bool:
-    """Whether a process that was killed has left files that `complete` would rename or remove. Raises OSError."""
-    return any(path.name.endswith((SCRATCH, COMMIT)) for path in folder.iterdir())
-
-
-def _rename(marker: Path) -> None:
-    folder, commit = marker.parent, msgspec.json.decode(marker.read_bytes(), type=Commit)
-    new = [name for name in commit.replaced if (folder / (name + SCRATCH)).exists()]
-    for name, size in zip(commit.replaced, commit.sizes, strict=False):
-        if name not in new and not _has_size(folder / name, size):  # it was not renamed before
-            raise UserError(
-                f"{folder / (name + SCRATCH)} is missing, the new version of {name}: restore it, or remove {marker} to "
-                "keep the old version, and repeat the command"
-            )
-    for name in new:
-        (folder / (name + SCRATCH)).rename(folder / name)
+def _replace_files(marker: Path) -> None:
+    folder, commit = marker.parent, msgspec.json.decode(marker.read_bytes(), type=_Commit)
+    for name in commit.replaced:
+        with contextlib.suppress(FileNotFoundError):  # a process that was killed has renamed it
+            (folder / (name + SCRATCH)).rename(folder / name)
     for name in commit.removed:
         (folder / name).unlink(missing_ok=True)
     sync_folder(folder)
     marker.unlink()
-
-
-def _has_size(path: Path, size: int) -> bool:
-    return path.exists() and path.stat().st_size == size
 
 
 def add_mark(folder: Path, domain: str) -> None:
@@ -616,17 +541,3 @@ def marks_in(folder: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     return {found[1]: found[2] for line in lines if (found := _MARK.fullmatch(line.rstrip()))}
-
-
-def _is_left_over(path: Path) -> bool:
-    """Whether `path` is what a killed process has left of a file that it was writing (`whole_file`)."""
-    found = _UNFINISHED.fullmatch(path.name)
-    if found is None:
-        return False
-    try:
-        os.kill(int(found[1]), 0)
-    except ProcessLookupError:
-        return True
-    except PermissionError:
-        pass  # it runs
-    return int(found[1]) == os.getpid()

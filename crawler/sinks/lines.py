@@ -21,7 +21,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.page import NO_CONTENT, Content, Item, Page, RejectedItem
+from crawler.page import NO_CONTENT, Content, Page
 from crawler.parse.text import plain
 from crawler.scope.next_visit import Visits, visit_priority
 from crawler.sinks.compression import WARC_SUFFIXES
@@ -158,10 +158,11 @@ class PageLines:
                 return self._encoder.encode(line) + b"\n"
             except (UnicodeEncodeError, OverflowError, RecursionError):
                 # JSON-LD may contain lone surrogates, integers above 64 bits, and deeply nested values.
-                return self._encoder.encode(_encodable(line)) + b"\n"
+                fields = msgspec.structs.asdict(line).items()
+                return self._encoder.encode(Line(**{name: plain(value) for name, value in fields})) + b"\n"
         except Exception as error:
             report(row.page.url, error)
-            return self._encoder.encode(self._line(minimal_row(row))) + b"\n"
+            return self._encoder.encode(self._line(_minimal_row(row))) + b"\n"
 
     def _line(self, row: Row) -> Line:
         page, exchange, content = row.page, row.page.exchange, row.content
@@ -208,11 +209,13 @@ class PageLines:
             visit=page.visit or None,
             previous_visit=iso_time(page.previous_at) if page.previous_at else None,
             extra=row.extra,
-            items=_by_name(page.items) if page.items else None,
+            items=_by_name((item.name, msgspec.Raw(item.json)) for item in page.items),
             handler_error=page.handler_error or None,
             rejected=list(map(str, page.rejected[:SHOWN])),
             rejected_count=page.rejected_count,
-            rejected_items=_complete(page.rejected) if page.rejected else None,
+            rejected_items=_by_name(
+                (one.name, RejectedLine(str(one), msgspec.Raw(one.json))) for one in page.rejected if one.json
+            ),
             label=page.label or None,
             payload=_payload(page.tag),
             followed=page.followed if self._with_links else None,
@@ -222,12 +225,12 @@ class PageLines:
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
 
 
-def _by_name(items: Sequence[Item]) -> msgspec.Raw:
-    """The `items` as a JSON object: name of the data set -> its items."""
-    named: dict[str, list[msgspec.Raw]] = {}
-    for item in items:
-        named.setdefault(item.name, []).append(msgspec.Raw(item.json))
-    return msgspec.Raw(msgspec.json.encode(named))
+def _by_name(items: Iterable[tuple[str, Any]]) -> msgspec.Raw | None:
+    """The items in (data set, item) pairs as a JSON object: name of the data set -> its items. None without items."""
+    named: dict[str, list[Any]] = {}
+    for name, item in items:
+        named.setdefault(name, []).append(item)
+    return msgspec.Raw(msgspec.json.encode(named)) if named else None
 
 
 def _payload(tag: str) -> msgspec.Raw | None:
@@ -235,22 +238,7 @@ def _payload(tag: str) -> msgspec.Raw | None:
     return msgspec.Raw(f"{brace}{text}".encode()) if brace else None
 
 
-def _complete(rejected: Sequence[RejectedItem]) -> msgspec.Raw | None:
-    """Those of the `rejected` items that are complete, as a JSON object like that of `_by_name`."""
-    named: dict[str, list[RejectedLine]] = {}
-    for one in rejected:
-        if one.json:
-            named.setdefault(one.name, []).append(RejectedLine(str(one), msgspec.Raw(one.json)))
-    return msgspec.Raw(msgspec.json.encode(named)) if named else None
-
-
-def _encodable(line: Line) -> Line:
-    """`line`, with question marks for lone surrogates, integers above 64 bits as text, and nothing nested too deeply."""
-    fields = msgspec.structs.asdict(line)
-    return Line(**{name: plain(value) for name, value in fields.items()})
-
-
-def minimal_row(row: Row) -> Row:
+def _minimal_row(row: Row) -> Row:
     """`row` without all values from the site or a hook, marked with the cut `defect`, for a line that cannot be encoded."""
     page = msgspec.structs.replace(
         row.page, content_type="", charset="", title="", lang="", canonical="", links=(), cut=("defect",), via=""

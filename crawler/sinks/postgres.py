@@ -343,30 +343,17 @@ class ItemTable:
     # positions
 
     def positions(self, data_set: str) -> dict[str, Position]:
-        """How far the files of crawls were read for this table; nothing if there is no table yet. Positions from before
-        they named a line do not count: what they stand for is read again, which changes no row."""
+        """How far the files of crawls were read for this table; nothing if there is no table yet."""
         with contextlib.suppress(*_made_by_others()):
             self._connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (target text, data_set text, file text, position bigint, "
-                "PRIMARY KEY (target, data_set, file))"
+                "line_begin bigint, line_digest text, PRIMARY KEY (target, data_set, file))"
             )
-        self._add_line_columns()
         rows = self._connection.execute(
-            f"SELECT file, position, line_begin, line_digest FROM {_POSITIONS} WHERE target = %s AND data_set = %s AND "
-            "line_begin IS NOT NULL",
+            f"SELECT file, position, line_begin, line_digest FROM {_POSITIONS} WHERE target = %s AND data_set = %s",
             [self._target(), data_set],
         )
         return {file: Position(*position) for file, *position in rows.fetchall()}
-
-    def _add_line_columns(self) -> None:
-        found = self._connection.execute(
-            f"SELECT FROM pg_attribute WHERE attrelid = '{_POSITIONS}'::regclass AND attname = 'line_digest'"
-        )
-        if not found.fetchall():
-            self._connection.execute(
-                f"ALTER TABLE {_POSITIONS} ADD COLUMN IF NOT EXISTS line_begin bigint, "
-                "ADD COLUMN IF NOT EXISTS line_digest text"
-            )
 
     def _target(self) -> str | None:
         """The name of the table with its OID, so that a table that was dropped and made again is another one; None without

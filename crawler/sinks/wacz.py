@@ -23,7 +23,7 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import as_completed
+from functools import partial
 from hashlib import blake2b
 from itertools import chain, islice
 from pathlib import Path
@@ -36,11 +36,10 @@ from crawler.parse.encoding import is_html
 from crawler.parse.text import content_of, plain
 from crawler.sinks.cdxj import read_index
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.export import shared_work
+from crawler.sinks.export import in_processes
 from crawler.sinks.files import is_open
-from crawler.sinks.forget import decompressed
 from crawler.sinks.lines import Row, iso_time
-from crawler.sinks.reader import BrokenFraming, has_body, placed, read_rows, records_in, report
+from crawler.sinks.reader import has_body, placed, read_rows, records_in, report
 
 WACZ_VERSION = "1.1.1"
 SUFFIX = ".wacz"
@@ -111,7 +110,7 @@ def write_wacz(
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _work_folder(target) as folder:
-            scans = _scan_all(finished, folder, text, processes, on_done)
+            scans = in_processes(partial(_scan, folder, text), finished, processes, on_done)
             records, pages = _pack(scans, folder / target.name, text)
             (folder / target.name).rename(target)
     except OSError as error:
@@ -163,26 +162,12 @@ def _work_folder(target: Path) -> Iterator[Path]:
 # scanning
 
 
-def _scan_all(
-    files: Sequence[Path], folder: Path, text: TextForm, processes: int, on_done: Callable[[Path], None]
-) -> list[_Scan]:
-    with shared_work(max(1, min(processes, len(files)))) as pool:
-        running = {pool.submit(_scan, path, folder / str(number), text): path for number, path in enumerate(files)}
-        for future in as_completed(running):
-            path = running[future]
-            try:
-                future.result()
-            except (OSError, BrokenFraming) as error:
-                pool.shutdown(cancel_futures=True)
-                raise UserError(f"{path}: {reason_of(error, path)}") from error
-            on_done(path)
-    return [future.result() for future in running]
-
-
-def _scan(path: Path, folder: Path, text: TextForm) -> _Scan:
-    """Scan the WARC file at `path`, and write what it adds in the new `folder`. Raises OSError and BrokenFraming."""
-    folder.mkdir()
+def _scan(folder: Path, text: TextForm, path: Path) -> _Scan:
+    """Scan the WARC file at `path`, and write what it adds in a new folder in `folder`. Raises OSError and
+    BrokenFraming."""
     name = _stored_name(path)
+    folder /= f"{name}.scan"
+    folder.mkdir()
     warc = _with_gzip(path, folder / name) if _is_zstd(path) else path
     scan = _Scan(warc, name, folder / "index", folder / "seeds", folder / "others")
     with scan.seeds.open("wb") as seeds, scan.others.open("wb") as others:
@@ -198,7 +183,7 @@ def _with_gzip(path: Path, target: Path) -> Path:
     """Write the records of the zstd file at `path` with gzip. Returns `target`."""
     with path.open("rb") as source, target.open("wb") as file:
         for _, start, length in placed(records_in(str(path)), path.stat().st_size, lambda record: True):
-            record = decompressed(os.pread(source.fileno(), length, start), COMPRESSIONS["zstd"])
+            record = COMPRESSIONS["zstd"].reader().decompress(os.pread(source.fileno(), length, start))
             file.write(COMPRESSIONS["gzip"].compress(record))
     return target
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec import structs
 
 from crawler.audit.check import Report, Rules, audit
-from crawler.audit.records import SWEPT_AT, Signatures, read_archive
+from crawler.audit.records import read_archive
 from crawler.identity.keys import read_keys
 from crawler.identity.published import KEY_SET_FIELD
 from crawler.identity.web_bot_auth import RequestSigner, key_set
@@ -136,17 +136,3 @@ async def test_a_key_set_that_cannot_be_read_fails_the_requests_of_its_file_alon
     assert breach.detail.startswith("the key set in the warcinfo record ")
 
 
-def test_nonces_are_forgotten_when_their_signatures_have_expired(tmp_path: Path, signer: RequestSigner) -> None:
-    """Given a request every ten seconds, then no more are kept than a sweep allows, and none that is valid is forgotten."""
-    signatures = Signatures()
-    signatures.read_keys([published(tmp_path, "one.pem")[1]])
-    kept = 0
-    for number in range(SWEPT_AT + SWEPT_AT // 2):
-        at = NOON + number * 10
-        head = b"GET / HTTP/1.1\r\nHost: a.test\r\n" + signer("a.test", "/", at)
-        signatures.check("https://a.test/", at, head)
-        kept = max(kept, len(signatures._nonces))
-    assert signatures.bad == []
-    assert kept <= SWEPT_AT
-    signatures.check("https://a.test/", at, head)
-    assert [bad.problem for bad in signatures.bad] == ["another request has the same nonce"]

@@ -15,7 +15,7 @@ import pytest
 from crawler.errors import UserError
 from crawler.page import Exchange, Link, Outcome, Page
 from crawler.sinks.archive import Archive
-from crawler.sinks.forget import MARKS, DomainRewriter, NotedUrls, Stopped, add_mark, complete, marks_in
+from crawler.sinks.forget import MARKS, DomainRewriter, DomainUrls, add_mark, marks_in
 from crawler.sinks.reader import compression_of
 from frontier.domains import domain_of, forgotten_mark
 from politeness.usage import Usage
@@ -280,16 +280,6 @@ def test_a_dry_run_is_refused_while_another_works_or_has_left_work_and_removes_n
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == left
 
 
-def test_a_new_version_that_is_lost_is_an_error(tmp_path: Path) -> None:
-    (tmp_path / "one").write_bytes(b"old content")
-    (tmp_path / "v.forget-commit").write_bytes(b'{"replaced":["one"],"removed":[],"sizes":[3]}')
-    with pytest.raises(UserError, match=r"one\.forget is missing"):
-        complete(tmp_path)
-    (tmp_path / "one").write_bytes(b"new")  # renamed before
-    complete(tmp_path)
-    assert [path.name for path in tmp_path.iterdir()] == ["one"]
-
-
 def edit_lines(folder: Path, old: bytes, new: bytes) -> list[Path]:
     """Replace `old` in the lines of `folder`, and remove the Parquet files. Returns the files that were changed."""
     for path in folder.glob("*.parquet"):
@@ -300,46 +290,12 @@ def edit_lines(folder: Path, old: bytes, new: bytes) -> list[Path]:
     return changed
 
 
-def rewrite_metadata(folder: Path, old: bytes, new: bytes) -> None:
-    """Replace `old` in the metadata records of `folder`; both have the same length."""
-    for warc in readers.warc_files(folder):
-        compression = compression_of(warc)
-        assert compression is not None
-        data, whole = warc.read_bytes(), b""
-        while data:
-            reader = compression.reader()
-            whole += compression.compress(reader.decompress(data).replace(old, new))
-            data = reader.unused_data
-        warc.write_bytes(whole)
-
-
-def test_urls_as_sites_wrote_them_are_removed_and_those_of_others_stay(tmp_path: Path) -> None:
-    fill(tmp_path)
-    for old, new in (
-        (b"gone.test/rsl.xml", b"GONE.Test/rsl.xml"),
-        (b"gone.test/policy.json", b"Gone.TEST/policy.json"),
-    ):
-        assert edit_lines(tmp_path, old, new)
-        rewrite_metadata(tmp_path, old, new)
-    DomainRewriter(tmp_path, GONE).rewrite()
-    (line,) = (one for one in readers.lines(tmp_path) if one["url"] == "https://a.test/1")
-    assert (line["licenses"], line["tdm_policy"]) == (["https://a.test/rsl.xml"], None)
-    metadata = [
-        one.payload
-        for warc in readers.warc_files(tmp_path)
-        for one in readers.by_fastwarc(warc)
-        if one.type == "metadata"
-    ]
-    assert b"licenses: https://a.test/rsl.xml" in b"\r\n".join(metadata).split(b"\r\n")
-    assert not any(b"gone" in block.lower() for block in metadata)
-
-
 def test_links_by_their_tags_are_removed() -> None:
     followed = {"product": ["https://gone.test/1", "https://a.test/1"], "": ["https://www.gone.test/"]}
-    changes, gone = NotedUrls(GONE).without({"followed": msgspec.Raw(msgspec.json.encode(followed))})
+    changes, gone = DomainUrls(GONE).without({"followed": msgspec.Raw(msgspec.json.encode(followed))})
     assert changes == {"followed": {"product": ["https://a.test/1"], "": []}}
     assert gone == ["https://gone.test/1", "https://www.gone.test/"]
-    assert NotedUrls(GONE).without({"followed": msgspec.Raw(b"null")}) == ({}, [])
+    assert DomainUrls(GONE).without({"followed": msgspec.Raw(b"null")}) == ({}, [])
 
 
 def test_a_line_that_cannot_be_parsed_is_named_before_anything_is_changed(tmp_path: Path) -> None:
@@ -386,7 +342,7 @@ def test_a_call_that_is_stopped_ends_at_the_next_record_and_can_be_repeated(tmp_
     fill(tmp_path)
     rewriter = DomainRewriter(tmp_path, GONE)
     rewriter.stop()
-    with pytest.raises(Stopped):
+    with pytest.raises(UserError, match="interrupted"):
         rewriter.rewrite()
     DomainRewriter(tmp_path, GONE).rewrite()
     check_whole(tmp_path)

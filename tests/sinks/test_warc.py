@@ -5,28 +5,19 @@ from __future__ import annotations
 import gzip
 import hashlib
 import re
-from base64 import b32encode, b64encode
+from base64 import b32encode
 from pathlib import Path
 from uuid import RFC_4122, UUID
 
 import pytest
-from fastwarc.warc import ArchiveIterator, WarcRecordType
+from fastwarc.warc import ArchiveIterator
 from msgspec import structs
 
 from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks.archive import Archive
-from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.warc import WarcRecords, sha1, stored_head
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
-
-SIGNED = (
-    b"GET /a HTTP/1.1\r\nHost: site.test\r\nUser-Agent: peercrawl/1.0\r\n"
-    b'Signature-Agent: sig1="https://crawler.example/.well-known/http-message-signatures-directory"\r\n'
-    b'Signature-Input: sig1=("@method" "@authority" "@path" "signature-agent";key="sig1");created=1735689600'
-    b';expires=1735689660;nonce="%b";keyid="poqkLGiymh_W0uP6PZFw-dvez3QJT5SolqXBCW38r0U";alg="ed25519";tag="web-bot-auth"'
-    b"\r\nSignature: sig1=:%b:\r\n\r\n"
-) % (b64encode(bytes(range(100, 118))), b64encode(hashlib.sha512(b"a").digest()))
 
 
 async def archived(folder: Path, *made: Exchange, **more: object) -> Path:
@@ -296,25 +287,6 @@ def test_a_304_whose_origin_is_not_known_is_a_response_like_any_other() -> None:
     assert records.exchange(unchanged).is_revisit
     records.undo()
     assert not records.exchange(unchanged).is_revisit
-
-
-@pytest.mark.parametrize("compression", ["gzip", "zstd"])
-async def test_the_record_of_a_signed_request_is_whole(tmp_path: Path, compression: str) -> None:
-    made = exchange("a", b"a", request_head=SIGNED)
-    file = await archived(tmp_path, made, compression=compression)
-    readers.check(file)
-    blocks = [record.reader.read() for record in ArchiveIterator(str(file), WarcRecordType.request, parse_http=False)]
-    assert blocks == [SIGNED]
-
-
-def test_only_the_record_of_a_signed_request_is_compressed_quickly() -> None:
-    """It may be a third longer than with the level of other records, not more."""
-    records = WarcRecords(settings(Path()))
-    for head, is_quick in ((SIGNED, True), (SIGNED.replace(b"Signature", b"Something"), False)):
-        record = records.exchange(exchange("a", b"a", request_head=head)).request
-        best = COMPRESSIONS["gzip"].compress(gzip.decompress(record))
-        assert (record != best) is is_quick
-        assert len(record) < 1.34 * len(best)
 
 
 def test_the_prefix_of_record_ids_is_an_argument() -> None:

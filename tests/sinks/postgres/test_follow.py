@@ -171,20 +171,6 @@ def test_a_table_that_was_dropped_and_made_again_is_filled_again(
     follow_until(tmp_path, server, 2)
 
 
-def test_a_table_of_positions_from_before_they_named_a_line_is_kept(
-    export: Export, server: PostgresProcess, tmp_path: Path
-) -> None:
-    server.query(
-        "CREATE TABLE crawler_positions (target text, data_set text, file text, position bigint, "
-        "PRIMARY KEY (target, data_set, file)); "
-        "INSERT INTO crawler_positions VALUES ('shop', 'shop', 'a.pages.jsonl', 1000)"
-    )
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1, 2))
-    follow_until(tmp_path, server, 2)
-    assert server.query("SELECT count(*) FROM crawler_positions") == [(2,)]
-
-
 def test_exporters_that_start_at_once_share_the_table(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
     followings = []
     for number in range(4):
