@@ -1,7 +1,7 @@
 """WARC 1.1 records (ISO 28500:2017): one HTTP exchange becomes a request and a response record.
 
 The records are formatted here and compressed by ISA-L. FastWARC needs no more CPU, but holds the interpreter's lock all the
-time; hashlib and ISA-L release it for three quarters of the time. `tests/sinks/bench_warc.py` compares CPU and size with
+time; hashlib and ISA-L release it for three quarters of the time. `bench/warc.py` compares CPU and size with
 FastWARC and warcio, which read the files in the tests.
 
 Rules for editors:

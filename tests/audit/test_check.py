@@ -14,9 +14,11 @@ from crawler.audit.records import read_archive
 from crawler.errors import UserError
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
+from crawler.sinks.forget import DomainRewriter, add_mark
 from politeness.delay import DelayPolicy
 from politeness.rate_limit import RateLimitPolicy
 from politeness.usage import combined, statement
+from tests.sinks.test_forget import GONE, fill
 from tests.sinks.values import NOON, exchange, page, settings
 
 RULES = Rules(DelayPolicy(min_delay_s=1.0), RateLimitPolicy(rate_per_s=4, burst=2), "peercrawl", tolerance_s=0.001)
@@ -135,7 +137,7 @@ async def test_an_origin_without_an_archived_robots_txt_is_told(tmp_path: Path) 
 
 
 DOWN = made("https://c.test/robots.txt", 0, b"", 503)
-UP, GONE = made("https://c.test/robots.txt", 70, ROBOTS), made("https://c.test/robots.txt", 70, b"", 404)
+UP, MISSING = made("https://c.test/robots.txt", 70, ROBOTS), made("https://c.test/robots.txt", 70, b"", 404)
 
 
 @pytest.mark.parametrize("down", [DOWN, made("https://c.test/robots.txt", 0, b"", 429)])
@@ -151,13 +153,13 @@ async def test_a_site_whose_robots_txt_is_unreachable_must_not_be_requested(tmp_
     ("exchanges", "unasked"),
     [
         ([DOWN, UP, made("https://c.test/1", 75)], 0),
-        ([DOWN, GONE, made("https://c.test/1", 75)], 0),
+        ([DOWN, MISSING, made("https://c.test/1", 75)], 0),
         # The copy of before is used as long as the file is unreachable,
         ([UP, structs.replace(DOWN, started_at=NOON + 90_000), made("https://c.test/1", 90_005)], 0),
         # also if its file is not here any more.
         ([made("https://c.test/1", -5), DOWN, made("https://c.test/2", 5)], 1),
         # A 404 is not a copy, but other replicas may not know yet that the file is unreachable.
-        ([GONE, structs.replace(DOWN, started_at=NOON + 90_000), made("https://c.test/1", 90_005)], 1),
+        ([MISSING, structs.replace(DOWN, started_at=NOON + 90_000), made("https://c.test/1", 90_005)], 1),
         # After 30 days, everything is allowed.
         ([DOWN, made("https://c.test/1", 30 * 86_400 + 1)], 1),
         # The target of the redirect may be in another folder.
@@ -263,3 +265,34 @@ async def test_a_redirect_of_tdmrep_json_is_no_excuse(tmp_path: Path, target: st
         ],
     )
     assert [(breach.rule, breach.url) for breach in found.breaches] == [("denied", target)]
+
+
+WITHOUT_DELAY = Rules(DelayPolicy(min_delay_s=0.0), None, "peercrawl", parallel=64)
+
+
+def breaches_in(folder: Path) -> int:
+    report = audit(read_archive(folder), WITHOUT_DELAY)
+    assert all(breach.url.startswith(("https://gone.test", "https://www.gone.test")) for breach in report.breaches)
+    return report.counts["forgotten"]
+
+
+def test_whatever_is_left_is_found(tmp_path: Path) -> None:
+    fill(tmp_path)
+    assert breaches_in(tmp_path) == 0  # nobody objected
+    add_mark(tmp_path, GONE)
+    assert breaches_in(tmp_path) == 1
+    # in the lines alone,
+    kept = {path: path.read_bytes() for path in tmp_path.iterdir() if ".jsonl" not in path.name}
+    warcs = [path for path in kept if ".warc" in path.name or path.suffix == ".cdxj"]
+    for path in warcs:
+        path.unlink()
+    assert breaches_in(tmp_path) == 1
+    for path in warcs:
+        path.write_bytes(kept[path])
+    # and no more when it was removed,
+    DomainRewriter(tmp_path, GONE).rewrite()
+    assert breaches_in(tmp_path) == 0
+    # unless an index still has it.
+    (index, *_) = (path for path in warcs if path.suffix == ".cdxj" and b"gone" in kept[path])
+    index.write_bytes(kept[index])
+    assert breaches_in(tmp_path) == 1

@@ -134,5 +134,3 @@ async def test_a_key_set_that_cannot_be_read_fails_the_requests_of_its_file_alon
     (breach,) = found.breaches
     assert (breach.url, found.requests, found.signed) == ("https://site.test/0", 2, 2)
     assert breach.detail.startswith("the key set in the warcinfo record ")
-
-

@@ -135,7 +135,7 @@ _TESTS = {
         "unchanged-pages-are-lost": "",
         "equal-intervals": "",
     },
-    "sinks/test_journal.py": {
+    "sinks/test_recovery.py": {
         "records-before-journal": "test_the_journal_is_written_before_what_it_describes",
     },
     "worker/test_commit.py": {

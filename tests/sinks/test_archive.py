@@ -1,19 +1,27 @@
-"""Volumes: their names, when a new one begins, and locking."""
+"""Volumes: their names, when a new one begins, locking, groups that are settled later, and full disks."""
 
 from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from crawler.errors import UserError
-from crawler.page import Page
-from crawler.sinks.archive import Archive
+from crawler.hooks import PageHooks
+from crawler.page import Link, Page
+from crawler.sinks.archive import LARGE_BODY, Archive, GroupEncoder
 from crawler.sinks.files import Segment
 from crawler.sinks.journal import JournalRewrite, decoded
 from crawler.sinks.volume import Volume
+from frontier.entries import Entry
+from frontier.settle import LeasedUrl
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
 
@@ -180,3 +188,137 @@ def test_a_finished_file_is_never_written_over(tmp_path: Path) -> None:
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
+
+
+def linking(count: int, length: int) -> Page:
+    """A page with `count` links of `length` characters."""
+    return page(exchange("a", b"a"), links=tuple(Link(f"https://a.test/{n}".ljust(length, "b")) for n in range(count)))
+
+
+@pytest.mark.parametrize(
+    ("made", "is_ordinary"),
+    [
+        (linking(20_000, 40), True),
+        (linking(512, 2_048), True),
+        (linking(3_000, 2_000), False),  # records of 6 MB
+        (linking(50_000, 40), False),
+        (page(exchange("a", bytes(LARGE_BODY))), True),
+        (page(exchange("a", bytes(LARGE_BODY + 1))), False),
+    ],
+)
+def test_a_page_is_judged_by_the_size_of_its_records(tmp_path: Path, made: Page, is_ordinary: bool) -> None:
+    assert GroupEncoder(settings(tmp_path), PageHooks()).is_expensive(made) == (not is_ordinary)
+
+
+BODY = b"the same text " * 100
+
+
+def leased(name: str) -> LeasedUrl:
+    return LeasedUrl(0, "site.test", 1, Entry(f"https://site.test/{name}", "site.test"))
+
+
+def archived(folder: Path) -> list[str]:
+    files = sorted(folder.glob("*.pages.jsonl"))
+    return sorted(json.loads(line)["url"][-1] for file in files for line in file.read_text().splitlines())
+
+
+async def write(archive: Archive, *names: str) -> frozenset[str]:
+    """Write pages with the same body. Returns those that refer to an earlier record of it."""
+    pages = [page(exchange(name, BODY)) for name in names]
+    return (await archive.write(pages, (), [leased(name) for name in names])).duplicates
+
+
+async def test_other_groups_are_written_meanwhile_and_do_not_refer_to_it(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await write(archive, "a", "b")
+    settle_first = await archive.set_aside()
+    assert await write(archive, "c") == frozenset()  # "a" may still be removed
+    await archive.settled()
+    assert await write(archive, "d") == {"https://site.test/d"}
+    await archive.settled()
+    await settle_first([0])
+    await archive.stop()
+    assert archived(tmp_path) == ["b", "c", "d"]
+
+
+@pytest.mark.parametrize("was_settled", [False, True])
+async def test_a_later_start_decides_about_the_last_pages_if_the_server_may_have_lost_that_they_were_settled(
+    tmp_path: Path, was_settled: bool
+) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await write(archive, "a")
+    await archive.settled()
+    await archive.stop(is_in_doubt=True)
+    assert archived(tmp_path) == []
+
+    async def revoke(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        assert [url.entry.url[-1] for url in urls] == ["a"]
+        return [not was_settled]
+
+    heir = Archive(settings(tmp_path, replica="heir"))
+    await heir.start(revoke)
+    await heir.stop()
+    assert archived(tmp_path) == (["a"] if was_settled else [])
+
+
+@pytest.mark.parametrize("was_settled", [False, True])
+async def test_a_later_start_decides_about_a_group_that_stayed_aside(tmp_path: Path, was_settled: bool) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await write(archive, "a")
+    await archive.set_aside()
+    await write(archive, "b")
+    await archive.settled()
+    await archive.stop()
+    assert archived(tmp_path) == ["b"]
+
+    async def revoke(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        assert [url.entry.url[-1] for url in urls] == ["a"]
+        return [not was_settled]
+
+    heir = Archive(settings(tmp_path, replica="heir"))
+    await heir.start(revoke)
+    await heir.stop()
+    assert archived(tmp_path) == (["a", "b"] if was_settled else ["b"])
+
+
+PROGRAM = [sys.executable, "-m", "tests.sinks.fill_disk"]
+
+
+def check_outcome(folder: Path, said: str) -> None:
+    refused, groups = map(int, said.split())
+    assert refused > 0
+    urls = [str(line["url"]) for line in readers.lines(folder)]
+    assert urls == [f"https://site.test/{n}" for n in range(groups * 4)]
+    stored = []
+    for file in readers.warc_files(folder):
+        readers.check(file)
+        stored += [r.url for r in readers.by_warcio(file) if r.type == "response"]
+    assert stored == urls
+
+
+@pytest.mark.parametrize("links", [1, 400], ids=["full-at-the-warc-file", "full-at-the-json-lines"])
+@pytest.mark.parametrize("fsync", ["", "fsync"])
+def test_a_group_that_met_a_file_size_limit_is_written_once(tmp_path: Path, links: int, fsync: str) -> None:
+    done = subprocess.run(
+        [*PROGRAM, "quota", str(tmp_path), str(links), fsync], capture_output=True, text=True, check=True
+    )
+    check_outcome(tmp_path, done.stdout)
+
+
+@pytest.mark.skipif(shutil.which("unshare") is None, reason="needs unshare to mount a small disk")
+@pytest.mark.parametrize("links", [1, 400], ids=["full-at-the-warc-file", "full-at-the-json-lines"])
+def test_a_group_that_met_a_full_disk_is_written_once(tmp_path: Path, links: int) -> None:
+    disk, kept = tmp_path / "disk", tmp_path / "kept"
+    disk.mkdir()
+    small = ["unshare", "--map-root-user", "--mount", "sh", "-c"]
+    mount = f"mount -t tmpfs -o size=256k none '{disk}'"
+    if subprocess.run([*small, mount], capture_output=True, check=False).returncode:
+        pytest.skip("may not mount a small disk")
+    # The disk lives as long as the shell that mounted it, so its files are copied out from within.
+    script = f"{mount} && \"$@\" && cp -r '{disk}' '{kept}'"
+    program = [*PROGRAM, "disk", str(disk), str(links), ""]
+    done = subprocess.run([*small, script, "sh", *program], capture_output=True, text=True, check=True)
+    check_outcome(kept, done.stdout)

@@ -1,8 +1,10 @@
-"""Data sets in the lines of pages, and the tables that are made of them."""
+"""Data sets and changes in the lines of pages, and the tables that are made of them."""
 
 from __future__ import annotations
 
 import csv
+import tracemalloc
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -12,11 +14,20 @@ from click.testing import CliRunner
 
 from crawler.cli.main import app
 from crawler.errors import UserError
-from crawler.page import Item, RejectedItem
+from crawler.page import Item, Outcome, RejectedItem
 from crawler.sinks.archive import Archive
-from crawler.sinks.items import export_items, read_items
+from crawler.sinks.items import (
+    ItemForm,
+    export_changes,
+    export_items,
+    kept_types,
+    read_items,
+    save_types,
+    since_time,
+    types_of,
+)
 from crawler.sinks.parquet import write_parquet
-from tests.sinks.values import exchange, page, settings
+from tests.sinks.values import NOON, exchange, page, settings
 
 
 def item(name: str, /, **fields: object) -> Item:
@@ -31,7 +42,7 @@ async def written(folder: Path, *groups: tuple[Item, ...]) -> None:
     await archive.stop()
 
 
-def lines_in(folder: Path) -> Path:
+def lines_file(folder: Path) -> Path:
     (path,) = folder.glob("*.pages.jsonl")
     return path
 
@@ -46,7 +57,7 @@ GROUPS = (
 
 async def test_items_are_in_the_lines_of_their_pages(tmp_path: Path) -> None:
     await written(tmp_path, *GROUPS)
-    path = lines_in(tmp_path)
+    path = lines_file(tmp_path)
     lines = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
     assert lines[0]["items"] == {"shop": [{"name": "a", "price": 1, "tags": ["x"]}], "other": [{"n": 1}]}
     assert lines[1]["items"] is None
@@ -116,3 +127,166 @@ async def test_a_mistyped_data_set_is_answered_with_those_there_are(tmp_path: Pa
 def test_a_page_that_is_settled_as_a_defect_has_no_items() -> None:
     """It may be queued again, and then gives them again."""
     assert page(exchange("a", b"x"), items=(item("shop", n=1),)).failed().items == ()
+
+
+FOUND = ("new", "unchanged", "changed", "gone", "back", "")
+NOW = datetime(2026, 9, 22, tzinfo=UTC)
+
+
+async def write_visits(folder: Path) -> None:
+    """Write two visits of each kind: one at noon, and one an hour later."""
+    archive = Archive(settings(folder))
+    await archive.start()
+    for at in (NOON, NOON + 3_600):
+        visits = [
+            page(exchange(name, name.encode(), started_at=at), visit=name, settled_at=at + 1, previous_at=at - 60)
+            for name in FOUND
+        ]
+        await archive.write(visits)
+        await archive.settled()
+    failed = page(None, "failed", outcome=Outcome.DEAD, reason="timeout", settled_at=NOON + 4_000)
+    await archive.write([failed])
+    await archive.settled()
+    await archive.stop()
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+async def test_the_table_has_what_has_changed_since_then(tmp_path: Path, form: str) -> None:
+    await write_visits(tmp_path / "crawl-out")
+    words = ["export", str(tmp_path / "crawl-out"), "--changes", "--since", "2026-09-21T15:00", "--format", form]
+    done = CliRunner().invoke(app, [*words, "--out", str(tmp_path)], env={"COLUMNS": "200"})
+    assert f"4 changes since 2026-09-21T15:00:00.000Z in {tmp_path}/changes.{form}" in done.output, done.output
+    path = tmp_path / f"changes.{form}"
+    if form == "jsonl":
+        rows = [msgspec.json.decode(line) for line in path.read_bytes().splitlines()]
+    elif form == "csv":
+        with path.open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    else:
+        rows = pq.read_table(path).to_pylist()
+    assert [row["visit"] for row in rows] == ["new", "changed", "gone", "back"]
+    changed = rows[1]
+    assert changed["url"] == "https://site.test/changed"
+    assert str(changed["status"]) == "200" and changed["digest"].startswith("sha1:")
+    assert changed["warc_file"].endswith(".warc.gz") and int(changed["warc_offset"]) > 0
+    times = [changed[name] for name in ("fetched_at", "previous_visit")]
+    if form == "parquet":
+        assert times == [datetime.fromtimestamp(NOON + at, UTC).replace(microsecond=123_000) for at in (3_600, 3_540)]
+    else:
+        assert times == ["2026-09-21T15:13:20.123Z", "2026-09-21T15:12:20.123Z"]
+
+
+async def test_a_page_that_is_gone_is_a_change_once(tmp_path: Path) -> None:
+    """Given a page that is gone at two visits, back, and gone again at three, with a failed visit before the last."""
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    for number, found in enumerate(("new", "gone", "gone", "back", "gone", "gone", "", "gone")):
+        at = NOON + number * 3_600
+        made = exchange("a", b"", started_at=at)
+        await archive.write([page(made, visit=found, settled_at=at + 1, previous_at=at - 3_600 if number else 0.0)])
+        await archive.settled()
+    await archive.stop()
+
+    def found_since(since: float) -> list[str]:
+        done = export_changes([tmp_path], since, tmp_path / "export", "jsonl")
+        return [msgspec.json.decode(line)["visit"] for line in done.file.read_bytes().splitlines()]
+
+    assert found_since(0.0) == ["new", "gone", "back", "gone", "gone"]
+    assert found_since(NOON + 2 * 3_600) == ["back", "gone", "gone"]  # it was gone before
+
+
+async def test_open_files_are_read_up_to_their_last_complete_line(tmp_path: Path) -> None:
+    await write_visits(tmp_path)
+    path = lines_file(tmp_path)
+    lines = path.read_bytes()
+    path.unlink()
+    path.with_name(path.name + ".open").write_bytes(lines + lines[:100])
+    assert export_changes([tmp_path], 0.0, tmp_path / "export", "jsonl").changes == 8
+
+
+async def test_a_crawl_without_visits_of_known_pages_is_told_apart_from_one_without_changes(tmp_path: Path) -> None:
+    await write_visits(tmp_path / "crawl-out")
+    assert export_changes([tmp_path / "crawl-out"], NOON + 9_000, tmp_path, "jsonl").changes == 0
+    path = lines_file(tmp_path / "crawl-out")
+    other = tmp_path / "other.pages.jsonl"
+    other.write_bytes(path.read_bytes().splitlines(keepends=True)[-1])
+    with pytest.raises(UserError, match=r"no line in .* says what a visit has found: that needs \[recrawl\]"):
+        export_changes([other], 0.0, tmp_path / "export", "jsonl")
+    assert not list((tmp_path / "export").iterdir())
+    other.write_bytes(b'{"visit":"new"}\n')
+    with pytest.raises(UserError, match=r"other\.pages\.jsonl"):
+        export_changes([other], 0.0, tmp_path / "export", "jsonl")
+
+
+async def test_memory_does_not_grow_with_the_number_of_lines(tmp_path: Path) -> None:
+    await write_visits(tmp_path)
+    path = lines_file(tmp_path)
+    lines = path.read_bytes()
+    (tmp_path / "long.pages.jsonl").write_bytes(lines * 2_000)
+    forms: tuple[ItemForm, ...] = ("jsonl", "csv")
+    for form in forms:
+        tracemalloc.start()
+        assert export_changes([tmp_path], 0.0, tmp_path / "export", form).changes == 8 * 2_001
+        _, most = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert most < 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("text", "at"),
+    [
+        ("2026-09-21", "2026-09-21T00:00:00+00:00"),
+        ("2026-09-21T14:00", "2026-09-21T14:00:00+00:00"),
+        ("2026-09-21T14:00:00Z", "2026-09-21T14:00:00+00:00"),
+        ("2026-09-21T14:00:00+02:00", "2026-09-21T12:00:00+00:00"),
+        ("90m", "2026-09-21T22:30:00+00:00"),
+        ("36h", "2026-09-20T12:00:00+00:00"),
+        ("7d", "2026-09-15T00:00:00+00:00"),
+        ("0001-01-01", "1970-01-01T00:00:00+00:00"),
+        ("90000d", "1970-01-01T00:00:00+00:00"),
+    ],
+)
+def test_times(text: str, at: str) -> None:
+    assert since_time(text, NOW) == datetime.fromisoformat(at).timestamp()
+
+
+@pytest.mark.parametrize("text", ["", "yesterday", "12", "2026-13-01", "-2h", "999999d", "2h30m"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"^--since .*: write a time such as 2026-03-01 or .*24h"):
+        since_time(text, NOW)
+
+
+@pytest.mark.parametrize(
+    ("words", "error"),
+    [
+        (["--changes"], "need each other"),
+        (["--since", "2d"], "need each other"),
+        (["--changes", "--since", "soon"], "write a time"),
+        (["--changes", "--since", "2999-01-01"], "is in the future"),
+        (["--changes", "--since", "2d", "--format", "markdown"], "formats jsonl, csv and parquet"),
+        (["--changes", "--since", "2d", "--items", "shop"], "one at a time"),
+        (["--changes", "--since", "2d", "missing"], "missing: no such file or folder"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(tmp_path: Path, words: list[str], error: str) -> None:
+    done = CliRunner().invoke(app, ["export", str(tmp_path), *words, "--out", str(tmp_path / "export")])
+    assert isinstance(done.exception, UserError) and error in str(done.exception)
+    assert "\n" not in str(done.exception)
+
+
+def test_decimal_numbers_stay_decimal(tmp_path: Path) -> None:
+    for kind in ("int", "float", "int"):
+        save_types(tmp_path, "a", {"shop": {"price": kind, "name": "text"}})
+    assert kept_types([tmp_path], "shop") == {"price": "float", "name": "text"}
+    save_types(tmp_path / "..", "a", {"shop": {"price": "int"}})
+    for folders in ([tmp_path, tmp_path / ".."], [tmp_path / "..", tmp_path]):
+        assert types_of(folders, "a")["shop", "price"] == "float"
+        assert kept_types(folders, "shop")["price"] == "float"
+
+
+def test_a_file_has_the_types_of_its_own_crawl(tmp_path: Path) -> None:
+    for crawl, kind in (("a", "text"), ("a-b", "float"), ("c", "bool")):
+        save_types(tmp_path, crawl, {"shop": {"price": kind}})
+    for name, kind in (("a-r1-1", "text"), ("a-b-r1-1", "float"), ("c-r1-1", "bool")):
+        assert kept_types([tmp_path / f"{name}.pages.jsonl"], "shop") == {"price": kind}
+    assert kept_types([tmp_path / "d-r1-1.pages.jsonl"], "shop") == {}

@@ -1,24 +1,46 @@
-"""The recovery of a file whose writer died at any byte."""
+"""Files whose writer died at any byte are finished, and pages that were written but not settled are removed."""
 
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 import random
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.page import Outcome
+from crawler.sinks import archive as archive_module
 from crawler.sinks.archive import Archive
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
-from crawler.sinks.files import Segment
+from crawler.sinks.files import LINES, Segment
+from crawler.sinks.journal import (
+    JOURNAL,
+    KEPT_S,
+    JournalEntry,
+    JournalRewrite,
+    Share,
+    decoded,
+    encoded,
+    last_group_begins,
+    without,
+)
 from crawler.sinks.lines import PageLines, Row
 from crawler.sinks.recovery import recover
+from crawler.sinks.volume import Volume
 from crawler.sinks.warc import WarcRecords
+from frontier.entries import Entry
+from frontier.errors import RedisAway
+from frontier.settle import LeasedUrl
+from tests.e2e.harness import wait_until
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
 
@@ -41,7 +63,7 @@ def json_lines() -> list[bytes]:
 
 
 RECORDS = {compression: warc_records(compression) for compression in COMPRESSIONS}
-LINES = json_lines()
+WHOLE_LINES = json_lines()
 either = pytest.mark.parametrize("compression", COMPRESSIONS)
 
 
@@ -79,9 +101,9 @@ def test_a_warc_file_cut_at_any_byte_keeps_all_its_whole_records(tmp_path: Path,
 
 
 def test_json_lines_cut_at_any_byte_keep_all_their_whole_lines(tmp_path: Path) -> None:
-    data = b"".join(LINES)
+    data = b"".join(WHOLE_LINES)
     for cut in range(len(data) + 1):
-        assert recovered(tmp_path, "cut.pages.jsonl", data[:cut]) == whole_part(LINES, cut, header=0), cut
+        assert recovered(tmp_path, "cut.pages.jsonl", data[:cut]) == whole_part(WHOLE_LINES, cut, header=0), cut
 
 
 @given(
@@ -181,3 +203,357 @@ def durable_before_death(folder: Path, compression: str, groups: int) -> set[str
 async def start_and_stop(archive: Archive) -> None:
     await archive.start()
     await archive.stop()
+
+
+NAMES = "abcdef"
+ROBOTS = exchange("robots.txt", b"User-agent: *\n")
+
+
+def leased(name: str) -> LeasedUrl:
+    return LeasedUrl(
+        0, "site.test", 7, Entry(f"https://site.test/{name}", "site.test", 1.5, depth=1, via="https://v.test/")
+    )
+
+
+async def write_group(archive: Archive, names: Sequence[str] = NAMES) -> None:
+    """A page for each of `names` and a robots.txt. "b" will be tried again, so it has no row; "c" was denied, and has no
+    record; "d" has an answer of its own length."""
+    noise = random.Random(1)
+    made = {name: exchange(name, noise.randbytes(2_000 + 500 * (name == "d"))) for name in names}
+    pages = [
+        page(None if name == "c" else made[name], name, outcome=Outcome.RETRY if name == "b" else Outcome.DONE)
+        for name in names
+    ]
+    await archive.write(pages, [ROBOTS], [leased(name) for name in names])
+
+
+async def begun(folder: Path, compression: CompressionName) -> Archive:
+    """An archive whose first group, of one page, was settled, and whose second is in doubt."""
+    archive = Archive(settings(folder, compression=compression))
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))], (), [leased("first")])
+    await archive.settled()
+    await write_group(archive)
+    return archive
+
+
+async def die(archive: Archive, folder: Path) -> None:
+    """Leave the files like a writer that dies before it knows whether its last group was settled."""
+    await archive.stop()
+    assert readers.files(folder, JOURNAL + ".open")
+
+
+def check(folder: Path, gone: str) -> None:
+    """The files contain "first", the pages that are not in `gone`, and robots.txt, and they agree with each other."""
+    kept = ["first", *(name for name in NAMES if name not in gone)]
+    (file,) = readers.warc_files(folder)
+    readers.check(file)
+    records = {
+        record.url.rpartition("/")[2]: record.offset
+        for record in readers.by_fastwarc(file)
+        if record.type in ("response", "revisit")
+    }
+    assert list(records) == [*(name for name in kept if name != "c"), "robots.txt"]
+    requests = [record.url for record in readers.by_fastwarc(file) if record.type == "request"]
+    assert len(requests) == len(records)
+    rows = readers.lines(folder)
+    assert [str(row["url"]).rpartition("/")[2] for row in rows] == [name for name in kept if name != "b"]
+    places = {str(row["url"]).rpartition("/")[2]: row["warc"] for row in rows if row["warc"]}
+    assert {name: place["offset"] for name, place in places.items()} == {  # type: ignore[index]
+        name: offset for name, offset in records.items() if name not in ("b", "robots.txt")
+    }
+    (index,) = folder.glob("*.cdxj")
+    indexed = [msgspec.json.decode(line.split(b" ", 2)[2]) for line in index.read_bytes().splitlines()]
+    assert {line["url"].rpartition("/")[2]: int(line["offset"]) for line in indexed} == records
+    assert not list(folder.glob("*.open"))
+
+
+@either
+@pytest.mark.parametrize("gone", ["", "a", "f", "b", "c", "d", "ad", "bcf", "ef", NAMES])
+async def test_what_a_dead_writer_had_not_settled_is_taken_back(
+    tmp_path: Path, compression: CompressionName, gone: str
+) -> None:
+    archive = await begun(tmp_path, compression)
+    await die(archive, tmp_path)
+    asked: list[tuple[Sequence[LeasedUrl], str]] = []
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        asked.append((urls, crawl))
+        return [url.entry.url[-1] in gone for url in urls]
+
+    heir = Archive(settings(tmp_path, compression=compression))
+    await heir.start(disown)
+    await heir.stop()
+    ((urls, crawl),) = asked
+    assert [url.entry.url.rpartition("/")[2] for url in urls] == ["first", *NAMES]  # it was settled some ms ago
+    assert crawl == "news"
+    check(tmp_path, gone)
+
+
+@pytest.mark.parametrize("gone", ["first", "a", "firstad"])
+async def test_a_writer_takes_back_what_redis_has_lost_since_it_was_settled(tmp_path: Path, gone: str) -> None:
+    """Another replica keeps these pages. The groups before and after stay as they are, and the index agrees."""
+    archive = await begun(tmp_path, "gzip")
+    await archive.settled()
+    lost = [name for name in ("first", *NAMES) if name in gone]
+    await archive.take_back([leased(name) for name in lost])
+    await archive.take_back([leased("f")])  # of a volume that was finished: too late
+    await archive.stop()
+    rows = [str(row["url"]).rpartition("/")[2] for row in readers.lines(tmp_path)]
+    assert rows == [name for name in ("first", *NAMES) if name not in (*lost, "b")]
+    (file,) = readers.warc_files(tmp_path)
+    readers.check(file)
+    offsets = {record.offset for record in readers.by_fastwarc(file) if record.type in ("response", "revisit")}
+    assert indexed_offsets(tmp_path) == offsets
+    assert not readers.files(tmp_path, ".open")
+
+
+def indexed_offsets(folder: Path) -> set[int]:
+    (index,) = folder.glob("*.cdxj")
+    return {int(msgspec.json.decode(line.split(b" ", 2)[2])["offset"]) for line in index.read_bytes().splitlines()}
+
+
+async def test_files_that_are_shorter_than_their_journal_says_are_finished(tmp_path: Path) -> None:
+    """A power failure may lose the end of one file and keep that of another."""
+    await die(await begun(tmp_path, "gzip"), tmp_path)
+    for path in readers.files(tmp_path, ".warc.gz.open"):
+        os.truncate(path, 10)
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        return [not url.entry.url.endswith("first") for url in urls]
+
+    heir = Archive(settings(tmp_path))
+    await heir.start(disown)
+    await heir.stop()
+    assert [line["url"] for line in readers.lines(tmp_path)] == ["https://site.test/first"]
+    assert not readers.files(tmp_path, ".open")
+
+
+@either
+@pytest.mark.parametrize("gone", ["", "a", "f", "c", "ad", NAMES])
+async def test_a_writer_takes_back_what_it_could_not_settle(
+    tmp_path: Path, compression: CompressionName, gone: str
+) -> None:
+    archive = await begun(tmp_path, compression)
+    await archive.settled([number for number, name in enumerate(NAMES) if name in gone])
+    await archive.stop()
+    check(tmp_path, gone)
+
+
+async def test_what_was_taken_back_is_not_referred_to(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    same = b"the same everywhere " * 100
+    await archive.write([page(exchange("a", same)), page(exchange("b", same))], (), [leased("a"), leased("b")])
+    await archive.settled([0])
+    await archive.write([page(exchange("c", same))], (), [leased("c")])
+    await archive.settled()
+    await archive.write([page(exchange("d", same))], (), [leased("d")])
+    await archive.settled()
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    found = {r.url[-1]: r for r in readers.by_warcio(file) if r.type in ("response", "revisit")}
+    assert [(name, record.type) for name, record in found.items()] == [
+        ("b", "response"),
+        ("c", "response"),
+        ("d", "revisit"),
+    ]
+    assert found["d"].headers["WARC-Refers-To"] == found["c"].headers["WARC-Record-ID"]
+
+
+async def test_a_volume_of_nothing_but_unsettled_pages_is_removed(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path, pages=True))
+    await archive.start()
+    await archive.write([page(exchange("a", b"a"))], (), [leased("a")])
+    await archive.settled([0])
+    await archive.stop()
+    assert readers.files(tmp_path) == []
+
+
+async def test_files_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await write_group(archive)
+    await die(archive, tmp_path)
+    before = {path.name: path.read_bytes() for path in readers.files(tmp_path)}
+
+    async def away(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        raise RedisAway("gone")
+
+    heir = Archive(settings(tmp_path))
+    await heir.start(away)
+    await heir.stop()
+    assert {path.name: path.read_bytes() for path in readers.files(tmp_path)} == before
+
+
+async def test_nobody_finishes_files_while_somebody_else_asks_about_them(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))])
+    await write_group(archive)
+    await die(archive, tmp_path)
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        other = Archive(settings(tmp_path))
+        await other.start()
+        await other.stop()
+        return [True] * len(urls)
+
+    heir = Archive(settings(tmp_path))
+    await heir.start(disown)
+    await heir.stop()
+    check(tmp_path, NAMES)
+
+
+@pytest.mark.parametrize("done", ["nothing", "half a line", "a line", "records cut", "records", "lines cut", "all"])
+async def test_a_death_while_pages_are_taken_back_leaves_it_to_be_done_again(tmp_path: Path, done: str) -> None:
+    """At any point. Redis is asked a second time only if its answer was not yet in the journal."""
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await archive.write([page(exchange("first", b"first"))])
+    await write_group(archive)
+    await die(archive, tmp_path)
+    (tail,), (warc,), (lines,) = (readers.files(tmp_path, f"{end}.open") for end in (JOURNAL, ".warc.gz", LINES))
+    doubt = decoded(tail.read_bytes())
+    assert isinstance(doubt, JournalEntry)
+    rest = without(doubt, warc.read_bytes()[doubt.records_at :], lines.read_bytes()[doubt.lines_at :], {0, 3})
+    steps = ["nothing", "half a line", "a line", "records cut", "records", "lines cut", "all"].index(done)
+    if steps:
+        line = encoded(rest)
+        tail.write_bytes(tail.read_bytes() + (line if steps > 1 else line[: len(line) // 2]))
+    if steps > 2:
+        warc.write_bytes(warc.read_bytes()[: doubt.records_at] + (rest.records if steps > 3 else b""))
+    if steps > 4:
+        lines.write_bytes(lines.read_bytes()[: doubt.lines_at] + (rest.lines if steps > 5 else b""))
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        assert steps < 2
+        return [url.entry.url[-1] in "ad" for url in urls]
+
+    heir = Archive(settings(tmp_path))
+    await heir.start(disown)
+    await heir.stop()
+    check(tmp_path, "ad")
+
+
+@pytest.mark.parametrize("data", [b"", b"{", b"\0" * 50 + b"\n", b'{"type":"JournalEntry"}\n', b"\n"])
+def test_a_tail_that_says_nothing_leaves_nothing_in_doubt(data: bytes) -> None:
+    assert decoded(data) is None
+
+
+def test_the_last_whole_line_of_a_tail_counts() -> None:
+    entry = JournalEntry("news", 10, 20, [Share(leased("a"), 10, 30, 0)])
+    rest = JournalRewrite(10, 20, b"\x1f\x8b\n", b"{}\n")
+    assert decoded(encoded(entry)) == entry
+    assert decoded(encoded(entry) + encoded(rest)) == rest
+    assert decoded(encoded(entry) + encoded(rest)[:-1]) == entry
+
+
+def test_a_segment_is_read_from_where_it_is_asked_for(tmp_path: Path) -> None:
+    segment = Segment.create(tmp_path / "a")
+    segment.append(b"0123456789")
+    assert (segment.read(4), segment.read(10)) == (b"456789", b"")
+    segment.remove()
+
+
+class Watching(Segment):
+    """Reads the journal whenever something is appended here."""
+
+    journal: Path
+    seen: list[bytes]
+
+    def append(self, data: bytes) -> None:
+        self.seen.append(self.journal.read_bytes())
+        super().append(data)
+
+
+def test_the_journal_is_written_before_what_it_describes(tmp_path: Path) -> None:
+    """A writer that dies in between leaves no page that the next one knows nothing about."""
+    journal, warc, pages = (
+        Segment.create(tmp_path / "a.journal"),
+        Watching.create(tmp_path / "a"),
+        Watching.create(tmp_path / "b"),
+    )
+    volume = Volume(0.0, False, journal, warc, pages)
+    for segment in (warc, pages):
+        assert isinstance(segment, Watching)
+        segment.journal, segment.seen = tmp_path / "a.journal.open", []
+    entry = JournalEntry("news", 0, 0, [])
+    volume.append(b"records", b"lines", doubt=entry)
+    assert [decoded(data) for data in (*warc.seen, *pages.seen)] == [entry, entry]
+
+
+@pytest.mark.parametrize("may_repeat", [True, False])
+def test_a_group_that_may_have_to_be_taken_back_stays_in_the_journal(tmp_path: Path, may_repeat: bool) -> None:
+    """Its writer could not repeat that it was settled, because a node is away."""
+    journal, pages = Segment.create(tmp_path / "a.journal"), Segment.create(tmp_path / "b")
+    volume = Volume(0.0, False, journal, None, pages, may_repeat=lambda url: may_repeat)
+    volume.append(b"", b"{}\n", doubt=JournalEntry("news", 0, 0, [Share(leased("a"), 0, 0, 0)]))
+    for later in (1.0, 1.0 + KEPT_S, 1.0 + 2 * KEPT_S):
+        volume.append(b"", b"", now=later)
+    assert volume.take_back_urls([leased("a")]) == may_repeat
+    assert (tmp_path / "b.open").read_bytes() == (b"" if may_repeat else b"{}\n")
+
+
+async def noted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:
+    """An archive whose two groups were settled, which its journal says."""
+    monkeypatch.setattr(archive_module, "MARKED_S", 0.0)
+    archive = await begun(folder, "gzip")
+    (lines,), (journal,) = (readers.files(folder, f"{end}.open") for end in (LINES, JOURNAL))
+    assert last_group_begins(journal.read_bytes()) == len(lines.read_bytes().splitlines(keepends=True)[0])
+    await archive.settled()
+    await asyncio.to_thread(
+        wait_until, lambda: last_group_begins(journal.read_bytes()) == lines.stat().st_size, "the note"
+    )
+    return archive
+
+
+async def test_pages_are_taken_back_after_the_journal_has_said_that_they_are_settled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By their writer, and by the one that finishes its files."""
+    archive = await noted(tmp_path / "own", monkeypatch)
+    await archive.take_back([leased("a"), leased("d")])
+    await archive.stop()
+    check(tmp_path / "own", "ad")
+    await (await noted(tmp_path / "other", monkeypatch)).stop(is_in_doubt=True)
+
+    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        assert crawl == "news"
+        return [url.entry.url[-1] in "ad" for url in urls]
+
+    heir = Archive(settings(tmp_path / "other"))
+    await heir.start(disown)
+    await heir.stop()
+    check(tmp_path / "other", "ad")
+
+
+async def test_a_group_in_doubt_is_not_called_settled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The group before it was settled, and the journal was about to say so."""
+    archive = await noted(tmp_path, monkeypatch)
+    (lines,), (journal,) = (readers.files(tmp_path, f"{end}.open") for end in (LINES, JOURNAL))
+    size = lines.stat().st_size
+    monkeypatch.setattr(archive_module, "MARKED_S", 0.1)
+    await archive.settled()
+    await write_group(archive)
+    await asyncio.sleep(0.2)
+    assert last_group_begins(journal.read_bytes()) == size
+    await archive.stop()
+
+
+class Full(Segment):
+    """Of what is appended, half gets into the file."""
+
+    def append(self, data: bytes) -> None:
+        super().append(data[: len(data) // 2])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
+    entry = JournalEntry("news", 0, 0, [Share(leased("a"), 0, 0, 0)])
+    journal, pages = Full.create(tmp_path / "a.journal"), Segment.create(tmp_path / "b")
+    Segment.append(journal, encoded(entry))
+    volume = Volume(0.0, False, journal, None, pages, doubt=entry)
+    with pytest.raises(OSError, match="No space"):
+        volume.mark_settled()
+    assert (tmp_path / "a.journal.open").read_bytes() == encoded(entry)

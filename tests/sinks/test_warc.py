@@ -1,21 +1,35 @@
-"""The content of WARC files, as third-party readers see it."""
+"""WARC files and their indexes, as third-party readers see them."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import re
+import sys
 from base64 import b32encode
 from pathlib import Path
 from uuid import RFC_4122, UUID
 
+import msgspec
 import pytest
+import surt
 from fastwarc.warc import ArchiveIterator
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec import structs
+from warcio.exceptions import ArchiveLoadFailed  # type: ignore[import-untyped]
 
+from crawler.audit.records import read_archive
 from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks.archive import Archive
+from crawler.sinks.cdxj import index_path, read_index, surt_key
+from crawler.sinks.compression import COMPRESSIONS
+from crawler.sinks.files import open_path
+from crawler.sinks.reader import read_rows
 from crawler.sinks.warc import WarcRecords, sha1, stored_head
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
 
@@ -307,3 +321,159 @@ def test_each_record_has_an_id_of_its_own_and_no_other_run_has_it() -> None:
 
 def test_digests_are_base32() -> None:
     assert sha1(b"abc") == "sha1:" + b32encode(hashlib.sha1(b"abc").digest()).decode()
+
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
+
+CHECKSUM_FLAG = 1 << 2  # of the frame header's first byte (RFC 8878 section 3.1.1.1.1)
+
+
+@pytest.fixture
+async def file(tmp_path: Path) -> Path:
+    """A WARC file of one of each kind of exchange."""
+    archive = Archive(settings(tmp_path, compression="zstd"))
+    await archive.start()
+    await archive.write([page(made) for made in varied_exchanges()], [exchange("robots.txt", b"User-agent: *\n")])
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    return file
+
+
+def test_each_record_is_a_frame_with_its_size_and_a_checksum(file: Path) -> None:
+    data, frames = file.read_bytes(), 0
+    assert file.name.endswith(".warc.zst")
+    while data:
+        assert data.startswith(b"\x28\xb5\x2f\xfd")
+        assert data[4] & CHECKSUM_FLAG
+        size, reader = zstd.get_frame_info(data).decompressed_size, zstd.ZstdDecompressor()
+        record = reader.decompress(data)
+        assert len(record) == size
+        assert record.startswith(b"WARC/1.1\r\n")
+        assert record.endswith(b"\r\n\r\n")
+        data, frames = reader.unused_data, frames + 1
+    assert frames == 1 + 3 * len(varied_exchanges()) + 2  # request, response and metadata; of robots.txt no metadata
+
+
+def test_fastwarc_reads_it_and_finds_every_digest_right(file: Path) -> None:
+    readers.check(file)
+    stored = {r.url: r.payload for r in readers.by_fastwarc(file) if r.type == "response"}
+    assert stored.keys() == {made.url for made in varied_exchanges()} | {"https://site.test/robots.txt"}
+
+
+def test_warcio_and_so_pywb_read_it_only_decompressed(file: Path) -> None:
+    """If this fails, warcio supports zstd, and `docs/reference/output.md` should say so."""
+    with pytest.raises(ArchiveLoadFailed):
+        readers.by_warcio(file)
+    plain = file.with_name("plain.warc")
+    plain.write_bytes(zstd.decompress(file.read_bytes()))  # what `zstd -d` does
+    assert [r.url for r in readers.by_warcio(plain)] == [r.url for r in readers.by_fastwarc(file)]
+
+
+def test_our_own_commands_read_it_finished_or_not(file: Path) -> None:
+    urls = sorted(made.url for made in varied_exchanges())
+    assert sorted(row.page.url for row in read_rows(file)) == urls
+    index = index_path(file).read_bytes()
+    for _ in range(2):
+        assert sorted(r.url for r in read_archive(file.parent).requests if not r.is_robots) == urls
+        assert b"".join(sorted(read_index(file))) == index
+        file = file.rename(open_path(file))
+
+
+PIECES = [
+    "a",
+    "B7",
+    "-",
+    "_",
+    "~",
+    ".",
+    "/",
+    "//",
+    "www.",
+    "..",
+    "asp",
+    "sessionid=1",
+    "index.html",
+    "(s(x))",
+    "?",
+    "=",
+    "&",
+    "%41",
+    "ä",
+]
+HOSTS = [
+    "a.test",
+    "127.0.0.1:8080",
+    "www.b-c.example.org",
+    "www7.x.de",
+    "www.com",
+    "WWW.Example.com",
+    "192.0.2.7",
+    "[::1]",
+    "a.test:81",
+]
+
+
+@given(host=st.sampled_from(HOSTS), pieces=st.lists(st.sampled_from(PIECES), max_size=8))
+def test_keys_are_those_of_the_library(host: str, pieces: list[str]) -> None:
+    try:
+        url = canonicalize(f"https://{host}/{''.join(pieces)}").href
+    except BadUrl:
+        return
+    assert surt_key(url) == surt.surt(url)
+
+
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+async def test_every_response_and_revisit_stands_where_the_index_says(tmp_path: Path, compression: str) -> None:
+    same = b"the same everywhere " * 100
+    made = [*varied_exchanges(), exchange("same-1", same), exchange("same-2", same)]
+    archive = Archive(settings(tmp_path, compression=compression), wall=lambda: NOON)
+    await archive.start()
+    await archive.write([page(one) for one in made[::2]], [exchange("robots.txt", b"User-agent: *\n")])
+    await archive.write([page(one) for one in made[1::2]])
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    lines = index_path(file).read_bytes().splitlines(keepends=True)
+    assert lines == sorted(lines)
+    data, found = file.read_bytes(), {}
+    for line in lines:
+        key, timestamp, fields = parsed(line)
+        start, length = int(fields["offset"]), int(fields["length"])
+        (record,) = ArchiveIterator(io.BytesIO(data[start : start + length]))
+        assert (key, timestamp, fields["filename"]) == (surt.surt(fields["url"]), "20260921141320", file.name)
+        assert record.headers.get("WARC-Target-URI") == fields["url"]
+        assert record.headers.get("WARC-Payload-Digest") == "sha1:" + fields["digest"]
+        found[fields["url"]] = (fields["mime"], fields.get("status"))
+    expected = {one.url: ("text/html", "200") for one in [*made, exchange("robots.txt", b"")]}
+    assert found == expected | {"https://site.test/same-2": ("warc/revisit", None)}
+
+
+async def test_the_index_of_a_dead_writers_file_is_read_back_from_its_records(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path), wall=lambda: NOON)
+    await archive.start()
+    await archive.write([page(one) for one in varied_exchanges()], [exchange("robots.txt", b"User-agent: *\n" * 99)])
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    whole = index_path(file).read_bytes()
+    assert b"".join(sorted(read_index(file))) == whole
+    index_path(file).unlink()
+    file.rename(open_path(file))
+    following = Archive(settings(tmp_path, replica="next"))
+    await following.start()
+    await following.stop()
+    assert index_path(file).read_bytes() == whole
+
+
+async def test_no_index_unless_it_is_wanted(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path, index=False))
+    await archive.start()
+    await archive.write([page(exchange("a", b"a"))])
+    await archive.stop()
+    assert {path.suffix for path in readers.files(tmp_path)} == {".gz", ".jsonl"}
+
+
+def parsed(line: bytes) -> tuple[str, str, dict[str, str]]:
+    key, timestamp, fields = line.decode().split(" ", 2)
+    return key, timestamp, msgspec.json.decode(fields, type=dict[str, str])

@@ -1,6 +1,6 @@
 """The CPU time and size of a page's WARC records.
 
-    python -m tests.sinks.bench_warc FOLDER [PAGES]
+    python -m bench.warc FOLDER [PAGES]
 
 Reads up to PAGES (150) HTML files of 25 to 60 KB below FOLDER. Prints, as medians of seven rounds, milliseconds of CPU
 per page and the size relative to the pages: of request and response records with their digests by different writers,

@@ -1,0 +1,439 @@
+"""Reading WARC files: nothing that a site sent may stop the reading, nor a file that is open, damaged or foreign."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import os
+import random
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import msgspec
+import pytest
+from click.testing import CliRunner
+from fastwarc.warc import WarcRecordType
+
+from crawler.audit.check import audit
+from crawler.audit.records import read_archive
+from crawler.cli.main import app
+from crawler.errors import UserError
+from crawler.page import Exchange
+from crawler.sinks.archive import Archive
+from crawler.sinks.cdxj import index_path, lines_of
+from crawler.sinks.compression import COMPRESSIONS, CompressionName
+from crawler.sinks.export import ExportSettings, export, warc_files
+from crawler.sinks.files import LINES, finished_path, open_and_finished, open_either, open_path
+from crawler.sinks.forget import DomainRewriter
+from crawler.sinks.lines import newest_line
+from crawler.sinks.reader import BrokenFraming, complete_part, dechunked, read_head, read_rows, records_in
+from crawler.sinks.warc import WarcRecords
+from tests.audit.test_check import RULES
+from tests.sinks import readers
+from tests.sinks.test_export import ignored, their_record
+from tests.sinks.test_recovery import RECORDS, durable_before_death
+from tests.sinks.values import NOON, exchange, page, settings
+from tests.typed import Typed
+
+HEADS = {
+    "one line of 60 KB": b"X: " + b"a" * 60_000,
+    "many lines": b"\r\n".join([b"X: " + b"a" * 100] * 570),
+    "no line at all": b"X",
+    "bytes beyond ASCII": b"X: \xff\xfe\xed\xa0\x80\0",
+    "a coding that is folded into nothing": b" Transfer-Encoding: chunked",
+    "a coding with a space": b"Transfer-Encoding : chunked",
+    "a quoted coding": b'"Transfer-Encoding": chunked',
+    "several lengths": b"Content-Length: 6, 6",
+}
+
+
+def odd(name: str) -> Exchange:
+    return exchange("odd", b"<p>odd", HEADS[name])
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_any_response_head_is_read_back(tmp_path: Path, name: str) -> None:
+    """By the recovery of a dead writer's file with its index, by an audit and by an export."""
+    archive = Archive(settings(tmp_path), wall=lambda: NOON)
+    await archive.start()
+    await archive.write([page(odd(name)), page(exchange("plain", b"<p>plain"))])
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path)
+    whole = index_path(file).read_bytes()
+    index_path(file).unlink()
+    file.rename(open_path(file))
+    following = Archive(settings(tmp_path, replica="next"))
+    await following.start()
+    await following.stop()
+    assert index_path(file).read_bytes() == whole
+    found = audit(read_archive(tmp_path), RULES)
+    assert (found.requests, found.unread) == (2, 0)
+    out = tmp_path / "out"
+    assert export(warc_files([tmp_path]), ExportSettings(out), 1, lambda path: None).rows == 2
+    assert [(line["status"], line["size"]) for line in readers.lines(out)] == [(200, 6), (200, 8)]
+
+
+@pytest.mark.parametrize("name", HEADS)
+def test_the_index_of_a_group_that_was_taken_back_in_part_is_made_of_any_head(name: str) -> None:
+    record = WarcRecords(settings(Path())).exchange(odd(name)).response
+    (line,) = lines_of(record, "x.warc.gz", 7)
+    assert b'"status":"200"' in line
+    assert b'"offset":"7"' in line
+
+
+def test_a_record_that_cannot_be_understood_is_one_line_less(caplog: pytest.LogCaptureFixture) -> None:
+    compress = COMPRESSIONS["gzip"].compress
+    records = b"".join(compress(record(url)) for url in (b"http://a:b/", b"http://a.test/"))
+    assert len(list(lines_of(records, "x.warc.gz", 0))) == 1
+    assert [entry.message for entry in caplog.records] == ["record_not_indexed"]
+
+
+def test_what_follows_broken_framing_has_no_lines(caplog: pytest.LogCaptureFixture) -> None:
+    compress = COMPRESSIONS["gzip"].compress
+    first, second = (compress(record(url)) for url in (b"http://a.test/1", b"http://a.test/2"))
+    assert len(list(lines_of(first + second + b"junk" * 99, "x.warc.gz", 0))) == 1
+    assert [entry.message for entry in caplog.records] == ["records_not_indexed"]
+    with pytest.raises(BrokenFraming):
+        list(records_in(io.BytesIO(first + b"junk" * 99)))
+
+
+def test_an_audit_counts_what_it_cannot_read(tmp_path: Path) -> None:
+    compress = COMPRESSIONS["gzip"].compress
+    good, bad = record(b"http://a.test/"), record(b"http://a.test/", b"X-Crawler-Elapsed: soon\r\n")
+    (tmp_path / "a.warc.gz").write_bytes(compress(bad) + compress(good) + b"junk" * 99)
+    (tmp_path / "b.warc.gz").write_bytes(compress(record(b"")) + compress(good))
+    (tmp_path / "a.pages.jsonl").write_bytes(b"\0\0\0\n")
+    archive = read_archive(tmp_path)
+    assert (len(archive.requests), archive.unread) == (2, 4)
+
+
+def record(url: bytes, fields: bytes = b"") -> bytes:
+    block = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n\r\n<p>text"
+    return (
+        b"WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: %b\r\nWARC-Date: 2026-09-21T14:13:20Z\r\n%b"
+        b"Content-Type: application/http; msgtype=response\r\nContent-Length: %d\r\n\r\n%b\r\n\r\n"
+    ) % (url, fields, len(block), block)
+
+
+@pytest.mark.parametrize("size", [10, 16_383, 16_384, 40_000])
+def test_head_and_body_are_parted_wherever_the_reading_stops(size: int) -> None:
+    body = b"\r\n\r\n" * 9_000
+    block = b"HTTP/1.1 200 OK\nX: %b\n\n%b" % (b"a" * size, body)
+    whole = (
+        b"WARC/1.1\r\nWARC-Type: response\r\nContent-Type: application/http; msgtype=response\r\n"
+        b"Content-Length: %d\r\n\r\n%b\r\n\r\n" % (len(block), block)
+    )
+    found = next(records_in(io.BytesIO(whole), WarcRecordType.response))
+    read = read_head(found)
+    assert read is not None
+    assert (read[0].get(b"x"), read[1] + found.reader.read()) == ("a" * size, body)
+
+
+@pytest.mark.parametrize(
+    ("body", "read"),
+    [
+        (b"2\r\nab\r\n1;x=y\r\nc\r\n0\r\nTrailer: x\r\n\r\n", (b"abc", True)),
+        (b"2\nab\n0\n\n", (b"ab", True)),
+        (b"0\r\n\r\n", (b"", True)),
+        (b"2\r\nab", (b"ab", False)),
+        (b"2\r\nab\r\n9\r\nc", (b"abc", False)),
+        (b"2\r\nab\r\nzz\r\nc", (b"ab", False)),
+        (b"f" * 16 + b"\r\nab", (b"ab", False)),
+        *(
+            (plain, (plain, True))
+            for plain in (b"", b"<p>", b"-1\r\n", b"zz\r\n", b"f" * 25 + b"\r\nab", b"1\r\nab\r\n0\r\n")
+        ),
+        *((plain, (plain, True)) for plain in (b"beef\nand bread", b"0\n1\n2", b"12", b"0")),
+    ],
+)
+def test_a_body_is_read_with_or_without_the_chunked_coding_that_its_head_names(
+    body: bytes, read: tuple[bytes, bool]
+) -> None:
+    assert dechunked(body) == read
+
+
+either = pytest.mark.parametrize("compression", COMPRESSIONS)
+
+
+def type_words(*words: str) -> tuple[str, str]:
+    """What a command writes to standard output and standard error."""
+    done = CliRunner().invoke(app, [*words], catch_exceptions=False, env={"COLUMNS": "200", "NO_COLOR": "1"})
+    assert done.exit_code == 0, done.output
+    return done.stdout, done.stderr
+
+
+def exported(folder: Path, out: Path) -> tuple[list[str], str]:
+    """The URLs that `crawler export` writes to `out`, and what it writes to standard error."""
+    _, err = type_words("export", str(folder), "--out", str(out), "--processes", "1")
+    return [str(line["url"]) for line in readers.lines(out)], err
+
+
+@either
+def test_a_file_cut_at_any_byte_is_read_up_to_its_last_complete_record(
+    tmp_path: Path, compression: CompressionName
+) -> None:
+    path, data = tmp_path / f"cut{COMPRESSIONS[compression].suffix}.open", b"".join(RECORDS[compression])
+    ends = [sum(map(len, RECORDS[compression][:count])) for count in range(len(RECORDS[compression]) + 1)]
+    for cut in range(0, len(data) + 1, 7):
+        path.write_bytes(data[:cut])
+        with complete_part(path) as part:
+            assert part.size == max(end for end in ends if end <= cut)
+        urls = [row.page.url for row in read_rows(path)]
+        assert urls == [f"https://site.test/{name}" for name, end in zip("abc", ends[3::2], strict=True) if end <= cut]
+
+
+@either
+def test_the_files_of_a_killed_writer_are_read_by_all_commands(tmp_path: Path, compression: CompressionName) -> None:
+    # Given the files of a killed process, with half a record and half a line at their ends,
+    folder = tmp_path / "crawl"
+    folder.mkdir()
+    durable = durable_before_death(folder, compression, groups=random.Random(7).randint(3, 8))
+    assert not readers.warc_files(folder)
+    (warc,) = folder.glob("*.warc.*.open")
+    (rows,) = folder.glob(f"*{LINES}.open")
+    for path in (warc, rows):
+        with path.open("ab") as file:
+            file.write(path.read_bytes()[:150])
+    # Then `export` and `extract` find all durable pages,
+    urls, err = exported(folder, tmp_path / "out")
+    assert durable <= set(urls)
+    assert len(set(urls)) == len(urls)
+    assert f"crawler finish {folder}" in err
+    out, _ = type_words("extract", str(finished_path(warc)))
+    found = [msgspec.json.decode(line) for line in out.splitlines()]
+    assert [line["url"] for line in found] == urls
+    # their places are those in the finished file,
+    assert {line["warc"]["file"] for line in found} == {finished_path(warc).name}
+    # an audit reads all of them and nothing else,
+    judged = audit(read_archive(folder), RULES)
+    assert (judged.requests, judged.unread) == (len(urls), 0)
+    # and so does the search of `crawler why`.
+    last = max(durable, key=lambda url: int(url.rpartition("/")[2]))
+    line = newest_line(folder, last, settings(folder).crawl)
+    assert line is not None
+    assert line["url"] == last
+
+
+async def test_what_was_exported_of_an_open_file_is_replaced_when_it_is_finished(tmp_path: Path) -> None:
+    folder, out = tmp_path / "crawl", tmp_path / "out"
+    archive = Archive(settings(folder))
+    await archive.start()
+    await archive.write([page(exchange("a", b"<p>a"))])
+    assert exported(folder, out)[0] == ["https://site.test/a"]
+    await archive.write([page(exchange("b", b"<p>b"))])
+    both = ["https://site.test/a", "https://site.test/b"]
+    assert exported(folder, out)[0] == both
+    await archive.stop()
+    urls, err = exported(folder, out)
+    assert urls == both
+    assert "crawler finish" not in err
+    assert [path.name for path in readers.files(out) if ".open" in path.name] == []
+
+
+async def test_a_file_that_was_finished_after_it_was_listed_is_read(tmp_path: Path) -> None:
+    archive = Archive(settings(tmp_path))
+    await archive.start()
+    await archive.write([page(exchange("a", b"<p>a"))])
+    (warc,) = open_and_finished(tmp_path, (".warc.gz",))
+    (rows,) = open_and_finished(tmp_path, (LINES,))
+    await archive.stop()
+    assert [row.page.url for row in read_rows(warc)] == ["https://site.test/a"]
+    fd = open_either(rows)
+    assert os.pread(fd, 100, 0).startswith(b'{"url":"https://site.test/a"')
+    os.close(fd)
+
+
+def test_a_folder_without_warc_files_is_named(tmp_path: Path) -> None:
+    for words in (["export", str(tmp_path)], ["extract", str(tmp_path)], ["audit", str(tmp_path / "none")]):
+        done = CliRunner().invoke(app, words)
+        assert isinstance(done.exception, UserError)
+        assert str(tmp_path) in str(done.exception)
+
+
+NAMES = ("plain", "chunked", "gzip", "chunked,gzip")
+RECORDING = """
+import sys
+from warcio.capture_http import capture_http
+import urllib.request
+with capture_http(sys.argv[1]):
+    for url in sys.argv[2:]:
+        urllib.request.urlopen(url).read()
+"""
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Sends a page in the codings that its path names."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        body = f"<title>{self.path}</title><a href=/next>next</a>{'<p>text' * 300}".encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "text/html")
+        if "gzip" in self.path:
+            body = gzip.compress(body)
+            self.send_header("Content-Encoding", "gzip")
+        if "chunked" in self.path:
+            self.send_header("Transfer-Encoding", "chunked")
+            parts = [body[at : at + 40] for at in range(0, len(body), 40)]
+            body = b"".join(b"%x\r\n%b\r\n" % (len(part), part) for part in [*parts, b""])
+        else:
+            self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.fixture(scope="module")
+def urls() -> Iterator[list[str]]:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
+        Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        yield [f"http://127.0.0.1:{server.server_port}/{name}" for name in NAMES]
+        server.shutdown()
+
+
+def wget(folder: Path, urls: list[str], *options: str) -> Path:
+    if shutil.which("wget") is None:
+        if os.environ.get("CI"):
+            raise RuntimeError("CI must install wget; see .ci/run")
+        pytest.skip("needs wget")
+    folder.mkdir(exist_ok=True)
+    subprocess.run(["wget", "-q", "--no-config", "--warc-file=made", *options, *urls], cwd=folder, check=True)
+    (made,) = [*folder.glob("made.warc*")]
+    return made
+
+
+def titles(out: Path) -> list[tuple[str | None, int | None]]:
+    return [(line["title"], line["link_count"]) for line in readers.lines(out)]
+
+
+@pytest.mark.parametrize("option", ["--warc-compression", "--no-warc-compression", "--compression=auto"])
+def test_files_of_wget(urls: list[str], option: str, tmp_path: Path, typed: Typed) -> None:
+    """Wget writes URLs in angle brackets."""
+    made = wget(tmp_path / "wget", urls, *([] if option == "--warc-compression" else [option]))
+    done = typed("export", str(made), "--out", "out")
+    assert done.code == 0, done.err
+    assert titles(tmp_path / "out") == [(f"/{name}", 1) for name in NAMES]
+    assert "4 pages" in typed("export", str(tmp_path / "wget"), "--format", "wacz", "--out", "x.wacz").out
+    if made.suffix == ".gz":
+        assert "4 requests" in " ".join(typed("audit", str(made.parent), "--delay", "0").out.split())
+
+
+def test_files_of_wget_with_revisit_records(urls: list[str], tmp_path: Path) -> None:
+    wget(tmp_path / "first", urls, "--warc-cdx")
+    again = wget(tmp_path / "again", urls, f"--warc-dedup={tmp_path / 'first' / 'made.cdx'}")
+    assert export([again], ExportSettings(tmp_path / "out"), 1, ignored).rows == len(urls)
+    assert {line["status"] for line in readers.lines(tmp_path / "out")} == {200}
+
+
+def test_a_domain_is_forgotten_in_files_of_wget(urls: list[str], tmp_path: Path) -> None:
+    made = wget(tmp_path / "wget", urls)
+    rewriter = DomainRewriter(made.parent, "127.0.0.1")
+    rewriter.rewrite()
+    assert rewriter.result.records == 2 * len(urls)
+    assert export([made], ExportSettings(tmp_path / "out"), 1, ignored).rows == 0
+
+
+def test_files_of_warcio(urls: list[str], tmp_path: Path, typed: Typed) -> None:
+    made = tmp_path / "made.warc.gz"
+    subprocess.run([sys.executable, "-c", RECORDING, made, *urls], check=True)
+    assert typed("export", str(made), "--out", "out").code == 0
+    assert titles(tmp_path / "out") == [(f"/{name}", 1) for name in NAMES]
+
+
+@pytest.fixture(params=["gzip", "zstd", "plain"])
+async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bytes, str, list[int]]:
+    """A WARC file, the end of its name, and where its records end."""
+    if request.param == "plain":
+        records = [their_record(name, b"<p>" + name.encode()) for name in "abc"]
+        suffix = ".warc"
+    else:
+        archive = Archive(settings(tmp_path / "made", compression=request.param))
+        await archive.start()
+        await archive.write([page(exchange(name, b"<p>" + name.encode())) for name in "abc"])
+        await archive.stop()
+        (file,) = readers.warc_files(tmp_path / "made")
+        suffix = COMPRESSIONS[request.param].suffix
+        data, records = file.read_bytes(), []
+        while data:
+            reader = COMPRESSIONS[request.param].reader()
+            reader.decompress(data)
+            records.append(data[: len(data) - len(reader.unused_data)])
+            data = reader.unused_data
+    ends = [sum(map(len, records[: number + 1])) for number in range(len(records))]
+    return b"".join(records), suffix, ends
+
+
+def test_a_file_that_was_cut_anywhere_is_exported_up_to_there_and_named(
+    whole: tuple[bytes, str, list[int]], tmp_path: Path
+) -> None:
+    data, suffix, ends = whole
+    file, out = tmp_path / f"x{suffix}", ExportSettings(tmp_path / "out")
+    line_ends = 4 if suffix == ".warc" else 0  # without those after the last record, nothing is missing
+    for at in (*range(1, ends[0], 97), *range(ends[-3], len(data) - line_ends, 13), *ends[:-1], len(data)):
+        file.write_bytes(data[:at])
+        done = export([file], out, 1, ignored)
+        complete = max((end for end in ends if end - line_ends <= at), default=0)
+        file.write_bytes(data[:complete])
+        expected = export([file], ExportSettings(tmp_path / "expected"), 1, ignored)
+        assert done.rows == expected.rows
+        assert list(done.broken) == ([] if complete - line_ends <= at <= complete else [file])
+        shutil.rmtree(tmp_path / "expected")
+        shutil.rmtree(tmp_path / "out")
+
+
+async def test_commands_name_files_that_were_cut_each_time_until_they_are_whole(tmp_path: Path, typed: Typed) -> None:
+    archive = Archive(settings(tmp_path / "crawl"))
+    await archive.start()
+    await archive.write([page(exchange(name, b"<p>" + name.encode())) for name in "ab"])
+    await archive.stop()
+    (file,) = readers.warc_files(tmp_path / "crawl")
+    data = file.read_bytes()
+    file.write_bytes(data[:-5])
+    for words in (
+        ("export", "crawl", "--out", "out"),
+        ("export", "crawl", "--out", "out"),
+        ("export", "crawl", "--out", "tables", "--format", "parquet"),
+        ("export", "crawl", "--out", "notes", "--format", "markdown"),
+        ("export", "crawl", "--out", "x.wacz", "--format", "wacz"),
+        ("extract", str(file)),
+        ("audit", "crawl", "--delay", "0"),
+    ):
+        done = typed(*words)
+        assert done.code == (1 if words[0] == "audit" else 2), words  # the archive breaks a rule, too
+        assert file.name in done.err, words
+    with pytest.raises(UserError, match=file.name):
+        DomainRewriter(file.parent, "other.test").rewrite(is_dry=True)
+    assert [path.name for path in readers.files(tmp_path / "out", ".jsonl")] == [
+        file.name.replace(".warc.gz", ".cut.pages.jsonl")
+    ]
+    file.write_bytes(data)
+    assert typed("export", "crawl", "--out", "out").code == 0
+    assert [path.name for path in readers.files(tmp_path / "out", ".jsonl")] == [
+        file.name.replace(".warc.gz", ".pages.jsonl")
+    ]
+
+
+def test_records_that_cannot_be_read_are_counted_and_others_are_exported(tmp_path: Path, typed: Typed) -> None:
+    good, no_url = their_record("a", b"<p>a"), their_record("a", b"<p>a").replace(b"http://a.test/a", b"http://a:b/")
+    no_http = good.replace(b"application/http; msgtype=response", b"text/html")
+    of_dns = good.replace(b"http://a.test/a", b"dns:a.test")
+    file = tmp_path / "theirs.warc"
+    file.write_bytes(no_url + good + no_http + of_dns)
+    done = typed("export", str(file))
+    assert done.code == 0
+    assert "1 row from 1 WARC file" in done.out
+    assert "2 responses could not be read" in done.err
+    file.write_bytes(no_url)
+    done = typed("export", str(file))
+    assert done.code == 2
+    assert "no page was exported: 1 response could not be read" in done.err
+    file.write_bytes(of_dns)
+    assert typed("export", str(file)).code == 0
