@@ -186,6 +186,17 @@ def is_same_file(fd: int, path: Path) -> bool:
         return False
 
 
+@contextlib.contextmanager
+def locked(folder: Path, how: int = fcntl.LOCK_EX) -> Iterator[None]:
+    """Lock `folder` until the end of the block. Raises OSError; BlockingIOError if `how` says not to wait."""
+    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, how)
+        yield
+    finally:
+        os.close(lock)
+
+
 def sync_folder(folder: Path) -> None:
     """Return when the file names in `folder` are on the disk."""
     fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)

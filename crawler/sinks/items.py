@@ -15,12 +15,9 @@ so about 100 bytes are remembered for each visit that found a page gone.
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import fcntl
 import io
 import logging
-import os
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -34,7 +31,16 @@ from crawler.errors import UserError, reason_of
 from crawler.logs import log
 from crawler.scope.extract_rules import Kind, Kinds, Schema
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.files import LINES, OPEN_SUFFIX, file_name, is_open, open_and_finished, remove_left_over, whole_file
+from crawler.sinks.files import (
+    LINES,
+    OPEN_SUFFIX,
+    file_name,
+    is_open,
+    locked,
+    open_and_finished,
+    remove_left_over,
+    whole_file,
+)
 from crawler.sinks.lines import Place, RejectedLine, is_of, iso_time, lines_in
 from crawler.sinks.parquet import require_pyarrow
 
@@ -170,18 +176,11 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
     if not count and not refused and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         raise UserError(without_items(paths, files, name) + more)
-    target = out / f"{name}.{form}"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        remove_left_over(out)
-        left_out = {(item.url, item.json) for item, _ in refused}
-        kept = (item for item in read_items(files, name) if (item.url, item.json) not in left_out)
-        with whole_file(target) as scratch:
-            write_items(form, scratch, kept, schema)
-        refused = [*rejected.items, *refused]
-        _write_refused(out / f"{name}.rejected.jsonl", refused)
-    except OSError as error:
-        raise UserError(f"{target}: {reason_of(error, target)}") from error
+    left_out = {(item.url, item.json) for item, _ in refused}
+    kept = (item for item in read_items(files, name) if (item.url, item.json) not in left_out)
+    target, _ = _write_table(out, name, form, kept, schema)
+    refused = [*rejected.items, *refused]
+    _write_refused(out / f"{name}.rejected.jsonl", refused)
     return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), rejected.others, left_open)
 
 
@@ -204,18 +203,35 @@ def _names_in(line: bytes) -> Iterable[str]:
         yield text.partition(":")[0].partition(".")[0]
 
 
-def write_items(form: ItemForm, path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
-    """Write `items`, whose fields are in `schema`, to the file `path`. Raises OSError."""
-    _WRITERS[form](path, items, schema)
+def _write_table(out: Path, name: str, form: ItemForm, items: Iterable[FoundItem], schema: Schema) -> tuple[Path, int]:
+    """Write `items`, whose fields are in `schema`, to a file in the folder `out`. Returns it, and how many there were.
+    Raises UserError."""
+    count, target = 0, out / f"{name}.{form}"
+
+    def counted() -> Iterator[FoundItem]:
+        nonlocal count
+        for item in items:
+            count += 1
+            yield item
+
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        remove_left_over(out)
+        with whole_file(target) as scratch:
+            _WRITERS[form](scratch, counted(), schema)
+    except OSError as error:
+        raise UserError(f"{target}: {reason_of(error, target)}") from error
+    return target, count
 
 
 def _write_refused(path: Path, refused: Sequence[Refused]) -> None:
-    if not refused:
+    try:
         path.unlink(missing_ok=True)
-        return
-    with whole_file(path) as scratch, scratch.open("wb") as file:
-        for one in refused:
-            file.write(refused_line(one))
+        if refused:
+            with whole_file(path) as scratch:
+                scratch.write_bytes(b"".join(map(refused_line, refused)))
+    except OSError as error:
+        raise UserError(f"{path}: {reason_of(error, path)}") from error
 
 
 def refused_line(one: Refused) -> bytes:
@@ -226,8 +242,7 @@ def refused_line(one: Refused) -> bytes:
 
 def _write_jsonl(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
     with path.open("wb") as file:
-        for item in items:
-            file.write(item.json + b"\n")
+        file.writelines(item.json + b"\n" for item in items)
 
 
 def _write_csv(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
@@ -283,7 +298,7 @@ def save_types(folder: Path, crawl: str, types: Mapping[str, Kinds]) -> None:
     types in the items, so an error is only logged."""
     target = folder / f"{file_name(crawl)}{SUFFIX}"
     try:
-        with _locked(folder), whole_file(target) as scratch:
+        with locked(folder), whole_file(target) as scratch:
             kept = _types_decoder.decode(target.read_bytes()) if target.exists() else {}
             for name, kinds in types.items():
                 kept[name] = _joined(kept.get(name, {}), kinds)
@@ -295,20 +310,15 @@ def save_types(folder: Path, crawl: str, types: Mapping[str, Kinds]) -> None:
 def types_of(folders: Sequence[Path], crawl: str) -> dict[tuple[str, str], str]:
     """Return the types that are kept for `crawl` in `folders`, by data set and field. Raises UserError for a file that
     cannot be read."""
-    found: dict[str, Kinds] = {}
-    for file in (folder / f"{file_name(crawl)}{SUFFIX}" for folder in folders):
-        for name, kinds in _types_in(file).items() if file.exists() else ():
-            found[name] = _joined(kinds, found.get(name, {}))
-    return {(name, field): kind for name, kinds in found.items() for field, kind in kinds.items()}
+    files = (folder / f"{file_name(crawl)}{SUFFIX}" for folder in folders)
+    types = _types_in(filter(Path.exists, files))
+    return {(name, field): kind for name, kinds in types.items() for field, kind in kinds.items()}
 
 
 def kept_types(paths: Sequence[Path], name: str) -> Kinds:
     """Return the types of the fields of the data set `name` that the crawls of `paths`, which are files or folders, have
     kept beside them. Raises UserError for a file that cannot be read."""
-    found: Kinds = {}
-    for file in dict.fromkeys(file for path in paths for file in _beside(path)):
-        found = _joined(_types_in(file).get(name, {}), found)
-    return found
+    return _types_in(dict.fromkeys(file for path in paths for file in _beside(path))).get(name, {})
 
 
 def _beside(path: Path) -> list[Path]:
@@ -326,21 +336,15 @@ def _joined(before: Kinds, after: Kinds) -> Kinds:
     return {**before, **after, **dict.fromkeys(numbers, "float")}
 
 
-def _types_in(file: Path) -> dict[str, Kinds]:
-    try:
-        return _types_decoder.decode(file.read_bytes())
-    except (OSError, msgspec.MsgspecError) as error:
-        raise UserError(f"{file}: {reason_of(error, file)}") from error
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(lock)
+def _types_in(files: Iterable[Path]) -> dict[str, Kinds]:
+    types: dict[str, Kinds] = {}
+    for file in files:
+        try:
+            for name, kinds in _types_decoder.decode(file.read_bytes()).items():
+                types[name] = _joined(kinds, types.get(name, {}))
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UserError(f"{file}: {reason_of(error, file)}") from error
+    return types
 
 
 CHANGES = frozenset({"new", "changed", "gone", "back"})
@@ -405,58 +409,29 @@ def export_changes(paths: Sequence[Path], since: float, out: Path, form: ItemFor
     written."""
     if form == "parquet":
         require_pyarrow("--format parquet")
-    changes = _Changes(paths, iso_time(since))
-    target = out / f"changes.{form}"
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-        remove_left_over(out)
-        with whole_file(target) as scratch:
-            write_items(form, scratch, changes.read(), Schema(_COLUMNS))
-            changes.check()
-    except OSError as error:
-        raise UserError(f"{target}: {reason_of(error, target)}") from error
-    return ChangesExported(target, changes.count)
+    return ChangesExported(*_write_table(out, "changes", form, _changes(paths, iso_time(since)), Schema(_COLUMNS)))
 
 
-class _Changes:
-    """The changes in the lines in `paths` since `since`, a time as in the lines, and their number."""
-
-    def __init__(self, paths: Sequence[Path], since: str) -> None:
-        self._paths = paths
-        self._since = since
-        self._has_visits = False
-        self._gone: set[int] = set()  # hashes of URLs and times of visits that found them gone
-        self.count = 0
-
-    def read(self) -> Iterator[FoundItem]:
-        for path in line_files(self._paths):
-            try:
-                for line in lines_in(path):
-                    if b'"visit":"' in line and (found := self._change(_change_decoder.decode(line))) is not None:
-                        self.count += 1
-                        yield found
-            except (OSError, msgspec.MsgspecError) as error:
-                raise UserError(f"{path}: {reason_of(error, path)}") from error
-
-    def check(self) -> None:
-        """Raise UserError if no line says what a visit has found."""
-        if not self._has_visits:
-            raise UserError(
-                f"no line in {', '.join(map(str, self._paths))} says what a visit has found: that needs [recrawl]"
-            )
-
-    def _change(self, line: _ChangeLine) -> FoundItem | None:
-        """The row of `line`, None if it is not a change since then."""
-        self._has_visits |= line.visit is not None
-        was_gone = line.visit == "gone" and self._was_gone(line)
-        if line.visit not in CHANGES or line.settled_at < self._since or was_gone:
-            return None
-        row = msgspec.structs.asdict(line)
-        place = row.pop("warc")
-        row |= {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}
-        return FoundItem(line.url, msgspec.json.encode({name: row[name] for name in _COLUMNS}), line.settled_at)
-
-    def _was_gone(self, line: _ChangeLine) -> bool:
-        """Whether the visit before that of `line`, which found its page gone, has found the same."""
-        self._gone.add(hash((line.url, line.fetched_at)))
-        return hash((line.url, line.previous_visit)) in self._gone
+def _changes(paths: Sequence[Path], since: str) -> Iterator[FoundItem]:
+    """The changes in the lines in `paths` since `since`, a time as in the lines. Raises UserError if no line says what a
+    visit has found."""
+    has_visits = False
+    gone: set[int] = set()  # hashes of URLs and times of visits that found them gone
+    for path in line_files(paths):
+        try:
+            for line in (_change_decoder.decode(text) for text in lines_in(path) if b'"visit":"' in text):
+                has_visits |= line.visit is not None
+                was_gone = False
+                if line.visit == "gone":
+                    gone.add(hash((line.url, line.fetched_at)))
+                    was_gone = hash((line.url, line.previous_visit)) in gone
+                if line.visit in CHANGES and line.settled_at >= since and not was_gone:
+                    row = msgspec.structs.asdict(line)
+                    place = row.pop("warc")
+                    row |= {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}
+                    whole = msgspec.json.encode({name: row[name] for name in _COLUMNS})
+                    yield FoundItem(line.url, whole, line.settled_at)
+        except (OSError, msgspec.MsgspecError) as error:
+            raise UserError(f"{path}: {reason_of(error, path)}") from error
+    if not has_visits:
+        raise UserError(f"no line in {', '.join(map(str, paths))} says what a visit has found: that needs [recrawl]")

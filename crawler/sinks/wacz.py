@@ -37,7 +37,7 @@ from crawler.parse.text import content_of, plain
 from crawler.sinks.cdxj import read_index
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.export import in_processes
-from crawler.sinks.files import is_open
+from crawler.sinks.files import is_open, locked
 from crawler.sinks.lines import Row, iso_time
 from crawler.sinks.reader import has_body, placed, read_rows, records_in, report
 
@@ -142,21 +142,16 @@ def _work_folder(target: Path) -> Iterator[Path]:
     """A new folder beside `target`. Raises UserError if another process writes `target`."""
     outer = target.with_name(f".{target.name}.work")
     outer.mkdir(exist_ok=True)
-    lock = os.open(outer, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with contextlib.ExitStack() as stack:
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            stack.enter_context(locked(outer, fcntl.LOCK_EX | fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise UserError(f"another `crawler export` is writing {target}; repeat the command later") from error
-        try:
-            for left in outer.iterdir():
-                shutil.rmtree(left)
-            # A name of its own: a process of a killed export may still write in the folder that it knows.
-            yield Path(tempfile.mkdtemp(dir=outer))
-        finally:
-            shutil.rmtree(outer, ignore_errors=True)
-    finally:
-        os.close(lock)
+        stack.callback(shutil.rmtree, outer, ignore_errors=True)
+        for left in outer.iterdir():
+            shutil.rmtree(left)
+        # A name of its own: a process of a killed export may still write in the folder that it knows.
+        yield Path(tempfile.mkdtemp(dir=outer))
 
 
 # scanning
