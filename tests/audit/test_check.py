@@ -13,13 +13,12 @@ from crawler.audit.check import Report, Rules, audit
 from crawler.audit.records import read_archive
 from crawler.errors import UserError
 from crawler.page import Exchange
-from crawler.sinks.archive import Archive
 from crawler.sinks.forget import DomainRewriter, add_mark
 from politeness.delay import DelayPolicy
 from politeness.rate_limit import RateLimitPolicy
 from politeness.usage import combined, statement
 from tests.sinks.test_forget import GONE, fill
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archived, archiving, exchange, page
 
 RULES = Rules(DelayPolicy(min_delay_s=1.0), RateLimitPolicy(rate_per_s=4, burst=2), "peercrawl", tolerance_s=0.001)
 ROBOTS = b"# the rules of this site\n" * 60 + b"User-agent: *\nDisallow: /private/\nCrawl-delay: 2\n"
@@ -52,11 +51,9 @@ async def report(folder: Path, exchanges: list[Exchange], rules: Rules = RULES) 
     """The audit of an archive of `exchanges`, split over two replicas."""
     for replica, share in (("one", exchanges[::2]), ("two", exchanges[1::2])):
         about = (("http-header-user-agent", "peercrawl/1 (+https://example.org)"),)
-        archive = Archive(settings(folder, replica=replica, about=about))
-        await archive.start()
-        robots = [one for one in share if one.url.endswith("/robots.txt")]
-        await archive.write([page(one) for one in share if one not in robots], robots)
-        await archive.stop()
+        async with archiving(folder, replica=replica, about=about) as archive:
+            robots = [one for one in share if one.url.endswith("/robots.txt")]
+            await archive.write([page(one) for one in share if one not in robots], robots)
     return audit(read_archive(folder), rules)
 
 
@@ -120,12 +117,10 @@ async def test_a_slow_answer_is_counted_to_its_end(tmp_path: Path) -> None:
 
 
 async def test_a_page_that_is_in_the_json_lines_alone_is_judged_too(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    await archive.write(
-        [page(made("https://c.test/1", 0)), page(made("https://c.test/2", 0.5), noarchive=True, domain="c.test")]
-    )
-    await archive.stop()
+    async with archiving(tmp_path) as archive:
+        await archive.write(
+            [page(made("https://c.test/1", 0)), page(made("https://c.test/2", 0.5), noarchive=True, domain="c.test")]
+        )
     found = audit(read_archive(tmp_path), RULES)
     assert found.requests == 2
     assert found.counts["too_close"] == 1
@@ -244,10 +239,7 @@ async def test_a_withheld_page_is_no_breach_and_a_kept_line_is_one(tmp_path: Pat
     said = combined([statement("header Content-Usage", b"search=n")])
     kept = page(made("https://a.test/x", 6, b"x"), usage=said, domain="a.test", noarchive=True)
     for name, one, breaches in (("withheld", kept.withheld(), 0), ("kept", kept, 1)):
-        archive = Archive(settings(tmp_path / name))
-        await archive.start()
-        await archive.write([one], obedient()[:1])
-        await archive.stop()
+        await archived(tmp_path / name, [one], exchanges=obedient()[:1])
         found = audit(read_archive(tmp_path / name, usage=True), rules)
         assert found.counts["refused"] == breaches, name
 

@@ -14,10 +14,9 @@ from crawler.identity.keys import read_keys
 from crawler.identity.published import KEY_SET_FIELD
 from crawler.identity.web_bot_auth import RequestSigner, key_set
 from crawler.page import Exchange
-from crawler.sinks.archive import Archive
 from politeness.delay import DelayPolicy
 from tests.identity.signed_requests import DIRECTORY, key_in
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archived, exchange, page
 
 RULES = Rules(DelayPolicy(min_delay_s=0.0), None, "peercrawl", parallel=10)
 
@@ -30,10 +29,12 @@ def signed(signer: RequestSigner, number: int, at: float | None = None) -> Excha
 
 
 async def report(folder: Path, exchanges: list[Exchange], *fields: tuple[str, str], replica: str = "a") -> Report:
-    archive = Archive(settings(folder, replica=replica, about=(("http-header-user-agent", "peercrawl/1"), *fields)))
-    await archive.start()
-    await archive.write([page(one) for one in exchanges])
-    await archive.stop()
+    await archived(
+        folder,
+        [page(one) for one in exchanges],
+        replica=replica,
+        about=(("http-header-user-agent", "peercrawl/1"), *fields),
+    )
     return audit(read_archive(folder), RULES)
 
 

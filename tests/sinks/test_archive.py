@@ -8,7 +8,6 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -23,7 +22,7 @@ from crawler.sinks.volume import Volume
 from frontier.entries import Entry
 from frontier.settle import LeasedUrl
 from tests.sinks import readers
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archived, archiving, disowning, exchange, inherit, page, settings
 
 
 def noise(seed: int, size: int) -> bytes:
@@ -32,22 +31,18 @@ def noise(seed: int, size: int) -> bytes:
 
 
 async def test_a_volume_has_a_speaking_name_and_is_marked_while_it_is_open(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path, replica="host:1/2b"), wall=lambda: NOON)
-    await archive.start()
-    await archive.write([page(exchange("a", b"a"))])
-    name = "news-host_1_2b-20260921141320-00001"
-    assert names(tmp_path) == [f"{name}.journal.open", f"{name}.pages.jsonl.open", f"{name}.warc.gz.open"]
-    assert name in repr(archive)
-    await archive.stop()
+    async with archiving(tmp_path, replica="host:1/2b", wall=lambda: NOON) as archive:
+        await archive.write([page(exchange("a", b"a"))])
+        name = "news-host_1_2b-20260921141320-00001"
+        assert names(tmp_path) == [f"{name}.journal.open", f"{name}.pages.jsonl.open", f"{name}.warc.gz.open"]
+        assert name in repr(archive)
     assert names(tmp_path) == [f"{name}.cdxj", f"{name}.pages.jsonl", f"{name}.warc.gz"]
 
 
 async def test_a_full_volume_is_followed_by_the_next(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path, max_bytes=25_000))
-    await archive.start()
-    for number in range(10):
-        await archive.write([page(exchange(f"{number}", noise(number, 9_000)))])
-    await archive.stop()
+    async with archiving(tmp_path, max_bytes=25_000) as archive:
+        for number in range(10):
+            await archive.write([page(exchange(f"{number}", noise(number, 9_000)))])
     files = readers.warc_files(tmp_path)
     assert [file.name[-13:] for file in files] == [f"{serial:05}.warc.gz" for serial in range(1, 5)]
     for file in files:
@@ -61,40 +56,24 @@ async def test_a_full_volume_is_followed_by_the_next(tmp_path: Path) -> None:
 
 async def test_an_old_volume_is_followed_by_the_next(tmp_path: Path) -> None:
     times = iter([NOON, NOON + 59, NOON + 60, NOON + 61])
-    archive = Archive(settings(tmp_path, max_age_s=60), wall=lambda: next(times))
-    await archive.start()
-    for _ in range(4):
-        await archive.write([page(exchange("a", b"a"))])
-    await archive.stop()
+    async with archiving(tmp_path, max_age_s=60, wall=lambda: next(times)) as archive:
+        for _ in range(4):
+            await archive.write([page(exchange("a", b"a"))])
     assert [len(readers.by_warcio(file)) for file in readers.warc_files(tmp_path)] == [7, 7]
 
 
 async def test_an_archive_that_was_given_nothing_leaves_nothing(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    await archive.stop()
+    await archived(tmp_path)
     assert names(tmp_path) == []
 
 
 async def test_what_is_written_is_in_the_file_when_write_returns(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path, fsync=True), wall=lambda: NOON)
-    await archive.start()
-    for number in range(3):
-        await archive.write([page(exchange(f"{number}", b"body"))])
-        _, lines, records = (tmp_path / name for name in names(tmp_path))
-        assert lines.read_bytes().count(b"\n") == number + 1
-        assert len(readers.by_warcio(records)) == 3 * number + 4
-    await archive.stop()
-
-
-async def test_groups_keep_their_order_though_nobody_waits_for_them(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    async with asyncio.TaskGroup() as tasks:
-        for number in range(20):
-            tasks.create_task(archive.write([page(exchange(f"{number}", b"body"))]))
-    await archive.stop()
-    assert [line["url"] for line in readers.lines(tmp_path)] == [f"https://site.test/{n}" for n in range(20)]
+    async with archiving(tmp_path, fsync=True, wall=lambda: NOON) as archive:
+        for number in range(3):
+            await archive.write([page(exchange(f"{number}", b"body"))])
+            _, lines, records = (tmp_path / name for name in names(tmp_path))
+            assert lines.read_bytes().count(b"\n") == number + 1
+            assert len(readers.by_warcio(records)) == 3 * number + 4
 
 
 def many(first: int) -> list[Page]:
@@ -103,11 +82,9 @@ def many(first: int) -> list[Page]:
 
 
 async def test_groups_that_are_written_at_once_do_not_mix(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path), wall=lambda: NOON)
-    await archive.start()
-    await archive.write([page(exchange("first", b"first"))])
-    await asyncio.gather(*(archive.write(many(first)) for first in (0, 100, 200)))
-    await archive.stop()
+    async with archiving(tmp_path, wall=lambda: NOON) as archive:
+        await archive.write([page(exchange("first", b"first"))])
+        await asyncio.gather(*(archive.write(many(first)) for first in (0, 100, 200)))
     (file,) = readers.warc_files(tmp_path)
     readers.check(file)
     stored = {record.url: record.offset for record in readers.by_fastwarc(file) if record.type == "response"}
@@ -119,10 +96,8 @@ async def test_groups_that_are_written_at_once_do_not_mix(tmp_path: Path) -> Non
 async def test_pages_of_megabytes_stand_between_the_others_in_their_order(tmp_path: Path) -> None:
     sizes = [1, 2_000_000, 40_000, 1, 2_000_000, 2_000_000, 1]
     pages = [page(exchange(f"{number}", noise(number, size))) for number, size in enumerate(sizes)]
-    archive = Archive(settings(tmp_path), wall=lambda: NOON)
-    await archive.start()
-    await archive.write(pages)
-    await archive.stop()
+    async with archiving(tmp_path, wall=lambda: NOON) as archive:
+        await archive.write(pages)
     (file,) = readers.warc_files(tmp_path)
     readers.check(file)
     stored = [record.url for record in readers.by_fastwarc(file) if record.type == "response"]
@@ -146,15 +121,13 @@ async def test_a_cancelled_write_is_carried_out_whole_or_not_at_all(tmp_path: Pa
 
 
 async def test_two_replicas_share_a_folder(tmp_path: Path) -> None:
-    one = Archive(settings(tmp_path, replica="one"))
-    await one.start()
-    await one.write([page(exchange("a", b"a"))])
-    two = Archive(settings(tmp_path, replica="two"))
-    await two.start()
-    await two.write([page(exchange("b", b"b"))])
-    assert [name.endswith(".open") for name in names(tmp_path)] == [True] * 6
-    await one.write([page(exchange("c", b"c"))])
-    await one.stop()
+    async with archiving(tmp_path, replica="one") as one:
+        await one.write([page(exchange("a", b"a"))])
+        two = Archive(settings(tmp_path, replica="two"))
+        await two.start()
+        await two.write([page(exchange("b", b"b"))])
+        assert [name.endswith(".open") for name in names(tmp_path)] == [True] * 6
+        await one.write([page(exchange("c", b"c"))])
     await two.stop()
     assert sorted(str(line["url"])[-1] for line in readers.lines(tmp_path)) == ["a", "b", "c"]
 
@@ -217,7 +190,7 @@ def leased(name: str) -> LeasedUrl:
     return LeasedUrl(0, "site.test", 1, Entry(f"https://site.test/{name}", "site.test"))
 
 
-def archived(folder: Path) -> list[str]:
+def kept_in(folder: Path) -> list[str]:
     files = sorted(folder.glob("*.pages.jsonl"))
     return sorted(json.loads(line)["url"][-1] for file in files for line in file.read_text().splitlines())
 
@@ -229,59 +202,36 @@ async def write(archive: Archive, *names: str) -> frozenset[str]:
 
 
 async def test_other_groups_are_written_meanwhile_and_do_not_refer_to_it(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    await write(archive, "a", "b")
-    settle_first = await archive.set_aside()
-    assert await write(archive, "c") == frozenset()  # "a" may still be removed
-    await archive.settled()
-    assert await write(archive, "d") == {"https://site.test/d"}
-    await archive.settled()
-    await settle_first([0])
-    await archive.stop()
-    assert archived(tmp_path) == ["b", "c", "d"]
+    async with archiving(tmp_path) as archive:
+        await write(archive, "a", "b")
+        settle_first = await archive.set_aside()
+        assert await write(archive, "c") == frozenset()  # "a" may still be removed
+        await archive.settled()
+        assert await write(archive, "d") == {"https://site.test/d"}
+        await archive.settled()
+        await settle_first([0])
+    assert kept_in(tmp_path) == ["b", "c", "d"]
 
 
 @pytest.mark.parametrize("was_settled", [False, True])
-async def test_a_later_start_decides_about_the_last_pages_if_the_server_may_have_lost_that_they_were_settled(
+async def test_a_later_start_decides_about_the_last_pages_and_about_groups_that_stayed_aside(
     tmp_path: Path, was_settled: bool
 ) -> None:
-    archive = Archive(settings(tmp_path))
+    """The server may have lost that the last pages were settled."""
+    async with archiving(tmp_path / "aside") as archive:
+        await write(archive, "a")
+        await archive.set_aside()
+        await write(archive, "b")
+        await archive.settled()
+    archive = Archive(settings(tmp_path / "last"))
     await archive.start()
     await write(archive, "a")
     await archive.settled()
     await archive.stop(is_in_doubt=True)
-    assert archived(tmp_path) == []
-
-    async def revoke(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
-        assert [url.entry.url[-1] for url in urls] == ["a"]
-        return [not was_settled]
-
-    heir = Archive(settings(tmp_path, replica="heir"))
-    await heir.start(revoke)
-    await heir.stop()
-    assert archived(tmp_path) == (["a"] if was_settled else [])
-
-
-@pytest.mark.parametrize("was_settled", [False, True])
-async def test_a_later_start_decides_about_a_group_that_stayed_aside(tmp_path: Path, was_settled: bool) -> None:
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    await write(archive, "a")
-    await archive.set_aside()
-    await write(archive, "b")
-    await archive.settled()
-    await archive.stop()
-    assert archived(tmp_path) == ["b"]
-
-    async def revoke(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
-        assert [url.entry.url[-1] for url in urls] == ["a"]
-        return [not was_settled]
-
-    heir = Archive(settings(tmp_path, replica="heir"))
-    await heir.start(revoke)
-    await heir.stop()
-    assert archived(tmp_path) == (["a", "b"] if was_settled else ["b"])
+    assert (kept_in(tmp_path / "aside"), kept_in(tmp_path / "last")) == (["b"], [])
+    for folder, kept in (("aside", ["b"]), ("last", [])):
+        await inherit(tmp_path / folder, disowning("" if was_settled else "a"))
+        assert kept_in(tmp_path / folder) == (["a", *kept] if was_settled else kept)
 
 
 PROGRAM = [sys.executable, "-m", "tests.sinks.fill_disk"]

@@ -27,7 +27,7 @@ from politeness.usage import CATEGORIES, Statement, combined, statement
 from tests.e2e.harness import Finished
 from tests.parse.test_text import HTML
 from tests.sinks import readers
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archived, archiving, exchange, page, settings
 from tests.typed import Typed
 
 COMMON = ("url", "domain", "status", "content_type", "size", "digest", "truncated", "warc", "text", "description")
@@ -38,14 +38,12 @@ NOT_IN_A_RESPONSE = ("outcome", "reason", "depth", "tries", "settled_at", "via")
 async def crawl(tmp_path: Path) -> Path:
     """Two volumes: pages, a revisit, a robots.txt."""
     folder = tmp_path / "crawl"
-    archive = Archive(settings(folder, max_bytes=1, text="text", metadata=True))
-    await archive.start()
-    known: dict[str, Any] = {"content_type": "text/html", "charset": "utf-8", "title": "", "links": ()}
-    await archive.write([page(exchange("a/b?c", HTML), **known)], [exchange("robots.txt", b"User-agent: *")])
-    await archive.write(
-        [page(exchange("second", HTML + b"<p>more</p>"), **known), page(exchange("cut", b"x"), **known)]
-    )
-    await archive.stop()
+    async with archiving(folder, max_bytes=1, text="text", metadata=True) as archive:
+        known: dict[str, Any] = {"content_type": "text/html", "charset": "utf-8", "title": "", "links": ()}
+        await archive.write([page(exchange("a/b?c", HTML), **known)], [exchange("robots.txt", b"User-agent: *")])
+        await archive.write(
+            [page(exchange("second", HTML + b"<p>more</p>"), **known), page(exchange("cut", b"x"), **known)]
+        )
     return folder
 
 
@@ -74,18 +72,16 @@ def test_parquet(crawl: Path, tmp_path: Path) -> None:
 
 async def test_rows_say_why_part_of_a_page_is_missing(tmp_path: Path) -> None:
     many = b"".join(b"<a href=/%d>" % number for number in range(10_001))
-    archive = Archive(settings(tmp_path / "crawl"))
-    await archive.start()
-    for name, body, *head in (
-        ("whole", HTML),
-        ("links", many),
-        ("coding", gzip.compress(HTML)[:-9], b"Content-Encoding: gzip"),
-        ("decoded", gzip.compress(bytes(MAX_DECODED + 1)), b"Content-Encoding: gzip"),
-    ):
-        await archive.write([page(exchange(name, body, *head))])
-    await archive.write([page(exchange("time", HTML, truncated="time"))])
-    await archive.write([page(exchange("again", many))])  # a revisit record, which has no body
-    await archive.stop()
+    async with archiving(tmp_path / "crawl") as archive:
+        for name, body, *head in (
+            ("whole", HTML),
+            ("links", many),
+            ("coding", gzip.compress(HTML)[:-9], b"Content-Encoding: gzip"),
+            ("decoded", gzip.compress(bytes(MAX_DECODED + 1)), b"Content-Encoding: gzip"),
+        ):
+            await archive.write([page(exchange(name, body, *head))])
+        await archive.write([page(exchange("time", HTML, truncated="time"))])
+        await archive.write([page(exchange("again", many))])  # a revisit record, which has no body
     files = warc_files([tmp_path / "crawl"])
     for form in ("jsonl", "parquet"):
         export(files, ExportSettings(tmp_path / "out", form), 1, ignored)
@@ -99,16 +95,20 @@ async def test_rows_say_why_part_of_a_page_is_missing(tmp_path: Path) -> None:
 
 async def test_rows_have_what_the_metadata_records_say(tmp_path: Path) -> None:
     """All columns are those of the crawl's own line, except the time of the settlement."""
-    archive = Archive(settings(tmp_path / "crawl"))
-    await archive.start()
-    known: dict[str, Any] = {"content_type": "text/html", "charset": "utf-8", "links": (Link("https://site.test/x"),)}
-    body = b"<p><a href=/x>x</a>" + b"the same " * 200
-    fetched = exchange("a", body, b"X-Robots-Tag: noindex", elapsed=1.2344)
-    ours = page(fetched, **known, depth=4, tries=2, decoded_size=len(body), via="https://site.test/from", noindex=True)
-    await archive.write([ours])
-    await archive.write([page(exchange("again", body), **known, depth=5, reason="redirect", cut=("links",))])
-    await archive.write([page(exchange("retried", b"later"), outcome=Outcome.RETRY, reason="http_503")])
-    await archive.stop()
+    async with archiving(tmp_path / "crawl") as archive:
+        known: dict[str, Any] = {
+            "content_type": "text/html",
+            "charset": "utf-8",
+            "links": (Link("https://site.test/x"),),
+        }
+        body = b"<p><a href=/x>x</a>" + b"the same " * 200
+        fetched = exchange("a", body, b"X-Robots-Tag: noindex", elapsed=1.2344)
+        ours = page(
+            fetched, **known, depth=4, tries=2, decoded_size=len(body), via="https://site.test/from", noindex=True
+        )
+        await archive.write([ours])
+        await archive.write([page(exchange("again", body), **known, depth=5, reason="redirect", cut=("links",))])
+        await archive.write([page(exchange("retried", b"later"), outcome=Outcome.RETRY, reason="http_503")])
     export(warc_files([tmp_path / "crawl"]), ExportSettings(tmp_path / "out"), 1, ignored)
     first, again, retried = readers.lines(tmp_path / "out")
     line, line_of_again = readers.lines(tmp_path / "crawl")
@@ -121,12 +121,10 @@ async def test_rows_have_what_the_metadata_records_say(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 async def test_rows_of_a_crawl_without_metadata_records_do_not_make_anything_up(tmp_path: Path, form: Form) -> None:
-    archive = Archive(settings(tmp_path / "crawl", metadata=False))
-    await archive.start()
-    body = b"<p>" + b"the same " * 200
-    for name in ("a", "again"):
-        await archive.write([page(exchange(name, body), depth=4)])
-    await archive.stop()
+    async with archiving(tmp_path / "crawl", metadata=False) as archive:
+        body = b"<p>" + b"the same " * 200
+        for name in ("a", "again"):
+            await archive.write([page(exchange(name, body), depth=4)])
     export(warc_files([tmp_path / "crawl"]), ExportSettings(tmp_path / "out", form), 1, ignored)
     tables = [pq.read_table(path).to_pylist() for path in readers.files(tmp_path / "out", ".parquet")]
     first, again = tables[0] if form == "parquet" else readers.lines(tmp_path / "out")
@@ -186,12 +184,10 @@ SAME = "already exported with these options, nothing to do: 2 WARC files in expo
 async def test_an_export_with_other_options_replaces_the_files(
     typed: Typed, tmp_path: Path, form: str, words: tuple[str, ...], column: str
 ) -> None:
-    archive = Archive(settings(tmp_path / "crawl-out", max_bytes=1))
-    await archive.start()
-    for name in "ab":
-        body = HTML + b"<meta property=og:title content=x><a href=/y>y</a>" + name.encode()
-        await archive.write([page(exchange(name, body), content_type="text/html", charset="utf-8", links=())])
-    await archive.stop()
+    async with archiving(tmp_path / "crawl-out", max_bytes=1) as archive:
+        for name in "ab":
+            body = HTML + b"<meta property=og:title content=x><a href=/y>y</a>" + name.encode()
+            await archive.write([page(exchange(name, body), content_type="text/html", charset="utf-8", links=())])
     command = ("export", "crawl-out", "--format", form, "--processes", "1")
 
     def values() -> list[Any]:
@@ -269,12 +265,10 @@ def test_markdown_files(crawl: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("order", [(0, 60), (60, 0)])
 async def test_the_latest_response_of_a_page_is_its_markdown_file(tmp_path: Path, order: tuple[int, int]) -> None:
     """A URL that was queued again has several responses, in files that are converted in any order."""
-    archive = Archive(settings(tmp_path / "crawl", max_bytes=1))
-    await archive.start()
-    for later_s in order:
-        made = exchange("a", HTML.replace(b"A heading", b"Heading %d" % later_s), started_at=NOON + later_s)
-        await archive.write([page(made, content_type="text/html", charset="utf-8")], [])
-    await archive.stop()
+    async with archiving(tmp_path / "crawl", max_bytes=1) as archive:
+        for later_s in order:
+            made = exchange("a", HTML.replace(b"A heading", b"Heading %d" % later_s), started_at=NOON + later_s)
+            await archive.write([page(made, content_type="text/html", charset="utf-8")], [])
     export(warc_files([tmp_path / "crawl"]), ExportSettings(tmp_path / "out", "markdown"), 1, ignored)
     (file,) = readers.files(tmp_path / "out" / "site.test")
     assert "# Heading 60" in file.read_text()
@@ -352,18 +346,16 @@ HEADER = b"Content-Usage: train-ai=y, search=n"
 @pytest.fixture
 async def preferring(tmp_path: Path) -> Path:
     """A page whose robots.txt refuses training, one whose header refuses search, one without a word, one withheld."""
-    archive = Archive(settings(tmp_path / "crawl", parquet=True))
-    await archive.start()
-    html = {"content_type": "text/html"}
-    await archive.write(
-        [
-            page(exchange("robots", b"<p>" + b"some words of text " * 50), usage=REFUSED, **html),
-            page(exchange("header", b"<p>" + b"other words of text " * 50, HEADER), usage=combined([OPEN]), **html),
-            page(exchange("silent", b"<p>" + b"more words of text " * 50), **html),
-            page(exchange("withheld", b"<title>secret"), usage=combined([OPEN]), title="secret", **html).withheld(),
-        ]
-    )
-    await archive.stop()
+    async with archiving(tmp_path / "crawl", parquet=True) as archive:
+        html = {"content_type": "text/html"}
+        await archive.write(
+            [
+                page(exchange("robots", b"<p>" + b"some words of text " * 50), usage=REFUSED, **html),
+                page(exchange("header", b"<p>" + b"other words of text " * 50, HEADER), usage=combined([OPEN]), **html),
+                page(exchange("silent", b"<p>" + b"more words of text " * 50), **html),
+                page(exchange("withheld", b"<title>secret"), usage=combined([OPEN]), title="secret", **html).withheld(),
+            ]
+        )
     return tmp_path / "crawl"
 
 
@@ -474,10 +466,11 @@ def test_one_file_is_extracted_without_them(preferring: Path, typed: Typed) -> N
 
 async def test_archives_without_metadata_records_are_filtered_by_their_responses(tmp_path: Path, typed: Typed) -> None:
     """The archives of others have none. What robots.txt said is then unknown, and the command says so."""
-    archive = Archive(settings(tmp_path / "crawl", metadata=False))
-    await archive.start()
-    await archive.write([page(exchange("robots", b"a"), usage=REFUSED), page(exchange("header", b"b", HEADER))])
-    await archive.stop()
+    await archived(
+        tmp_path / "crawl",
+        [page(exchange("robots", b"a"), usage=REFUSED), page(exchange("header", b"b", HEADER))],
+        metadata=False,
+    )
     done = typed("export", "crawl", "--out", "out", "--usage", "search")
     assert names(tmp_path / "out") == {"robots"}
     assert told(done, "1 page without a metadata record: what robots.txt says of their use is unknown")

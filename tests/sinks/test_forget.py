@@ -14,13 +14,12 @@ import pytest
 
 from crawler.errors import UserError
 from crawler.page import Exchange, Link, Outcome, Page
-from crawler.sinks.archive import Archive
 from crawler.sinks.forget import MARKS, DomainRewriter, DomainUrls, add_mark, marks_in
 from crawler.sinks.reader import compression_of
 from frontier.domains import domain_of, forgotten_mark
 from politeness.usage import Usage
 from tests.sinks import readers
-from tests.sinks.values import NOON, exchange, settings
+from tests.sinks.values import NOON, archiving, exchange
 
 GONE = "gone.test"
 SHARED = b"<!doctype html><p>" + b"the same licence text on many sites " * 60
@@ -74,15 +73,13 @@ def fill(folder: Path, compression: str = "gzip", parquet: bool = True) -> None:
 
 async def _fill(folder: Path, compression: str, parquet: bool) -> None:
     more = {"metadata": True, "parquet": parquet, "index": True, "compression": compression, "revisits": 1_000}
-    archive = Archive(settings(folder, **more))
-    await archive.start()
-    for number, group in enumerate(groups()):
-        robots = [at("https://gone.test/robots.txt", b"User-agent: *\nDisallow: /denied")] if number == 1 else []
-        await archive.write(group, robots)
-        await archive.settled()
-        if number % 2 == 1:
-            await archive._in_thread(archive._finish)
-    await archive.stop()
+    async with archiving(folder, **more) as archive:
+        for number, group in enumerate(groups()):
+            robots = [at("https://gone.test/robots.txt", b"User-agent: *\nDisallow: /denied")] if number == 1 else []
+            await archive.write(group, robots)
+            await archive.settled()
+            if number % 2 == 1:
+                await archive._in_thread(archive._finish)
 
 
 def everything(folder: Path) -> dict[str, bytes]:

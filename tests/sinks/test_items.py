@@ -15,7 +15,6 @@ from click.testing import CliRunner
 from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Item, Outcome, RejectedItem
-from crawler.sinks.archive import Archive
 from crawler.sinks.items import (
     ItemForm,
     export_changes,
@@ -27,7 +26,7 @@ from crawler.sinks.items import (
     types_of,
 )
 from crawler.sinks.parquet import write_parquet
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archived, archiving, exchange, page
 
 
 def item(name: str, /, **fields: object) -> Item:
@@ -36,10 +35,7 @@ def item(name: str, /, **fields: object) -> Item:
 
 async def written(folder: Path, *groups: tuple[Item, ...]) -> None:
     """Write a page with each of `groups`."""
-    archive = Archive(settings(folder))
-    await archive.start()
-    await archive.write([page(exchange(str(n), b"x"), items=items) for n, items in enumerate(groups)])
-    await archive.stop()
+    await archived(folder, [page(exchange(str(n), b"x"), items=items) for n, items in enumerate(groups)])
 
 
 def lines_file(folder: Path) -> Path:
@@ -110,12 +106,10 @@ async def test_a_mistyped_data_set_is_answered_with_those_there_are(tmp_path: Pa
     await written(tmp_path / "out", *GROUPS[:3])
     paths = [tmp_path / "out", tmp_path / "more"]
     of_nothing = RejectedItem("prices", "price", "missing"), RejectedItem("news", "", "size")
-    archive = Archive(settings(tmp_path / "more"))
-    await archive.start()
-    await archive.write(
-        [page(exchange("r", b"x"), rejected=of_nothing, rejected_by={one.word: 1 for one in of_nothing})]
-    )
-    await archive.stop()
+    async with archiving(tmp_path / "more") as archive:
+        await archive.write(
+            [page(exchange("r", b"x"), rejected=of_nothing, rejected_by={one.word: 1 for one in of_nothing})]
+        )
     with pytest.raises(
         UserError, match=r"^no item of a data set 'shp' in .*; data sets there: news, other, prices, shop$"
     ):
@@ -135,19 +129,17 @@ NOW = datetime(2026, 9, 22, tzinfo=UTC)
 
 async def write_visits(folder: Path) -> None:
     """Write two visits of each kind: one at noon, and one an hour later."""
-    archive = Archive(settings(folder))
-    await archive.start()
-    for at in (NOON, NOON + 3_600):
-        visits = [
-            page(exchange(name, name.encode(), started_at=at), visit=name, settled_at=at + 1, previous_at=at - 60)
-            for name in FOUND
-        ]
-        await archive.write(visits)
+    async with archiving(folder) as archive:
+        for at in (NOON, NOON + 3_600):
+            visits = [
+                page(exchange(name, name.encode(), started_at=at), visit=name, settled_at=at + 1, previous_at=at - 60)
+                for name in FOUND
+            ]
+            await archive.write(visits)
+            await archive.settled()
+        failed = page(None, "failed", outcome=Outcome.DEAD, reason="timeout", settled_at=NOON + 4_000)
+        await archive.write([failed])
         await archive.settled()
-    failed = page(None, "failed", outcome=Outcome.DEAD, reason="timeout", settled_at=NOON + 4_000)
-    await archive.write([failed])
-    await archive.settled()
-    await archive.stop()
 
 
 @pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
@@ -178,14 +170,12 @@ async def test_the_table_has_what_has_changed_since_then(tmp_path: Path, form: s
 
 async def test_a_page_that_is_gone_is_a_change_once(tmp_path: Path) -> None:
     """Given a page that is gone at two visits, back, and gone again at three, with a failed visit before the last."""
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    for number, found in enumerate(("new", "gone", "gone", "back", "gone", "gone", "", "gone")):
-        at = NOON + number * 3_600
-        made = exchange("a", b"", started_at=at)
-        await archive.write([page(made, visit=found, settled_at=at + 1, previous_at=at - 3_600 if number else 0.0)])
-        await archive.settled()
-    await archive.stop()
+    async with archiving(tmp_path) as archive:
+        for number, found in enumerate(("new", "gone", "gone", "back", "gone", "gone", "", "gone")):
+            at = NOON + number * 3_600
+            made = exchange("a", b"", started_at=at)
+            await archive.write([page(made, visit=found, settled_at=at + 1, previous_at=at - 3_600 if number else 0.0)])
+            await archive.settled()
 
     def found_since(since: float) -> list[str]:
         done = export_changes([tmp_path], since, tmp_path / "export", "jsonl")

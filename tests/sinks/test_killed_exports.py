@@ -16,8 +16,7 @@ import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
 from crawler.page import Item
-from crawler.sinks.archive import Archive
-from tests.sinks.values import exchange, page, settings
+from tests.sinks.values import archiving, exchange, page
 
 pytestmark = pytest.mark.long
 
@@ -36,12 +35,10 @@ EXPORTS = (
 async def crawl(folder: Path) -> None:
     """Write volumes whose items do not all fit."""
     for number in range(VOLUMES):
-        archive = Archive(settings(folder, metadata=True, replica=f"r{number}"))
-        await archive.start()
-        items = tuple(Item("shop", msgspec.json.encode({"name": str(n), "price": n or "free"})) for n in range(3))
-        whole = {"content_type": "text/html", "charset": "utf-8", "items": items, "visit": "new"}
-        await archive.write([page(exchange(f"{number}-{n}", TEXT + b"%d" % n), **whole) for n in range(2)])
-        await archive.stop()
+        async with archiving(folder, metadata=True, replica=f"r{number}") as archive:
+            items = tuple(Item("shop", msgspec.json.encode({"name": str(n), "price": n or "free"})) for n in range(3))
+            whole = {"content_type": "text/html", "charset": "utf-8", "items": items, "visit": "new"}
+            await archive.write([page(exchange(f"{number}-{n}", TEXT + b"%d" % n), **whole) for n in range(2)])
 
 
 def contents(path: Path) -> Any:

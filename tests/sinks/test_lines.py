@@ -16,7 +16,6 @@ from crawler.errors import UserError
 from crawler.observe.usage import read_files
 from crawler.page import Link, Outcome
 from crawler.scope.next_visit import Visits
-from crawler.sinks.archive import Archive
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import LINES
 from crawler.sinks.items import kept_types, save_types
@@ -25,15 +24,13 @@ from crawler.sinks.warc import sha1
 from frontier.entries import tag_of
 from frontier.known_pages import KnownPage
 from tests.sinks import readers
-from tests.sinks.values import NOON, exchange, page, settings, varied_exchanges
+from tests.sinks.values import NOON, archiving, exchange, page, varied_exchanges
 
 
 async def test_each_line_finds_its_response_in_the_warc_file(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    await archive.write([page(made) for made in varied_exchanges()], [exchange("robots.txt", b"User-agent: *")])
-    await archive.write([page(exchange("later", b"later"))])
-    await archive.stop()
+    async with archiving(tmp_path) as archive:
+        await archive.write([page(made) for made in varied_exchanges()], [exchange("robots.txt", b"User-agent: *")])
+        await archive.write([page(exchange("later", b"later"))])
     (file,) = readers.warc_files(tmp_path)
     lines = readers.lines(tmp_path)
     assert len(lines) == len(varied_exchanges()) + 1
@@ -151,10 +148,8 @@ async def test_a_lone_surrogate_does_not_hold_up_the_crawl(tmp_path: Path) -> No
 
 
 async def lines_of(folder: Path, *pages: object, **more: object) -> list[dict[str, object]]:
-    archive = Archive(settings(folder, **more), wall=lambda: NOON)
-    await archive.start()
-    await archive.write(pages)  # type: ignore[arg-type]
-    await archive.stop()
+    async with archiving(folder, **more, wall=lambda: NOON) as archive:
+        await archive.write(pages)  # type: ignore[arg-type]
     return readers.lines(folder)
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,9 @@ from msgspec.structs import replace
 from crawler.page import Content, Page
 from crawler.parse.html import ExtractPolicy, extract
 from crawler.parse.text import content_of
-from crawler.sinks.archive import Archive
 from crawler.sinks.near_duplicates import Likeness
 from tests.sinks import readers
-from tests.sinks.values import exchange, page, settings
+from tests.sinks.values import archiving, exchange, page
 
 DJANGO = Path("/usr/share/doc/python-django-doc/html/releases")
 POSTGRES = Path("/usr/share/doc/postgresql-doc-15/html")
@@ -112,7 +109,7 @@ def test_a_page_that_is_fetched_again_is_no_copy_of_itself() -> None:
 async def test_a_near_copy_keeps_its_line_and_loses_its_body_if_asked(tmp_path: Path, treatment: str) -> None:
     original = text_page("original", words(5_000))
     copy = text_page("copy", words(5_000) + " more")
-    async with archive(tmp_path, near_duplicates=treatment, text="text") as sink:
+    async with archiving(tmp_path, near_duplicates=treatment, text="text") as sink:
         await sink.write([original, copy])
         await sink.write([replace(copy, url="https://site.test/later")])
     is_kept = treatment == "mark"
@@ -124,7 +121,7 @@ async def test_a_near_copy_keeps_its_line_and_loses_its_body_if_asked(tmp_path: 
 
 
 async def test_the_fingerprint_alone_marks_nothing(tmp_path: Path) -> None:
-    async with archive(tmp_path, simhash=True) as sink:
+    async with archiving(tmp_path, simhash=True) as sink:
         await sink.write([text_page("a", words(5_000)), text_page("b", words(5_000)), page(None, "c")])
     a, b, c = readers.lines(tmp_path)
     assert a["simhash"] == b["simhash"] is not None
@@ -138,15 +135,6 @@ def test_the_fingerprint_is_the_same_whatever_else_is_kept(text: Any) -> None:
     same = likeness.judge(one, content_of(one, "off", structured=True, judged=True)).simhash
     other = likeness.judge(one, content_of(one, text, structured=False, judged=True)).simhash
     assert same == other is not None
-
-
-@asynccontextmanager
-async def archive(folder: Path, **more: object) -> AsyncIterator[Archive]:
-    """An archive in `folder`, started and stopped."""
-    made = Archive(settings(folder, **more))
-    await made.start()
-    yield made
-    await made.stop()
 
 
 # Soft 404s
@@ -245,7 +233,7 @@ def test_a_home_page_is_never_one() -> None:
 
 
 async def test_a_soft_404_loses_its_body_if_asked_and_a_real_one_is_kept(tmp_path: Path) -> None:
-    async with archive(tmp_path, soft_404="drop") as sink:
+    async with archiving(tmp_path, soft_404="drop") as sink:
         await sink.write([html_page("soft", NGINX), html_page("hard", NGINX, status=404), text_page("page", words(50))])
     soft, hard, other = readers.lines(tmp_path)
     assert [line["soft_404"] for line in (soft, hard, other)] == [True, None, False]

@@ -37,7 +37,7 @@ from tests.audit.test_check import RULES
 from tests.sinks import readers
 from tests.sinks.test_export import ignored, their_record
 from tests.sinks.test_recovery import RECORDS, durable_before_death
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archived, archiving, exchange, page, settings
 from tests.typed import Typed
 
 HEADS = {
@@ -59,17 +59,12 @@ def odd(name: str) -> Exchange:
 @pytest.mark.parametrize("name", HEADS)
 async def test_any_response_head_is_read_back(tmp_path: Path, name: str) -> None:
     """By the recovery of a dead writer's file with its index, by an audit and by an export."""
-    archive = Archive(settings(tmp_path), wall=lambda: NOON)
-    await archive.start()
-    await archive.write([page(odd(name)), page(exchange("plain", b"<p>plain"))])
-    await archive.stop()
+    await archived(tmp_path, [page(odd(name)), page(exchange("plain", b"<p>plain"))], wall=lambda: NOON)
     (file,) = readers.warc_files(tmp_path)
     whole = index_path(file).read_bytes()
     index_path(file).unlink()
     file.rename(open_path(file))
-    following = Archive(settings(tmp_path, replica="next"))
-    await following.start()
-    await following.stop()
+    await archived(tmp_path, replica="next")
     assert index_path(file).read_bytes() == whole
     found = audit(read_archive(tmp_path), RULES)
     assert (found.requests, found.unread) == (2, 0)
@@ -221,14 +216,12 @@ def test_the_files_of_a_killed_writer_are_read_by_all_commands(tmp_path: Path, c
 
 async def test_what_was_exported_of_an_open_file_is_replaced_when_it_is_finished(tmp_path: Path) -> None:
     folder, out = tmp_path / "crawl", tmp_path / "out"
-    archive = Archive(settings(folder))
-    await archive.start()
-    await archive.write([page(exchange("a", b"<p>a"))])
-    assert exported(folder, out)[0] == ["https://site.test/a"]
-    await archive.write([page(exchange("b", b"<p>b"))])
-    both = ["https://site.test/a", "https://site.test/b"]
-    assert exported(folder, out)[0] == both
-    await archive.stop()
+    async with archiving(folder) as archive:
+        await archive.write([page(exchange("a", b"<p>a"))])
+        assert exported(folder, out)[0] == ["https://site.test/a"]
+        await archive.write([page(exchange("b", b"<p>b"))])
+        both = ["https://site.test/a", "https://site.test/b"]
+        assert exported(folder, out)[0] == both
     urls, err = exported(folder, out)
     assert urls == both
     assert "crawler finish" not in err
@@ -236,12 +229,10 @@ async def test_what_was_exported_of_an_open_file_is_replaced_when_it_is_finished
 
 
 async def test_a_file_that_was_finished_after_it_was_listed_is_read(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    await archive.write([page(exchange("a", b"<p>a"))])
-    (warc,) = open_and_finished(tmp_path, (".warc.gz",))
-    (rows,) = open_and_finished(tmp_path, (LINES,))
-    await archive.stop()
+    async with archiving(tmp_path) as archive:
+        await archive.write([page(exchange("a", b"<p>a"))])
+        (warc,) = open_and_finished(tmp_path, (".warc.gz",))
+        (rows,) = open_and_finished(tmp_path, (LINES,))
     assert [row.page.url for row in read_rows(warc)] == ["https://site.test/a"]
     fd = open_either(rows)
     assert os.pread(fd, 100, 0).startswith(b'{"url":"https://site.test/a"')
@@ -355,10 +346,11 @@ async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bytes, 
         records = [their_record(name, b"<p>" + name.encode()) for name in "abc"]
         suffix = ".warc"
     else:
-        archive = Archive(settings(tmp_path / "made", compression=request.param))
-        await archive.start()
-        await archive.write([page(exchange(name, b"<p>" + name.encode())) for name in "abc"])
-        await archive.stop()
+        await archived(
+            tmp_path / "made",
+            [page(exchange(name, b"<p>" + name.encode())) for name in "abc"],
+            compression=request.param,
+        )
         (file,) = readers.warc_files(tmp_path / "made")
         suffix = COMPRESSIONS[request.param].suffix
         data, records = file.read_bytes(), []

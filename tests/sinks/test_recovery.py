@@ -42,7 +42,7 @@ from frontier.errors import RedisAway
 from frontier.settle import LeasedUrl
 from tests.e2e.harness import wait_until
 from tests.sinks import readers
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archived, archiving, disowning, exchange, inherit, page, settings
 
 
 def warc_records(compression: CompressionName) -> list[bytes]:
@@ -172,7 +172,7 @@ def test_a_killed_writer_loses_nothing_that_it_called_durable(tmp_path: Path, li
     compression = list(COMPRESSIONS)[life % 2]
     durable = durable_before_death(tmp_path, compression, groups=random.Random(life).randint(1, 40))
     # When the next replica starts in its folder,
-    asyncio.run(start_and_stop(Archive(settings(tmp_path))))
+    asyncio.run(archived(tmp_path))
     # Then whole files are there, with everything that was called durable.
     assert {path.suffix for path in tmp_path.iterdir()} == {
         Path(COMPRESSIONS[compression].suffix).suffix,
@@ -198,11 +198,6 @@ def durable_before_death(folder: Path, compression: str, groups: int) -> set[str
         writer.kill()
         said += writer.stdout.read()
     return set(said[: said.rfind("\n")].split())
-
-
-async def start_and_stop(archive: Archive) -> None:
-    await archive.start()
-    await archive.stop()
 
 
 NAMES = "abcdef"
@@ -281,9 +276,7 @@ async def test_what_a_dead_writer_had_not_settled_is_taken_back(
         asked.append((urls, crawl))
         return [url.entry.url[-1] in gone for url in urls]
 
-    heir = Archive(settings(tmp_path, compression=compression))
-    await heir.start(disown)
-    await heir.stop()
+    await inherit(tmp_path, disown, compression=compression)
     ((urls, crawl),) = asked
     assert [url.entry.url.rpartition("/")[2] for url in urls] == ["first", *NAMES]  # it was settled some ms ago
     assert crawl == "news"
@@ -319,12 +312,7 @@ async def test_files_that_are_shorter_than_their_journal_says_are_finished(tmp_p
     for path in readers.files(tmp_path, ".warc.gz.open"):
         os.truncate(path, 10)
 
-    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
-        return [not url.entry.url.endswith("first") for url in urls]
-
-    heir = Archive(settings(tmp_path))
-    await heir.start(disown)
-    await heir.stop()
+    await inherit(tmp_path, disowning(NAMES))
     assert [line["url"] for line in readers.lines(tmp_path)] == ["https://site.test/first"]
     assert not readers.files(tmp_path, ".open")
 
@@ -341,16 +329,14 @@ async def test_a_writer_takes_back_what_it_could_not_settle(
 
 
 async def test_what_was_taken_back_is_not_referred_to(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path))
-    await archive.start()
-    same = b"the same everywhere " * 100
-    await archive.write([page(exchange("a", same)), page(exchange("b", same))], (), [leased("a"), leased("b")])
-    await archive.settled([0])
-    await archive.write([page(exchange("c", same))], (), [leased("c")])
-    await archive.settled()
-    await archive.write([page(exchange("d", same))], (), [leased("d")])
-    await archive.settled()
-    await archive.stop()
+    async with archiving(tmp_path) as archive:
+        same = b"the same everywhere " * 100
+        await archive.write([page(exchange("a", same)), page(exchange("b", same))], (), [leased("a"), leased("b")])
+        await archive.settled([0])
+        await archive.write([page(exchange("c", same))], (), [leased("c")])
+        await archive.settled()
+        await archive.write([page(exchange("d", same))], (), [leased("d")])
+        await archive.settled()
     (file,) = readers.warc_files(tmp_path)
     found = {r.url[-1]: r for r in readers.by_warcio(file) if r.type in ("response", "revisit")}
     assert [(name, record.type) for name, record in found.items()] == [
@@ -362,11 +348,9 @@ async def test_what_was_taken_back_is_not_referred_to(tmp_path: Path) -> None:
 
 
 async def test_a_volume_of_nothing_but_unsettled_pages_is_removed(tmp_path: Path) -> None:
-    archive = Archive(settings(tmp_path, pages=True))
-    await archive.start()
-    await archive.write([page(exchange("a", b"a"))], (), [leased("a")])
-    await archive.settled([0])
-    await archive.stop()
+    async with archiving(tmp_path, pages=True) as archive:
+        await archive.write([page(exchange("a", b"a"))], (), [leased("a")])
+        await archive.settled([0])
     assert readers.files(tmp_path) == []
 
 
@@ -380,9 +364,7 @@ async def test_files_wait_for_a_store_that_is_away(tmp_path: Path) -> None:
     async def away(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
         raise RedisAway("gone")
 
-    heir = Archive(settings(tmp_path))
-    await heir.start(away)
-    await heir.stop()
+    await inherit(tmp_path, away)
     assert {path.name: path.read_bytes() for path in readers.files(tmp_path)} == before
 
 
@@ -394,14 +376,10 @@ async def test_nobody_finishes_files_while_somebody_else_asks_about_them(tmp_pat
     await die(archive, tmp_path)
 
     async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
-        other = Archive(settings(tmp_path))
-        await other.start()
-        await other.stop()
+        await archived(tmp_path)
         return [True] * len(urls)
 
-    heir = Archive(settings(tmp_path))
-    await heir.start(disown)
-    await heir.stop()
+    await inherit(tmp_path, disown)
     check(tmp_path, NAMES)
 
 
@@ -430,9 +408,7 @@ async def test_a_death_while_pages_are_taken_back_leaves_it_to_be_done_again(tmp
         assert steps < 2
         return [url.entry.url[-1] in "ad" for url in urls]
 
-    heir = Archive(settings(tmp_path))
-    await heir.start(disown)
-    await heir.stop()
+    await inherit(tmp_path, disown)
     check(tmp_path, "ad")
 
 
@@ -447,13 +423,6 @@ def test_the_last_whole_line_of_a_tail_counts() -> None:
     assert decoded(encoded(entry)) == entry
     assert decoded(encoded(entry) + encoded(rest)) == rest
     assert decoded(encoded(entry) + encoded(rest)[:-1]) == entry
-
-
-def test_a_segment_is_read_from_where_it_is_asked_for(tmp_path: Path) -> None:
-    segment = Segment.create(tmp_path / "a")
-    segment.append(b"0123456789")
-    assert (segment.read(4), segment.read(10)) == (b"456789", b"")
-    segment.remove()
 
 
 class Watching(Segment):
@@ -517,14 +486,7 @@ async def test_pages_are_taken_back_after_the_journal_has_said_that_they_are_set
     await archive.stop()
     check(tmp_path / "own", "ad")
     await (await noted(tmp_path / "other", monkeypatch)).stop(is_in_doubt=True)
-
-    async def disown(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
-        assert crawl == "news"
-        return [url.entry.url[-1] in "ad" for url in urls]
-
-    heir = Archive(settings(tmp_path / "other"))
-    await heir.start(disown)
-    await heir.stop()
+    await inherit(tmp_path / "other", disowning("ad"))
     check(tmp_path / "other", "ad")
 
 

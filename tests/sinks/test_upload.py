@@ -25,11 +25,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from crawler.errors import UserError
-from crawler.sinks.archive import Archive
 from crawler.sinks.upload import Depot, PostProcessor, UploadFailed
 from tests.e2e.harness import wait_until
 from tests.sinks import readers
-from tests.sinks.values import exchange, page, settings
+from tests.sinks.values import archiving, exchange, page, settings
 
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -136,11 +135,9 @@ def _answers(url: str) -> bool:
         return False
 
 
-async def archived(folder: Path, **more: object) -> None:
-    archive = Archive(settings(folder, **more))
-    await archive.start()
-    await archive.write([page(exchange("a", b"a"))])
-    await archive.stop()
+async def uploaded(folder: Path, **more: object) -> None:
+    async with archiving(folder, **more) as archive:
+        await archive.write([page(exchange("a", b"a"))])
 
 
 @pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
@@ -148,7 +145,7 @@ async def test_finished_files_are_copied_and_then_removed_here(
     tmp_path: Path, scheme: str, request: pytest.FixtureRequest
 ) -> None:
     contents: Contents = request.getfixturevalue(scheme)
-    await archived(tmp_path, upload=f"{scheme}://crawls/news", keep_local=False, parquet=True)
+    await uploaded(tmp_path, upload=f"{scheme}://crawls/news", keep_local=False, parquet=True)
     assert readers.files(tmp_path) == []
     stored = contents()
     assert [name.rpartition("-00001")[2] for name in sorted(stored)] == [
@@ -182,7 +179,7 @@ async def test_a_store_that_cannot_be_written_costs_no_file(
     tmp_path: Path, scheme: str, request: pytest.FixtureRequest
 ) -> None:
     request.getfixturevalue(scheme)
-    await archived(tmp_path, upload=f"{scheme}://no-such-bucket/news", keep_local=False)
+    await uploaded(tmp_path, upload=f"{scheme}://no-such-bucket/news", keep_local=False)
     assert len(readers.files(tmp_path)) == 3
 
 
@@ -206,12 +203,10 @@ async def test_a_store_that_cannot_be_reached_is_reported_at_the_start_and_holds
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The files are left for the next start."""
-    archive = Archive(settings(tmp_path, upload="s3://crawls/news"))
-    await archive.start()
-    while "upload_unreachable" not in caplog.messages:  # noqa: ASYNC110 - a thread of the archive logs it
-        await asyncio.sleep(0.01)
-    await archive.write([page(exchange("a", b"a"))])
-    await archive.stop()
+    async with archiving(tmp_path, upload="s3://crawls/news") as archive:
+        while "upload_unreachable" not in caplog.messages:  # noqa: ASYNC110 - a thread of the archive logs it
+            await asyncio.sleep(0.01)
+        await archive.write([page(exchange("a", b"a"))])
     assert [text for text in caplog.messages if text.startswith("upload")] == [
         "upload_unreachable",
         "upload_failed",  # one file is tried, within seconds
@@ -230,13 +225,13 @@ async def test_the_end_names_what_it_waits_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("crawler.sinks.upload.TOLD_AFTER_S", 0.0)
-    await archived(tmp_path, upload="s3://crawls/news")
+    await uploaded(tmp_path, upload="s3://crawls/news")
     assert told(caplog, "finishing_files")["waits_for"] == "s3://crawls/news"
 
 
 async def test_a_command_tries_to_upload_each_file(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     out, depot = tmp_path / "out", tmp_path / "depot"
-    await archived(out)
+    await uploaded(out)
     for path in readers.files(out):
         (depot / path.name).mkdir(parents=True)  # in the way of the copy
     post_processor = PostProcessor(settings(out, upload=str(depot)))
@@ -247,20 +242,18 @@ async def test_a_command_tries_to_upload_each_file(tmp_path: Path, caplog: pytes
 
 async def test_a_failure_before_the_end_is_counted(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     out, depot = tmp_path / "out", tmp_path / "depot"
-    await archived(out)
+    await uploaded(out)
     depot.mkdir()
     (depot / readers.files(out)[0].name).mkdir()  # in the way of the copy
-    archive = Archive(settings(out, replica="next", upload=str(depot)))
-    await archive.start()
-    await asyncio.to_thread(wait_until, lambda: len(readers.files(depot)) == 3, "the copies of the others")
-    await archive.stop()
+    async with archiving(out, replica="next", upload=str(depot)):
+        await asyncio.to_thread(wait_until, lambda: len(readers.files(depot)) == 3, "the copies of the others")
     assert told(caplog, "uploads_left")["files"] == 1
 
 
 async def test_what_a_store_lacks_is_copied_at_the_next_start(tmp_path: Path) -> None:
     out, depot = tmp_path / "out", tmp_path / "depot"
-    await archived(out)
-    await archived(out, replica="next", upload=f"file://{depot}")
+    await uploaded(out)
+    await uploaded(out, replica="next", upload=f"file://{depot}")
     here, there = ({path.name: path.read_bytes() for path in readers.files(folder)} for folder in (out, depot))
     assert len(here) == 6
     assert here == there

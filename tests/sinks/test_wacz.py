@@ -18,22 +18,13 @@ import msgspec
 import pytest
 
 from crawler.page import Exchange
-from crawler.sinks.archive import Archive
 from crawler.sinks.cdxj import digits, surt_key
 from tests.e2e.harness import wait_until
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archived, exchange, page
 from tests.typed import Typed
 
 HTML = b"<title>A page</title><h1>Head</h1><p>" + b"This is the text of a page, and it is long enough. " * 20
 WHOLE: dict[str, Any] = {"content_type": "text/html", "charset": "utf-8", "links": ()}
-
-
-async def crawl(folder: Path, *groups: list[Any], **more: object) -> None:
-    archive = Archive(settings(folder, metadata=True, **more))
-    await archive.start()
-    for group in groups:
-        await archive.write(group)
-    await archive.stop()
 
 
 def answered(name: str, was: bytes, head: bytes) -> Exchange:
@@ -77,7 +68,7 @@ async def test_pages_and_records_are_found(typed: Typed, tmp_path: Path) -> None
     other = page(exchange("other", HTML), **WHOLE)  # a revisit record
     missing = page(answered("missing", b"200 OK", b"404 Not Found"), **WHOLE)
     picture = page(answered("plain", b"text/html", b"text/plain"), links=())
-    await crawl(tmp_path / "out", [seed, other, missing], [again, picture], max_bytes=1)
+    await archived(tmp_path / "out", [seed, other, missing], [again, picture], max_bytes=1)
     done = typed("export", "out", "--format", "wacz", "--text", "text", "--out", "news.wacz")
     assert (done.code, done.out) == (0, "3 pages and 5 records from 2 WARC files in news.wacz\n")
     with zipfile.ZipFile(tmp_path / "news.wacz") as packed:
@@ -104,7 +95,7 @@ async def test_pages_and_records_are_found(typed: Typed, tmp_path: Path) -> None
 
 
 async def test_the_manifest_has_every_file_with_its_digest(typed: Typed, tmp_path: Path) -> None:
-    await crawl(tmp_path / "News", [page(exchange("a", HTML), **WHOLE)], crawl="News_Of+Today")
+    await archived(tmp_path / "News", [page(exchange("a", HTML), **WHOLE)], crawl="News_Of+Today")
     assert (
         typed("export", "News", "--format", "wacz").out == "1 page and 1 record from 1 WARC file in export/News.wacz\n"
     )
@@ -137,7 +128,7 @@ async def test_the_manifest_has_every_file_with_its_digest(typed: Typed, tmp_pat
 async def test_an_index_of_several_blocks_is_sorted(typed: Typed, tmp_path: Path) -> None:
     """More lines than a block has, and than are sorted in memory."""
     visits = [page(exchange(f"{number * 7919 % 5003}", b"%d" % number), links=()) for number in range(4_500)]
-    await crawl(tmp_path / "out", visits)
+    await archived(tmp_path / "out", visits)
     assert typed("export", "out", "--format", "wacz", "--out", "a.wacz").code == 0
     with zipfile.ZipFile(tmp_path / "a.wacz") as packed:
         keys = [(key, at) for key, at, _ in records(packed)]
@@ -147,7 +138,7 @@ async def test_an_index_of_several_blocks_is_sorted(typed: Typed, tmp_path: Path
 
 
 async def test_zstd_files_are_compressed_with_gzip(typed: Typed, tmp_path: Path) -> None:
-    await crawl(
+    await archived(
         tmp_path / "out", [page(exchange(name, HTML + name.encode()), **WHOLE) for name in "ab"], compression="zstd"
     )
     assert typed("export", "out", "--format", "wacz", "--out", "a.wacz").out.startswith("2 pages and 2 records")
@@ -160,7 +151,7 @@ async def test_zstd_files_are_compressed_with_gzip(typed: Typed, tmp_path: Path)
 
 
 async def test_open_files_are_left_out_and_named(typed: Typed, tmp_path: Path) -> None:
-    await crawl(tmp_path / "out", [page(exchange("a", HTML), **WHOLE)])
+    await archived(tmp_path / "out", [page(exchange("a", HTML), **WHOLE)])
     (warc,) = (tmp_path / "out").glob("*.warc.gz")
     warc.with_name("b.warc.gz.open").write_bytes(warc.read_bytes())
     done = typed("export", "out", "--format", "wacz", "--out", "a.wacz")
@@ -185,7 +176,7 @@ async def test_open_files_are_left_out_and_named(typed: Typed, tmp_path: Path) -
 async def test_what_cannot_be_packed_is_refused(
     typed: Typed, tmp_path: Path, words: tuple[str, ...], said: str
 ) -> None:
-    await crawl(tmp_path / "out", [page(exchange("a", HTML), **WHOLE)])
+    await archived(tmp_path / "out", [page(exchange("a", HTML), **WHOLE)])
     (warc,) = (tmp_path / "out").glob("*.warc.gz")
     warc.rename(warc.with_name("a.warc.gz"))
     shutil.copytree(tmp_path / "out", tmp_path / "copy")

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import gzip
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 from msgspec import structs
 from msgspec.structs import replace
 
 from crawler.page import Exchange, Link, Outcome, Page
+from crawler.sinks.archive import Archive
 from crawler.sinks.archive_settings import ArchiveSettings
+from crawler.sinks.sink import Revoke
+from frontier.settle import LeasedUrl
 
 NOON = 1_790_000_000.123456  # 2026-09-21T14:13:20.123456Z
 
@@ -53,6 +60,39 @@ def page(made: Exchange | None, name: str = "", **more: object) -> Page:
     url = made.url if made else f"https://site.test/{name}"
     fresh = Page(url, "site.test", 1, Outcome.DONE, "ok", NOON + 1, exchange=made, links=(Link("https://a.test/"),))
     return structs.replace(fresh, **more)
+
+
+@asynccontextmanager
+async def archiving(folder: Path, wall: Callable[[], float] = time.time, **more: object) -> AsyncIterator[Archive]:
+    """An archive in `folder`, started and stopped. `more`: its settings."""
+    archive = Archive(settings(folder, **more), wall)
+    await archive.start()
+    yield archive
+    await archive.stop()
+
+
+async def archived(folder: Path, *groups: Sequence[Page], exchanges: Sequence[Exchange] = (), **more: Any) -> None:
+    """Write each of `groups` to an archive in `folder`, with `exchanges`."""
+    async with archiving(folder, **more) as archive:
+        for group in groups:
+            await archive.write(group, exchanges)
+
+
+async def inherit(folder: Path, revoke: Revoke, **more: object) -> None:
+    """Finish the files of a dead writer in `folder`."""
+    heir = Archive(settings(folder, replica="heir", **more))
+    await heir.start(revoke)
+    await heir.stop()
+
+
+def disowning(names: str) -> Revoke:
+    """Says that of the leases in a journal, those of the pages called one of `names` were not settled."""
+
+    async def revoke(urls: Sequence[LeasedUrl], crawl: str) -> list[bool]:
+        assert crawl == "news"
+        return [url.entry.url.rpartition("/")[2] in names for url in urls]
+
+    return revoke
 
 
 def varied_exchanges() -> list[Exchange]:

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from crawler.page import Item
-from crawler.sinks.archive import Archive
 from crawler.sinks.items import save_types
 from crawler.sinks.postgres import ItemTail
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.sinks.postgres.exports import Export, product
 from tests.sinks.test_items import item
-from tests.sinks.values import NOON, exchange, page, settings
+from tests.sinks.values import NOON, archiving, exchange, page, settings
 from tests.typed import Typed
 
 need_postgres()
@@ -21,11 +20,9 @@ need_postgres()
 
 async def crawled(folder: Path, *groups: tuple[Item, ...], at: float = NOON, replica: str = "host-1a2b") -> None:
     """Write a page with each of `groups`, settled in this order from `at` on."""
-    archive = Archive(settings(folder, replica=replica))
-    await archive.start()
-    pages = [page(exchange(f"{n}", b"x"), items=items, settled_at=at + n) for n, items in enumerate(groups)]
-    await archive.write(pages)
-    await archive.stop()
+    async with archiving(folder, replica=replica) as archive:
+        pages = [page(exchange(f"{n}", b"x"), items=items, settled_at=at + n) for n, items in enumerate(groups)]
+        await archive.write(pages)
 
 
 GROUPS = (
