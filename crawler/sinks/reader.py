@@ -71,7 +71,6 @@ Extent = tuple[int, bool]
 _MAGIC: dict[bytes, CompressionName] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _PLAIN_HEAD = re.compile(rb"[\r\n]*WARC/.*?\r?\n\r?\n", re.DOTALL)
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,15})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
-_LONGEST_PLAIN_HEAD = 1 << 20
 
 
 class Part(io.FileIO):
@@ -162,17 +161,12 @@ def _plain_length(fd: int, start: int) -> int:
 
 def records_in(source: str | IO[bytes], types: WarcRecordType = WarcRecordType.any_type) -> Iterator[WarcRecord]:
     """The records of these `types` in the file or stream `source`. Raises BrokenFraming and OSError."""
-    records = iter(ArchiveIterator(source, record_types=types, parse_http=False))
-    while True:
-        try:
-            record = next(records)
-        except StopIteration:
-            return
-        except OSError as error:
-            if error.errno is not None:
-                raise
-            raise BrokenFraming(str(error)) from error
-        yield record
+    try:
+        yield from ArchiveIterator(source, record_types=types, parse_http=False)
+    except OSError as error:
+        if error.errno is not None:
+            raise
+        raise BrokenFraming(str(error)) from error
 
 
 def placed(
