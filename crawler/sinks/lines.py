@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sqlite3
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -393,44 +394,48 @@ class _Visit(NamedTuple):
 
 
 class LastVisits:
-    """Collects the lines of known pages, and tells their last visits. The database is in the first of `folders`, the output
-    folders, if that can be written. Raises UserError if there is no room for it."""
+    """Collects the lines of known pages, and tells their last visits. The database has an unnamed temporary file in the
+    first of `folders`, the output folders, that can be written: a folder for temporary files may be small or in memory.
+    Raises UserError if there is no room for it."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
-        if folders:
-            os.environ["SQLITE_TMPDIR"] = str(folders[0])  # other folders for temporary files may be small or in memory
-        self._database = sqlite3.connect("")  # a file that is removed when the process ends
-        self._database.execute(f"CREATE TABLE visits ({', '.join(_Visit._fields)})")
+        self._folder = next((folder for folder in folders if os.access(folder, os.W_OK)), Path(tempfile.gettempdir()))
+        with self._translated(), tempfile.NamedTemporaryFile(dir=self._folder) as file:
+            self._database = sqlite3.connect(file.name)
+            self._database.execute("PRAGMA journal_mode = OFF")
+            self._database.execute(
+                f"CREATE TABLE visits ({', '.join(_Visit._fields)}, PRIMARY KEY (url, settled_at, is_first, due_s)) "
+                "WITHOUT ROWID"
+            )
 
     def add(self, lines: Iterable[VisitLine]) -> None:
         """Add `lines`, also those of pages that are not visited again."""
         visits = (_Visit.of(line) for line in lines if line.next_visit or line.previous_visit)
-        try:
-            self._database.executemany(f"INSERT INTO visits VALUES ({', '.join('?' * len(_Visit._fields))})", visits)
-        except sqlite3.OperationalError as error:
-            raise _no_room(error) from error
+        values = ", ".join("?" * len(_Visit._fields))
+        with self._translated():
+            self._database.executemany(f"INSERT OR REPLACE INTO visits VALUES ({values})", visits)
 
     def pages(self) -> Iterator[KnownPage]:
         """The pages that are visited again, sorted by URL."""
-        try:
-            rows = self._database.execute("SELECT * FROM visits ORDER BY url, settled_at, is_first, due_s")
-            for url, visits in groupby(map(_Visit._make, rows), lambda visit: visit.url):
-                last = _last(visits)
-                if last is not None:
-                    yield _known(url, last)
-        except sqlite3.OperationalError as error:
-            raise _no_room(error) from error
+        rows = self._database.execute("SELECT * FROM visits ORDER BY url, settled_at, is_first, due_s")
+        for url, visits in groupby(map(_Visit._make, rows), lambda visit: visit.url):
+            last = _last(visits)
+            if last is not None:
+                yield _known(url, last)
 
     def close(self) -> None:
         """Discard the lines."""
         self._database.close()
 
-
-def _no_room(error: sqlite3.Error) -> UserError:
-    return UserError(
-        f"the visits of known pages cannot be sorted in a temporary file: {error}; make room for about 300 bytes for each "
-        "in the first output folder"
-    )
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except (OSError, sqlite3.OperationalError) as error:
+            raise UserError(
+                f"{self._folder}: {error}: the visits of known pages are sorted there, so make room for about 300 bytes "
+                "for each"
+            ) from error
 
 
 def _last(visits: Iterable[_Visit]) -> _Visit | None:

@@ -161,12 +161,6 @@ def test_a_missing_extra_is_named_as_the_user_named_it(monkeypatch: pytest.Monke
         Archive(settings(tmp_path, parquet=True))
 
 
-def test_a_second_run_goes_on_where_the_first_one_stopped(crawl: Path, tmp_path: Path) -> None:
-    files, to = warc_files([crawl]), ExportSettings(tmp_path / "out")
-    assert export(files[:1], to, 1, ignored).rows == 1
-    assert export(files, to, 1, ignored).rows == 2
-
-
 SAME = "already exported with these options, nothing to do: 2 WARC files in export/\n"
 
 
@@ -376,11 +370,6 @@ def test_the_lines_say_it(preferring: Path) -> None:
     assert (robots["usage"], robots["tdm_policy"]) == ("train-ai=n", "https://site.test/policy")
     assert robots["usage_statements"] == ["robots.txt line 3: Content-Usage: train-ai=n", "meta robots: noimageai"]
     assert (silent["usage"], silent["usage_statements"], silent["tdm_policy"]) == (None, [], None)
-
-
-def test_parquet_says_it(preferring: Path) -> None:
-    (file,) = readers.files(preferring, ".parquet")
-    assert [row["usage"] for row in pq.read_table(file).to_pylist()][:3] == ["train-ai=n", "train-ai=y, search=n", None]
 
 
 def test_metadata_records_say_it(preferring: Path) -> None:

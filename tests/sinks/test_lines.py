@@ -18,7 +18,6 @@ from crawler.page import Link, Outcome
 from crawler.scope.next_visit import Visits
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import LINES
-from crawler.sinks.items import kept_types, save_types
 from crawler.sinks.lines import SETTINGS, LastVisits, VisitLine, crawls_in, files_of, has_lines, iso_time
 from crawler.sinks.warc import sha1
 from frontier.entries import tag_of
@@ -187,12 +186,6 @@ def test_a_plan_reads_the_output_of_its_own_crawl_only(tmp_path: Path) -> None:
     assert "linked_domains" not in read.workload  # its line has no links
 
 
-def test_a_file_does_not_take_the_types_of_another_crawl(tmp_path: Path) -> None:
-    save_types(tmp_path, "news", {"shop": {"price": "text"}})
-    assert kept_types([write(tmp_path, "news-two", "h-1")], "shop") == {}
-    assert kept_types([write(tmp_path, "news", "h-1")], "shop") == {"price": "text"}
-
-
 @pytest.mark.parametrize("end", ["", ".open"])
 def test_a_warc_file_is_of_the_crawl_of_the_lines_of_its_volume(tmp_path: Path, end: str) -> None:
     """The crawl news has a replica two-1, whose files are named like those of the crawl news-two. Without lines, names
@@ -300,3 +293,7 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
         pages(tmp_path, [broken]),
     ):
         pass
+    with closing(LastVisits([tmp_path])) as visits:
+        visits._database.execute("PRAGMA max_page_count = 4")
+        with pytest.raises(UserError, match=r"disk is full: the visits of known pages are sorted there"):
+            visits.add(line(f"{number}", 1) for number in range(1_000))

@@ -31,12 +31,12 @@ from crawler.sinks.export import ExportSettings, export, warc_files
 from crawler.sinks.files import LINES, finished_path, open_and_finished, open_either, open_path
 from crawler.sinks.forget import DomainRewriter
 from crawler.sinks.lines import newest_line
-from crawler.sinks.reader import BrokenFraming, complete_part, dechunked, read_head, read_rows, records_in
+from crawler.sinks.reader import BrokenFraming, dechunked, read_head, read_rows, records_in
 from crawler.sinks.warc import WarcRecords
 from tests.audit.test_check import RULES
 from tests.sinks import readers
 from tests.sinks.test_export import ignored, their_record
-from tests.sinks.test_recovery import RECORDS, durable_before_death
+from tests.sinks.test_recovery import durable_before_death
 from tests.sinks.values import NOON, archived, archiving, exchange, page, settings
 from tests.typed import Typed
 
@@ -166,20 +166,6 @@ def exported(folder: Path, out: Path) -> tuple[list[str], str]:
     """The URLs that `crawler export` writes to `out`, and what it writes to standard error."""
     _, err = type_words("export", str(folder), "--out", str(out), "--processes", "1")
     return [str(line["url"]) for line in readers.lines(out)], err
-
-
-@either
-def test_a_file_cut_at_any_byte_is_read_up_to_its_last_complete_record(
-    tmp_path: Path, compression: CompressionName
-) -> None:
-    path, data = tmp_path / f"cut{COMPRESSIONS[compression].suffix}.open", b"".join(RECORDS[compression])
-    ends = [sum(map(len, RECORDS[compression][:count])) for count in range(len(RECORDS[compression]) + 1)]
-    for cut in range(0, len(data) + 1, 7):
-        path.write_bytes(data[:cut])
-        with complete_part(path) as part:
-            assert part.size == max(end for end in ends if end <= cut)
-        urls = [row.page.url for row in read_rows(path)]
-        assert urls == [f"https://site.test/{name}" for name, end in zip("abc", ends[3::2], strict=True) if end <= cut]
 
 
 @either

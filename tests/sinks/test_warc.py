@@ -17,12 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from crawler.audit.records import read_archive
 from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks.cdxj import index_path, read_index, surt_key
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.files import open_path
-from crawler.sinks.reader import read_rows
 from crawler.sinks.warc import WarcRecords, sha1, stored_head
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
@@ -317,22 +315,13 @@ else:
 CHECKSUM_FLAG = 1 << 2  # of the frame header's first byte (RFC 8878 section 3.1.1.1.1)
 
 
-@pytest.fixture
-async def file(tmp_path: Path) -> Path:
-    """A WARC file of one of each kind of exchange."""
-    await archived(
-        tmp_path,
-        [page(made) for made in varied_exchanges()],
-        exchanges=[exchange("robots.txt", b"User-agent: *\n")],
-        compression="zstd",
-    )
+async def test_each_record_in_zstd_is_a_frame_with_its_size_and_a_checksum(tmp_path: Path) -> None:
+    robots = exchange("robots.txt", b"User-agent: *\n")
+    await archived(tmp_path, [page(made) for made in varied_exchanges()], exchanges=[robots], compression="zstd")
     (file,) = readers.warc_files(tmp_path)
-    return file
-
-
-def test_each_record_is_a_frame_with_its_size_and_a_checksum(file: Path) -> None:
-    data, frames = file.read_bytes(), 0
+    readers.check(file)
     assert file.name.endswith(".warc.zst")
+    data, frames = file.read_bytes(), 0
     while data:
         assert data.startswith(b"\x28\xb5\x2f\xfd")
         assert data[4] & CHECKSUM_FLAG
@@ -343,22 +332,6 @@ def test_each_record_is_a_frame_with_its_size_and_a_checksum(file: Path) -> None
         assert record.endswith(b"\r\n\r\n")
         data, frames = reader.unused_data, frames + 1
     assert frames == 1 + 3 * len(varied_exchanges()) + 2  # request, response and metadata; of robots.txt no metadata
-
-
-def test_fastwarc_reads_it_and_finds_every_digest_right(file: Path) -> None:
-    readers.check(file)
-    stored = {r.url: r.payload for r in readers.by_fastwarc(file) if r.type == "response"}
-    assert stored.keys() == {made.url for made in varied_exchanges()} | {"https://site.test/robots.txt"}
-
-
-def test_our_own_commands_read_it_finished_or_not(file: Path) -> None:
-    urls = sorted(made.url for made in varied_exchanges())
-    assert sorted(row.page.url for row in read_rows(file)) == urls
-    index = index_path(file).read_bytes()
-    for _ in range(2):
-        assert sorted(r.url for r in read_archive(file.parent).requests if not r.is_robots) == urls
-        assert b"".join(sorted(read_index(file))) == index
-        file = file.rename(open_path(file))
 
 
 PIECES = [

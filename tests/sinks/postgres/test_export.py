@@ -274,9 +274,3 @@ async def test_large_items_are_written_in_small_parts(tmp_path: Path) -> None:
     await crawled(tmp_path / "out", *[(product(str(number), text="x" * (3 << 20)),) for number in range(12)])
     sizes = [len(batch.items) for batch in ItemTail([tmp_path / "out"], "shop", {}).batches()]
     assert sizes == [6, 6]
-
-
-async def test_a_mistyped_data_set_is_an_error(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
-    await crawled(tmp_path / "out", (item("other", n=1),))
-    done = export()
-    assert (done.code, "no item of a data set 'shop' in out" in done.err) == (2, True)

@@ -202,11 +202,3 @@ def test_an_error_that_need_not_pass_ends_the_command(
     wait_until(lambda: "as told" in following.err, "the error")
     assert "database_away" not in following.err
     assert following.wait().code == 2
-
-
-def test_a_table_that_was_dropped_is_filled_again(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out/a.pages.jsonl").write_bytes(lines(1, 2))
-    for _ in range(2):
-        follow_until(tmp_path, server, 2)
-        server.query("DROP TABLE shop")
