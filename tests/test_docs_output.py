@@ -124,11 +124,11 @@ async def test_the_examples_of_hooks_and_sinks_run(tmp_path: Path, monkeypatch: 
     out = tmp_path / "out"
     hooks = PageHooks.named(["my_hooks:headings"])
     sink = load("my_hooks:Listing", SINKS)(SinkContext(out, "news", "host-1a2b"))
-    tee = CombinedSink(Archive(settings(out), hooks=hooks), [sink])
-    await tee.start()
+    combined = CombinedSink(Archive(settings(out), hooks=hooks), [sink])
+    await combined.start()
     html = page(exchange("a", b"<h1>First</h1><p>text<h2>Second</h2>"), content_type="text/html")
-    await tee.write([html, page(exchange("b", b"%PDF"), content_type="application/pdf"), page(None, "c")])
-    await tee.stop()
+    await combined.write([html, page(exchange("b", b"%PDF"), content_type="application/pdf"), page(None, "c")])
+    await combined.stop()
     assert hooks.take_failures() == []
     a, b, c = readers.lines(out)
     assert a["extra"] == {"headings": ["First", "Second"]}

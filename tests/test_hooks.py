@@ -88,20 +88,20 @@ class FullAtFirst(Listing):
 
 async def test_a_group_that_a_further_sink_had_no_room_for_is_not_written_twice(tmp_path: Path) -> None:
     context = SinkContext(tmp_path, "news", "host-1a2b")
-    tee = CombinedSink(Archive(settings(tmp_path)), [sink := FullAtFirst(context, 0)])
-    await tee.start()
+    combined = CombinedSink(Archive(settings(tmp_path)), [sink := FullAtFirst(context, 0)])
+    await combined.start()
     same = b"the same everywhere " * 100
-    assert await tee.write([page(exchange("a", same))]) == Written()
+    assert await combined.write([page(exchange("a", same))]) == Written()
     pages = [page(exchange("b", same)), page(exchange("c", b"c"))]
     sink.refusals = 2
     for _ in range(2):
         with pytest.raises(SinkFull):
-            await tee.write(pages)
-    assert await tee.write(pages) == Written(frozenset({"https://site.test/b"}))
-    await tee.stop()
+            await combined.write(pages)
+    assert await combined.write(pages) == Written(frozenset({"https://site.test/b"}))
+    await combined.stop()
     assert [str(line["url"])[-1] for line in readers.lines(tmp_path)] == ["a", "b", "c"]
     assert [url[-1] for url in (tmp_path / "listing.txt").read_text().split()] == ["a", "b", "c"]
-    assert tee.written_bytes > 0
+    assert combined.written_bytes > 0
 
 
 class Picky(Listing):
@@ -123,13 +123,13 @@ async def test_a_further_sink_that_raises_costs_only_the_page_for_which_it_raise
     found: list[tuple[str, str]] = []
     events = Events()
     events.subscribe(lambda event: found.append((event.stage, event.url[-1])), DefectFound)  # type: ignore[union-attr]
-    tee = CombinedSink(Archive(settings(tmp_path)), [Picky(context)], events)
-    await tee.start()
+    combined = CombinedSink(Archive(settings(tmp_path)), [Picky(context)], events)
+    await combined.start()
     group = [page(exchange(name, name.encode())) for name in "abc"], [exchange("d", b"d"), exchange("e", b"e")]
     with pytest.raises(SinkFull):
-        await tee.write(*group)
-    assert await tee.write(*group) == Written(failed=frozenset({"https://site.test/b"}))
-    await tee.stop()
+        await combined.write(*group)
+    assert await combined.write(*group) == Written(failed=frozenset({"https://site.test/b"}))
+    await combined.stop()
     assert found == [("record", "b"), ("record", "d")]
     assert [
         (str(line["url"])[-1], line["outcome"], line["reason"], line["cut"]) for line in readers.lines(tmp_path)
@@ -152,10 +152,10 @@ class NoErrors(Listing):
 
 async def test_a_further_sink_gets_no_url_that_is_tried_again(tmp_path: Path) -> None:
     """Such a page is not its URL's last, and a sink that raises for it would end the URL."""
-    tee = CombinedSink(Archive(settings(tmp_path)), [NoErrors(SinkContext(tmp_path, "news", "host-1a2b"))])
-    await tee.start()
+    combined = CombinedSink(Archive(settings(tmp_path)), [NoErrors(SinkContext(tmp_path, "news", "host-1a2b"))])
+    await combined.start()
     later = page(exchange("b", b"busy"), outcome=Outcome.RETRY, reason="http_503")
-    assert await tee.write([page(exchange("a", b"a")), later]) == Written()
-    assert await tee.write([later]) == Written()
-    await tee.stop()
+    assert await combined.write([page(exchange("a", b"a")), later]) == Written()
+    assert await combined.write([later]) == Written()
+    await combined.stop()
     assert [url[-1] for url in (tmp_path / "listing.txt").read_text().split()] == ["a"]

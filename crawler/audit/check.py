@@ -23,7 +23,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import msgspec
@@ -69,9 +69,9 @@ class Breach(msgspec.Struct, frozen=True):
     rule: str
     url: str
     at: float
-    measured: float
-    needed: float
     detail: str
+    measured: float = 0.0
+    needed: float = 0.0
 
 
 class Report(msgspec.Struct):
@@ -113,12 +113,17 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     for requests in by_domain.values():
         _check_retry_after(requests, rules, breaches)
     peaks = {address: _check_rate(address, requests, rules, breaches) for address, requests in by_address.items()}
-    _check_robots(archive.requests, timeline, breaches)
-    if rules.purpose:
-        _check_usage(archive.requests, timeline, rules, breaches)
-    _check_forgotten(archive, breaches)
+    for request in archive.requests:
+        if denial := timeline.denial(request):
+            breaches.append(Breach("denied", request.url, request.start, denial))
+        elif refusal := _refusal(request, timeline, rules):
+            breaches.append(Breach("refused", request.url, request.start, refusal))
+    named = archive.named | {request.domain: request.url for request in archive.requests}
+    for domain, url in named.items() if archive.forgotten else ():
+        if forgotten_mark(domain) in archive.forgotten:
+            breaches.append(Breach("forgotten", url, 0.0, f"{domain} was forgotten"))
     bad_ones = archive.signatures.bad + archive.signatures.unsigned
-    breaches += [Breach("signature", bad.url, bad.at, 0.0, 0.0, bad.problem) for bad in bad_ones]
+    breaches += [Breach("signature", bad.url, bad.at, bad.problem) for bad in bad_ones]
     rules_checked = ("too_close", "address_rate", "denied", "unrested", "refused", "forgotten", "signature")
     counts = dict.fromkeys(rules_checked, 0)
     for breach in breaches:
@@ -156,7 +161,7 @@ def _check_delays(
         needed = delay_ms(rules.delay, crawl_delay, rate, 0.0) / 1000
         if delay < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
             detail = f"{delay:.3f} s after {latest.url}"
-            breaches.append(Breach("too_close", request.url, request.start, delay, needed, detail))
+            breaches.append(Breach("too_close", request.url, request.start, detail, delay, needed))
         if request.end >= latest.end:
             latest = request
         in_flight.append(request)
@@ -169,7 +174,7 @@ def _check_retry_after(requests: Sequence[Request], rules: Rules, breaches: list
         if request.start < allowed_at - rules.tolerance_s:
             wait, needed = request.start - refused.end, allowed_at - refused.end
             detail = f"{wait:.3f} s after {refused.url} had answered {refused.status} with a Retry-After"
-            breaches.append(Breach("unrested", request.url, request.start, wait, needed, detail))
+            breaches.append(Breach("unrested", request.url, request.start, detail, wait, needed))
         if request.status in (429, 503) and request.retry_after is not None:
             wait_s = parse_retry_after(request.retry_after, request.end)
             until = request.end + min(wait_s or 0.0, rules.backoff_max_s)
@@ -190,36 +195,18 @@ def _check_rate(address: str, requests: Sequence[Request], rules: Rules, breache
         peak = max(peak, level)
         if level > allowed:
             detail = f"{address}: {level:.1f} requests more than its rate allows"
-            breaches.append(Breach("address_rate", second.url, second.start, level, rate_limit.burst, detail))
+            breaches.append(Breach("address_rate", second.url, second.start, detail, level, rate_limit.burst))
             level = 0.0  # so that each burst is reported once
     return peak
 
 
-def _check_robots(requests: Iterable[Request], timeline: Timeline, breaches: list[Breach]) -> None:
-    for request in requests:
-        denial = timeline.denial(request)
-        if denial is not None:
-            breaches.append(Breach("denied", request.url, request.start, 0.0, 0.0, denial))
-
-
-def _check_usage(requests: Iterable[Request], timeline: Timeline, rules: Rules, breaches: list[Breach]) -> None:
-    for request in requests:
-        if request.is_robots or timeline.denial(request):
-            continue  # paths that may not be fetched have no preferences (draft-ietf-aipref-attach-05 3)
-        usage = timeline.statements(request).combined().with_also(request.usage)
-        refusal = usage.refusal(rules.purpose)
-        if refusal is not None:
-            detail = f"its owner refuses {refusal.category}: {refusal.by}"
-            breaches.append(Breach("refused", request.url, request.start, 0.0, 0.0, detail))
-
-
-def _check_forgotten(archive: ArchivedRequests, breaches: list[Breach]) -> None:
-    if not archive.forgotten:
-        return
-    named = archive.named | {request.domain: request.url for request in archive.requests}
-    for domain, url in named.items():
-        if forgotten_mark(domain) in archive.forgotten:
-            breaches.append(Breach("forgotten", url, 0.0, 0.0, 0.0, f"{domain} was forgotten"))
+def _refusal(request: Request, timeline: Timeline, rules: Rules) -> str:
+    """Why the owner of the page that `request` asked for refuses the purpose of the crawl, "" if he does not. To be called
+    only for paths that may be fetched: others have no preferences (draft-ietf-aipref-attach-05 3)."""
+    if request.is_robots or not rules.purpose:
+        return ""
+    refusal = timeline.statements(request).combined().with_also(request.usage).refusal(rules.purpose)
+    return f"its owner refuses {refusal.category}: {refusal.by}" if refusal is not None else ""
 
 
 _SKEW_S = 0.005

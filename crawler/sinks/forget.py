@@ -1,6 +1,6 @@
 """Removes a domain from the files of an output folder, by rewriting those that have something of it (`crawler forget`).
 
-What is removed: the records and JSON lines of its URLs, and its URLs where this crawler has noted them with other pages
+What is removed: the records and JSON lines of its URLs, and its URLs where this crawler has stored them with other pages
 (the lists of links and licences, `via`, `canonical`, `near_of`, `tdm_policy`, and the same in metadata records). What
 other sites sent stays as they sent it, also if it names the domain: the archive must not change what they published.
 
@@ -398,7 +398,7 @@ class _LengthOnly:
 
 
 class DomainUrls:
-    """Finds and removes the URLs of `domain` that this crawler has noted with other pages."""
+    """Finds and removes the URLs of `domain` that this crawler has stored with other pages."""
 
     def __init__(self, domain: str) -> None:
         self._domain = domain

@@ -150,7 +150,7 @@ def audited(*told: object, **facts: object) -> str:
 
 
 def test_an_audit_prints_no_control_characters() -> None:
-    breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, 1.0, 2.0, EVIL)
+    breach = Breach("delay", f"https://a.test/{EVIL}", 0.0, EVIL, 1.0, 2.0)
     shown = audited(closest={EVIL: 1.0}, counts={"delay": 1}, breaches=[breach])
     assert is_clean(shown)
     assert r"\u001b" in shown
