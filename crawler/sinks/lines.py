@@ -307,7 +307,7 @@ def decoded_lines(path: Path, decoder: msgspec.json.Decoder[T]) -> Iterator[T]:
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         place = f"{path}:{number}" if isinstance(error, ValueError) else str(path)
         raise UserError(
-            f"{place}: {reason_of(error, path)}: fix or remove the line, or move the file away, and repeat the command"
+            f"{place}: {reason_of(error, path)}: fix or delete the line, or move the file, then rerun"
         ) from error
 
 
