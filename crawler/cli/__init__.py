@@ -11,5 +11,5 @@ A module has a family of commands: `crawl` (and `try`), `seeds`, `run`, `demo`, 
 `screens` turns what was read into tables and live displays. `text` prints all of it, as text for people or as JSON for
 programs, and makes text from strangers harmless.
 
-Other rooms import: `main`, `run`.
+Other packages import: `main`, `run`.
 """
