@@ -86,11 +86,6 @@ class Hazard(StrEnum):
 TRAPS = frozenset({Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER})
 """Sites with an unlimited number of pages. Only the crawler's own rules limit what it fetches there."""
 
-UNREADABLE = frozenset(
-    {Hazard.ENDLESS_HEAD, Hazard.HUGE_FIELD, Hazard.HUGE_LOCATION, Hazard.BLANK_LINE, Hazard.INTERIM}
-)
-"""Attacks without a response head that a correct client accepts."""
-
 
 class RobotsKind(StrEnum):
     """The response of a host to /robots.txt (RFC 9309 section 2.3)."""
@@ -291,7 +286,6 @@ class Kind(StrEnum):
     MISSING = "missing"  # 404
     GONE = "gone"  # 410
     BUSY = "busy"  # 429 or 503 with Retry-After, then the page
-    REFUSING = "refusing"  # 503 with Retry-After, always
     FLAKY = "flaky"  # 500, then the page
     FAILING = "failing"  # 500, always
     SLOW = "slow"  # the page, after `slow_s`
@@ -299,7 +293,6 @@ class Kind(StrEnum):
     BAD_CHUNKS = "bad_chunks"  # the chunked framing breaks in the middle of the body
     GARBAGE = "garbage"  # something that is not an HTTP status line
     HANG_UP = "hang_up"  # the connection closes before any answer
-    SILENT = "silent"  # no answer, ever
     BINARY = "binary"  # a PDF or a PNG
 
 

@@ -38,10 +38,7 @@ class Policy:
     tries: int = 4  # requests for a URL at most
     max_hops: int = 10  # redirects in a row at most: the target of one more is not fetched
     max_depth: int | None = None  # links from a seed at most
-    obey_nofollow: bool = True
-    scope: frozenset[str] | None = None  # registrable domains; None for any
     sitemaps: bool = True  # follow those that robots.txt name; what they list has depth 1
-    retry_cut: bool = False  # whether a truncated body is requested again
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,10 +93,8 @@ class _Walk:
         self._origins: set[str] = set()
 
     def push(self, url: str, depth: int, hops: int) -> None:
-        """Add a link if it is in scope."""
+        """Add a link, unless it is too deep or the end of too many redirects."""
         policy = self._policy
-        if policy.scope is not None and domain_of(split(url)[0]) not in policy.scope:
-            return
         if hops > policy.max_hops or (policy.max_depth is not None and depth > policy.max_depth):
             return
         heapq.heappush(self._queue, (depth, hops, url))
@@ -126,7 +121,7 @@ class _Walk:
         if resource.redirect:
             self.push(resource.redirect, depth, hops + 1)
         for link in resource.links:
-            if not (self._policy.obey_nofollow and (link.nofollow or resource.nofollow)):
+            if not (link.nofollow or resource.nofollow):
                 self.push(link.url, depth + 1, 0)
         for listed in resource.listed:
             self.push(listed, 1, 0)
@@ -169,7 +164,7 @@ def _requests(resource: Resource, policy: Policy) -> tuple[int, int]:
     if resource.fault in HEADLESS:
         return policy.tries, 0
     if resource.fault is not None:
-        return (policy.tries if policy.retry_cut else 1), resource.status
+        return 1, resource.status
     trouble = resource.trouble
     if trouble is None:
         return 1, resource.status
@@ -187,10 +182,7 @@ class JudgeLimits:
 
     delay: float = 0.0  # seconds from the end of a domain's answer to its next request
     in_flight: int = 1  # requests to a domain at once, where it has no delay
-    address_delay: float = 0.0  # seconds from one request to an address to the next one
     address_in_flight: int | None = None  # requests to an address at once; None for any number
-    crawl_delay_cap: float = 300.0  # seconds
-    trapped: int | None = None  # pages of a trap at most; None for any number
     repeats: int = 0  # requests beyond the expected ones in all; each kill -9 may cost some
     tolerance: float = 0.002  # seconds
     abort_tolerance: float = 0.05  # seconds; after an answer that the client broke off, as its end is when we noticed
@@ -225,10 +217,7 @@ class JudgeReport:
     )  # more requests to a domain in flight at once than it may have
     too_close: list[TooClose] = field(default_factory=list)  # less than the domain's delay between two requests
     unrested: list[TooClose] = field(default_factory=list)  # a request to a domain before its Retry-After had passed
-    address_too_close: list[TooClose] = field(default_factory=list)
     address_too_many: dict[str, int] = field(default_factory=dict)  # address -> requests in flight at once
-
-    trapped: dict[str, int] = field(default_factory=dict)  # domain of a trap -> pages fetched, if too many
 
     requests: int = 0
     repeats_allowed: int = 0
@@ -270,7 +259,7 @@ class JudgeReport:
 
 _FINDINGS = (
     *("missing", "unexpected", "denied", "unasked", "too_often", "too_seldom", "wrong_status"),
-    *("overlaps", "too_close", "unrested", "address_too_close", "address_too_many", "trapped"),
+    *("overlaps", "too_close", "unrested", "address_too_many"),
 )
 
 
@@ -287,11 +276,10 @@ def judge(records: Iterable[Record], expected: Expected, limits: JudgeLimits | N
     in_order = sorted(records, key=lambda record: record.start)
     result = JudgeReport(requests=len(in_order), repeats_allowed=limits.repeats)
     _judge_urls(in_order, expected, result)
-    _judge_strays(in_order, expected, limits, result)
+    _judge_strays(in_order, expected, result)
     _judge_robots(in_order, expected.auxiliary, result)
     for domain, requests in _grouped(in_order, lambda record: record.domain).items():
-        crawl_delay = min(expected.crawl_delays.get(domain, 0.0), limits.crawl_delay_cap)
-        _judge_domain(requests, crawl_delay, limits, result)
+        _judge_domain(requests, expected.crawl_delays.get(domain, 0.0), limits, result)
         _judge_rest(requests, limits, result)
     for address, requests in _grouped(in_order, lambda record: record.address).items():
         _judge_address(address, requests, limits, result)
@@ -321,21 +309,14 @@ def _judge_urls(records: list[Record], expected: Expected, result: JudgeReport) 
             result.wrong_status[url] = (last[url], visit.status)
 
 
-def _judge_strays(records: list[Record], expected: Expected, limits: JudgeLimits, result: JudgeReport) -> None:
-    """Classifies URLs that were not expected: denied, pages of a trap, or otherwise unexpected."""
-    trapped: Counter[str] = Counter()
+def _judge_strays(records: list[Record], expected: Expected, result: JudgeReport) -> None:
+    """Classifies URLs that were not expected: denied, or otherwise unexpected. Traps may have any number of pages."""
     strays = {record.url: record.domain for record in records if record.url not in expected.visits}
     for url, domain in strays.items():
         if url in expected.denied:
             result.denied.append(url)
-        elif url in expected.auxiliary:
-            continue
-        elif domain in expected.traps:
-            trapped[domain] += 1
-        else:
+        elif url not in expected.auxiliary and domain not in expected.traps:
             result.unexpected.append(url)
-    if limits.trapped is not None:
-        result.trapped.update({domain: count for domain, count in trapped.items() if count > limits.trapped})
 
 
 def _judge_robots(records: list[Record], auxiliary: set[str], result: JudgeReport) -> None:
@@ -398,10 +379,6 @@ def _judge_address(address: str, records: list[Record], limits: JudgeLimits, res
     result.peak_by_address[address] = peak
     if limits.address_in_flight is not None and peak > limits.address_in_flight:
         result.address_too_many[address] = peak
-    for first, second in pairwise(records):
-        gap = second.start - first.start
-        if gap < limits.address_delay - limits.tolerance:
-            result.address_too_close.append(TooClose(first, second, gap, limits.address_delay))
 
 
 def _peak(records: list[Record]) -> int:

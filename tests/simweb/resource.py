@@ -136,11 +136,10 @@ class Fault(StrEnum):
     BAD_CHUNKS = "bad_chunks"
     GARBAGE = "garbage"
     HANG_UP = "hang_up"
-    SILENT = "silent"
 
 
-# Faults without a response head, so that nothing can be archived.
-HEADLESS = frozenset({Fault.GARBAGE, Fault.HANG_UP, Fault.SILENT})
+HEADLESS = frozenset({Fault.GARBAGE, Fault.HANG_UP})
+"""Faults without a response head, so that nothing can be archived."""
 
 
 @dataclass(frozen=True, slots=True)

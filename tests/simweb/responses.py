@@ -33,16 +33,12 @@ _REASONS = {status.value: status.phrase for status in HTTPStatus}
 
 @dataclass(frozen=True, slots=True)
 class ScriptedResponse:
-    """A response as a sequence of steps: bytes to send, or seconds to wait.
-
-    `closes`: the connection is then closed. `hangs`: it stays open, and nothing more is sent.
-    """
+    """A response as a sequence of steps: bytes to send, or seconds to wait. `closes`: the connection is then closed."""
 
     status: int  # 0: no status line is sent
     steps: Iterable[Step]
     retry_after: float | None = None  # seconds from the end of the response, if it has Retry-After
     closes: bool = False
-    hangs: bool = False
 
 
 def head(status: int, fields: list[str]) -> bytes:
@@ -371,5 +367,4 @@ _FAULTY: dict[Fault, Callable[[Resource], ScriptedResponse]] = {
     Fault.BAD_CHUNKS: _bad_chunks,
     Fault.GARBAGE: lambda _: ScriptedResponse(0, (b"\x16\x03\x01 this is no HTTP\r\n\r\n",), closes=True),
     Fault.HANG_UP: lambda _: ScriptedResponse(0, (), closes=True),
-    Fault.SILENT: lambda _: ScriptedResponse(0, (), hangs=True),
 }

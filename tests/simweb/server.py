@@ -257,8 +257,7 @@ class Connection(asyncio.Protocol):
             taken += 1
             step = next(self._steps, None) if taken <= _STEPS_AT_ONCE else 0.0
             if step is None:
-                if not self._answer.hangs:
-                    self._finish(self._answer)
+                self._finish(self._answer)
                 return
             if isinstance(step, bytes):
                 self._send(step)

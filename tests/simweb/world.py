@@ -358,7 +358,6 @@ _FAULTS = {
     Kind.BAD_CHUNKS: Fault.BAD_CHUNKS,
     Kind.GARBAGE: Fault.GARBAGE,
     Kind.HANG_UP: Fault.HANG_UP,
-    Kind.SILENT: Fault.SILENT,
 }
 _TITLES = {"utf-8": "Café – 東京", "iso-8859-1": "Café & Straße", "shift_jis": "日本語のページ"}
 _BINARY = {"pdf": (b"%PDF-1.7\n", "application/pdf"), "png": (b"\x89PNG\r\n\x1a\n", "image/png")}
@@ -503,10 +502,10 @@ class Numbered:
         )
 
     def _trouble(self, kind: Kind, rng: Random) -> Trouble | None:
-        if kind is Kind.BUSY or kind is Kind.REFUSING:
+        if kind is Kind.BUSY:
             return Trouble(
-                status=503 if kind is Kind.REFUSING else rng.choice((429, 503)),
-                succeeds_at=rng.randint(2, 4) if kind is Kind.BUSY else 0,
+                status=rng.choice((429, 503)),
+                succeeds_at=rng.randint(2, 4),
                 retry_after_s=self._features.retry_after_s,
                 as_date=rng.random() < 0.5,
             )
