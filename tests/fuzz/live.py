@@ -30,7 +30,6 @@ from typing import Any
 from crawler.settings.load import Settings, load
 from crawler.sinks.reader import read_head, records_in
 from tests.fuzz.replies import End, reply, unrequested
-from tests.fuzz.stalls import watched
 from tests.hostile import crawl_to_the_end
 
 PAGES_EACH = 50
@@ -135,8 +134,7 @@ async def _crawl(folder: Path, port: int, domains: int) -> None:
     """Crawl to the end in this process, and print what it took."""
     seeds = [f"http://h{number}.test/" for number in range(domains)]
     settings = _settings(folder, port)
-    async with watched() as stalls:
-        replica, settled = await crawl_to_the_end(settings, seeds)
+    replica, settled = await crawl_to_the_end(settings, seeds)
     used = resource.getrusage(resource.RUSAGE_SELF)
     print(
         json.dumps(
@@ -144,7 +142,6 @@ async def _crawl(folder: Path, port: int, domains: int) -> None:
                 "own_lag_s": replica.loop_lag.longest_own_s,
                 "peak_mb": _peak_mb(),
                 "cpu_s": used.ru_utime + used.ru_stime,
-                "stalls": [f"{late_s * 1000:.0f} ms in\n{stack}" for late_s, stack in stalls],
                 "settled": settled.count,
                 "reasons": dict(settled.reasons.most_common()),
             }
@@ -160,15 +157,13 @@ def _peak_mb() -> float:
 
 @dataclass
 class Report:
-    """What the replica did. `stalls`: what its event loop did when it was late. `breaches`: what should not have
-    happened."""
+    """What the replica did. `breaches`: what should not have happened."""
 
     responses: int = 0
     settled: int = 0
     own_lag_s: float = 0.0
     peak_mb: float = 0.0
     cpu_s: float = 0.0
-    stalls: list[str] = field(default_factory=list)
     records: int = 0
     reasons: dict[str, int] = field(default_factory=dict)
     breaches: list[str] = field(default_factory=list)
@@ -243,12 +238,10 @@ def main() -> int:
         report = fuzz(Path(folder), options.responses, options.seed)
     if report.own_lag_s > LAG_S:
         report.breaches.append(f"the event loop was late by {report.own_lag_s * 1000:.0f} ms")
-        report.breaches += report.stalls
     if report.peak_mb > MEMORY_MB:
         report.breaches.append(f"{report.peak_mb:.0f} MB of memory")
     shown: dict[str, Any] = asdict(report)
     breaches = shown.pop("breaches")
-    shown.pop("stalls")
     print(json.dumps(shown, indent=1))
     print("\n".join(breaches) or "no breach")
     return 1 if breaches else 0

@@ -1,11 +1,10 @@
-"""Statements about the use of pages are read as a naive parser reads them. `python -m tests.fuzz.usage_preferences` tries
-100,000."""
+"""Statements about the use of pages are read as a naive parser reads them."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.fuzz import naive_usage, usage_preferences
+from tests.fuzz import usage_preferences
 
 
 def test_random_files_and_headers_are_read_as_a_naive_parser_reads_them() -> None:
@@ -13,5 +12,5 @@ def test_random_files_and_headers_are_read_as_a_naive_parser_reads_them() -> Non
 
 
 def test_a_difference_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(naive_usage, "CATEGORIES", ("train-ai", "search"))
+    monkeypatch.setattr(usage_preferences, "CATEGORIES", ("train-ai", "search"))
     assert usage_preferences.differences(500, seed=2) != []
