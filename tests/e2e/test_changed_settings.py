@@ -107,37 +107,6 @@ def test_a_wider_scope_counts_for_what_is_found_from_then_on(cluster: Bench) -> 
     stop(replicas)
 
 
-def test_what_cannot_change_under_way_is_told_and_waits_for_a_restart(cluster: Bench) -> None:
-    replicas = cluster.gather(2)
-    told = cluster.apply({"archive": {"compression": "zstd"}, "limits": {"max_links": 500}})
-    assert "when the replicas restart" in told
-    wait_until(
-        lambda: all(one["settings_waiting"] == ["archive.compression"] for one in cluster.status()["replicas"]),
-        "what waits in the status",
-        step_s=0.1,
-    )
-    assert revisions(cluster) == [1, 1]
-    assert "runs settings revision 1; restart it for archive.compression" in cluster.type("status")
-    both_fetched(cluster, 5)
-    stop(replicas)
-    assert all("archive.compression" in replica.err for replica in replicas)
-    assert list(cluster.out.glob("*.warc.gz"))
-    assert not list(cluster.out.glob("*.warc.zst*"))
-    again = [cluster.start("run") for _ in range(2)]
-    wait_until(lambda: revisions(cluster) == [2, 2], "two replicas at revision 2", step_s=0.1)
-    stop(again)
-
-
-def test_a_limit_set_in_mid_crawl_is_one_on_the_whole_crawl(cluster: Bench) -> None:
-    """Pages that were fetched before the limit was set count."""
-    replicas = cluster.gather(2)
-    both_fetched(cluster, 20)
-    limit = cluster.status()["done"] + ENOUGH
-    cluster.apply({"limits": {"max_pages": limit}})
-    assert [replica.wait().code for replica in replicas] == [0, 0]
-    assert cluster.status()["done"] == limit
-
-
 def test_a_limit_that_one_replica_learns_late_is_met_exactly(cluster: Bench) -> None:
     """Given a replica that is suspended when the limit is set, and that continues when the other one fetches nothing more,
     then its pages count, too. It still has its leases."""

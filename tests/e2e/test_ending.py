@@ -30,21 +30,6 @@ def crawl(folder: Folder, *words: str, **environment: str) -> Finished:
     return folder.type("crawl", *words, *FAST, **environment)
 
 
-def test_a_local_site_is_crawled_with_the_advised_options(site: BrokenSite, tmp_path: Path, typed: Typed) -> None:
-    folder = Folder(tmp_path, site.port, typed)
-    done = crawl(folder, folder.seed)
-    assert (done.code, [one.name for one in tmp_path.iterdir() if one.suffix not in {".out", ".err"}]) == (
-        2,
-        [],
-    )
-    options = done.err.splitlines()[0].rpartition("; add ")[2].split()
-    done = crawl(folder, folder.seed, *options)
-    assert done.code == 0, done.err
-    assert folder.counts == (3, 0, 0)
-    done = crawl(folder, folder.seed, *options)  # there was nothing to do
-    assert done.code == 0, done.err
-
-
 @pytest.mark.parametrize("why", ["refused", "robots"])
 def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(
     site: BrokenSite, tmp_path: Path, typed: Typed, why: str

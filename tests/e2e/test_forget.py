@@ -6,6 +6,7 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -137,6 +138,16 @@ def commands(tmp_path: Path) -> Any:
         yield crawler
 
 
+Type = Callable[..., Finished]
+
+
+@pytest.fixture
+def type_(commands: Bench, typed: Typed) -> Type:
+    """Types a command with the settings of the crawl."""
+    options = ("--settings", str(commands.settings))
+    return lambda word, *words: typed(word, *options, *words, environment={"COLUMNS": "300"})
+
+
 def test_a_crawl_that_runs_is_refused_in_one_line(commands: Bench) -> None:
     commands.seed()
     replica = commands.start("run")
@@ -159,10 +170,7 @@ def test_a_crawl_that_runs_is_refused_in_one_line(commands: Bench) -> None:
     assert commands.run("forget", GONE).code == 0
 
 
-def test_it_stays_blocked_for_good(commands: Bench, typed: Typed) -> None:
-    def type_(*words: str) -> Finished:
-        return typed(words[0], "--settings", str(commands.settings), *words[1:], environment={"COLUMNS": "300"})
-
+def test_it_stays_blocked_for_good(commands: Bench, type_: Type) -> None:
     commands.seed()
     assert type_("forget", GONE).code == 0
     for words in (("unblock", GONE), ("block", GONE), ("delay", GONE, "3")):
@@ -181,11 +189,8 @@ def test_it_stays_blocked_for_good(commands: Bench, typed: Typed) -> None:
     assert traces_in_keys(commands.folder / "data") == []
 
 
-def test_a_domain_that_the_crawl_does_not_know_is_forgotten_only_on_demand(commands: Bench, typed: Typed) -> None:
+def test_a_domain_that_the_crawl_does_not_know_is_forgotten_only_on_demand(commands: Bench, type_: Type) -> None:
     """A typing error would block another site for good."""
-
-    def type_(*words: str) -> Finished:
-        return typed(words[0], "--settings", str(commands.settings), *words[1:], environment={"COLUMNS": "300"})
 
     commands.seed()
     done = type_("forget", "d0001.test")
@@ -207,10 +212,9 @@ def listed(folder: Path, text: str) -> Path:
     return path
 
 
-def test_a_list_is_blocked_as_a_whole_or_not_at_all(commands: Bench, typed: Typed) -> None:
+def test_a_list_is_blocked_as_a_whole_or_not_at_all(commands: Bench, type_: Type) -> None:
     def block(text: str) -> Finished:
-        path = listed(commands.folder, text)
-        return typed("block", "--settings", str(commands.settings), "--file", str(path), environment={"COLUMNS": "300"})
+        return type_("block", "--file", str(listed(commands.folder, text)))
 
     commands.seed()
     done = block("# objections\nd00002.test\nnot a domain\n\nhttp//typo\nd00003.test # by mail\n")
@@ -225,13 +229,10 @@ def test_a_list_is_blocked_as_a_whole_or_not_at_all(commands: Bench, typed: Type
     assert done.err == "note: not known to this crawl, blocked anyway: typo.test\n"
     assert commands.run("unblock", "typo.test").code == 0
     assert [rule["domain"] for rule in commands.status()["rules"]] == ["d00002.test", "d00003.test"]
-    assert typed("block", "--settings", str(commands.settings)).code == 2
+    assert type_("block").code == 2
 
 
-def test_names_of_more_than_one_domain_are_refused_in_one_line(commands: Bench, typed: Typed) -> None:
-    def type_(*words: str) -> Finished:
-        return typed(words[0], "--settings", str(commands.settings), *words[1:], environment={"COLUMNS": "300"})
-
+def test_names_of_more_than_one_domain_are_refused_in_one_line(commands: Bench, type_: Type) -> None:
     commands.seed()
     for name, why in (
         ("d00001.test\nother.test", "control character"),
@@ -251,14 +252,3 @@ def test_names_of_more_than_one_domain_are_refused_in_one_line(commands: Bench, 
     assert commands.status()["rules"] == []
     assert type_("block", "https://github.io/").code == 0
     assert type_("block", "127.0.0.1").code == 0
-
-
-def test_a_damaged_file_is_reported_before_anything_is_removed(commands: Bench, typed: Typed) -> None:
-    commands.seed()
-    commands.out.mkdir(exist_ok=True)
-    (commands.out / "v.pages.jsonl").write_text(f'{{"url":"https://{GONE}/\n')
-    done = typed("forget", "--settings", str(commands.settings), GONE, environment={"COLUMNS": "300"})
-    assert (done.code, done.err.count("\n")) == (2, 1), done
-    assert "v.pages.jsonl, line 1 cannot be parsed" in done.err
-    assert traces_in_keys(commands.folder / "data")
-    assert commands.status()["rules"] == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import socket
 from pathlib import Path
 
 import pytest
@@ -10,21 +9,6 @@ import pytest
 from tests.cli.screen import Screen
 
 pytestmark = pytest.mark.e2e
-
-
-def test_a_crawl_says_that_it_waits_for_requests_in_flight(tmp_path: Path) -> None:
-    """A site that never responds delays the stop. The line stays above the live display."""
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        port = str(silent.getsockname()[1])
-        site = f"http://127.0.0.1:{port}/"
-        with Screen(tmp_path, "crawl", site, "--allow", "127.0.0.1", "--port", port) as screen:
-            asked, _ = silent.accept()
-            with asked:
-                screen.press("\x03")
-                screen.wait_for("stopping: requests in flight have ")
-                screen.press("\x03")
-                screen.wait_for("stopping without waiting")
-                assert screen.wait() == 130
 
 
 @pytest.mark.parametrize(("words", "folder"), [((), "demo-out"), (("--out", "its output"), "'its output'")])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -109,20 +108,6 @@ def test_items_that_were_written_and_not_settled_appear_once(crawler: Bench, web
     check(crawler, web)
 
 
-def test_three_replicas_one_of_which_is_killed(crawler: Bench, web: Web) -> None:
-    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
-    crawler.type("pause")
-    web.stop_at(30)
-    first, *others = [start(crawler) for _ in range(3)]
-    crawler.begin(3)
-    with web.stopped():
-        kill(first.pid)
-    assert first.wait().code == -signal.SIGKILL
-    assert [other.wait().code for other in others] == [0, 0]
-    assert start(crawler).wait().code == 0  # finishes the files of the one that was killed
-    check(crawler, web)
-
-
 def test_three_replicas_one_of_which_is_killed_agree_on_the_type_of_a_field(
     tmp_path: Path, crawler: Bench, web: Web
 ) -> None:
@@ -144,14 +129,6 @@ def test_three_replicas_one_of_which_is_killed_agree_on_the_type_of_a_field(
     assert sorted(item["url"] for item in (*written, *rejected)) == sorted(pages)
     assert len({type(item["length"]) for item in written}) == len({type(item["length"]) for item in rejected}) == 1
     assert crawler.status()["rejected"] == {"odd:length:changed": len(rejected)}
-
-
-def test_code_from_redis_alone_is_refused(crawler: Bench) -> None:
-    """I15: the machine that runs the code has to name it."""
-    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
-    done = crawler.start("run", "--until-empty", "--keep-settings").wait()
-    assert done.code == 2
-    assert "handlers.app = 'shop:router' is set in Redis but not on this machine" in done.err
 
 
 def test_crawl_takes_an_app(tmp_path: Path, web: Web) -> None:

@@ -7,7 +7,6 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
 import pyarrow.parquet as pq  # type: ignore[import-untyped]
 import pytest
 
@@ -122,19 +121,3 @@ def test_what_cannot_be_told_to_the_store_at_the_end_is_left_to_the_next_start(c
     throttle(crawler.out, 0)
     assert start(crawler).wait().code == 0
     check(crawler, web, kills=0)
-
-
-def test_a_folder_is_finished_without_its_crawl(crawler: Bench, tmp_path: Path) -> None:
-    """If it is unknown what was settled, everything is kept."""
-    start_held(crawler, 1_000).kill()
-    rows = [line for path in crawler.out.glob("*.jsonl.open") for line in path.read_bytes().splitlines()]
-    throttle(crawler.out, 0)
-    (tmp_path / "other").mkdir()
-    with ValkeyProcess(tmp_path / "other", persistent=False) as other:
-        crawler.redis = other.url
-        crawler.configure({})
-        crawler.seed()
-        assert start(crawler).wait().code == 0
-    kept = b"".join(path.read_bytes() for path in crawler.out.glob("*.pages.jsonl")).splitlines()
-    assert set(rows) <= set(kept)
-    assert all(msgspec.json.decode(row)["url"] for row in rows)

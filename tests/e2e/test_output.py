@@ -92,14 +92,6 @@ def test_installed_code_and_a_module_take_part_in_a_crawl(tmp_path: Path, site: 
         assert sorted(listed) == sorted(line["url"] for line in lines)
 
 
-def test_code_that_is_not_installed_stops_the_start(tmp_path: Path) -> None:
-    with Web(tmp_path, features=EVEN) as web, bench(tmp_path, web) as crawler:
-        done = crawler.run("crawl", "-f", str(crawler.seeds), "--quiet", "--on-page", "title-length")
-        assert done.code != 0
-        assert "'title-length': no installed package offers it in peercrawl.page_hooks" in " ".join(done.err.split())
-        assert web.requests == 0
-
-
 def test_a_crawl_tells_where_urls_were_found_and_compresses_with_zstd(tmp_path: Path) -> None:
     archive = {"via": True, "compression": "zstd", "parquet": True, "simhash": True}
     with Web(tmp_path) as web, bench(tmp_path, web, tables={"archive": archive}) as crawler:

@@ -54,23 +54,6 @@ def restart(valkey: ValkeyProcess, running: list[Running]) -> None:
     valkey.start()
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
-def test_without_persistence_the_replicas_stop_and_say_why(web: Web, tmp_path: Path, replicas: int) -> None:
-    """An empty Redis is not taken for a crawl that has ended."""
-    with (
-        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
-        bench(tmp_path, web, valkey.url, PACE) as crawler,
-    ):
-        running = start(crawler, web, replicas)
-        restart(valkey, running)
-        for replica in running:
-            done = replica.wait()
-            assert done.code == 2, done.err
-            assert "crawl_ended" not in done.err
-            assert done.err.splitlines()[-1].startswith("error: crawl 'crawl' is gone from Redis")
-            assert "Traceback" not in done.err
-
-
 @pytest.mark.parametrize("setting", ["always", "everysec"])
 def test_a_killed_server_that_logs_its_writes_costs_nothing(web: Web, tmp_path: Path, setting: str) -> None:
     """With either setting, the kernel keeps the writes of a killed process. No URL is lost or fetched twice."""

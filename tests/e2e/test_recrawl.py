@@ -97,44 +97,6 @@ def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
         assert "WARC-Payload-Digest" not in record.headers
 
 
-class MovingSite(ChangingSite):
-    """`targets`: where a path redirects permanently. Other paths have a page, or are gone."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.targets = {"/right": "/left"}
-        self.versions = dict.fromkeys(("/", "/left", "/source"), 1)
-
-    def respond(self, request: Request) -> Reply | str:
-        if target := self.targets.get(request.path):
-            return Reply(status=301, headers={"Location": target})
-        if request.path == "/":
-            return "".join(f"<a href={path}>x</a>" for path in ("/left", "/right", "/source"))
-        return super().respond(request)
-
-
-def test_what_has_moved_is_visited_where_it_is_now(tmp_path: Path) -> None:
-    """To a URL that is new, and back; and to one that was a redirect before: both pages have changed places."""
-    with MovingSite() as site, recrawling(site, tmp_path, ["every=1s"]):
-        wait_until(lambda: all(site.times(path, 304) for path in ("/left", "/source")), "a 304 of each page")
-        site.versions["/new"] = 1
-        site.targets |= {"/source": "/new", "/left": "/right"}
-        del site.targets["/right"]
-        site.versions |= {"/right": 2}
-        wait_until(lambda: all(site.times(path, 304) for path in ("/new", "/right")), "two visits where they are")
-        site.targets.clear()
-        wait_until(lambda: all(site.times(path, 200) == 2 for path in ("/left", "/source")), "the ends of both")
-    found: dict[str, list[str | None]] = defaultdict(list)
-    for line in sorted(lines(tmp_path), key=lambda line: line["settled_at"]):
-        path, visits = line["url"].removeprefix("http://site.test"), found[line["url"].removeprefix("http://site.test")]
-        if path != "/" and (not visits or visits[-1] != line["visit"]):
-            visits.append(line["visit"])
-    for path in ("/left", "/source"):
-        assert found[path][:4] == ["new", "unchanged", "gone", "back"]
-    assert found["/new"] == ["new", "unchanged"]
-    assert [visit for visit in found["/right"] if visit] == ["new", "unchanged"]
-
-
 STORY = "<p>The harbour was closed for the winter, and the boats stayed on land until the ice had gone. " * 4
 
 

@@ -61,35 +61,6 @@ def test_killed_replica_of_a_supervisor_loses_nothing(web: Web, tmp_path: Path) 
         assert_nothing_lost_and_doubles_explained(web, victim)
 
 
-def test_killed_replica_of_a_cluster_loses_nothing(web: Web, cluster: Bench) -> None:
-    """The same with three processes that know of each other only through Redis."""
-    web.stop_at(EARLY)
-    first, *others = cluster.gather(3)
-    with web.stopped():
-        victim = kill(first.pid)
-    assert [other.wait().code for other in others] == [0, 0]
-    assert first.wait().code == -signal.SIGKILL
-    assert_nothing_lost_and_doubles_explained(web, victim)
-
-
-def test_late_replica_is_seen_and_gets_load(tmp_path: Path) -> None:
-    """A replica that joins during the crawl is listed in `status`, owns shards, and fetches."""
-    with (
-        Web(tmp_path, seed=3, domains=24, pages=4_800, features=EVEN) as web,  # not over before anybody has looked
-        ValkeyProcess(tmp_path, persistent=False) as valkey,
-        bench(tmp_path, web, valkey.url, PACE) as cluster,
-    ):
-        cluster.gather(1)
-        web.wait_for(EARLY)
-        cluster.start("run", "--until-empty")
-
-        def newcomer_fetches() -> bool:
-            found = cluster.status()["replicas"]
-            return len(found) == 2 and all(record["pages"] > 0 and record["shards"] > 0 for record in found)
-
-        wait_until(newcomer_fetches, "two replicas with pages in the status", step_s=0.1)
-
-
 def test_sigterm_hands_over_at_once(web: Web, cluster: Bench) -> None:
     """A replica that is stopped returns its leases, so the other one never waits for a lease to expire."""
     cluster.configure({"frontier": {"lease": 60.0}})

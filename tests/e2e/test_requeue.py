@@ -63,16 +63,6 @@ def requeued(folder: Folder, *words: str) -> int:
     return int(json.loads(done.out)["requeued"])
 
 
-def test_an_unreachable_robots_txt_is_fetched_again(site: BrokenSite, folder: Folder) -> None:
-    site.robots = 500
-    crawl(folder, folder.seed)
-    assert folder.status["reasons"] == {"dead:robots_unreachable": 1}
-    site.robots = 404
-    assert requeued(folder, "--reason", "robots_unreachable") == 1
-    crawl(folder)
-    assert folder.counts == (3, 0, 0)
-
-
 def test_a_running_replica_fetches_it_again(site: BrokenSite, folder: Folder, tmp_path: Path) -> None:
     """It has the record of the failure in memory, too."""
     site.robots = 500

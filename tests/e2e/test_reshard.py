@@ -114,20 +114,6 @@ def test_a_killed_command_and_a_killed_replica_lose_nothing(crawler: Bench, web:
     check(crawler, web, 8, kills=1)
 
 
-def test_a_suspended_replica_notices_later_and_keeps_no_page_twice(crawler: Bench, web: Web) -> None:
-    """All shards refuse what it has in hand. It finds out which of its pages are settled, and continues."""
-    first, second = crawler.gather(2)
-    web.wait_for(EARLY)
-    first.send(signal.SIGSTOP)
-    done = crawler.run("reshard", "--shards", "32")
-    assert done.code == 0, done.err
-    first.send(signal.SIGCONT)
-    assert [first.wait().code, second.wait().code] == [0, 0], first.err + second.err
-    result = web.verdict(repeats=len(web.repeats()), delay_s=DELAY_S)
-    assert result.ok, str(result)
-    check(crawler, web, 32)
-
-
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_command_says_how_to_go_on_and_can_be_undone(
     crawler: Bench, web: Web, number: signal.Signals
@@ -149,18 +135,6 @@ def test_an_interrupted_command_says_how_to_go_on_and_can_be_undone(
     check(crawler, web, 8)
 
 
-def test_a_replica_that_waits_can_be_stopped(crawler: Bench, web: Web) -> None:
-    (replica,) = crawler.gather(1)
-    web.wait_for(EARLY)
-    command = crawler.start("reshard", "--shards", "32")
-    until_said(command, "replicas end")
-    command.kill()
-    wait_until(lambda: "being resharded" in replica.err, "the replica to wait")
-    replica.send(signal.SIGTERM)
-    stopped = replica.wait()
-    assert stopped.code == 0, stopped.err
-
-
 def test_a_replica_is_stopped_cleanly_while_its_shards_are_frozen(crawler: Bench, web: Web) -> None:
     (replica,) = crawler.gather(1)
     web.wait_for(EARLY)
@@ -173,25 +147,6 @@ def test_a_replica_is_stopped_cleanly_while_its_shards_are_frozen(crawler: Bench
     result = web.verdict(delay_s=DELAY_S)
     assert result.ok, str(result)
     check(crawler, web, 32)
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        (["--shards", "8"], "the crawl has 8 shards already"),
-        (["--shards", "12"], "use a multiple of 8, such as 16, or a number that divides it, such as 4"),
-        (["--shards", "99999999"], "use 1 to"),
-        (["--shards", "16", "--crawl", "other"], "no crawl named 'other'"),
-        (["--cancel"], "is not being resharded"),
-        ([], "give either --shards N or --cancel"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_line(crawler: Bench, words: list[str], said: str) -> None:
-    crawler.seed()
-    done = crawler.run("reshard", *words)
-    assert done.code == 2
-    assert said in done.err
-    assert len(done.err.splitlines()) == 1
 
 
 def test_a_crawl_with_an_embedded_server_is_resharded_too(web: Web, tmp_path: Path) -> None:

@@ -112,31 +112,6 @@ def test_a_crawl_goes_on_with_its_own_settings_and_then_with_new_ones(folder: Fo
     assert folder.counts == (PAGES, 0, 0)
 
 
-def test_settings_given_by_flags_are_given_again_or_kept(tmp_path: Path, typed: Typed) -> None:
-    """As the README has it: the same command continues where it stopped."""
-    with Site(respond) as site:
-        folder = Folder(tmp_path, site.port, typed)
-        mapped = f"a.test=127.0.0.1:{site.port}"
-        words = ("crawl", "http://a.test/", "--quiet", "--max-pages", "3", "--delay", "0.02", "--host-map", mapped)
-        for _ in range(2):
-            done = folder.type(*words)
-            assert done.code == 0, done.err
-        done = folder.type("crawl", "--quiet", "--delay", "0.02")
-        assert done.code == 2, done.err
-        assert len(done.err.splitlines()) == 3
-        done = folder.type("crawl", "--quiet")
-        assert done.code == 0, done.err
-        assert "the crawl has reached its limit of 3 pages, so nothing more is fetched" in done.err
-        assert folder.counts == (3, 0, PAGES - 3)
-        assert "limits.max_pages = 3 is reached" in done.out
-        done = folder.type("crawl", "--quiet", "--max-pages", "4")
-        assert done.err.splitlines()[-1].endswith("--apply-settings to change limits.max_pages")
-        done = folder.type("crawl", "--quiet", "--max-pages", "4", "--apply-settings")
-        assert done.code == 0, done.err
-        assert "setting_changed difference=limits.max_pages: 3 in the crawl, 4 here" in done.err
-        assert folder.counts == (4, 0, PAGES - 4)
-
-
 @pytest.mark.parametrize("replicas", ["1", "2"])
 def test_a_replica_starts_with_the_settings_of_the_crawl_alone(folder: Folder, replicas: str) -> None:
     """The environment, which its processes inherit, is compared by the command and not again by each of them."""

@@ -154,14 +154,6 @@ def test_a_redirect_of_the_file_is_not_followed_where_robots_txt_may_deny_it(
     assert typed("audit", str(tmp_path / "out"), "--delay", "0.05", "--purpose", "train-ai").code == 0
 
 
-def test_a_redirect_of_the_file_within_the_site_is_followed(site: ReservedSite, tmp_path: Path, typed: Typed) -> None:
-    site.pages["/tdm.json"] = site.pages[FILE]
-    site.pages[FILE] = ({"Location": "/tdm.json"}, "")
-    lines = crawled(site, tmp_path, purpose=["train-ai"])
-    assert (lines["/by-file/1"]["outcome"], lines["/by-file/1"]["reason"]) == ("denied", "usage")
-    assert typed("audit", str(tmp_path / "out"), "--delay", "0.05", "--purpose", "train-ai").code == 0
-
-
 def test_pages_are_not_fetched_for_ai_while_the_file_is_unreachable(site: ReservedSite, tmp_path: Path) -> None:
     site.statuses[FILE] = 500
     lines = crawled(site, tmp_path, expected=1, purpose=["train-ai"], tries=2, backoff_base=1.5)

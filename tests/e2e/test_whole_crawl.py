@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from tests.e2e.harness import EVEN, TRIES, Bench, Web, bench, repeated
-from tests.simweb.judge import Policy
+from tests.simweb.judge import Policy, expect
 
 pytestmark = pytest.mark.e2e
 
@@ -49,20 +50,19 @@ def _assert_output_is_whole(crawler: Bench) -> None:
     assert (checked.returncode, checked.stdout) == (0, b""), checked
 
 
-def test_max_pages_is_met_exactly(tmp_path: Path) -> None:
-    """All replicas together fetch exactly the page limit, which is more than any one of them has to fetch."""
-    with Web(tmp_path, features=EVEN) as web, bench(tmp_path, web) as crawler:
-        done = crawler.crawl("--replicas", "3", "--max-pages", "100").wait()
+@pytest.mark.parametrize("policy", [Policy(tries=TRIES, sitemaps=False), Policy(tries=TRIES, max_depth=1)])
+def test_a_crawl_without_sitemaps_or_to_some_depth_fetches_exactly_the_expected_set(
+    tmp_path: Path, policy: Policy
+) -> None:
+    """Every second domain names a sitemap, and a fifth of its pages are linked from nowhere else."""
+    scope = {"sitemaps": policy.sitemaps, **({"max_depth": policy.max_depth} if policy.max_depth else {})}
+    features = replace(EVEN, sitemaps=0.5, unlinked=0.2)
+    with (
+        Web(tmp_path, seed=3, features=features) as web,
+        bench(tmp_path, web, tables={"scope": scope}) as crawler,
+    ):
+        done = crawler.crawl("--replicas", "2").wait()
         assert done.code == 0, done.err
-        assert crawler.status()["done"] == 100
-        assert sum(line["outcome"] == "done" for line in crawler.lines()) == 100
-        assert sum(record.path != "/robots.txt" for record in web.records()) == 100
-
-
-def test_max_depth_ends_the_crawl_at_that_depth(tmp_path: Path) -> None:
-    with Web(tmp_path) as web, bench(tmp_path, web) as crawler:
-        done = crawler.crawl("--max-depth", "1").wait()
-        assert done.code == 0, done.err
-        result = web.verdict(Policy(tries=TRIES, max_depth=1))
+        result = web.verdict(policy)
         assert result.ok, str(result)
-        assert {line["depth"] for line in crawler.lines()} == {0, 1}
+        assert len(web.expected.urls - expect(web.world, web.world.seeds(), policy).urls) > 10
