@@ -65,4 +65,4 @@ def test_a_crawl_without_sitemaps_or_to_some_depth_fetches_exactly_the_expected_
         assert done.code == 0, done.err
         result = web.verdict(policy)
         assert result.ok, str(result)
-        assert len(web.expected.urls - expect(web.world, web.world.seeds(), policy).urls) > 10
+        assert web.expected.urls > expect(web.world, web.world.seeds(), policy).urls

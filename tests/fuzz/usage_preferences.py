@@ -3,8 +3,8 @@
     python -m tests.fuzz.usage_preferences [--inputs N] [--seed N]
 
 Exits with 1 after a difference. The naive reading is as simple as the drafts are written, without regard to time: the
-library http_sf parses structured fields (RFC 9651), `robots_usage` follows draft-ietf-aipref-attach-05 section 3, and `combine`
-draft-ietf-aipref-vocab-08 section 5.1. It shares no code with `politeness`, except the naive matcher of paths of the tests.
+library http_sf parses structured fields (RFC 9651), `robots_usage` follows draft-ietf-aipref-attach-05 section 3, and
+`combine` draft-ietf-aipref-vocab-08 section 5.1. It shares no code with `politeness`, but the naive matcher of its tests.
 """
 
 from __future__ import annotations

@@ -128,14 +128,6 @@ def test_a_key_that_cannot_be_written_leaves_no_file(tmp_path: Path) -> None:
     make_key(path)
 
 
-def test_a_public_key_that_everyone_can_read_is_called_one(tmp_path: Path) -> None:
-    path = tmp_path / "key.pem"
-    path.write_bytes(ED.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo))
-    path.chmod(0o644)
-    with pytest.raises(UserError, match="a public key, which cannot sign"):
-        read_key(path)
-
-
 def test_the_same_key_twice_is_no_rotation(tmp_path: Path) -> None:
     make_key(tmp_path / "a.pem")
     (tmp_path / "b.pem").write_bytes((tmp_path / "a.pem").read_bytes())

@@ -80,11 +80,6 @@ def keys(_: str = "") -> Keys:
     return {KEY_ID: rfc_key().public}
 
 
-def test_the_thumbprint_of_the_test_key_is_the_published_one() -> None:
-    assert rfc_key().thumbprint == KEY_ID
-    assert rfc_key().x == "JrQLj5P_89iXES9-vFgrIy29clF9CC_oPPsw3c5D0bs"
-
-
 def test_the_signature_of_rfc_9421_b_2_6_holds() -> None:
     message = Message.from_head(B_2_6)
     (signature,) = signatures_of(message)
