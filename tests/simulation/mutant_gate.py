@@ -1,8 +1,6 @@
 """The gate of `make soak`: each mutant is noticed by the test, or by the seed of the simulation, that is named here.
 
-    python -m tests.simulation.mutant_gate [NAME]
-
-`tests.simulation.mutants` finds out what else notices a mutant, which takes much longer.
+python -m tests.simulation.mutant_gate [NAME]
 """
 
 from __future__ import annotations
@@ -14,70 +12,48 @@ import time
 from tests.simulation.mutants import MUTANTS, Mutant, mutated, output_of
 
 _TESTS = {
-    "frontier/budget/test_lost_reports.py": {
+    "frontier/budget/test_budget.py": {
         "late-spend": "test_a_report_that_arrives_after_a_later_one_changes_nothing",
         "hanging-nodes-are-sure": "test_a_time_in_which_the_counters_could_not_be_read_does_not_make_them_sure",
-    },
-    "frontier/budget/test_changed_limits.py": {
         "permits-before-the-count": "test_a_limit_takes_effect_when_all_replicas_know_it",
         "lost-pages-are-free": "test_pages_that_the_counters_lack_after_a_restart_count_if_a_limit_is_set_then",
-    },
-    "frontier/budget/test_random_courses.py": {
         "holder-loses-permits": "test_whatever_happens_there_are_exactly_as_many_pages",
-    },
-    "frontier/budget/test_permits.py": {
         "lapses-with-lease": "test_a_limit_that_is_far_away_refuses_nobody_and_costs_a_call_a_period",
         "permits-end-before-a-takeover": "test_domains_stay_leased_to_a_dead_replica_until_others_own_its_shards",
     },
-    "frontier/packing/test_pack.py": {
+    "frontier/packing/test_packing.py": {
         "known-pages-are-packed": "test_known_pages_that_are_due_do_not_make_a_queue_long_and_stay_queued",
+        "unpacks-twice": "TestRaces",
+        "packs-what-has-changed": "TestRaces",
+        "packed-is-empty": "TestLease",
     },
-    "frontier/packing/test_races.py": {
-        "unpacks-twice": "",
-        "packs-what-has-changed": "",
-    },
-    "frontier/packing/test_unpack.py": {
-        "packed-is-empty": "",
-    },
-    "frontier/restarts/test_lost_replies.py": {
-        "repeated-lease-grants-anew": "",
-        "late-lease-call-is-answered": "",
-    },
-    "frontier/restarts/test_lost_shards.py": {
-        "empty-shard-is-empty": "",
-        "push-into-lost-shard": "",
-        "lost-shard-is-over": "",
-    },
-    "frontier/restarts/test_lost_tail.py": {
-        "no-grace": "",
-        "lost-leases-forgotten": "",
+    "frontier/restarts/test_restarts.py": {
+        "repeated-lease-grants-anew": "TestALeaseCallWithoutAReply",
+        "late-lease-call-is-answered": "TestALeaseCallWithoutAReply",
+        "empty-shard-is-empty": "TestAShardWithoutData",
+        "push-into-lost-shard": "TestAShardWithoutData",
+        "lost-shard-is-over": "TestAShardWithoutData",
+        "no-grace": "TestALostTail",
+        "lost-leases-forgotten": "TestALostTail",
     },
     "frontier/test_clock.py": {
         "clock-ahead": "test_the_server_lies_between_two_bounds_however_lopsided_the_way",
-    },
-    "frontier/test_counters.py": {
-        "one-reading": "test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links",
-    },
-    "frontier/test_crawl_time.py": {
         "steps-are-followed": "test_a_step_changes_neither_time_nor_views",
         "each-corrects-a-step": "test_a_correction_that_arrives_late_changes_nothing",
         "newcomers-trust-the-server": "test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
         "answers-are-not-awaited": "test_a_replica_that_joins_before_anybody_notices_the_step_waits_for_the_time",
     },
-    "frontier/test_outboxes.py": {
-        "outbox-not-open": "test_the_crawl_has_not_ended_while_links_are_kept",
+    "frontier/test_counters.py": {
+        "one-reading": "test_a_page_that_is_settled_during_a_reading_does_not_hide_its_links",
     },
-    "frontier/test_owners.py": {
+    "frontier/test_peers.py": {
         "owners-forgotten": "test_only_the_first_to_see_a_change_writes_the_table",
         "late-owners": "test_a_late_table_of_a_closed_epoch_is_refused",
-    },
-    "frontier/test_peer_loop.py": {
         "late-claims": "test_a_late_claim_counts_for_the_open_epoch",
         "rosters-of-old-epochs": "test_the_claims_of_an_epoch_are_no_roster_of_a_later_one",
     },
     "frontier/test_queue.py": {
-        "taken-back-twice-is-open": "test_a_seed_whose_lease_expires_and_that_is_queued_again_counts_once_if_that_lease_"
-        "expires_too",
+        "taken-back-twice-is-open": "test_a_seed_whose_lease_expires_and_that_is_queued_again_counts_once",
         "no-fence": "test_an_older_epoch_is_fenced_off",
         "no-rest-after-expiry": "test_an_expired_lease_is_taken_back_and_waits_the_delay",
         "push-makes-leased-due": "test_a_leased_domain_is_not_leased_again",
@@ -90,11 +66,6 @@ _TESTS = {
     },
     "frontier/test_reshard.py": {
         "late-report": "test_a_whole_second_command_waits_until_the_first_has_been_silent_for_ten_seconds",
-    },
-    "frontier/test_reshard_cluster.py": {
-        "copies-if-one-shard-can": "test_a_shard_that_has_the_slot_of_its_new_one_by_chance_is_copied_like_the_others",
-    },
-    "frontier/test_reshard_fences.py": {
         "undone-begins-again": "test_a_begin_that_arrives_after_the_reshard_was_undone_begins_nothing",
         "late-freeze": "test_a_command_that_was_suspended_until_it_was_undone_freezes_nothing",
         "late-thaw": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
@@ -105,21 +76,23 @@ _TESTS = {
         "repaired-shard-is-frozen": "test_a_shard_that_is_repaired_after_a_reshard_was_undone_is_not_frozen_for_it",
         "copies-share-keys": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "kept-links-count-twice": "test_a_link_that_two_shards_keep_is_kept_once_by_the_shard_that_follows_both",
-    },
-    "frontier/test_reshard_losses.py": {
         "unsynced-copy": "test_a_copy_is_synced_before_the_switch",
         "removes-a-new-layout": "test_a_command_whose_claim_was_lost_and_given_to_another_removes_nothing",
     },
-    "frontier/test_revoke.py": {
-        "lost-urls-forgotten": "test_also_after_others_have_settled_the_rest",
-        "revoked-lease-keeps-token": "test_a_settle_that_comes_after_it_changes_nothing",
+    "frontier/test_reshard_cluster.py": {
+        "copies-if-one-shard-can": "test_a_shard_that_has_the_slot_of_its_new_one_by_chance_is_copied_like_the_others",
     },
     "frontier/test_settle.py": {
+        "lost-urls-forgotten": "test_also_after_others_have_settled_the_rest",
+        "revoked-lease-keeps-token": "test_a_settle_that_comes_after_it_changes_nothing",
         "settle-without-token": "test_a_stale_token_changes_nothing",
         "release-without-token": "test_a_stale_token_changes_nothing",
         "settles-twice": "test_a_doubled_call_counts_once",
         "late-call-shortens-lease": "test_a_call_that_arrives_after_a_later_one_shortens_nothing",
         "late-call-shortens-rest": "test_a_call_that_arrives_after_a_later_one_shortens_nothing",
+    },
+    "frontier/test_shards.py": {
+        "outbox-not-open": "test_the_crawl_has_not_ended_while_links_are_kept",
     },
     "frontier/test_visits.py": {
         "moved-is-queued-twice": "test_where_a_page_has_moved_is_visited_although_it_was_seen",
@@ -147,14 +120,14 @@ _TESTS = {
         "one-push": "test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_their_page_is_settled",
         "no-repeated-writes": "test_a_lease_is_not_returned_before_the_writes_under_it_are_repeated",
     },
-    "worker/test_leases.py": {
-        "pages-outlive-permits": "test_a_lease_ends_with_the_permits_of_its_pages",
-    },
     "worker/test_lease_life.py": {
         "lease-end-too-late": "test_a_lease_that_is_lost_during_a_request_goes_to_another_replica",
     },
     "worker/test_lease_manager.py": {
         "finished-lease-is-renewed": "test_a_lease_that_redis_kept_though_its_urls_are_settled_is_given_back",
+    },
+    "worker/test_leases.py": {
+        "pages-outlive-permits": "test_a_lease_ends_with_the_permits_of_its_pages",
     },
     "worker/test_request.py": {
         "lease-end-ignored": "test_nothing_leaves_when_the_lease_has_ended",
@@ -163,7 +136,7 @@ _TESTS = {
         "delay-without-robots": "test_the_delay_that_a_robots_txt_asks_for_begins_with_the_request_for_it",
     },
 }
-"""Test file -> mutant -> the test, in whatever class, or "" for all of the file."""
+"""Test file -> mutant -> the test or its class, or "" for all of the file."""
 
 _SEEDS = {
     "stale-is-unsettled": "--seed 8",

@@ -1,27 +1,21 @@
-"""Prove that the simulation can fail: take one guard after another out of a copy of the program, and see who notices.
-
-python -m tests.simulation.mutants            all of them, but those of visits and reshards, which `mutant_gate` tries
-python -m tests.simulation.mutants fence      those whose name contains "fence"
-"""
+"""Guards of the program, each of which can be taken out of a copy of it; `mutant_gate` says who notices."""
 
 from __future__ import annotations
 
-import argparse
 import os
-import re
 import shutil
 import signal
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-UNIT_TESTS = ("tests/frontier", "tests/worker", "tests/scope", "tests/sinks", "tests/app")
+
+
 COPIED = ("crawler", "frontier", "politeness", "tests", "docs", "pyproject.toml")
 
 
@@ -39,8 +33,8 @@ TIME = "frontier/clock.py"
 COMMIT = "crawler/worker/commit.py"
 ROBOTS = "crawler/worker/robots.py"
 LEASES = "crawler/worker/leases.py"
-VALID, SETTLEMENTS = "valid = [leased for leased in part if leased.holds(at)]", "\n            settlements = "
-REPLIES = "\n            replies = "
+
+
 REPEAT = "unsafe = await self._repeat_pushes(group, runs)"
 ANSWERS = "group.answers.update(zip(numbers, are_unsettled, strict=True))"
 SETTLE = """        settling = SettlingGroup(group, results, sunk.duplicates)
@@ -282,38 +276,6 @@ OF_RESHARDS = (
 MUTANTS = OF_CRAWLS + OF_VISITS + OF_RESHARDS
 
 
-LONGEST_S = 900
-"""For all seeds of a mutant."""
-
-
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.simulation.mutants", description=__doc__)
-    parser.add_argument("name", nargs="?", default="")
-    parser.add_argument("--runs", type=int, default=200, help="seeds to try for each")
-    parser.add_argument("--alone", action="store_true", help="leave the unit tests out")
-    arguments = parser.parse_args()
-    survivors = 0
-    for mutant in OF_CRAWLS:
-        if arguments.name in mutant.name:
-            started = time.monotonic()
-            simulation, units = _try(mutant, arguments.runs, () if arguments.alone else UNIT_TESTS)
-            survivors += simulation == "-"
-            print(f"| {mutant.name} | {simulation} | {units} | {time.monotonic() - started:.0f} s |", flush=True)
-    return 1 if survivors else 0
-
-
-def _try(mutant: Mutant, runs: int, unit_tests: Sequence[str]) -> tuple[str, str]:
-    """What the simulation and what the `unit_tests` say about `mutant`."""
-    with mutated(mutant) as copy:
-        said = output_of(copy, "-W", "ignore", "-m", "tests.simulation", "--runs", str(runs), "--breaches", "1")
-        units = output_of(copy, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *unit_tests) if unit_tests else ""
-    breach = re.search(r"^BREACH (.*)$", said, re.MULTILINE)
-    seed = re.search(r"--seed (\d+)", said)
-    found = f"seed {seed[1]}: {breach[1][:110]}" if breach and seed else "-" if " 0 breaches" in said else said[-300:]
-    failed = re.search(r"^FAILED (\S+)", units, re.MULTILINE)
-    return found, failed[1].rpartition("::")[2] if failed else "-"
-
-
 @contextmanager
 def mutated(mutant: Mutant) -> Iterator[Path]:
     """A folder with a copy of the program in which `mutant` is applied, until the block ends."""
@@ -340,7 +302,7 @@ def _apply(mutant: Mutant, path: Path) -> None:
     path.write_text(text)
 
 
-def output_of(folder: Path, *words: str, limit_s: float = LONGEST_S) -> str:
+def output_of(folder: Path, *words: str, limit_s: float = 900.0) -> str:
     """What Python prints with the arguments `words`, in `folder`. A test that does not end in `limit_s` has failed."""
     environment = {**os.environ, "PYTHONPATH": str(folder)}  # the copy, wherever the product is installed from
     words = (sys.executable, *words)
@@ -351,7 +313,3 @@ def output_of(folder: Path, *words: str, limit_s: float = LONGEST_S) -> str:
     except subprocess.TimeoutExpired:
         os.killpg(process.pid, signal.SIGKILL)  # with the servers that it has started
         return f"{process.communicate()[0]}\nFAILED to end within {limit_s} s\n"
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -84,6 +84,8 @@ def test_a_mutant_changes_the_program_as_it_is(mutant: Mutant) -> None:
 
 def test_each_mutant_names_what_notices_it() -> None:
     assert NOTICED_BY.keys() == {mutant.name for mutant in MUTANTS}
+    tests = [by.split("::") for by in NOTICED_BY.values() if not by.startswith("--")]
+    assert [(path, name) for path, name in tests if f" {name}" not in (ROOT / path).read_text()] == []
 
 
 @pytest.mark.e2e
