@@ -144,13 +144,6 @@ class Servers:
         self.stopped.discard(name)
 
 
-def shards_by_node(store: SeveralServers, keys: CrawlKeys) -> dict[str, list[int]]:
-    """The shards that each server has."""
-    found: dict[str, list[int]] = {}
-    for number, shard in enumerate(keys.shards):
-        found.setdefault(store.node_of(shard.base), []).append(number)
-    return found
-
 
 async def until(happened: Callable[[], object], limit_s: float = 180.0) -> None:
     """Wait for `happened`. Raises AssertionError after `limit_s` seconds."""

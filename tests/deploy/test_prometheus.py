@@ -128,12 +128,6 @@ def asked(expression: str, interval: str = "60s") -> str:
     return filled.replace("$__rate_interval", interval).replace("$__range", "60s")
 
 
-def test_the_variables_of_the_dashboards_find_crawl_and_replicas(cluster: Cluster) -> None:
-    series = cluster.prometheus.query("peercrawl_replicas")
-    assert {labels["crawl"] for labels, _ in series} == {"crawl"}
-    assert {labels["replica"] for labels, _ in series} == {name(replica) for replica in cluster.replicas}
-
-
 def test_the_series_name_crawl_and_replica_however_they_are_found(cluster: Cluster) -> None:
     """Without service discovery, Prometheus knows only the address."""
     fixed = next(
@@ -155,19 +149,6 @@ def test_annotations_mark_replicas_and_settings(cluster: Cluster) -> None:
     cluster.commands.apply({"politeness": {"delay": 0.3}})
     wait_until(lambda: cluster.prometheus.marks(changed), "a mark for the settings")
     assert {labels["crawl"] for labels in cluster.prometheus.marks(changed)} == {"crawl"}
-
-
-def test_every_rule_evaluates(cluster: Cluster) -> None:
-    rules = wait_until(
-        lambda: [
-            rule for rule in cluster.prometheus.rules() if all(r["health"] == "ok" for r in cluster.prometheus.rules())
-        ],
-        "all rules to be evaluated",
-    )
-    assert len([rule for rule in rules if rule["type"] == "alerting"]) >= 13
-    for rule in rules:
-        if rule["type"] == "recording":
-            wait_until(lambda name=rule["name"]: cluster.prometheus.query(name), rule["name"])  # type: ignore[misc]
 
 
 def test_no_label_takes_its_values_from_the_web(cluster: Cluster) -> None:

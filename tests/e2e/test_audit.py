@@ -34,28 +34,6 @@ def test_a_clean_crawl_passes_its_audit_and_tells_why(tmp_path: Path) -> None:
         assert "never queued" in crawler.type("why", "https://nowhere.test/")
 
 
-def test_the_audit_of_the_readme_applies_the_settings_of_the_crawl(tmp_path: Path) -> None:
-    """Given a crawl with a delay of its own into two folders, then they are judged together, and by that delay."""
-    with Web(tmp_path, domains=3, pages=24, features=EVEN) as web, bench(tmp_path, web) as crawler:
-        assert crawler.crawl("--max-pages", "8").wait().code == 0
-        assert crawler.run("run", "--until-empty", "--out", str(tmp_path / "second"), "--keep-settings").code == 0
-        (tmp_path / "more.toml").write_text("[limits]\nmax_pages = 0\n")
-        place = ("--data-dir", str(tmp_path / "data"))
-        typed = [sys.executable, "-m", "crawler"]
-        assert (
-            subprocess.run([*typed, "config", "apply", str(tmp_path / "more.toml"), *place], check=False).returncode
-            == 0
-        )
-        assert crawler.run("run", "--until-empty", "--out", str(tmp_path / "second"), "--keep-settings").code == 0
-        environment = {**os.environ, "CRAWLER_REPLICA__DATA_DIR": str(tmp_path / "data")}
-        command = [*typed, "audit", str(crawler.out), str(tmp_path / "second")]
-        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-        told = " ".join(done.stdout.split())
-        assert f"Checked against a delay of {DELAY_S:g} s, as crawl 'crawl' here has it" in told
-        assert f" {len(web.records()):,} requests" in f" {told}"
-        assert done.returncode == 0, told
-
-
 def test_a_repair_without_settings_and_an_audit_elsewhere_find_those_of_the_crawl(tmp_path: Path) -> None:
     """Redis has lost the crawl, whose delay is shorter than the default. Its settings are beside its output, and another
     one is in the environment."""

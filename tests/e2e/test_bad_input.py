@@ -66,24 +66,12 @@ def test_bad_input_is_one_line_and_changes_nothing(
     assert contents(tmp_path) == before
 
 
-def test_unknown_environment_key_is_named(typed: Typed, tmp_path: Path) -> None:
-    done = typed(CRAWL, SITE, environment={"CRAWLER_POLITENESS__DELAYY": "1"})
-    assert_refused(done, "politeness.delayy")
-    assert contents(tmp_path) == set()
-
-
 def test_output_folder_that_is_a_file(typed: Typed, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str) -> None:
     """The replica refuses before it joins, so the seeds stay queued."""
     (tmp_path / "file").write_text("")
     assert typed(SEED, SITE, "--crawl", crawl_name, "--redis", valkey.url).code == 0
     done = typed(RUN, "--crawl", crawl_name, "--redis", valkey.url, "--out", "file")
     assert_refused(done, "file")
-
-
-@pytest.mark.parametrize("words", [(RUN,), (RUN, "--replicas", "2"), ("status",)], ids=" ".join)
-def test_unknown_crawl(typed: Typed, valkey: ValkeyProcess, words: tuple[str, ...]) -> None:
-    done = typed(*words, "--crawl", "nobody-seeded-it", "--redis", valkey.url)
-    assert_refused(done, "nobody-seeded-it", "crawler seed")
 
 
 @pytest.mark.parametrize("words", [(RUN,), (SEED, SITE), ("status",)], ids=" ".join)
@@ -107,16 +95,3 @@ async def _fields(url: str, crawl: str) -> list[bytes]:
     (found,) = await store.send([command("HVALS", meta_key(crawl))])
     await store.close()
     return list(found)
-
-
-def test_broken_seed_lines_are_named_and_the_rest_is_queued(
-    typed: Typed, tmp_path: Path, valkey: ValkeyProcess, crawl_name: str
-) -> None:
-    (tmp_path / "seeds.txt").write_text(
-        "http://a.test/\nftp://b.test/\n\n# http://c.test/\nhttp://d.test/ priority=x\n"
-    )
-    done = typed(SEED, "-f", "seeds.txt", "--crawl", crawl_name, "--redis", valkey.url)
-    assert done.code == 0
-    assert "seeds.txt:2: 'ftp://b.test/': only http and https" in done.err
-    assert "seeds.txt:5: 'http://d.test/" in done.err
-    assert "1 seed queued" in done.out

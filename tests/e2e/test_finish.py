@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -21,7 +20,6 @@ from tests.killing import find
 from tests.ports import free_port
 from tests.sinks import readers
 from tests.sinks.test_recovery import durable_before_death
-from tests.sinks.test_upload import uploaded
 from tests.typed import Typed
 from tests.valkey import ValkeyProcess
 
@@ -136,27 +134,6 @@ def test_a_whole_crawl_that_was_killed_is_exported_before_and_after_it_is_finish
         assert typed(*export).code == 0
         settled = {line["url"] for line in readers.lines(crawler.out) if line["warc"]}
         assert settled == {line["url"] for line in readers.lines(tmp_path / "export")}
-
-
-def test_what_the_store_lacks_is_uploaded_though_no_file_is_open(tmp_path: Path, typed: Typed) -> None:
-    asyncio.run(uploaded(tmp_path / "out"))
-    (tmp_path / "crawler.toml").write_text('[archive]\nupload = "depot"\n')
-    done = typed("finish", "out", "--offline", "--settings", "crawler.toml")
-    assert (done.code, done.out, done.err) == (0, "out/ has no open files with pages\n", "")
-    assert [path.name for path in readers.files(tmp_path / "depot")] == [
-        path.name for path in readers.files(tmp_path / "out")
-    ]
-
-
-def test_a_file_that_cannot_be_uploaded_decides_the_exit_code(tmp_path: Path, typed: Typed) -> None:
-    asyncio.run(uploaded(tmp_path / "out"))
-    (tmp_path / "crawler.toml").write_text('[archive]\nupload = "depot"\n')
-    (tmp_path / "depot" / readers.files(tmp_path / "out")[0].name).mkdir(parents=True)  # in the way of the copy
-    done = typed("finish", "out", "--offline", "--settings", "crawler.toml")
-    assert done.code == UPLOADS_LEFT, done.err
-    assert "uploads_left" in done.err
-    (tmp_path / "depot" / readers.files(tmp_path / "out")[0].name).rmdir()
-    assert typed("finish", "out", "--offline", "--settings", "crawler.toml").code == 0
 
 
 @pytest.mark.parametrize("replicas", ["1", "2"])

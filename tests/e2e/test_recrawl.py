@@ -8,7 +8,6 @@ import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +15,7 @@ import pytest
 
 from tests.e2e.harness import Running, crawling, quick, wait_until
 from tests.sinks import readers
-from tests.site import TEXT, Reply, Request, Site
+from tests.site import Reply, Request, Site
 
 pytestmark = pytest.mark.e2e
 
@@ -131,39 +130,6 @@ def test_a_clock_in_the_footer_is_no_change_by_a_rule_for_the_text(tmp_path: Pat
         and record.headers["WARC-Type"] == "response"
     ]
     assert len(archived) == len(of_still)
-
-
-class SiteWithSitemap(ChangingSite):
-    """Its sitemap says when each page has changed."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.changed = dict.fromkeys(PAGES, 1.6e9)
-
-    def respond(self, request: Request) -> Reply | str:
-        if request.path == "/robots.txt":
-            return Reply("Sitemap: http://site.test/sitemap.xml\n", headers=TEXT)
-        if request.path == "/sitemap.xml":
-            times = ((path, datetime.fromtimestamp(at, UTC).isoformat()) for path, at in self.changed.items())
-            urls = (f"<url><loc>http://site.test{path}</loc><lastmod>{at}</lastmod></url>" for path, at in times)
-            return Reply(f"<urlset>{''.join(urls)}</urlset>", headers={"Content-Type": "application/xml"})
-        return super().respond(request)
-
-
-def test_a_page_is_visited_at_once_when_a_sitemap_says_that_it_has_changed(tmp_path: Path) -> None:
-    rules = ["match=sitemap every=1s", "every=1d"]
-    with SiteWithSitemap() as site:
-        with recrawling(site, tmp_path, rules):
-            wait_until(lambda: site.times("/sitemap.xml", 200) >= 2, "two visits of the sitemap")
-            site.versions["/moving"] = 2
-            site.changed["/moving"] = time.time()
-            wait_until(lambda: site.times("/moving", 200) == 2, "the visit of the page")
-            visits = site.times("/sitemap.xml", 200)
-            wait_until(lambda: site.times("/sitemap.xml", 200) >= visits + 3, "more visits of the sitemap")
-        assert [site.times(path, 200) for path in PAGES] == [1, 1, 2, 1]
-        assert (
-            site.times("/moving", 304) <= 1
-        )  # the next visit of the sitemap may come before that of the page is settled
 
 
 def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:

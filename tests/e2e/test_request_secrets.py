@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import gzip
 import json
-import os
 import re
 import signal
 import ssl
@@ -280,17 +279,3 @@ def check_what_was_sent(sent: list[bytes], asked: list[bytes]) -> None:
     assert not any(b"Authorization" in one for one in by_host[b"other.test"])
     assert all(b"Proxy-Authorization: Basic" in head for head in asked)
     assert not any(KEY.encode() in head or b"Basic " + b64encode(LOGIN.encode()) in head for head in asked)
-
-
-def test_a_replica_that_lacks_a_variable_does_not_start(tmp_path: Path) -> None:
-    settings = tmp_path / "crawler.toml"
-    settings.write_text(SETTINGS)
-    environment = dict.fromkeys(("SHOP_LOGIN", "SHOP_KEY", "PROXY_URL", "AWAY_URL"), "a:b")
-    for words in (["crawl", f"{SHOP}/"], ["config", "check"]):
-        command = [sys.executable, "-m", "crawler", *words]
-        command += [str(settings)] if words[0] == "config" else ["--settings", str(settings)]
-        done = Running(command, tmp_path, words[0], {**environment, "API_TOKEN": ""}).wait()
-        assert done.code == 2, done.err
-        assert "requests.1.bearer_env: the environment variable API_TOKEN is not set on this machine" in done.err
-    assert not (tmp_path / ".crawler").exists()
-    assert os.environ.get("API_TOKEN") is None

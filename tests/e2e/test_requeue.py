@@ -98,20 +98,6 @@ def test_urls_denied_for_a_block_are_queued_again(site: BrokenSite, folder: Fold
     assert "settled: done (ok)" in folder.type("why", folder.seed).out
 
 
-def test_urls_denied_for_their_port_are_queued_again(site: BrokenSite, folder: Folder) -> None:
-    """Given a crawl that goes on with settings that deny what is queued, then they can be corrected."""
-    folder.write({**LONG, "limits": {"max_pages": 1}})
-    crawl(folder, folder.seed)
-    assert folder.counts == (1, 0, 2)
-    folder.write({**LONG, "fetch": {"allow_private": True, "ports": [80]}})
-    crawl(folder, "--apply-settings")
-    assert folder.status["reasons"]["denied:forbidden_port"] == 2
-    folder.write(LONG)
-    assert requeued(folder, "--all") == 2
-    crawl(folder, "--apply-settings")
-    assert folder.counts == (3, 0, 0)
-
-
 @pytest.mark.parametrize(
     ("link", "reason"),
     [("http://127.0.0.1:1/", "forbidden_port"), ("http://169.254.169.254/", "forbidden_address")],
@@ -127,16 +113,6 @@ def test_links_that_the_settings_forbid_are_denied_at_once(
     assert folder.status["reasons"][f"denied:{reason}"] == 1
     shown = json.loads(folder.type("dead", "list", "--json", "--reason", reason).out)
     assert [one["url"] for one in shown] == [link]
-
-
-def test_urls_denied_by_robots_txt_are_seeded_again(site: BrokenSite, folder: Folder) -> None:
-    """They are not kept, but in the output."""
-    crawl(folder, folder.seed)
-    words = ("seed", folder.seed, "-s", "crawler.toml")
-    assert "0 seeds queued, 1 seen before" in folder.type(*words).out
-    assert "1 seed queued" in folder.type(*words, "--again").out
-    crawl(folder)
-    assert folder.counts == (4, 0, 0)
 
 
 def waiting_crawl(folder: Folder, path: Path) -> Running:

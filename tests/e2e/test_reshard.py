@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
 from collections.abc import Iterator
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -147,22 +145,3 @@ def test_a_replica_is_stopped_cleanly_while_its_shards_are_frozen(crawler: Bench
     result = web.verdict(delay_s=DELAY_S)
     assert result.ok, str(result)
     check(crawler, web, 32)
-
-
-def test_a_crawl_with_an_embedded_server_is_resharded_too(web: Web, tmp_path: Path) -> None:
-    with bench(tmp_path, web, tables=PACE) as crawler:
-        crawl = crawler.crawl("--replicas", "2")
-        web.wait_for(EARLY)
-        done = crawler.run("reshard", "--shards", "32", "--json")
-        assert done.code == 0, done.err
-        result = json.loads(done.out)
-        assert (result["before"], result["after"]) == (8, 32)
-        assert result["keys"] > 0
-        ended = crawl.wait()
-        assert ended.code == 0, ended.err
-        ends = sorted(record.end for record in web.records())
-        standstill_s = max(after - before for before, after in pairwise(ends))
-        assert result["paused_s"] == pytest.approx(standstill_s, abs=2)
-        verdict = web.verdict(delay_s=DELAY_S)
-        assert verdict.ok, str(verdict)
-        check(crawler, web, 32)

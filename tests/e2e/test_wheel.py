@@ -44,14 +44,6 @@ def interpreter(site: Path) -> list[str]:
     return [sys.executable, "-S", "-c", program]
 
 
-def test_every_source_file_is_in_the_wheel(site: Path) -> None:
-    """Scripts, pages and templates are package data, and are easily forgotten."""
-    for package in ("crawler", "frontier", "politeness"):
-        wanted = {path.relative_to(ROOT) for path in (ROOT / package).rglob("*") if path.is_file()}
-        wanted = {path for path in wanted if "__pycache__" not in path.parts}
-        assert {path for path in wanted if not (site / path).is_file()} == set()
-
-
 def test_modules_come_from_the_wheel(site: Path, interpreter: list[str], tmp_path: Path) -> None:
     (tmp_path / "where.py").write_text("import crawler, frontier.scripts, politeness\nprint(crawler.__file__)\n")
     done = Running([*interpreter, "where"], tmp_path, "command", {"PYTHONPATH": str(tmp_path)}).wait()
