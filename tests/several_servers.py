@@ -17,7 +17,6 @@ from pathlib import Path
 from xxhash import xxh3_64_intdigest
 
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
 from frontier.scripts import Call, Reply
 from frontier.store import RedisStore, connect
 from tests.divided_calls import in_order, places_by_node
@@ -142,7 +141,6 @@ class Servers:
     def resume(self, name: str) -> None:
         os.kill(self._processes[name].pid, signal.SIGCONT)
         self.stopped.discard(name)
-
 
 
 async def until(happened: Callable[[], object], limit_s: float = 180.0) -> None:
