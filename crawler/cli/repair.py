@@ -35,7 +35,6 @@ from crawler.sinks.forget import marks_in
 from crawler.sinks.items import types_of
 from crawler.sinks.lines import LastVisits, VisitLine, decoded_lines, is_of_another, line_files
 from crawler.sinks.recovery import (
-    OrphanedVolume,
     find_orphans,
     finish_orphans,
     journaled_volumes,
@@ -44,6 +43,7 @@ from crawler.sinks.recovery import (
 )
 from crawler.sinks.sink import Revoke
 from crawler.sinks.upload import PostProcessor
+from crawler.sinks.volume import Volume
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate_crawl
@@ -315,7 +315,7 @@ def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: cont
     """Finish the volumes of the crawl of `access`, which stay locked until `stack` is closed."""
     orphans = find_orphans(folder)
     for orphan in orphans:
-        stack.callback(orphan.journal.close)
+        stack.callback(orphan.leave)
     others = {one.name: one.doubt.crawl for one in orphans if one.doubt and one.doubt.crawl != access.crawl}
     written = journaled_volumes(folder) - {orphan.name for orphan in orphans}
     left = open_volumes(folder) - written - others.keys()
@@ -334,7 +334,7 @@ def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: cont
 
 
 def _finish_volumes(
-    folder: Path, orphans: Sequence[OrphanedVolume], access: CrawlAccess, offline: bool
+    folder: Path, orphans: Sequence[Volume], access: CrawlAccess, offline: bool
 ) -> tuple[list[Path], int, int]:
     """Finish `orphans`, and open files without a journal. Returns the files that were kept, the number of pages that were
     removed, and the number of files that could not be uploaded."""

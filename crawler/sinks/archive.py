@@ -32,7 +32,7 @@ from crawler.sinks.files import LINES, Segment, file_name, open_path, sync_folde
 from crawler.sinks.journal import JOURNAL, JournalEntry, Share
 from crawler.sinks.lines import PageLines, Place, Row
 from crawler.sinks.near_duplicates import Likeness
-from crawler.sinks.recovery import OrphanedVolume, adopt_orphan, find_orphans, finish_orphans, unsettled_in
+from crawler.sinks.recovery import adopt_orphan, find_orphans, finish_orphans, unsettled_in
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from crawler.sinks.upload import PostProcessor
 from crawler.sinks.volume import Volume
@@ -223,7 +223,7 @@ class Archive:
             await self._in_thread(lambda: self._recover(orphans, unsettled))
         finally:
             for orphan in orphans:
-                orphan.journal.close()
+                orphan.leave()
 
     async def write(
         self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
@@ -293,12 +293,12 @@ class Archive:
         with contextlib.suppress(OSError):  # the next group says the same, and raises this error if it lasts
             self._volume.mark_settled()
 
-    def _find_orphans(self) -> list[OrphanedVolume]:
+    def _find_orphans(self) -> list[Volume]:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
         return find_orphans(self._settings.folder)
 
     @staticmethod
-    async def _unsettled(orphan: OrphanedVolume, revoke: Revoke | None) -> Collection[int] | None:
+    async def _unsettled(orphan: Volume, revoke: Revoke | None) -> Collection[int] | None:
         """The indexes of the pages in doubt that were not settled. None if this cannot be found out now."""
         try:
             return await unsettled_in(orphan, revoke)
@@ -306,7 +306,7 @@ class Archive:
             log(logging.WARNING, "recovery_put_off", volume=orphan.name, error=error)
             return None
 
-    def _recover(self, orphans: Sequence[OrphanedVolume], unsettled: Sequence[Collection[int] | None]) -> None:
+    def _recover(self, orphans: Sequence[Volume], unsettled: Sequence[Collection[int] | None]) -> None:
         judged = [(orphan, numbers) for orphan, numbers in zip(orphans, unsettled, strict=True) if numbers is not None]
         finish_orphans(self._settings.folder, judged, self._settings.index)
         self._post_processor.catch_up()

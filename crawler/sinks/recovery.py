@@ -13,84 +13,47 @@ from __future__ import annotations
 import contextlib
 import logging
 import mmap
-from collections.abc import Collection, Container, Iterator, Sequence
+from collections.abc import Collection, Container, Sequence
 from pathlib import Path
-
-import msgspec
 
 from crawler.logs import log
 from crawler.sinks.cdxj import read_index, write_index
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import LINES, OPEN_SUFFIX, Segment, is_open, open_and_finished, open_path
-from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, encoded, without
+from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded
 from crawler.sinks.reader import Extent, compression_of, whole_records
 from crawler.sinks.sink import Revoke
+from crawler.sinks.volume import Volume
 
 
-class OrphanedVolume(msgspec.Struct, frozen=True):
-    """A volume of a dead writer. `journal`: its journal, whose lock we hold. `doubt`: what may not be settled."""
-
-    name: str
-    journal: Segment
-    doubt: JournalEntry | None
-
-    def take_back(self, unsettled: Container[int]) -> None:
-        """Rewrite the group without the pages with the indexes `unsettled`, and note that in the journal first. Raises
-        OSError."""
-        assert self.doubt is not None
-        records = self._complete_after(self.doubt.records_at, WARC_SUFFIXES)
-        lines = self._complete_after(self.doubt.lines_at, (LINES,))
-        rest = without(self.doubt, records, lines, unsettled)
-        self.journal.append(encoded(rest))
-        self.journal.sync()
-        self.rewrite(rest)
-
-    def rewrite(self, rest: JournalRewrite) -> None:
-        """Replace the ends of the files that are still open with `rest`. Raises OSError."""
-        for suffixes, at, data in (
-            (WARC_SUFFIXES, rest.records_at, rest.records),
-            ((LINES,), rest.lines_at, rest.lines),
-        ):
-            for segment in self._open_segments(suffixes):
-                if segment.size >= at:
-                    segment.cut(at)
-                    segment.append(data)
-                    segment.sync()
-
-    def _open_segments(self, suffixes: tuple[str, ...]) -> Iterator[Segment]:
-        for suffix in suffixes:
-            if segment := Segment.adopt(open_path(self.journal.path.with_name(self.name + suffix))):
-                with contextlib.closing(segment):
-                    yield segment
-
-    def _complete_after(self, start: int, suffixes: tuple[str, ...]) -> bytes:
-        for segment in self._open_segments(suffixes):
-            size, _ = _measured(segment)
-            return segment.read(start)[: max(0, size - start)]
-        return b""
-
-
-def find_orphans(folder: Path) -> list[OrphanedVolume]:
+def find_orphans(folder: Path) -> list[Volume]:
     """The volumes in `folder` whose writers are dead. Raises OSError."""
     found = (adopt_orphan(path) for path in sorted(folder.glob("*" + JOURNAL + OPEN_SUFFIX)))
     return [orphan for orphan in found if orphan is not None]
 
 
-def adopt_orphan(path: Path) -> OrphanedVolume | None:
-    """The volume with the open journal `path`, None if another process has locked it. Raises OSError."""
+def adopt_orphan(path: Path) -> Volume | None:
+    """The volume of the open journal `path`, which has the lock. None if another process has it. Raises OSError."""
     journal = Segment.adopt(path)
     if journal is None:
         return None
     data = journal.read(0)
     journal.cut(data.rfind(b"\n") + 1)
     last = decoded(data)
-    orphan = OrphanedVolume(_volume_of(path), journal, last if isinstance(last, JournalEntry) else None)
+    orphan = Volume(0.0, True, journal, doubt=last if isinstance(last, JournalEntry) else None)
+    if last is not None:
+        orphan.warc, orphan.pages = (_adopted(orphan, suffixes) for suffixes in (WARC_SUFFIXES, (LINES,)))
     if isinstance(last, JournalRewrite):
         orphan.rewrite(last)  # a process died during this rewrite
     return orphan
 
 
-async def unsettled_in(orphan: OrphanedVolume, revoke: Revoke | None) -> Collection[int]:
+def _adopted(orphan: Volume, suffixes: tuple[str, ...]) -> Segment | None:
+    paths = (open_path(orphan.journal.path.with_name(orphan.name + suffix)) for suffix in suffixes)
+    return next((segment for segment in map(Segment.adopt, paths) if segment is not None), None)
+
+
+async def unsettled_in(orphan: Volume, revoke: Revoke | None) -> Collection[int]:
     """The indexes of the pages of `orphan.doubt` that were not settled; without `revoke`, none. Pages of which this is
     unknown are kept, and logged. Raises what `revoke` raises."""
     if not orphan.doubt or revoke is None:
@@ -101,15 +64,16 @@ async def unsettled_in(orphan: OrphanedVolume, revoke: Revoke | None) -> Collect
     return {number for number, unsettled in enumerate(answers) if unsettled}
 
 
-def finish_orphans(
-    folder: Path, judged: Sequence[tuple[OrphanedVolume, Collection[int]]], with_index: bool
-) -> list[Path]:
+def finish_orphans(folder: Path, judged: Sequence[tuple[Volume, Collection[int]]], with_index: bool) -> list[Path]:
     """Finish the volumes in `judged`, without the pages with these indexes, and open files without a journal. Returns the
     files that were kept. Raises OSError."""
     for orphan, unsettled in judged:
         if unsettled:
+            for segment in filter(None, (orphan.warc, orphan.pages)):
+                segment.cut(_measured(segment)[0])
             orphan.take_back(unsettled)
             log(logging.INFO, "pages_taken_back", volume=orphan.name, pages=len(unsettled))
+        orphan.close_files()
     kept = recover(folder, with_index, ours={orphan.name for orphan, _ in judged})
     for orphan, _ in judged:
         orphan.journal.remove()

@@ -10,7 +10,7 @@ import msgspec
 
 from crawler.sinks.cdxj import lines_of, write_index
 from crawler.sinks.files import Segment
-from crawler.sinks.journal import KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
+from crawler.sinks.journal import JOURNAL, KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
 from crawler.sinks.sink import MayRepeat
 from frontier.settle import LeasedUrl
 
@@ -40,6 +40,11 @@ class Volume(msgspec.Struct):
     may_repeat: MayRepeat = lambda url: False
     obsolete: int = 0  # lines of the journal
     is_broken: bool = False
+
+    @property
+    def name(self) -> str:
+        """The common part of the names of the files."""
+        return self.journal.path.name.removesuffix(JOURNAL)
 
     def is_due(self, max_bytes: int, oldest: float) -> bool:
         """Whether a file has reached `max_bytes`, or the volume was opened at `oldest` (seconds since 1970) or earlier."""
@@ -105,7 +110,7 @@ class Volume(msgspec.Struct):
         )
         self._append_to_journal(rest)
         try:
-            self._rewrite(rest)
+            self.rewrite(rest)
         except BaseException:
             self.leave()
             raise
@@ -155,7 +160,7 @@ class Volume(msgspec.Struct):
                     files.append(segment.path)
             self.journal.remove()  # last, because nobody else finishes the other files while it exists
         finally:
-            self._close()
+            self.leave()
         return files
 
     def discard(self) -> None:
@@ -166,7 +171,8 @@ class Volume(msgspec.Struct):
     def leave(self) -> None:
         """Close the files as they are, for a recovery to finish."""
         self.is_broken = True
-        self._close()
+        self.close_files()
+        self.journal.close()
 
     def _shorten_journal(self, now: float) -> None:
         """Keep the last group for a while, or longer if a page may have to be taken back. Rewrite the journal when most
@@ -188,7 +194,7 @@ class Volume(msgspec.Struct):
 
     def _undo(self, before: JournalRewrite, journaled: int) -> None:
         try:
-            self._rewrite(before)
+            self.rewrite(before)
             self.journal.cut(journaled)
         except OSError:
             # The state of the files is unknown. The group will be written to a new volume, so it must not stay here.
@@ -196,17 +202,20 @@ class Volume(msgspec.Struct):
                 self._append_to_journal(before)
             self.leave()
 
-    def _rewrite(self, rest: JournalRewrite) -> None:
-        if self.warc is not None:
-            self.warc.cut(rest.records_at)
-            self.warc.append(rest.records)
-        if self.pages is not None:
-            self.pages.cut(rest.lines_at)
-            self.pages.append(rest.lines)
+    def rewrite(self, rest: JournalRewrite) -> None:
+        """Replace the ends of the files with `rest`. After a power failure, a file may be shorter. Raises OSError."""
+        for segment, at, data in (
+            (self.warc, rest.records_at, rest.records),
+            (self.pages, rest.lines_at, rest.lines),
+        ):
+            if segment is not None and segment.size >= at:
+                segment.cut(at)
+                segment.append(data)
 
     def _segments(self) -> list[Segment]:
         return [segment for segment in (self.warc, self.pages) if segment is not None]
 
-    def _close(self) -> None:
-        for segment in (*self._segments(), self.journal):
+    def close_files(self) -> None:
+        """Close the files, but not the journal, whose lock keeps others from finishing them."""
+        for segment in self._segments():
             segment.close()
