@@ -218,9 +218,14 @@ class Archive:
         If it cannot answer now, the files in question are left to a later start. `may_repeat`: see `DurableSink.start`."""
         self._may_repeat = may_repeat or self._may_repeat
         orphans = await self._in_thread(self._find_orphans)
+        judged: list[tuple[Volume, Collection[int]]] = []
         try:
-            unsettled = [await self._unsettled(orphan, revoke) for orphan in orphans]
-            await self._in_thread(lambda: self._recover(orphans, unsettled))
+            for orphan in orphans:
+                try:
+                    judged.append((orphan, await unsettled_in(orphan, revoke)))
+                except (RedisAway, RedisMisused) as error:
+                    log(logging.WARNING, "recovery_put_off", volume=orphan.name, error=error)
+            await self._in_thread(lambda: self._finish_orphans(judged))
         finally:
             for orphan in orphans:
                 orphan.leave()
@@ -297,17 +302,7 @@ class Archive:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
         return find_orphans(self._settings.folder)
 
-    @staticmethod
-    async def _unsettled(orphan: Volume, revoke: Revoke | None) -> Collection[int] | None:
-        """The indexes of the pages in doubt that were not settled. None if this cannot be found out now."""
-        try:
-            return await unsettled_in(orphan, revoke)
-        except (RedisAway, RedisMisused) as error:
-            log(logging.WARNING, "recovery_put_off", volume=orphan.name, error=error)
-            return None
-
-    def _recover(self, orphans: Sequence[Volume], unsettled: Sequence[Collection[int] | None]) -> None:
-        judged = [(orphan, numbers) for orphan, numbers in zip(orphans, unsettled, strict=True) if numbers is not None]
+    def _finish_orphans(self, judged: Sequence[tuple[Volume, Collection[int]]]) -> None:
         finish_orphans(self._settings.folder, judged, self._settings.index)
         self._post_processor.catch_up()
 
@@ -370,8 +365,7 @@ class Archive:
             self._encoder.records.forget({one.entry.url for one in urls})
             if not in_doubt and (orphan := adopt_orphan(open_path(volume.journal.path))):
                 with contextlib.closing(orphan.journal):
-                    finish_orphans(self._settings.folder, [(orphan, ())], self._settings.index)
-                self._post_processor.catch_up()
+                    self._finish_orphans([(orphan, ())])
 
     def _set_aside(self) -> Volume | None:
         volume = self._volume
@@ -390,19 +384,16 @@ class Archive:
             self._take(volume)
 
     def _current_volume(self, now: float) -> Volume:
-        if self._volume is not None and self._is_due(self._volume, now):
+        if self._volume is not None and self._volume.is_due(self._settings.max_bytes, now - self._settings.max_age_s):
             self._finish()
         if self._volume is None:
             self._volume = self._new_volume(now)
         return self._volume
 
-    def _is_due(self, volume: Volume, now: float) -> bool:
-        return volume.is_due(self._settings.max_bytes, now - self._settings.max_age_s)
-
     def _new_volume(self, now: float) -> Volume:
         self._serial += 1
-        name = volume_name(self._settings, now, self._serial)
-        folder = self._settings.folder
+        settings, folder = self._settings, self._settings.folder
+        name = file_name(f"{settings.crawl}-{settings.replica}-{digits(now)}-{self._serial:05d}")
         journal = Segment.create(folder / (name + JOURNAL))
         volume = Volume(now, self._settings.fsync, journal, may_repeat=self._may_repeat)
         try:
@@ -437,8 +428,3 @@ class Archive:
         if self._settings.fsync:
             sync_folder(self._settings.folder)
         self._post_processor.take(files)
-
-
-def volume_name(settings: ArchiveSettings, now: float, serial: int) -> str:
-    """The common part of the file names of a volume."""
-    return file_name(f"{settings.crawl}-{settings.replica}-{digits(now)}-{serial:05d}")
