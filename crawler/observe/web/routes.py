@@ -156,19 +156,20 @@ class BoundedServer(web.Server):
         self._idle_s = idle_s
         self._idle: dict[asyncio.Transport, asyncio.TimerHandle] = {}  # the one that is idle the longest first
         self._busy: set[asyncio.Transport] = set()
+        self._transports: dict[web.RequestHandler, asyncio.Transport] = {}
 
     def connection_made(self, handler: web.RequestHandler, transport: asyncio.Transport) -> None:
         super().connection_made(handler, transport)
+        self._transports[handler] = transport
         if len(self._idle) + len(self._busy) >= self._max_connections:
             if not self._idle:
-                self._loop.call_soon(transport.abort)  # not before aiohttp has begun to serve it
+                asyncio.get_running_loop().call_soon(transport.abort)  # not before aiohttp has begun to serve it
                 return
             self._abort(next(iter(self._idle)))
         self._wait(transport)
 
     def connection_lost(self, handler: web.RequestHandler, exc: BaseException | None = None) -> None:
-        transport = self._connections.get(handler)
-        if transport is not None:
+        if transport := self._transports.pop(handler, None):
             self._leave(transport)
         super().connection_lost(handler, exc)
 
@@ -186,7 +187,7 @@ class BoundedServer(web.Server):
                 self._wait(transport)
 
     def _wait(self, transport: asyncio.Transport) -> None:
-        self._idle[transport] = self._loop.call_later(self._idle_s, self._abort, transport)
+        self._idle[transport] = asyncio.get_running_loop().call_later(self._idle_s, self._abort, transport)
 
     def _leave(self, transport: asyncio.Transport) -> None:
         self._busy.discard(transport)
