@@ -103,17 +103,6 @@ def test_every_change_is_tested_on_every_python() -> None:
     assert "for candidate in ${PYTHON:-} " in (ROOT / ".ci" / "run").read_text()
 
 
-def test_chaos_and_fuzz_run_every_night() -> None:
-    found = workflow("nightly")
-    assert re.fullmatch(r"\d+ \d+ \* \* \*", found["on"]["schedule"][0]["cron"])
-    job = found["jobs"]["run"]
-    targets = job["strategy"]["matrix"]["target"]
-    assert {"chaos", "fuzz"} <= set(targets)
-    assert commands(job)[-1].endswith(" ${{ matrix.target }}")
-    makefile = (ROOT / "Makefile").read_text()
-    assert [one for one in targets if not re.search(rf"^{one}:", makefile, re.MULTILINE)] == []
-
-
 def test_a_tag_is_tested_checked_and_published_without_a_password() -> None:
     found = workflow("release")
     assert found["on"] == {"push": {"tags": ["v*"]}}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,11 +15,51 @@ from crawler.page import Exchange, Outcome, Page, Written
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.sink import CombinedSink
-from tests.hooks_example import Listing
 from tests.sinks import readers
 from tests.sinks.values import exchange, page, settings
 
-HERE = "tests.hooks_example:"
+HERE = f"{__name__}:"
+
+
+def words(page: Page) -> dict[str, Any]:
+    return {"words": len(page.title.split())}
+
+
+def nothing(page: Page) -> None:
+    """Says nothing."""
+
+
+def no_body(page: Page) -> bool:
+    return False
+
+
+def broken(page: Page) -> None:
+    raise RuntimeError("out of order")
+
+
+def unspeakable(page: Page) -> dict[str, Any]:
+    return {"page": object()}
+
+
+def talkative(page: Page) -> str:
+    return "three"
+
+
+class Listing:
+    """A sink that lists URLs in a file."""
+
+    def __init__(self, context: SinkContext) -> None:
+        self._path = context.folder / "listing.txt"
+
+    async def start(self) -> None:
+        """Nothing to make ready."""
+
+    async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> None:
+        with self._path.open("a") as file:
+            file.writelines(f"{page.url}\n" for page in pages)
+
+    async def stop(self) -> None:
+        """Nothing to finish."""
 
 
 async def crawled(folder: Path, *names: str) -> tuple[dict[str, object], list[HookFailed], Path]:
@@ -66,7 +107,7 @@ async def test_a_hook_that_fails_is_told_of_and_costs_nothing_else(tmp_path: Pat
     assert failures[0].error == "RuntimeError: out of order"
 
 
-@pytest.mark.parametrize("name", ["tests.none:x", HERE + "none", "not-installed", "tests.hooks_example:Any.x"])
+@pytest.mark.parametrize("name", ["tests.none:x", HERE + "none", "not-installed", HERE + "Any.x"])
 def test_names_that_lead_nowhere_are_the_operators_to_mend(name: str) -> None:
     with pytest.raises(UserError, match=r"imported|installed"):
         load(name, PAGE_HOOKS)

@@ -8,7 +8,6 @@ The judge of a run on a cluster sees what it is there to see, and excuses only w
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,6 @@ import pytest
 
 from tests.chaos import standstills
 from tests.chaos.diary import Diary, Kind, NodeDiary, NodeFault, NodeKind
-from tests.chaos.plan import NodeOptions, Options, plan, plan_outages
 from tests.chaos.report import feel
 from tests.chaos.standstills import Standstill
 from tests.simweb.server import Record
@@ -50,16 +48,6 @@ def test_what_a_fault_excuses(kind: Kind, replica: str, begin: float, end: float
     diary = Diary(lease_s=3.0)
     diary.note(kind, replica, begin, end)
     assert diary.explains(record("r1", 100.0, 101.0)) is explained
-
-
-def test_a_plan_has_all_its_faults_in_order_and_is_drawn_from_its_seed() -> None:
-    options = Options(100.0, kills=20, restarts=3, stops=4, proxy_faults=9, changes=5, replicas=4, domains=9, pages=90)
-    planned = plan(options, random.Random(1))
-    assert planned == plan(options, random.Random(1))
-    assert [fault.at for fault in planned] == sorted(fault.at for fault in planned)
-    assert all(0 <= fault.at <= 100 for fault in planned)
-    assert sum(fault.kind is Kind.KILL for fault in planned) == 20
-    assert len(planned) == 20 + 3 + 4 + 9 + 5
 
 
 DOMAINS = {"a:1": frozenset({"hit.test"}), "b:2": frozenset({"well.test"})}
@@ -134,28 +122,10 @@ def test_what_a_master_forgets_is_what_it_confirmed_before_it_was_killed() -> No
     assert NodeDiary(3.0, nodes=[forgetful], loses_tails=True).explains(asked)
 
 
-def test_a_killed_replica_of_the_crawler_still_explains_what_it_had_in_hand() -> None:
-    found = diary()
-    found.note(Kind.KILL, "r1", 50.0, 50.0)
-    assert found.explains(request(49.5, "well.test"))
-
-
 def test_requests_may_come_too_close_only_where_a_lease_can_be_forgotten() -> None:
     assert not diary().excuses_closeness(request(104.0, "hit.test"))
     assert diary(loses_tails=True).excuses_closeness(request(104.0, "hit.test"))
     assert not diary(loses_tails=True).excuses_closeness(request(104.0, "well.test"))
-
-
-def test_the_long_plan_has_all_faults_and_a_node_leaves_after_one_has_joined() -> None:
-    options = NodeOptions.of_length(300)
-    planned = plan_outages(options, random.Random(1))
-    kinds = [fault.kind for fault in planned]
-    assert kinds.count(NodeKind.KILL) + kinds.count(NodeKind.STOP) == 10
-    assert kinds.count(NodeKind.FAILOVER) == kinds.count(NodeKind.CUT) == 5
-    assert kinds.index(NodeKind.JOIN) < kinds.index(NodeKind.LEAVE)
-    assert options.replica_kills == 30
-    assert [fault.at for fault in planned] == sorted(fault.at for fault in planned)
-    assert planned == plan_outages(options, random.Random(1))
 
 
 async def test_time_is_noted_in_which_a_process_neither_ran_nor_was_asleep_on_purpose(tmp_path: Path) -> None:

@@ -81,17 +81,11 @@ class Prometheus:
         """The samples of an instant query."""
         return [(one["metric"], float(one["value"][1])) for one in self.ask("query", query=expression)["result"]]
 
-    def series(self, expression: str, from_s: float, to_s: float, step_s: float) -> list[dict[str, Any]]:
-        """The series of a range query: `metric` and `values`."""
-        found: list[dict[str, Any]] = self.ask(
-            "query_range", query=expression, start=str(from_s), end=str(to_s), step=str(step_s)
-        )["result"]
-        return found
-
     def marks(self, expression: str) -> list[dict[str, str]]:
         """The labels of all series that an expression had in the last minutes."""
         now = time.time()
-        return [one["metric"] for one in self.series(expression, now - 300, now, 1)]
+        found = self.ask("query_range", query=expression, start=str(now - 300), end=str(now), step="1")
+        return [one["metric"] for one in found["result"]]
 
     def value(self, expression: str) -> float | None:
         """The single value of an expression, or None if it has none or several."""

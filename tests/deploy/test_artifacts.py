@@ -59,22 +59,6 @@ def test_the_image_has_no_root_a_pinned_base_and_a_health_check() -> None:
         assert (DEPLOY.parent / package / "__init__.py").exists()
 
 
-@pytest.mark.parametrize(
-    ("digest", "builds"),
-    [
-        ("", True),
-        (f"sha256:{'0a' * 32}", True),
-        ("sha256:0a", False),
-        ("latest", False),
-        (f"sha256:{'0a' * 33}", False),
-    ],
-)
-def test_the_build_stops_for_an_invalid_digest(digest: str, builds: bool) -> None:
-    (check,) = re.findall(r"^RUN (test .*)$", (DEPLOY / "Dockerfile").read_text(), re.MULTILINE)
-    done = subprocess.run(["sh", "-c", check], env={"BASE_DIGEST": digest}, capture_output=True, check=False)
-    assert (done.returncode == 0) == builds
-
-
 def test_the_image_installs_what_the_lock_files_name() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     for install in re.findall(r"pip install (.*?)(?: &&| *\\?$)", text, re.MULTILINE):
@@ -324,14 +308,6 @@ def test_hooks_are_added_to_the_image_as_documented(tmp_path: Path) -> None:
     script = f"from crawler.hooks import load; print(load({hook!r}, '').__name__)"
     done = lines_of([sys.executable, "-c", script], {**os.environ, "PYTHONPATH": path})
     assert done.strip() == "headings"
-
-
-def test_nothing_is_installed_from_an_index_that_does_not_have_it() -> None:
-    for path in DEPLOY.rglob("*"):
-        if path.is_file() and path.suffix != ".pyc":
-            text = path.read_text()
-            assert "pypi.org/project/peercrawl" not in text, path
-            assert re.search(r"pip install (-\S+ )*peercrawl\b", text) is None, path
 
 
 # the password of the store

@@ -55,28 +55,18 @@ def check_whole(crawler: Bench, web: Web, running: list[Running]) -> None:
     assert sorted(urls) == sorted(web.expected.urls | web.expected.denied)
 
 
-def test_a_server_that_is_killed_twice_is_started_again_twice(crawler: Bench, web: Web) -> None:
-    web.stop_at(40)
-    running = [crawler.crawl()]
-    with web.stopped():
-        kill_server(crawler)
-    wait_until(lambda: times(RESTARTED, running) == 1, "the restart")
-    web.stop_at(90)
-    with web.stopped():
-        kill_server(crawler)
-    wait_until(lambda: times(RESTARTED, running) == 2, "the second restart")
-    check_whole(crawler, web, running)
-
-
-def test_one_of_two_processes_starts_it_again(crawler: Bench, web: Web) -> None:
+def test_one_of_two_processes_starts_it_again_each_time(crawler: Bench, web: Web) -> None:
     crawler.seed()
     web.stop_at(40)
     running = [crawler.start("run", "--until-empty") for _ in range(2)]
-    with web.stopped():
-        kill_server(crawler)
-    wait_until(lambda: times(RESTARTED, running) == 1, "the restart")
+    for kills, requests in ((1, 90), (2, None)):
+        with web.stopped():
+            kill_server(crawler)
+            if requests:
+                web.stop_at(requests)
+        wait_until(lambda kills=kills: times(RESTARTED, running) == kills, "the restart")  # type: ignore[misc]
     check_whole(crawler, web, running)
-    assert times(RESTARTED, running) == 1
+    assert times(RESTARTED, running) == 2
 
 
 def test_a_crawl_waits_for_a_server_that_cannot_start_again(crawler: Bench, web: Web) -> None:

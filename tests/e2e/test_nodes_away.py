@@ -37,11 +37,10 @@ from frontier.domains import shard_of
 from frontier.entries import Entry
 from frontier.keys import CrawlKeys
 from frontier.peers import View
-from frontier.store import Store, connect
+from frontier.store import Store
 from tests.chaos.standstills import Standstill, longest, watch, watch_process
 from tests.fetch.servers import FaultServer
 from tests.several_servers import Servers, until
-from tests.valkey_cluster import ValkeyCluster
 
 pytestmark = pytest.mark.long
 
@@ -54,8 +53,6 @@ HANGS_S = 7.0
 LONG_S = 30.0
 """Several leases, and as long as a failover may take with the default `cluster-node-timeout`."""
 
-ALONE_S = 3.0
-"""Longer than `LONGEST_GAP_S`."""
 
 LONGEST_GAP_S = 2.0
 """Without the time for which this process, or the server of the domains, waited for a CPU, which other tests used."""
@@ -146,9 +143,6 @@ class Crawl:
         """A node without the control keys and without the rate limit of the web's address."""
         taken = {self.control, self.store.node_of(self.keys.rate_limit("127.0.0.1"))}
         return next(name for name in sorted(self.by_node) if name not in taken)
-
-    def shards_on(self, node: str) -> list[int]:
-        return [number for number, shard in enumerate(self.keys.shards) if self.store.node_of(shard.base) == node]
 
     async def create(self, port: int, replicas_ack: int = 0, lease: float = 30.0) -> None:
         self._settings = CrawlSettings(
@@ -298,90 +292,3 @@ async def test_a_crawl_goes_on_for_long_without_its_control_keys(
         found = crawl.archived()
         assert len(found) == whole
         assert set(found.values()) == {1}
-
-
-def way_to(cluster: ValkeyCluster) -> Connect:
-    """A way to all nodes of `cluster`."""
-
-    @asynccontextmanager
-    async def way() -> AsyncIterator[Store]:
-        store = await connect(cluster.url)
-        try:
-            yield store
-        finally:
-            await store.close()
-
-    return way
-
-
-async def test_a_master_of_a_real_cluster_hangs_and_its_replica_takes_over(tmp_path: Path) -> None:
-    with ValkeyCluster() as cluster:
-        way = way_to(cluster)
-        async with way() as store:
-            crawl = Crawl(way, store, tmp_path / "out", "off")
-            async with Web(crawl.domains, {one.name: one.pid for one in cluster.masters}) as web:
-                await crawl.create(web.port)
-                node = crawl.other
-                shard = crawl.shards_on(node)[0]
-                async with crawl.replica("r1") as engine:
-                    await engine.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
-                    await until(lambda: len(web.log) > 5 * len(crawl.domains))
-                    # When a master hangs, and its replica takes over,
-                    owner = cluster.owner(crawl.keys.shards[shard].base)
-                    assert owner is not None
-                    since = time.monotonic()
-                    cluster.suspend(owner)
-                    await until(lambda: engine.runtime.retry.node_of(shard) != node)
-                    taken_over = time.monotonic()
-                    hung = crawl.by_node[node]
-                    await until(lambda: any(domain in hung for at, domain, _ in web.log if at > taken_over))
-                    # Then the domains of other nodes are requested as before, and its own ones again soon.
-                    for name, domains in crawl.by_node.items():
-                        gap_s = web.longest_gap(name, domains, since, taken_over)
-                        assert name == node or gap_s < LONGEST_GAP_S, f"no request to {name} for {gap_s:.1f} s"
-                    async with asyncio.timeout(PATIENCE_S):
-                        await engine.ended.wait()
-                cluster.resume(owner)
-        async with way() as store:
-            counts = await Counters(store, crawl.keys).counts()
-            whole = len(crawl.domains) * PAGES
-            assert (counts.accepted, counts.done, counts.open, counts.outbox) == (whole, whole, 0, 0)
-
-
-async def test_a_new_master_without_replicas_holds_up_no_pages(tmp_path: Path) -> None:
-    """With `replicas_ack`, no link that is pushed to it is acknowledged, neither new ones nor those of the last seconds."""
-    with ValkeyCluster(persistent=True) as cluster:
-        way = way_to(cluster)
-        async with way() as store:
-            crawl = Crawl(way, store, tmp_path / "out", "off")
-            async with Web(crawl.domains, {one.name: one.pid for one in cluster.masters}) as web:
-                await crawl.create(web.port, replicas_ack=1)
-                node = crawl.other
-                shard = crawl.shards_on(node)[0]
-                async with crawl.replica("r1") as engine:
-                    await engine.frontier.push([Entry(f"http://{name}/0", name) for name in crawl.domains])
-                    await until(lambda: len(web.log) > 5 * len(crawl.domains))
-                    # When a replica takes over, and has no replica of its own for a while,
-                    owner = cluster.owner(crawl.keys.shards[shard].base)
-                    assert owner is not None
-                    since = time.monotonic()
-                    cluster.kill(owner)
-                    await until(lambda: engine.runtime.retry.node_of(shard) != node)
-                    await asyncio.sleep(ALONE_S)
-                    back = time.monotonic()
-                    # Then the domains of other nodes are requested as before, and their pages settled,
-                    for name, domains in crawl.by_node.items():
-                        gap_s = web.longest_gap(name, domains, since, back)
-                        assert name == node or gap_s < LONGEST_GAP_S, f"no request to {name} for {gap_s:.1f} s"
-                    assert engine.committer.parked == 0
-                    # its own domains are leased and requested again,
-                    await until(lambda: not engine.frontier.replaced_runs())
-                    repeated = time.monotonic()
-                    hung = crawl.by_node[node]
-                    await until(lambda: any(domain in hung for at, domain, _ in web.log if at > repeated))
-                    # and with a replica, everything comes to its end by itself.
-                    cluster.restart(owner)
-                    async with asyncio.timeout(PATIENCE_S):
-                        await engine.ended.wait()
-            async with way() as fresh:  # has not missed the failover
-                await check_whole(crawl, web, fresh)

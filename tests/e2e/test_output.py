@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import duckdb
 import pytest
 
-from tests.e2e.harness import EVEN, PATIENCE_S, Web, bench, repeated
+from tests.e2e.harness import EVEN, Web, bench, repeated
 from tests.sinks import readers
 
 pytestmark = pytest.mark.e2e
 
-PROJECT = """
-[build-system]
-requires = ["hatchling"]
-build-backend = "hatchling.build"
+ENTRY_POINTS = """
+[peercrawl.page_hooks]
+title-length = page_extras:title_length
 
-[project]
-name = "page-extras"
-version = "1.0"
-
-[project.entry-points."peercrawl.page_hooks"]
-title-length = "page_extras:title_length"
-
-[project.entry-points."peercrawl.sinks"]
-listing = "page_extras:Listing"
+[peercrawl.sinks]
+listing = page_extras:Listing
 """
 
 MODULE = '''
@@ -61,17 +51,15 @@ class Listing:
 '''
 
 
-@pytest.fixture(scope="module")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder into which pip has installed a distribution with a page function and a sink."""
-    source, target = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("site")
-    (source / "pyproject.toml").write_text(PROJECT)
-    (source / "page_extras.py").write_text(MODULE)
-    words = ["install", "--quiet", "--no-index", "--no-deps", "--no-build-isolation", "--target", str(target)]
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", *words, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
-    assert done.returncode == 0, done.stderr
-    return target
+@pytest.fixture
+def site(tmp_path: Path) -> Path:
+    """A folder with an installed distribution that has a page function and a sink."""
+    info = tmp_path / "site" / "page_extras-1.0.dist-info"
+    info.mkdir(parents=True)
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: page-extras\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text(ENTRY_POINTS)
+    (tmp_path / "site" / "page_extras.py").write_text(MODULE)
+    return tmp_path / "site"
 
 
 def test_installed_code_and_a_module_take_part_in_a_crawl(tmp_path: Path, site: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -15,25 +14,6 @@ from tests.valkey import ValkeyProcess
 pytestmark = pytest.mark.e2e
 
 AT_FULL_SPEED: Tables = {"politeness": {"delay": 0}}
-
-PAUSE_S = 0.15
-"""Far longer than a page takes here, and less than the 0.2 s after which permits are requested again near the limit."""
-
-
-@pytest.mark.timed
-def test_a_limit_that_is_never_reached_holds_up_nobody(tmp_path: Path) -> None:
-    """Given one site without a delay and a limit far away, then no page waits for a permit. A busy machine may delay a
-    few."""
-    with (
-        Web(tmp_path, domains=1, pages=200, features=EVEN) as web,
-        bench(tmp_path, web, tables=AT_FULL_SPEED) as crawler,
-    ):
-        done = crawler.crawl("--max-pages", "100000").wait()
-        assert done.code == 0, done.err
-        pages = sorted((r for r in web.records() if r.path != "/robots.txt"), key=lambda record: record.start)
-        assert len(pages) == 200
-        pauses = sum(after.start - before.end > PAUSE_S for before, after in pairwise(pages))
-        assert pauses < 20
 
 
 @pytest.mark.parametrize("replicas", [3, 8])

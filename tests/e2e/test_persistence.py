@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import time
 from collections.abc import Iterator
@@ -15,7 +14,6 @@ import redis
 from frontier.recent_writes import KEPT_MS
 from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, repeated, wait_until
 from tests.e2e.victims import IN_HAND_S
-from tests.ports import free_port
 from tests.valkey import ValkeyProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
@@ -139,46 +137,3 @@ def test_a_stop_while_the_server_refuses_writes_leaves_files_to_the_next_start(w
         server.config_set("min-replicas-to-write", 0)
         assert crawler.run("run", "--until-empty").code == 0
         assert repeated([line["url"] for line in crawler.lines()]) == []
-
-
-def test_a_failover_to_a_replica_that_lags_costs_at_most_second_requests(web: Web, tmp_path: Path) -> None:
-    """The server that takes over has not got the last writes. The crawler repeats its own, so that not all of what was lost
-    is fetched again; what it does not reach in time costs second requests, and no URL."""
-    (tmp_path / "second").mkdir()
-    port, address = free_port(), tmp_path / "server"  # the address under which one server, and then the other, is found
-    with (
-        ValkeyProcess(tmp_path / "valkey", persistent=False, options=("--port", str(port))) as first,
-        ValkeyProcess(
-            tmp_path / "second",
-            persistent=False,
-            options=("--replicaof", f"127.0.0.1 {port}", "--repl-diskless-sync-delay", "0"),
-        ) as second,
-    ):
-        standby = redis.Redis(unix_socket_path=str(second.socket))
-        wait_until(lambda: standby.info("replication")["master_link_status"] == "up", "the standby to have a copy")
-        _lead(address, first.socket)
-        with bench(tmp_path, web, f"unix://{address}", PACE) as crawler:
-            running = start(crawler, web)
-            standby.replicaof("NO", "ONE")  # from here on it lags
-            lagging_since, asked = time.monotonic(), web.requests
-            web.wait_for(asked + 24)
-            kept = json.loads(crawler.type("status", "--json", "--redis", second.url))["done"]
-            lost = crawler.status()["done"] - kept  # at least
-            first.kill()
-            _lead(address, second.socket)
-            assert [replica.wait().code for replica in running] == [0, 0]
-            repeats = web.repeats()
-            assert len(repeats) < lost
-            assert [record.url for record in repeats if record.end < lagging_since - IN_HAND_S] == []
-            assert repeated([line["url"] for line in crawler.lines()]) == []
-            result = web.verdict(repeats=len(repeats), delay_s=DELAY_S)
-            assert result.missing == [], str(result)
-            assert result.denied == [], str(result)
-        standby.close()
-
-
-def _lead(address: Path, socket: Path) -> None:
-    """Let `address` lead to the server at `socket` from now on."""
-    following = address.with_name("following")
-    following.symlink_to(socket)
-    following.replace(address)

@@ -85,21 +85,6 @@ def test_a_bare_crawl_continues_with_the_settings_of_the_crawl(folder: Folder) -
         assert folder.status["settings_revision"] == 1
 
 
-def test_a_crawl_that_names_one_setting_does_not_replace_the_others(folder: Folder) -> None:
-    done = folder.type("crawl", "--quiet", "--delay", "0.02")
-    assert done.code == 2, done.err
-    *shown, last = done.err.splitlines()
-    assert not any(line.startswith("fetch.ports") for line in shown)  # `--port` adds, so its absence takes nothing away
-    assert "fetch.allow_private: true in the crawl, false (the default) here" in shown
-    assert "limits.max_pages: 3 in the crawl, 0 (the default) here" in shown
-    assert len(shown) == 3
-    assert last.startswith("error: crawl 'crawl' ")
-    assert "--keep-settings" in last
-    assert "--apply-settings" not in last  # there is nothing that it would change
-    assert folder.counts == (3, 0, PAGES - 3)
-    assert folder.status["settings_revision"] == 1
-
-
 def test_a_crawl_goes_on_with_its_own_settings_and_then_with_new_ones(folder: Folder) -> None:
     for words in (("-s", "crawler.toml"), ("--keep-settings",)):
         done = folder.type("crawl", "--quiet", *words)

@@ -7,8 +7,19 @@ import random
 
 import pytest
 
-from tests.fuzz.growing_documents import Growth, coded, joined
-from tests.fuzz.inline import DOCUMENT_TYPES, LINKS, MOST_S, document, largest, read_grown, read_largest, seconds_of
+from tests.fuzz.inline import (
+    DOCUMENT_TYPES,
+    LINKS,
+    MOST_S,
+    Growth,
+    coded,
+    document,
+    joined,
+    largest,
+    read_grown,
+    read_largest,
+    seconds_of,
+)
 from tests.fuzz.scaling import slots
 
 pytestmark = pytest.mark.timed

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--domains", type=int, default=60)
     parser.add_argument("--pages", type=int, default=1500, help="total number of numbered pages of all domains")
-    parser.add_argument("--features", default="mixed", help="plain, mixed or hostile")
+    parser.add_argument("--features", default="mixed", help="plain or mixed")
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--out", type=Path, help="default: demo-out, which is emptied")
     return run_until_signal(_demo(parser.parse_args(argv)))

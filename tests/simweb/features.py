@@ -10,7 +10,6 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from email.utils import formatdate, parsedate_to_datetime
 from enum import StrEnum
 from itertools import accumulate
@@ -195,7 +194,6 @@ class Changing:
     change: Change
     mean_s: float = math.inf
     validity: Validity = Validity.NONE
-    is_lying: bool = False  # its `lastmod` is always now
 
     def changed_at(self, now: float) -> float:
         """The last change until `now`, in seconds since 1970; 0 if there was none."""
@@ -247,10 +245,6 @@ class Changing:
         """Text that differs between versions of the page."""
         return f"version {self.changed_at(now):.6f}"
 
-    def lastmod(self, now: float) -> str:
-        """What a sitemap says about its last change."""
-        return datetime.fromtimestamp(now if self.is_lying else self.changed_at(now), UTC).isoformat()
-
     def fields(self, now: float) -> dict[str, str]:
         """The validators in a response at `now`."""
         changed_at = self.changed_at(now)
@@ -290,9 +284,6 @@ class Kind(StrEnum):
     FAILING = "failing"  # 500, always
     SLOW = "slow"  # the page, after `slow_s`
     CUT = "cut"  # the connection closes in the middle of the body
-    BAD_CHUNKS = "bad_chunks"  # the chunked framing breaks in the middle of the body
-    GARBAGE = "garbage"  # something that is not an HTTP status line
-    HANG_UP = "hang_up"  # the connection closes before any answer
     BINARY = "binary"  # a PDF or a PNG
 
 
@@ -359,12 +350,6 @@ class Features:
     sitemaps: float = 0.0  # share of the domains that name a sitemap in robots.txt
     unlinked: float = 0.0  # share of the leaves of those domains that only the sitemap names
 
-    changes: Mapping[Change, float] = field(default_factory=dict)  # of the HTML pages; the rest never change
-    change_s: tuple[float, float] = (60.0, 86_400.0)  # mean seconds between two changes, evenly by their logarithm
-    validities: Mapping[Validity, float] = field(default_factory=dict)  # of the HTML pages; the rest have no validators
-    dated: bool = False  # whether sitemaps say when pages have changed
-    lying: float = 0.0  # share of the pages whose `lastmod` is always now
-
     slow_s: float = 0.3  # seconds before a slow answer begins
     retry_after_s: int = 1  # whole seconds; what Retry-After asks for
     crawl_delay_s: float = 0.5  # seconds; what Crawl-delay asks for
@@ -395,19 +380,9 @@ class Features:
         )
 
     @classmethod
-    def hostile(cls) -> Features:
-        """The kinds of answers and robots.txt of the `mixed` preset, three more that are malformed, and one domain for each
-        kind of attack."""
-        return cls(
-            answers=_MIXED_ANSWERS | {Kind.BAD_CHUNKS: 0.01, Kind.GARBAGE: 0.01, Kind.HANG_UP: 0.01},
-            robots=_MIXED_ROBOTS,
-            hazards=tuple(Hazard),
-        )
-
-    @classmethod
     def named(cls, name: str) -> Features:
         """The preset called `name`. Raises ValueError if there is none."""
-        presets = {"plain": cls.plain, "mixed": cls.mixed, "hostile": cls.hostile}
+        presets = {"plain": cls.plain, "mixed": cls.mixed}
         if name not in presets:
             raise ValueError(f"features must be one of {', '.join(presets)}, not {name!r}")
         return presets[name]()

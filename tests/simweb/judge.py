@@ -23,7 +23,7 @@ from itertools import pairwise
 from typing import Any
 
 from tests.simweb.features import Change, Changing, Hazard
-from tests.simweb.resource import HEADLESS, Resource, absolute, split
+from tests.simweb.resource import Resource, absolute, split
 from tests.simweb.server import Record
 from tests.simweb.world import World, domain_of
 
@@ -43,7 +43,7 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Visit:
-    """The expectation for one URL: between `least` and `most` requests, and `status` for the last one (0: no response)."""
+    """The expectation for one URL: between `least` and `most` requests, and `status` for the last one."""
 
     status: int
     least: int
@@ -116,7 +116,7 @@ class _Walk:
         if resource and resource.redirect and self._leads_back(resource):
             most += ROUNDS
         self.expected.visits[url] = Visit(status, least, most, depth)
-        if resource is None or status == 0 or status >= 400:
+        if resource is None or status >= 400:
             return
         if resource.redirect:
             self.push(resource.redirect, depth, hops + 1)
@@ -151,7 +151,7 @@ class _Walk:
 
 
 def _outcome(resource: Resource | None, policy: Policy) -> tuple[int, int, int]:
-    """Minimum and maximum number of requests for the URL, and the final status (0: never a response)."""
+    """Minimum and maximum number of requests for the URL, and the final status."""
     if resource is None:
         return 1, 1, 404
     if resource.hazard is not None:
@@ -161,9 +161,7 @@ def _outcome(resource: Resource | None, policy: Policy) -> tuple[int, int, int]:
 
 
 def _requests(resource: Resource, policy: Policy) -> tuple[int, int]:
-    if resource.fault in HEADLESS:
-        return policy.tries, 0
-    if resource.fault is not None:
+    if resource.is_cut:
         return 1, resource.status
     trouble = resource.trouble
     if trouble is None:

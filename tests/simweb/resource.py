@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import NamedTuple
 
-from tests.simweb.features import Changing, Charset, Coding, Hazard, draw
+from tests.simweb.features import Charset, Coding, Hazard, draw
 
 
 class PlacedLink(NamedTuple):
@@ -129,19 +128,6 @@ def article(seed: int, url: str) -> Product | Story | None:
     return None
 
 
-class Fault(StrEnum):
-    """How a response breaks on the wire."""
-
-    CUT = "cut"
-    BAD_CHUNKS = "bad_chunks"
-    GARBAGE = "garbage"
-    HANG_UP = "hang_up"
-
-
-HEADLESS = frozenset({Fault.GARBAGE, Fault.HANG_UP})
-"""Faults without a response head, so that nothing can be archived."""
-
-
 @dataclass(frozen=True, slots=True)
 class Markup:
     """The contents of an HTML page, except for its links."""
@@ -192,9 +178,7 @@ class Resource:
     x_robots: str = ""
     nofollow: bool = False  # a directive of the page forbids to follow its links
     listed: tuple[str, ...] = ()  # URLs that a sitemap names
-    changing: Changing | None = None  # an HTML page that changes
-    dates: tuple[Changing, ...] = ()  # of the URLs in `listed`; the sitemap then says when they have changed
     trouble: Trouble | None = None
     delay: float = 0.0
-    fault: Fault | None = None
+    is_cut: bool = False  # the connection closes in the middle of the body
     hazard: Hazard | None = None  # an attack; `body` is what it begins with

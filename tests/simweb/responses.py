@@ -17,8 +17,8 @@ from typing import Any
 
 import brotli  # type: ignore[import-untyped]
 
-from tests.simweb.features import Charset, Coding, Hazard, Validity
-from tests.simweb.resource import Fault, Markup, PlacedLink, Resource, Trouble
+from tests.simweb.features import Charset, Coding, Hazard
+from tests.simweb.resource import Markup, PlacedLink, Resource, Trouble
 
 if sys.version_info >= (3, 14):
     from compression import zstd
@@ -286,44 +286,20 @@ def answer(resource: Resource | None, attempt: int, request: Mapping[str, str], 
         return attack(resource.hazard, resource.body or b"")
     if resource.trouble is not None and resource.trouble.strikes(attempt):
         return _troubled(resource.trouble, now)
-    if resource.fault is not None:
-        return _FAULTY[resource.fault](resource)
-    return _sound(resource, request, now)
+    if resource.is_cut:
+        return _cut(resource)
+    return _sound(resource, request)
 
 
-def _sound(resource: Resource, request: Mapping[str, str], now: float) -> ScriptedResponse:
+def _sound(resource: Resource, request: Mapping[str, str]) -> ScriptedResponse:
     body = resource.body if resource.body is not None else html(resource)
     fields = _fields(resource)
-    changing = resource.changing
-    if changing is not None:
-        fields += [f"{name}: {value}" for name, value in changing.fields(now).items()]
-        if changing.is_not_modified(now, request):
-            return _not_modified(fields, body if changing.validity is Validity.WORDY else b"")
-        body = body.replace(b"</body>", f"<p>{changing.text(now)}</p></body>".encode())
-    if resource.dates:
-        body = _dated(resource, body, now)
     if resource.coding is not Coding.IDENTITY and token(resource.coding) in request.get("accept-encoding", ""):
         body = encode(resource.coding, body)
         fields.append(f"Content-Encoding: {token(resource.coding)}")
     frame = chunked if resource.chunked else whole
     data = frame(resource.status, fields, body)
     return ScriptedResponse(resource.status, (resource.delay, data) if resource.delay else (data,))
-
-
-def _not_modified(fields: list[str], body: bytes) -> ScriptedResponse:
-    """A 304 has no body (RFC 9110 section 15.4.5), but some servers send one."""
-    length = [f"Content-Length: {len(body)}"] if body else []
-    return ScriptedResponse(304, (head(304, [*fields, *length]) + body,))
-
-
-def _dated(resource: Resource, body: bytes, now: float) -> bytes:
-    """The sitemap `body` with the time of the last change of each page."""
-    is_zipped = resource.media == "application/gzip"
-    text = gzip.decompress(body) if is_zipped else body
-    first, *rest = text.split(b"</loc>")
-    for page, part in zip(resource.dates, rest, strict=True):
-        first += f"</loc><lastmod>{page.lastmod(now)}</lastmod>".encode() + part
-    return gzip.compress(first, 1, mtime=0) if is_zipped else first
 
 
 def _fields(resource: Resource) -> list[str]:
@@ -355,16 +331,3 @@ def _cut(resource: Resource) -> ScriptedResponse:
     body = html(resource)
     promise = head(200, [*_fields(resource), f"Content-Length: {len(body)}"])
     return ScriptedResponse(200, (promise + body[: len(body) // 2],), closes=True)
-
-
-def _bad_chunks(resource: Resource) -> ScriptedResponse:
-    data = chunked(200, _fields(resource), html(resource))
-    return ScriptedResponse(200, (data.removesuffix(b"0\r\n\r\n") + b"zz\r\nno chunk size\r\n",), closes=True)
-
-
-_FAULTY: dict[Fault, Callable[[Resource], ScriptedResponse]] = {
-    Fault.CUT: _cut,
-    Fault.BAD_CHUNKS: _bad_chunks,
-    Fault.GARBAGE: lambda _: ScriptedResponse(0, (b"\x16\x03\x01 this is no HTTP\r\n\r\n",), closes=True),
-    Fault.HANG_UP: lambda _: ScriptedResponse(0, (), closes=True),
-}

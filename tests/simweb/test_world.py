@@ -27,7 +27,7 @@ def html_pages(world: World) -> list[Resource]:
     """All pages that a crawl reaches and that are read as HTML."""
     visits = expect(world, world.seeds(), Policy()).visits
     resources = [world.resource(url) for url, visit in visits.items() if visit.status == 200]
-    return [r for r in resources if r is not None and r.body is None and r.fault is None]
+    return [r for r in resources if r is not None and r.body is None and not r.is_cut]
 
 
 @BOTH

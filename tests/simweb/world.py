@@ -24,7 +24,6 @@ of URLs after /hazard. The attacks by robots.txt and sitemap serve a normal page
 from __future__ import annotations
 
 import gzip
-import math
 import re
 from array import array
 from collections.abc import Iterator
@@ -39,8 +38,6 @@ from tests.simweb.features import (
     HUB_KINDS,
     REDIRECTS,
     TRAPS,
-    Change,
-    Changing,
     Charset,
     Coding,
     Features,
@@ -48,7 +45,6 @@ from tests.simweb.features import (
     Kind,
     RobotsKind,
     Shares,
-    Validity,
     draw,
     fraction,
     robots_deny,
@@ -56,7 +52,6 @@ from tests.simweb.features import (
 )
 from tests.simweb.resource import (
     Base,
-    Fault,
     Markup,
     PlacedLink,
     Resource,
@@ -252,7 +247,6 @@ def zipf_sizes(domains: int, pages: int, exponent: float) -> array[int]:
 
 _SITEMAP = re.compile(r"^/sitemap-(\d{1,6})\.xml(?:\.gz)?$")
 _LISTED_EACH = 1000
-SITEMAP_TYPES = ("application/xml", "application/gzip")
 SHARED_RULES_HOST = "rules.test"
 
 
@@ -353,12 +347,6 @@ def _listing(site: Site, target: str, outer: str, inner: str, urls: list[str]) -
 
 _SIDE = re.compile(r"^/(hop|loop|spin|mirror|ghost)/(\d{1,12})(?:/(\d{1,6}))?$")
 _REDIRECT_STATUSES = (301, 302, 303, 307, 308)
-_FAULTS = {
-    Kind.CUT: Fault.CUT,
-    Kind.BAD_CHUNKS: Fault.BAD_CHUNKS,
-    Kind.GARBAGE: Fault.GARBAGE,
-    Kind.HANG_UP: Fault.HANG_UP,
-}
 _TITLES = {"utf-8": "Café – 東京", "iso-8859-1": "Café & Straße", "shift_jis": "日本語のページ"}
 _BINARY = {"pdf": (b"%PDF-1.7\n", "application/pdf"), "png": (b"\x89PNG\r\n\x1a\n", "image/png")}
 _NO_LINK = b'<a href="/not-a-link">not HTML</a>'
@@ -378,8 +366,6 @@ class Numbered:
         self._slot = lru_cache(maxsize=_SLOTS_KEPT)(Site.slot)
         self._codings = Shares(features.codings, Coding.IDENTITY)
         self._charsets = Shares(features.charsets, Charset.UTF8_HEADER)
-        self._changes = Shares(features.changes, Change.NEVER)
-        self._validities = Shares(features.validities, Validity.NONE)
 
     def resource(self, site: Site, host: str, target: str) -> Resource | None:
         """The resource at `target` (path and query) on a host of `site`, or None."""
@@ -402,9 +388,8 @@ class Numbered:
         if slot.kind is Kind.BINARY:
             magic, media = _BINARY[slot.target[-3:]]
             return Resource(url=slot.url, media=media, body=magic + rng.randbytes(1000) + _NO_LINK)
-        if slot.kind in _FAULTS:
-            markup = Markup(title=slot.kind.value, size=4000)
-            return Resource(url=slot.url, markup=markup, fault=_FAULTS[slot.kind], chunked=slot.kind is Kind.BAD_CHUNKS)
+        if slot.kind is Kind.CUT:
+            return Resource(url=slot.url, markup=Markup(title=slot.kind.value, size=4000), is_cut=True)
         return self._html(site, number, slot, rng)
 
     # -- redirects
@@ -463,20 +448,7 @@ class Numbered:
             nofollow=nofollow,
             trouble=self._trouble(slot.kind, rng),
             delay=self._features.slow_s if slot.kind is Kind.SLOW else 0.0,
-            changing=self.changing(slot.url),
         )
-
-    def changing(self, url: str) -> Changing | None:
-        """How the page `url` changes; None in a world without changes."""
-        features = self._features
-        if not features.changes:
-            return None
-        least, most = map(math.log, features.change_s)
-        mean_s = math.exp(least + (most - least) * fraction(draw(self._seed, "rate", url)))
-        change = self._changes.pick(draw(self._seed, "change", url))
-        validity = self._validities.pick(draw(self._seed, "validity", url))
-        is_lying = fraction(draw(self._seed, "lying", url)) < features.lying
-        return Changing(self._seed, url, change, mean_s, validity, is_lying)
 
     def _base(self, slot: Slot, fixed: bool, rng: Random) -> tuple[Base, str]:
         """The base of relative hrefs, and the href of <base>, or empty if there is none."""
@@ -712,9 +684,6 @@ class World:
         if site is None:
             return self._hostile.resource(host, target) or self._services.rules_elsewhere(host, target)
         service = self._services.resource(site, host, target)
-        if service is not None and service.media in SITEMAP_TYPES and self.features.dated:
-            dates = tuple(filter(None, map(self._numbered.changing, service.listed)))
-            return replace(service, dates=dates if len(dates) == len(service.listed) else ())
         return service or self._numbered.resource(site, host, target)
 
     def is_denied(self, url: str) -> bool:
