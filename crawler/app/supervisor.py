@@ -23,7 +23,7 @@ from msgspec.structs import replace
 
 from crawler.errors import TRY_LATER, UPLOADS_LEFT, UserError
 from crawler.logs import log
-from crawler.observe.status import NOTHING_LEFT, Status, failing, status, waiting
+from crawler.observe.status import NOTHING_LEFT, Status, failing, obstacles, status, waiting
 from crawler.processes import python_command
 from crawler.settings.guarded import accepted
 from crawler.settings.load import Settings
@@ -112,7 +112,7 @@ async def _repeat(store: RedisStore, crawl: str, every_s: float) -> None:
 
 
 def _tell(found: Status) -> None:
-    reasons = [*failing(found), *waiting(found.replicas)]
+    reasons = [*obstacles(found.replicas), *failing(found), *waiting(found.replicas)]
     if NOTHING_LEFT in found.condition.obstacles:
         reasons = [NOTHING_LEFT]
     if found.condition.word == "resharding":

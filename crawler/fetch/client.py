@@ -192,18 +192,18 @@ class Fetcher:
                 raise
             if isinstance(error, aiohttp.ClientConnectorError):
                 _forget_frames(error)
-            kind = self._overdue(request, error) or _failure_kind(error)
+            kind = await self._overdue(request, error) or _failure_kind(error)
             raise FetchFailed(kind, describe(error)) from error
         finally:
             self._under_way -= 1
             if not self._under_way:
                 self._idle.set()
 
-    def _overdue(self, request: Request, error: Exception) -> FailureKind | None:
+    async def _overdue(self, request: Request, error: Exception) -> FailureKind | None:
         """The kind of `error` if the time for the connection of `request` has passed with the look-up of its host."""
         if self._resolver is None or not isinstance(error, TimeoutError):
             return None
-        return self._resolver.overdue(request.connection_key.host)
+        return await self._resolver.overdue(request.connection_key.host)
 
     async def locate(self, url: str) -> str | None:
         """The address that a request to the canonical `url` will be sent to; None if only a proxy knows it. Raises

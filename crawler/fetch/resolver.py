@@ -4,8 +4,10 @@ aiohttp's connector calls `Resolver`, which consults the operator's host map, th
 at a time for each host. It judges every address before it returns it, so no name leads into the operator's network.
 
 A look-up that fails (no answer in time, SERVFAIL, REFUSED) is the fault of the host's own name servers or of the DNS that
-this machine uses. It is the host's (`FailureKind.DNS`) only if the DNS has answered for another name since the failure of
-this host before. Otherwise it is ours (`OUR_DNS`), and another name is looked up, so that the next failure can be judged.
+this machine uses. Controls tell which: look-ups of names that nobody knows, so that no cache on the way has an answer. The
+failure is the host's (`FailureKind.DNS`) if a control after it is answered, and the DNS has answered controls since before
+the look-up began: an outage that has just ended is no host's fault. Otherwise it is ours (`OUR_DNS`). So the first failure
+of a process is ours, even if only the host fails.
 
 aiohttp's own cache is off: it ignores the time to live and does not remember failures.
 """
@@ -17,7 +19,8 @@ import math
 import socket
 from collections.abc import Callable, Sequence
 from ipaddress import ip_address
-from typing import Protocol
+from secrets import token_hex
+from typing import NamedTuple, Protocol
 
 import aiodns
 import msgspec
@@ -28,6 +31,7 @@ from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.processes import is_out_of_files
 from frontier.clock import Clock
+from frontier.domains import domain_of
 
 
 class DnsAnswer(msgspec.Struct, frozen=True):
@@ -139,8 +143,15 @@ def _has_route(family: socket.AddressFamily, address: str) -> bool:
     return True
 
 
-CONTROL_HOST = "example.com"
-"""The name that is looked up to see whether the DNS answers, if the crawl knows no other (RFC 2606)."""
+CONTROL_DOMAIN = "example.com"
+"""Controls ask for names below it (RFC 2606). If they fail, they ask for one below a domain that the crawl knows: the DNS
+of a closed network may know no other."""
+
+CONTROL_TIMEOUT_S = 3.0
+"""A DNS that needs longer for a control does not answer."""
+
+CONTROL_INTERVAL_S = 3.0
+"""The seconds between two controls, and at most as long a failing look-up waits for the next one."""
 
 
 class ResolverSettings(msgspec.Struct, frozen=True):
@@ -159,14 +170,18 @@ class ResolverSettings(msgspec.Struct, frozen=True):
 
 
 class _CacheEntry(msgspec.Struct, frozen=True):
-    """A cache entry: addresses, or the kind and detail of the failure. `cached_until`: until when other caches may answer,
-    too, so that an answer does not show that the DNS works. `failed_at`: when the DNS failed, None if it answered."""
+    """A cache entry: addresses, or the kind and detail of the failure."""
 
     expires_at: float
     addresses: tuple[str, ...] = ()
     failure: tuple[FailureKind, str] | None = None
-    cached_until: float = math.inf
-    failed_at: float | None = None
+
+
+class _Asking(NamedTuple):
+    """A look-up in progress, and when it began."""
+
+    task: asyncio.Task[_CacheEntry]
+    began: float
 
 
 class Resolver(AbstractResolver):
@@ -189,9 +204,11 @@ class Resolver(AbstractResolver):
         self._settings = settings
         self._in_turn = in_turn
         self._known: dict[str, _CacheEntry] = {}  # the oldest answer first
-        self._asking: dict[str, asyncio.Task[_CacheEntry]] = {}
-        self._answered_at = -math.inf  # when the DNS has last answered for any host
-        self._control: asyncio.Task[_CacheEntry] | None = None  # a look-up that shows whether the DNS answers
+        self._asking: dict[str, _Asking] = {}
+        self._controls: set[asyncio.Task[bool]] = set()
+        self._next_control: asyncio.Task[bool] | None = None  # one that has not begun
+        self._control_due = -math.inf
+        self._answers_since = math.inf  # since when the DNS has answered all controls
 
     def __repr__(self) -> str:
         return f"<Resolver known={len(self._known)} asking={len(self._asking)}>"
@@ -206,7 +223,7 @@ class Resolver(AbstractResolver):
             return [_result(host, *target)]
         known = self._known.get(host)
         if known is None or known.expires_at <= self._clock.monotonic():
-            known = await asyncio.shield(self._start(host))  # it continues when a caller is cancelled
+            known = await asyncio.shield(self._look_up(host))  # it continues when a caller is cancelled
         if known.failure is not None:
             raise FetchFailed(*known.failure)
         return [_result(host, address, port) for address in known.addresses]
@@ -218,64 +235,89 @@ class Resolver(AbstractResolver):
         except ValueError:
             return str((await self.resolve(host))[0]["host"])
 
-    def overdue(self, host: str) -> FailureKind | None:
+    async def overdue(self, host: str) -> FailureKind | None:
         """What it means that `host` is still being looked up when there is no time left; None if it is not."""
-        return self._failure_kind(host) if host.lower().rstrip(".") in self._asking else None
+        asking = self._asking.get(host.lower().rstrip("."))
+        return None if asking is None else await self._failure_kind(asking.began)
 
     async def close(self) -> None:
         """Cancel the look-ups in progress. Call once, after the last `resolve`."""
-        for task in self._asking.values():
+        for task in [*(asking.task for asking in self._asking.values()), *self._controls]:
             task.cancel()
         await self._lookup.close()
 
-    def _start(self, host: str) -> asyncio.Task[_CacheEntry]:
+    def _look_up(self, host: str) -> asyncio.Task[_CacheEntry]:
         """One look-up for all concurrent callers."""
-        task = self._asking.get(host)
-        if task is None:
-            task = self._asking[host] = asyncio.create_task(self._learn(host))
-            task.add_done_callback(lambda _: self._asking.pop(host, None))
-        return task
+        if host not in self._asking:
+            began = self._clock.monotonic()
+            self._asking[host] = _Asking(asyncio.create_task(self._learn(host, began)), began)
+            self._asking[host].task.add_done_callback(lambda _: self._asking.pop(host, None))
+        return self._asking[host].task
 
-    async def _learn(self, host: str) -> _CacheEntry:
+    async def _learn(self, host: str, began: float) -> _CacheEntry:
         try:
             known = self._judged(host, await self._lookup.lookup(host))
         except FetchFailed as failure:
-            known = self._failed(host, failure)
-        before, now = self._known.pop(host, None), self._clock.monotonic()
-        if known.failed_at is None and (before is None or before.failed_at is not None or before.cached_until <= now):
-            self._answered_at = now
+            known = await self._failed(failure, began)
+        self._known.pop(host, None)
         self._known[host] = known
         while len(self._known) > max(self._settings.max_entries, self._in_turn()):
             del self._known[next(iter(self._known))]
         return known
 
-    def _failed(self, host: str, failure: FetchFailed) -> _CacheEntry:
-        now, kind = self._clock.monotonic(), failure.kind
-        if kind not in (FailureKind.DNS, FailureKind.MACHINE):
-            return _CacheEntry(now + self._settings.negative_ttl_s, failure=(kind, failure.detail))
+    async def _failed(self, failure: FetchFailed, began: float) -> _CacheEntry:
+        kind, kept_s = failure.kind, self._settings.negative_ttl_s
+        if kind in (FailureKind.DNS, FailureKind.MACHINE):
+            kept_s = self._settings.failure_ttl_s
         if kind is FailureKind.DNS:
-            kind = self._failure_kind(host)
-        expires_at = now + self._settings.failure_ttl_s
-        return _CacheEntry(expires_at, failure=(kind, failure.detail), failed_at=now)
+            kind = await self._failure_kind(began)
+        return _CacheEntry(self._clock.monotonic() + kept_s, failure=(kind, failure.detail))
 
-    def _failure_kind(self, host: str) -> FailureKind:
-        """Whose fault it is that the DNS fails for `host`."""
-        before = self._known.get(host)
-        if before is not None and before.failed_at is not None and before.failed_at <= self._answered_at:
-            return FailureKind.DNS
-        if self._control is None or self._control.done():
-            now, known = self._clock.monotonic(), self._known.items()
-            passed = (name for name, entry in known if entry.addresses and entry.cached_until <= now)
-            self._control = self._start(next(passed, CONTROL_HOST))
-        return FailureKind.OUR_DNS
+    async def _failure_kind(self, began: float) -> FailureKind:
+        """Whose fault it is that the DNS has failed in a look-up that began at `began`."""
+        if self._next_control is None:
+            self._next_control = asyncio.create_task(self._ask_control())
+            self._controls.add(self._next_control)
+            self._next_control.add_done_callback(self._controls.discard)
+        answers = await asyncio.shield(self._next_control)
+        return FailureKind.DNS if answers and self._answers_since < began else FailureKind.OUR_DNS
+
+    async def _ask_control(self) -> bool:
+        """Return whether the DNS answers. All that failed before it is asked share the answer."""
+        await self._clock.sleep(max(0.0, self._control_due - self._clock.monotonic()))
+        self._next_control, self._control_due = None, self._clock.monotonic() + CONTROL_INTERVAL_S
+        answers = await self._is_answered(CONTROL_DOMAIN)
+        if not answers and (domain := self._working_domain()) is not None:
+            answers = await self._is_answered(domain)
+        self._answers_since = min(self._answers_since, self._clock.monotonic()) if answers else math.inf
+        return answers
+
+    async def _is_answered(self, domain: str) -> bool:
+        """Return whether the DNS answers for a name below `domain` that no cache knows."""
+        try:
+            async with asyncio.timeout(CONTROL_TIMEOUT_S):
+                await self._lookup.lookup(f"{token_hex(8)}.{domain}")
+        except FetchFailed as failure:
+            return failure.kind is FailureKind.NO_SUCH_HOST
+        except TimeoutError:
+            return False
+        return True
+
+    def _working_domain(self) -> str | None:
+        """A domain of the crawl of which the DNS has lately known a host, and which no look-up in progress is about."""
+        in_doubt = {domain_of(host) for host in self._asking}
+        in_doubt.add("localhost")  # c-ares answers for it by itself (RFC 6761 6.3)
+        for host, entry in reversed(self._known.items()):
+            if entry.addresses and not in_doubt & {domain_of(host), host.rpartition(".")[2]}:
+                return domain_of(host)
+        return None
 
     def _judged(self, host: str, answer: DnsAnswer) -> _CacheEntry:
         verdicts = {address: judge_address(address, self._policy) for address in answer.addresses}
         allowed = tuple(address for address, reason in verdicts.items() if reason is None)
         if allowed:
             ttl_s = min(answer.ttl_s, self._settings.max_ttl_s)
-            now = self._clock.monotonic()
-            return _CacheEntry(now + ttl_s, allowed, cached_until=now + answer.ttl_s)
+            return _CacheEntry(self._clock.monotonic() + ttl_s, allowed)
         if not verdicts:
             raise FetchFailed(FailureKind.NO_SUCH_HOST, f"{host} has no address")
         refused = ", ".join(f"{address} ({reason})" for address, reason in verdicts.items())

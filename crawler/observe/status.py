@@ -259,7 +259,7 @@ async def _never_found(store: RedisStore, crawl: Crawl, items: Mapping[str, int]
 def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int) -> Condition:
     """Return the condition of a crawl. `state`: the operator's command, "run", "pause" or "stop"; `records`: of the live
     replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit."""
-    reasons = _obstacles(records)
+    reasons = obstacles(records)
     unread, is_done = [], False
     if summary is not None:
         of_all = f"of {count_of(summary.shards, 'shard')}"
@@ -324,7 +324,7 @@ def waiting(records: Sequence[HealthRecord]) -> list[str]:
     return [f"no complete response yet from {', '.join(names[:MOST_DOMAINS])}{more}"]
 
 
-def _obstacles(records: Sequence[HealthRecord]) -> list[str]:
+def obstacles(records: Sequence[HealthRecord]) -> list[str]:
     """Return what keeps replicas from crawling. Replicas with the same obstacle share a sentence."""
     replicas_of: defaultdict[str, list[str]] = defaultdict(list)
     for record in records:

@@ -191,9 +191,11 @@ def test_replicas_that_wait_for_more_urls_are_shown_with_what_ends_them(monkeypa
 
 
 def test_the_lines_of_progress_say_all_that_a_crawl_waits_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Failures, and responses that are not complete. Records have only some of the domains."""
-    silent = [msgspec.structs.replace(replicas(1)[0], waits_for=[f"{name}.test" for name in "bcdef"], pages_per_s=0.0)]
+    """What its replicas wait for, failures, and responses that are not complete. Records have only some of the domains."""
+    names, blocked = [f"{name}.test" for name in "bcdef"], "waits for the DNS: g.test: no answer"
+    silent = [msgspec.structs.replace(replicas(1)[0], waits_for=names, blocked=blocked, pages_per_s=0.0)]
     told = logged(msgspec.structs.replace(statuses(1)[2], replicas=silent), monkeypatch)
+    assert f": {blocked}; " in told
     assert "a.test has failed (timeout, 1 in a row), next try in" in told
     assert "if it works again: `crawler retry a.test --crawl news`" in told
     assert "; no complete response yet from b.test, c.test, d.test and others" in told

@@ -12,7 +12,15 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.fetch.address_policy import AddressPolicy, HostMap, OperatorAddress
-from crawler.fetch.resolver import CONTROL_HOST, DnsAnswer, DnsLookup, Resolver, ResolverSettings, has_ipv6_route
+from crawler.fetch.resolver import (
+    CONTROL_DOMAIN,
+    CONTROL_INTERVAL_S,
+    DnsAnswer,
+    DnsLookup,
+    Resolver,
+    ResolverSettings,
+    has_ipv6_route,
+)
 from tests.no_files import no_files_left
 
 
@@ -29,24 +37,22 @@ class ManualClock:
 
 
 class ScriptedLookup:
-    """Returns the answers in turn and repeats the last one. `gate` delays them."""
+    """Returns the answers in turn and repeats the last one. `answers_for` has those for a host, or for names right below
+    a domain. `gate` delays them."""
 
     def __init__(self, *answers: DnsAnswer | FailureKind) -> None:
         self._answers = list(answers)
         self.asked: list[str] = []
-        self.answers_for: dict[str, DnsAnswer] = {}
+        self.answers_for: dict[str, DnsAnswer | FailureKind] = {}
         self.gate = asyncio.Event()
         self.gate.set()
-
-    def script(self, *answers: DnsAnswer | FailureKind) -> None:
-        self._answers = list(answers)
 
     async def lookup(self, host: str) -> DnsAnswer:
         self.asked.append(host)
         await self.gate.wait()
-        if host in self.answers_for:
-            return self.answers_for[host]
-        answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
+        answer = self.answers_for.get(host) or self.answers_for.get(host.partition(".")[2])
+        if answer is None:
+            answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, FailureKind):
             raise FetchFailed(answer, host)
         return answer
@@ -123,52 +129,87 @@ async def test_an_answer_is_kept_for_its_time(
         assert lookup.asked.count("www.example.org") == asked
 
 
-async def test_a_failing_look_up_is_ours_until_the_dns_answers_for_another_host() -> None:
-    """Given a DNS that does not answer, then this is not the fault of any host, however long it lasts."""
-    clock, lookup = ManualClock(), ScriptedLookup(FailureKind.DNS)
-    resolver = _resolver(lookup, clock)
-    for _ in range(5):
-        assert await _kind(resolver, "lame.example") is FailureKind.OUR_DNS
-        await asyncio.sleep(0)
-        assert lookup.asked == ["lame.example", CONTROL_HOST]
-        lookup.asked.clear()
+OURS, HOSTS = FailureKind.OUR_DNS, FailureKind.DNS
+
+
+async def _kinds(resolver: Resolver, clock: ManualClock, host: str, times: int = 3) -> list[FailureKind]:
+    """The kinds of failures that are ten minutes apart."""
+    kinds = []
+    for _ in range(times):
         clock.now += 600
-    # When it answers for another one, and fails for the host again, then the host is at fault,
-    lookup.answers_for["www.example.org"] = PUBLIC
-    await resolver.resolve("www.example.org", 80)
-    clock.now += 10
-    assert await _kind(resolver, "lame.example") is FailureKind.DNS
-    # but only as long as it answers: what other caches may have says nothing.
-    for kind in (FailureKind.OUR_DNS, FailureKind.OUR_DNS):
-        clock.now += 10
-        assert await _kind(resolver, "lame.example") is kind
+        kinds.append(await _kind(resolver, host))
+    return kinds
 
 
-@pytest.mark.parametrize("is_known", [False, True])
-async def test_the_last_hosts_of_a_crawl_are_at_fault_if_the_dns_answers(is_known: bool) -> None:
-    """A control shows it: a host whose answer no cache has any more, or one that always exists."""
-    clock, lookup = ManualClock(), ScriptedLookup(FailureKind.DNS)
-    resolver, control = _resolver(lookup, clock), "www.example.org" if is_known else CONTROL_HOST
-    lookup.answers_for[control] = PUBLIC
-    if is_known:
-        await resolver.resolve(control, 80)
-        clock.now += PUBLIC.ttl_s
-    for kind in (FailureKind.OUR_DNS, FailureKind.DNS, FailureKind.OUR_DNS):
-        clock.now += 10
-        assert await _kind(resolver, "lame.example") is kind
-        await asyncio.sleep(0)
-    assert control in lookup.asked[is_known:]
-
-
-async def test_that_no_host_of_a_name_exists_is_an_answer_once() -> None:
-    clock, lookup = ManualClock(), ScriptedLookup(FailureKind.DNS, FailureKind.DNS, FailureKind.NO_SUCH_HOST)
+async def test_while_the_dns_is_away_no_host_is_at_fault() -> None:
+    """However long it is away, and whatever it has answered before and in the meantime from a cache."""
+    clock, lookup = ManualClock(), ScriptedLookup(HOSTS)
     resolver = _resolver(lookup, clock)
-    assert await _kind(resolver, "lame.example") is FailureKind.OUR_DNS
-    await asyncio.sleep(0)
-    clock.now += 10
-    assert await _kind(resolver, "gone.example") is FailureKind.NO_SUCH_HOST
-    lookup.script(FailureKind.DNS)
-    assert await _kind(resolver, "lame.example") is FailureKind.DNS
+    lookup.answers_for = {CONTROL_DOMAIN: FailureKind.NO_SUCH_HOST, "www.example.org": PUBLIC}
+    assert await _kinds(resolver, clock, "lame.example") == [OURS, HOSTS, HOSTS]
+    del lookup.answers_for[CONTROL_DOMAIN]
+    await resolver.resolve("www.example.org", 80)
+    assert await _kinds(resolver, clock, "lame.example") == [OURS, OURS, OURS]
+    # A look-up that began while it was away ends when it is back.
+    lookup.answers_for[CONTROL_DOMAIN] = FailureKind.NO_SUCH_HOST
+    assert await _kinds(resolver, clock, "lame.example") == [OURS, HOSTS, HOSTS]
+
+
+@pytest.mark.parametrize("answer", [FailureKind.NO_SUCH_HOST, PUBLIC, DnsAnswer(("8.8.8.8",), 3600.0)])
+async def test_a_host_is_at_fault_each_time_that_the_dns_answers_a_control(answer: DnsAnswer | FailureKind) -> None:
+    """Given the last hosts of a crawl, which alone fail, then all failures but the first one of a process are theirs,
+    whatever the DNS answers. Each control asks for another name."""
+    clock, lookup = ManualClock(), ScriptedLookup(HOSTS)
+    resolver = _resolver(lookup, clock)
+    lookup.answers_for[CONTROL_DOMAIN] = answer
+    assert await _kinds(resolver, clock, "a.example", 4) == [OURS, HOSTS, HOSTS, HOSTS]
+    assert await _kinds(resolver, clock, "b.example", 2) == [HOSTS, HOSTS]
+    controls = [name for name in lookup.asked if name.endswith(CONTROL_DOMAIN)]
+    assert len(set(controls)) == len(controls) == 6
+
+
+async def test_a_look_up_that_the_time_for_a_connection_does_not_suffice_for_is_judged_too() -> None:
+    clock, lookup = ManualClock(), ScriptedLookup(HOSTS)
+    resolver = _resolver(lookup, clock)
+    lookup.answers_for[CONTROL_DOMAIN] = PUBLIC
+    assert await resolver.overdue("slow.example") is None
+    assert await _kind(resolver, "slow.example") is OURS
+    for _ in range(2):
+        clock.now += 600
+        lookup.gate.clear()
+        waiting = asyncio.create_task(resolver.resolve("slow.example", 80))
+        await asyncio.sleep(0)
+        overdue = asyncio.create_task(resolver.overdue("slow.example"))
+        lookup.gate.set()
+        assert await overdue is HOSTS
+        await asyncio.wait([waiting])
+        assert isinstance(waiting.exception(), FetchFailed)
+
+
+async def test_hosts_that_fail_together_share_a_control_and_the_next_one_comes_later() -> None:
+    clock, lookup = ManualClock(), ScriptedLookup(HOSTS)
+    resolver = _resolver(lookup, clock)
+    lookup.answers_for[CONTROL_DOMAIN] = PUBLIC
+    await _kind(resolver, "first.example")
+    clock.now += CONTROL_INTERVAL_S / 4
+    before = clock.now
+    kinds = await asyncio.gather(*(_kind(resolver, f"{name}.example") for name in "abcdef"))
+    assert kinds == [HOSTS] * 6
+    assert len([name for name in lookup.asked if name.endswith(CONTROL_DOMAIN)]) == 2
+    assert clock.now == before + CONTROL_INTERVAL_S * 3 / 4
+
+
+async def test_a_dns_that_only_knows_the_hosts_of_the_crawl_is_asked_for_one_of_another_domain() -> None:
+    """Not for one that fails, nor for one that c-ares knows by itself."""
+    clock, lookup = ManualClock(), ScriptedLookup(HOSTS)
+    resolver = Resolver(lookup, AddressPolicy(allow_private=True), HostMap(), clock)
+    lookup.answers_for = dict.fromkeys(("www.good.example", "www.lame.example", "localhost"), PUBLIC)
+    for name in lookup.answers_for:
+        await resolver.resolve(name, 80)
+    assert await _kinds(resolver, clock, "lame.example") == [OURS, OURS, OURS]
+    assert {name.partition(".")[2] for name in lookup.asked[-2:]} == {CONTROL_DOMAIN, "good.example"}
+    lookup.answers_for["good.example"] = FailureKind.NO_SUCH_HOST
+    assert await _kinds(resolver, clock, "lame.example") == [OURS, HOSTS, HOSTS]
 
 
 async def test_the_cache_forgets_the_oldest_answer() -> None:
