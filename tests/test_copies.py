@@ -81,10 +81,3 @@ def test_a_copy_that_is_killed_has_the_exit_code_of_the_signal(folder: Path) -> 
     assert copies[0].poll() is None
     copies[0].kill()
     assert copies[0].wait(60) == -signal.SIGKILL
-
-
-def test_errors_end_a_copy_as_they_end_the_program(folder: Path) -> None:
-    (folder / "fails.py").write_text("def main(): raise ValueError('no')")
-    made, _, err = copied(folder, "fails")
-    assert made.returncode == 1
-    assert err.endswith("ValueError: no\n")

@@ -6,16 +6,12 @@ import io
 import json
 import logging
 import re
-import urllib.request
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from crawler import logs
 from crawler.logs import BURST, WINDOW_S, Repeats, without_secrets
-from tests.e2e.harness import Web, bench, wait_until
-from tests.valkey import ValkeyProcess
 
 SECRET = "s3cr3t-w0rd"
 
@@ -113,31 +109,3 @@ def test_what_is_still_held_back_at_the_end_is_reported_once(written: io.StringI
     assert len(lines) == 2 * BURST + 1
     assert "held_back" in lines[-1]
     assert re.search('items_rejected"?[=:]4', lines[-1])
-
-
-@pytest.mark.e2e
-@pytest.mark.parametrize("form", ["console", "json"])
-def test_the_password_of_redis_is_nowhere_to_be_seen(tmp_path: Path, form: str) -> None:
-    """Not in the log, the metrics, the pages, the commands' output, nor in the process list."""
-    with (
-        ValkeyProcess(tmp_path, persistent=False, options=("--requirepass", SECRET)) as valkey,
-        Web(tmp_path, domains=2, pages=20) as web,
-        bench(tmp_path, web) as commands,
-    ):
-        url = f"unix://:{SECRET}@{valkey.socket}"
-        environment = {"CRAWLER_REPLICA__REDIS": url, "CRAWLER_REPLICA__LOG_FORMAT": form}
-        seeded = commands.start("seed", "-f", str(commands.seeds), environment=environment).wait()
-        assert seeded.code == 0, seeded.err
-        replica = commands.start("run", "--listen", "127.0.0.1:0", environment=environment, fresh=True)
-        address = wait_until(lambda: re.search(r"127\.0\.0\.1:[1-9]\d*", replica.err), "the replica to start")[0]
-        status = commands.start("status", "--json", environment=environment).wait()
-        shown = [replica.err, replica.out, status.out, status.err, Path(f"/proc/{replica.pid}/cmdline").read_text()]
-        for path in ("/", "/metrics", "/snapshot", "/sd"):
-            with urllib.request.urlopen(f"http://{address}{path}") as page:
-                shown.append(page.read().decode())
-        valkey.kill()
-        wait_until(lambda: "redis_away" in replica.err, "the replica to miss Redis")
-        with urllib.request.urlopen(f"http://{address}/snapshot") as page:
-            shown.append(page.read().decode())
-        shown.append(replica.err)
-    assert [text for text in shown if SECRET in text] == []

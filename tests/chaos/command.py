@@ -8,16 +8,9 @@ import sys
 import tempfile
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-
-class Judged(Protocol):
-    """The report on a run, which prints itself."""
-
-    @property
-    def is_perfect(self) -> bool: ...
-
-    def details(self) -> str: ...
+from tests.chaos.report import ClusterReport, Report
 
 
 def options(module: str, doc: str | None) -> argparse.ArgumentParser:
@@ -30,7 +23,7 @@ def options(module: str, doc: str | None) -> argparse.ArgumentParser:
     return parser
 
 
-def run_and_print(run: Callable[[Path], Coroutine[Any, Any, Judged]], keep: Path | None) -> int:
+def run_and_print(run: Callable[[Path], Coroutine[Any, Any, Report | ClusterReport]], keep: Path | None) -> int:
     """Run in the folder `keep`, or in one that does not stay, and print the report. Returns the exit status."""
     with tempfile.TemporaryDirectory(prefix="peercrawl-chaos-") as scratch:
         found = asyncio.run(run(keep or Path(scratch)))

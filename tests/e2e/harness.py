@@ -256,18 +256,10 @@ class Bench:
 
     def configure(self, changes: Tables) -> None:
         """Write the settings file: values for a short test, the bench's own tables, and `changes`."""
-        tables: Tables = {
-            "politeness": {"delay": DELAY_S, "backoff_base": 0.2, "response_share": 0, "tries": TRIES},
-            "scope": {"kind": "any"},
-            "fetch": {"host_map": self.web.host_map, "read_timeout": 10.0, "timeout": 20.0},
-            "frontier": {"lease": LEASE_S, "shards": 64},
-            "replica": {"data_dir": str(self.folder / "data"), "out": str(self.out), "interval": 0.5, "grace": 5.0},
-        }
-        if self.redis:
-            tables["replica"]["redis"] = self.redis
-        for table, keys in (*self.tables.items(), *changes.items()):
-            tables.setdefault(table, {}).update(keys)
-        self.settings.write_text(toml(tables))
+        redis = {"replica": {"redis": self.redis}} if self.redis else {}
+        settings = short_settings(self.folder, self.web.host_map, redis, self.tables, changes)
+        settings["replica"]["out"] = str(self.out)
+        self.settings.write_text(toml(settings))
 
     def start(self, *words: str, environment: Mapping[str, str] | None = None, fresh: bool = False) -> Running:
         """Start `crawler words...` with the settings file. `fresh`: see `Running`."""
@@ -388,6 +380,21 @@ def quick(folder: Path, host_map: list[str], **more: object) -> str:
     replica = {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5}
     politeness = {"delay": 0.02, "response_share": 0}
     return toml({"politeness": politeness, "fetch": {"host_map": host_map}, "replica": replica, **more})
+
+
+def short_settings(folder: Path, host_map: list[str], *changes: Tables) -> Tables:
+    """What suits a short test, with `changes`."""
+    tables: Tables = {
+        "politeness": {"delay": DELAY_S, "backoff_base": 0.2, "response_share": 0, "tries": TRIES},
+        "scope": {"kind": "any"},
+        "fetch": {"host_map": host_map, "read_timeout": 10.0, "timeout": 20.0},
+        "frontier": {"lease": LEASE_S, "shards": 64},
+        "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5, "grace": 5.0},
+    }
+    for change in changes:
+        for table, keys in change.items():
+            tables[table] = {**tables.get(table, {}), **keys}
+    return tables
 
 
 def toml(tables: Tables) -> str:

@@ -91,22 +91,6 @@ def test_a_delay_changed_in_mid_crawl_is_kept_by_both_replicas(cluster: Bench) -
     assert all("settings_changed" in replica.err for replica in replicas)
 
 
-def test_a_wider_scope_counts_for_what_is_found_from_then_on(cluster: Bench) -> None:
-    """Given seeds only, when depth is allowed and more seeds are added, then both replicas follow their links."""
-    roots = cluster.web.world.seeds()
-    cluster.configure({"scope": {"max_depth": 0}})
-    cluster.seeds.write_text("".join(f"{url}\n" for url in roots[:4]))
-    cluster.type("seed", "-f", str(cluster.seeds))
-    replicas = [cluster.start("run") for _ in range(2)]
-    wait_until(lambda: cluster.status()["open"] == 0, "the end of the first seeds", step_s=0.1)
-    cluster.apply({})
-    wait_until(lambda: revisions(cluster) == [2, 2], "two replicas at revision 2", step_s=0.1)
-    cluster.seeds.write_text("".join(f"{url}\n" for url in roots[4:]))
-    cluster.type("seed", "-f", str(cluster.seeds))
-    both_fetched(cluster, 20)
-    stop(replicas)
-
-
 def test_a_limit_that_one_replica_learns_late_is_met_exactly(cluster: Bench) -> None:
     """Given a replica that is suspended when the limit is set, and that continues when the other one fetches nothing more,
     then its pages count, too. It still has its leases."""

@@ -30,13 +30,16 @@ def crawl(folder: Folder, *words: str, **environment: str) -> Finished:
     return folder.type("crawl", *words, *FAST, **environment)
 
 
-@pytest.mark.parametrize("why", ["refused", "robots"])
+@pytest.mark.parametrize("why", ["refused", "robots", "404"])
 def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(
     site: BrokenSite, tmp_path: Path, typed: Typed, why: str
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as unused:
         closed_port = unused.getsockname()[1]
-    site.rules = "User-agent: *\nDisallow: /"
+    if why == "404":
+        site.pages = 404
+    else:
+        site.rules = "User-agent: *\nDisallow: /"
     folder = Folder(tmp_path, closed_port if why == "refused" else site.port, typed)
     folder.write({"politeness": {"delay": 0.02, "tries": 1}})
     done = folder.type("crawl", folder.seed, "-s", "crawler.toml", "--quiet")
@@ -44,14 +47,6 @@ def test_a_crawl_whose_seeds_all_failed_ends_with_an_error(
     assert done.err.splitlines()[-1].startswith("error: no page was fetched successfully, and nothing is left")
     again = folder.type("crawl", folder.seed, "-s", "crawler.toml", "--quiet")
     assert (again.code, "nothing left to crawl" in again.err) == (0, True), again.err
-
-
-def test_a_crawl_that_only_finds_error_pages_ends_with_an_error(site: BrokenSite, tmp_path: Path, typed: Typed) -> None:
-    folder = Folder(tmp_path, site.port, typed)
-    site.pages = 404
-    folder.write({})
-    done = folder.type("crawl", folder.seed, "-s", "crawler.toml", "--quiet")
-    assert (done.code, folder.counts) == (1, (1, 0, 0))
 
 
 def test_the_advice_at_the_page_limit_continues_the_crawl(site: BrokenSite, tmp_path: Path, typed: Typed) -> None:

@@ -9,10 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, repeated, wait_until
-from tests.e2e.slow_archive import SlowArchive
+from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, repeated
 from tests.e2e.victims import kill
-from tests.throttled_sink import throttle
 from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
@@ -45,10 +43,7 @@ async def odd(page: ParsedPage, crawl: Handle) -> None:
     await crawl.push("odd", {"url": page.url, "length": str(length) if os.environ["IS_ODD"] == "1" else length})
 """
 
-TABLES: Tables = {
-    "frontier": {"lease": 1.5},
-    "archive": {"sinks": [f"{SlowArchive.__module__}:{SlowArchive.__name__}"]},
-}
+TABLES: Tables = {"frontier": {"lease": 1.5}}
 
 
 @pytest.fixture
@@ -90,22 +85,6 @@ def check(crawler: Bench, web: Web) -> None:
         urls = [item["url"] for item in items]
         assert repeated(urls) == []
         assert set(urls) == {url for url in pages if name == "titles" or url.endswith("/")}
-
-
-def test_items_that_were_written_and_not_settled_appear_once(crawler: Bench, web: Web) -> None:
-    """One replica, killed between the two."""
-    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
-    throttle(crawler.out, 5)  # seconds a page; the first group may be without items
-    replica = start(crawler)
-    wait_until(
-        lambda: any(b'"items":{' in path.read_bytes() for path in crawler.out.glob("*.jsonl.open")), "a row with items"
-    )
-    replica.kill()
-    throttle(crawler.out, 0)
-    done = start(crawler).wait()
-    assert done.code == 0, done.err
-    assert "pages_taken_back" in done.err
-    check(crawler, web)
 
 
 def test_three_replicas_one_of_which_is_killed_agree_on_the_type_of_a_field(

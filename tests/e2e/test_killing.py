@@ -110,14 +110,3 @@ def test_a_replica_that_slept_longer_than_its_leases_takes_its_pages_back(crawle
     sleeper.send(signal.SIGCONT)
     assert sleeper.wait().code == other.wait().code == 0
     check(crawler, web, kills=0)
-
-
-def test_what_cannot_be_told_to_the_store_at_the_end_is_left_to_the_next_start(crawler: Bench, web: Web) -> None:
-    """A replica that is stopped while its last group is not settled leaves its files open."""
-    replica = start_held(crawler, 1_000)
-    replica.send(signal.SIGINT)
-    replica.wait()
-    assert list(crawler.out.glob("*.journal.open"))
-    throttle(crawler.out, 0)
-    assert start(crawler).wait().code == 0
-    check(crawler, web, kills=0)

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.crawl_world import DELAY_S, crawl
-from tests.e2e.harness import EVEN
+from tests.e2e.crawl_world import crawl
+from tests.e2e.harness import DELAY_S, EVEN
 from tests.simweb.features import RobotsKind
 from tests.simweb.judge import JudgeLimits
 from tests.simweb.server import Record

@@ -96,42 +96,6 @@ def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
         assert "WARC-Payload-Digest" not in record.headers
 
 
-STORY = "<p>The harbour was closed for the winter, and the boats stayed on land until the ice had gone. " * 4
-
-
-class SiteWithClocks(ChangingSite):
-    """Each response has another time in its footer. The long pages are read in the process for large documents."""
-
-    def respond(self, request: Request) -> Reply:
-        version, clock = self.versions.get(request.path), time.monotonic_ns()
-        story = STORY * (500 if request.path == "/still" else 1)
-        links = "".join(f'<a href="{path}">x</a>' for path in PAGES)
-        article = f"<article><h1>{request.path}</h1>{story}{version}</article>"
-        return Reply(f"<nav>{links}</nav>{article}<footer>{clock}</footer>", 200 if version else 404)
-
-
-def test_a_clock_in_the_footer_is_no_change_by_a_rule_for_the_text(tmp_path: Path) -> None:
-    with SiteWithClocks() as site, recrawling(site, tmp_path, ["every=1s text"]):
-        wait_until(lambda: all(site.times(path, 200) >= 2 for path in PAGES), "two visits of each page")
-        site.versions["/moving"] = 2
-        visits = site.times("/moving", 200)
-        wait_until(lambda: site.times("/moving", 200) >= visits + 2, "the change")
-    found = [(line["url"].removeprefix("http://site.test"), line["visit"]) for line in lines(tmp_path)]
-    assert {path: found.count((path, "changed")) for path in PAGES} == {"/": 0, "/still": 0, "/moving": 1, "/going": 0}
-    for path in PAGES:
-        assert found.count((path, "unchanged")) >= 1
-    of_still = [line for line in lines(tmp_path) if line["url"].endswith("/still")]
-    assert len(of_still[0]["digest"]) > 30 and len({line["digest"] for line in of_still}) == len(of_still)
-    archived = [
-        record
-        for path in sorted((tmp_path / "out").rglob("*.warc.gz"))
-        for record in readers.by_fastwarc(path)
-        if record.headers.get("WARC-Target-URI") == "http://site.test/still"
-        and record.headers["WARC-Type"] == "response"
-    ]
-    assert len(archived) == len(of_still)
-
-
 def test_a_crawl_ends_although_later_visits_are_planned(tmp_path: Path) -> None:
     with ChangingSite() as site:
         (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, ["adaptive"]))

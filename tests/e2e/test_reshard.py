@@ -131,17 +131,3 @@ def test_an_interrupted_command_says_how_to_go_on_and_can_be_undone(
     result = web.verdict(delay_s=DELAY_S)
     assert result.ok, str(result)
     check(crawler, web, 8)
-
-
-def test_a_replica_is_stopped_cleanly_while_its_shards_are_frozen(crawler: Bench, web: Web) -> None:
-    (replica,) = crawler.gather(1)
-    web.wait_for(EARLY)
-    command = crawler.start("reshard", "--shards", "32")
-    until_said(command, "leases left")
-    replica.send(signal.SIGTERM)
-    stopped, done = replica.wait(), command.wait()
-    assert (stopped.code, done.code) == (0, 0), stopped.err + done.err
-    assert crawler.run("run", "--until-empty", "--keep-settings").code == 0
-    result = web.verdict(delay_s=DELAY_S)
-    assert result.ok, str(result)
-    check(crawler, web, 32)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -62,8 +61,8 @@ def site() -> Iterator[ReservedSite]:
 def crawled(site: ReservedSite, folder: Path, expected: int = 0, **politeness: Any) -> dict[str, dict[str, Any]]:
     """The lines of a crawl of `site`, by path."""
     host_map = site.host_map("a.test")
-    code, err = asyncio.run(crawl_from(folder, ["http://a.test/"], host_map, {"politeness": politeness}))
-    assert code == expected, err
+    done = crawl_from(folder, ["http://a.test/"], host_map, {"politeness": politeness})
+    assert done.code == expected, done.err
     return {str(line["url"]).removeprefix("http://a.test"): line for line in readers.lines(folder / "out")}
 
 
@@ -132,8 +131,8 @@ def test_the_file_of_reservations_is_read_if_a_setting_asks_for_it(site: Reserve
 def test_a_page_that_is_not_kept_does_not_count_for_the_page_limit(site: ReservedSite, tmp_path: Path) -> None:
     host_map = site.host_map("a.test")
     tables = {"politeness": {"purpose": ["search"]}, "limits": {"max_pages": 5}}
-    code, err = asyncio.run(crawl_from(tmp_path, ["http://a.test/"], host_map, tables))
-    assert code == 0, err
+    ended = crawl_from(tmp_path, ["http://a.test/"], host_map, tables)
+    assert ended.code == 0, ended.err
     done = {line["url"] for line in readers.lines(tmp_path / "out") if line["outcome"] == "done"}
     assert done == {f"http://a.test{path}" for path in ("/", "/by-meta", "/by-file/1", "/silent", "/linked")}
 

@@ -32,15 +32,6 @@ def test_a_new_key_can_be_read_by_its_owner_alone(tmp_path: Path) -> None:
     assert read_keys([tmp_path / "deep" / "key.pem"])[0].x == made.x
 
 
-def test_a_file_that_exists_is_not_overwritten(tmp_path: Path) -> None:
-    path = tmp_path / "key.pem"
-    make_key(path)
-    before = path.read_bytes()
-    with pytest.raises(UserError, match="exists already and was not changed"):
-        make_key(path)
-    assert path.read_bytes() == before
-
-
 def test_openssl_makes_and_reads_the_same_files(tmp_path: Path) -> None:
     ours, theirs = tmp_path / "ours.pem", tmp_path / "theirs.pem"
     make_key(ours)
@@ -100,14 +91,6 @@ def test_a_folder_or_a_pipe_is_no_key(tmp_path: Path) -> None:
     for path in (tmp_path, Path()):
         with pytest.raises(UserError, match="is a folder: give the name of a file"):
             make_key(path)
-
-
-def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path) -> None:
-    (tmp_path / "afile").write_text("")
-    with pytest.raises(UserError, match=r"cannot make the folder .*afile: "):
-        make_key(tmp_path / "afile" / "key.pem")
-    with pytest.raises(UserError, match=r"cannot make the folder .*afile/deep: "):
-        make_key(tmp_path / "afile" / "deep" / "key.pem")
 
 
 def make_in_process(path: Path, before: str) -> subprocess.CompletedProcess[str]:

@@ -60,7 +60,9 @@ LINES = "                (self.pages, lines),\n"
 KEEPS_RECORD = "kept[#kept + 1] = string.sub(records, at, next_at - 1)"
 GONE = "local gone = remove(unpack(ARGV, at + 4, at + 3 + entries))"
 
-OF_CRAWLS = (
+RESHARD = "frontier/reshard.py"
+
+MUTANTS = (
     _without("no-fence", LUA + "fence.lua", "if fence_epoch > epoch or (", "if false and ("),
     _without("settle-without-token", LUA + "settle.lua", "local is_held = known[1] == token", "local is_held = true"),
     _without("release-without-token", LUA + "release.lua", "if known[1] ~= ARGV[3] then", "if false then"),
@@ -213,9 +215,6 @@ OF_CRAWLS = (
     _without("epoch-is-opened-again", LUA + "claim.lua", "if epoch > open then", "if epoch >= open then"),
     _without("rosters-of-old-epochs", LUA + "claim.lua", "elseif open == epoch - 1 then", "else"),
     _without("delay-without-robots", ROBOTS, "self.throttle.prolong_delay(leased, saved)", "pass"),
-)
-
-OF_VISITS = (
     _without(
         "visits-before-they-are-due", LUA + "known_pages.lua", "if due_s * 1000 <= now_ms and #taken", "if #taken"
     ),
@@ -235,10 +234,6 @@ OF_VISITS = (
     _without("moved-is-queued-twice", LUA + "push_moved.lua", " and not open[page]", ""),
     _without("repair-forgets-later-visits", LUA + "restore_visits.lua", " and not is_stored(domain, body)", ""),
     _without("moved-is-visited-early", LUA + "push_moved.lua", " and not locate_page(base, domain, page)", ""),
-)
-
-RESHARD = "frontier/reshard.py"
-OF_RESHARDS = (
     _without("frozen-keeps-leases", LUA + "freeze_shard.lua", "for i = 1, #leases, 2 do", "for i = 1, 0, 2 do"),
     _without("late-freeze", LUA + "freeze_shard.lua", "if cancelled and tonumber(cancelled) >=", "if false and 1 >="),
     _without("late-thaw", LUA + "identify_shard.lua", "if ARGV[4] ~= '' and tonumber(", "if false and tonumber("),
@@ -272,8 +267,6 @@ OF_RESHARDS = (
     ),
     _without("copies-if-one-shard-can", "frontier/reshard.py", "range(len(self._old)) for target", "(0,) for target"),
 )
-
-MUTANTS = OF_CRAWLS + OF_VISITS + OF_RESHARDS
 
 
 @contextmanager

@@ -27,7 +27,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--domains", type=int, default=60)
     parser.add_argument("--pages", type=int, default=1500, help="total number of numbered pages of all domains")
-    parser.add_argument("--features", default="mixed", help="plain or mixed")
+    parser.add_argument("--features", default="mixed", choices=["plain", "mixed"])
     parser.add_argument("--replicas", type=int, default=3)
     parser.add_argument("--out", type=Path, help="default: demo-out, which is emptied")
     return run_until_signal(_demo(parser.parse_args(argv)))
@@ -44,7 +44,7 @@ class _DemoWeb(SimWebServer):
 
 
 async def _demo(options: argparse.Namespace) -> int:
-    world = World(options.seed, options.domains, options.pages, Features.named(options.features))
+    world = World(options.seed, options.domains, options.pages, getattr(Features, options.features)())
     async with _DemoWeb(world, RequestLog()) as web:
         return await crawl_and_judge(web, options.replicas, options.out)
 

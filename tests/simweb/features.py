@@ -379,14 +379,6 @@ class Features:
             unlinked=0.05,
         )
 
-    @classmethod
-    def named(cls, name: str) -> Features:
-        """The preset called `name`. Raises ValueError if there is none."""
-        presets = {"plain": cls.plain, "mixed": cls.mixed}
-        if name not in presets:
-            raise ValueError(f"features must be one of {', '.join(presets)}, not {name!r}")
-        return presets[name]()
-
 
 _MIXED_ANSWERS: dict[Kind, float] = {
     Kind.MOVED: 0.03,

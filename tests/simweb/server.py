@@ -65,9 +65,6 @@ class RequestLog:
         self._unwritten: list[Record] = []
         self._fd = -1 if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
 
-    def __repr__(self) -> str:
-        return f"<RequestLog records={self.count} unwritten={len(self._unwritten)}>"
-
     def append(self, record: Record) -> None:
         """Append a record."""
         self.count += 1
@@ -124,9 +121,6 @@ class SimWebServer:
         self._port = port
         self._servers: list[asyncio.Server] = []
         self._flusher: asyncio.TimerHandle | None = None
-
-    def __repr__(self) -> str:
-        return f"<SimWebServer {self.world!r} connections={len(self.connections)} requests={self.log.count}>"
 
     async def __aenter__(self) -> Self:
         await self.start()

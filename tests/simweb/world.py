@@ -662,9 +662,6 @@ class World:
         self._numbered = Numbered(seed, self.features, self.sites)
         self._hostile = Hostile(self.features.hazards)
 
-    def __repr__(self) -> str:
-        return f"<World seed={self.seed} domains={len(self.sites)} pages={self.pages}>"
-
     def seeds(self) -> list[str]:
         """The root of every domain, hostile ones last."""
         names = [domain_name(number) for number in range(len(self.sites))] + self._hostile.domains()
