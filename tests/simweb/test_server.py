@@ -12,7 +12,7 @@ import pytest
 
 from tests.simweb.features import Features, Kind
 from tests.simweb.server import Record, RequestLog, SimWebServer
-from tests.simweb.world import World, address_slot
+from tests.simweb.world import World
 
 
 class Client:
@@ -144,13 +144,3 @@ async def test_a_large_answer_arrives_whole_and_ends_about_when_it_is_read() -> 
         await client.close()
     assert log.records[1].end > resumed
     assert not log.records[1].aborted
-
-
-async def test_domains_are_spread_over_addresses_as_the_host_map_says() -> None:
-    addresses = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
-    async with SimWebServer(World(1, 2, 30), RequestLog(), addresses) as server:
-        places = [f"{address}:{port}" for address, port in server.listening]
-        assert [place.partition(":")[0] for place in places] == list(addresses)
-        assert server.host_map()[4] == f"*4.test={places[1]}"
-        assert server.host_map()[-1] == f"*.test={places[0]}"
-    assert [address_slot(host, 3) for host in ("d00004.test", "www.d00004.test", "rules.test")] == [1, 1, 0]
