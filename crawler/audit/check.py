@@ -77,8 +77,9 @@ class Breach(msgspec.Struct, frozen=True):
 class Report(msgspec.Struct):
     """`closest`: domain -> shortest delay in seconds; `address_peaks`: address -> requests above what the rate alone
     allows. `unasked`: origins with requests that were not checked against their robots.txt, because it is not in the folder
-    or was unreachable (`Timeline.unasked`). `unread`: records, and ends of files, that could not be understood. `signed`:
-    requests whose signatures were checked. `broken`: files that could not be read to the end, each with the reason."""
+    or was unreachable (`Timeline.unasked`). `unread`: records that could not be read, and files that could not be read to
+    the end. `signed`: requests whose signatures were checked. `broken`: those files, each with the reason; `with_unread`:
+    the files with unread records, each with how many and why."""
 
     files: int
     requests: int
@@ -93,6 +94,7 @@ class Report(msgspec.Struct):
     unread: int = 0
     signed: int = 0
     broken: dict[str, str] = {}
+    with_unread: dict[str, str] = {}
 
     @property
     def ok(self) -> bool:
@@ -139,9 +141,10 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         address_peaks=peaks,
         counts=counts,
         breaches=breaches,
-        unread=archive.unread,
+        unread=sum(one.count for one in archive.unread.values()) + len(archive.broken),
         signed=archive.signatures.checked,
         broken={str(path): reason for path, reason in archive.broken.items()},
+        with_unread={str(path): str(unread) for path, unread in archive.unread.items()},
     )
 
 
@@ -169,7 +172,7 @@ def _check_delays(
 
 
 def _check_retry_after(requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:
-    allowed_at, refused = 0.0, requests[0]
+    allowed_at, refused = -math.inf, requests[0]
     for request in requests:
         if request.start < allowed_at - rules.tolerance_s:
             wait, needed = request.start - refused.end, allowed_at - refused.end

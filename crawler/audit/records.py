@@ -8,7 +8,6 @@ are optional, and imported only if a file has keys.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
@@ -22,17 +21,18 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 from crawler.errors import UserError
 from crawler.http_head import Head
 from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
-from crawler.logs import log
+from crawler.parse.text import MAX_DECODED
 from crawler.sinks.cdxj import index_path
-from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.files import LINES
 from crawler.sinks.forget import marks_in
-from crawler.sinks.lines import files_of, lines_in
-from crawler.sinks.reader import BrokenFraming, complete_part, read_head, records_in, target_of, usage_in
+from crawler.sinks.lines import files_of, lines_in, lost_from
+from crawler.sinks.reader import BrokenFraming, Unread, complete_part, read_head, records_in, target_of, usage_in
 from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, origin_of
 from politeness import tdmrep
+from politeness.rate_limit import network_of
 from politeness.robots_syntax import MAX_BODY
 from politeness.usage import NO_USAGE, Usage
 
@@ -167,15 +167,15 @@ class Request(msgspec.Struct, frozen=True):
 
 class ArchivedRequests:
     """All requests in a folder, ordered by start. `user_agents`: from the warcinfo records. `files`: number of files.
-    `unread`: number of records that could not be parsed, and of files that could not be read to the end, which `broken`
-    names, each with the reason. `forgotten`: the marks of domains that were forgotten (`crawler forget`); `named`: a URL of
+    `unread`: the records and lines that could not be read, by file. `broken`: the files that could not be read to the end,
+    each with the reason. `forgotten`: the marks of domains that were forgotten (`crawler forget`); `named`: a URL of
     each domain in lines and indexes. `signatures`: of the requests in files whose replica has signed."""
 
     def __init__(self, usage: bool = False) -> None:
         self.requests: list[Request] = []
         self.user_agents: set[str] = set()
         self.files = 0
-        self.unread = 0
+        self.unread: dict[Path, Unread] = {}
         self.broken: dict[Path, str] = {}
         self.forgotten: set[str] = set()
         self.named: dict[str, str] = {}
@@ -190,28 +190,26 @@ class ArchivedRequests:
         self.requests = [request for path in paths for request in self._read_warc(path)]
         if any(request.url in self._targets and request.url not in self._kept for request in self.requests):
             # The target of a robots.txt redirect was read before the redirect.
-            self.unread, self.broken, self.signatures = 0, {}, Signatures()
+            self.unread, self.broken, self.signatures = {}, {}, Signatures()
             self.requests = [request for path in paths for request in self._read_warc(path)]
 
     def _read_warc(self, path: Path) -> Iterator[Request]:
-        at = 0
         with complete_part(path) as stream:
             try:
                 for record in records_in(stream, WANTED):
-                    at = record.stream_pos
                     request = self._read(record, path)
                     if request is not None:
                         yield request
-                at = stream.size
                 stream.check_end()
+                if lost := lost_from(path):
+                    self.broken[path] = lost
             except BrokenFraming as error:
                 self.broken[path] = str(error)
-                self._cannot_read(path, at, error)
 
     def _read(self, record: WarcRecord, path: Path) -> Request | None:
         try:
             if record.record_type == WarcRecordType.warcinfo:
-                fields = record.reader.read()
+                fields = record.reader.read(MAX_DECODED)
                 self.user_agents.update(_values(fields, "http-header-user-agent"))
                 self.signatures.read_keys(_values(fields, KEY_SET_FIELD))
                 return None
@@ -227,12 +225,8 @@ class ArchivedRequests:
         except UserError:
             raise  # a package for signatures is missing
         except Exception as error:  # records contain what sites sent
-            self._cannot_read(path, record.stream_pos, error)
+            self.unread.setdefault(path, Unread()).add(f"at byte {record.stream_pos:,}", error)
             return None
-
-    def _cannot_read(self, path: Path, at: int, error: Exception) -> None:
-        self.unread += 1
-        log(logging.WARNING, "record_not_audited", file=path.name, offset=at, error=error)
 
     def _request(self, record: WarcRecord, http: Head, start_of_body: bytes) -> Request:
         url = target_of(record)
@@ -242,7 +236,7 @@ class ArchivedRequests:
         request = Request(
             url=url,
             domain=domain_of(host_of(url)),
-            address=record.headers.get("WARC-IP-Address") or UNKNOWN_ADDRESS,
+            address=_address(record.headers.get("WARC-IP-Address") or ""),
             start=start,
             end=start + float(record.headers.get("X-Crawler-Elapsed") or 0),
             status=http.status,
@@ -259,7 +253,7 @@ class ArchivedRequests:
 
     def _usage(self, record: WarcRecord, http: Head, start: bytes) -> Usage:
         """What the response says about its use. The page of a revisit record is the one to which it refers."""
-        body = start + record.reader.read() if record.record_type == WarcRecordType.response else b""
+        body = start + record.reader.read(MAX_DECODED) if record.record_type == WarcRecordType.response else b""
         token = next((agent.partition("/")[0] for agent in sorted(self.user_agents)), "")
         return usage_in(http, body, target_of(record), token)
 
@@ -286,8 +280,7 @@ class ArchivedRequests:
                 if line["warc"] is None and line["fetched_at"] is not None:
                     self.requests.append(_request_of(line))
             except Exception as error:
-                self.unread += 1
-                log(logging.WARNING, "line_not_audited", file=path.name, line=number, error=error)
+                self.unread.setdefault(path, Unread()).add(f"in line {number:,}", error)
 
 
 def read_archive(*folders: Path, usage: bool = False, crawl: str = "") -> ArchivedRequests:
@@ -300,7 +293,7 @@ def read_archive(*folders: Path, usage: bool = False, crawl: str = "") -> Archiv
     for folder in folders:
         if not folder.is_dir():
             raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
-        found, written = (files_of(folder, suffixes, crawl) for suffixes in (WARC_SUFFIXES, (LINES,)))
+        found, written = (files_of(folder, suffixes, crawl) for suffixes in (READ_SUFFIXES, (LINES,)))
         if not found and not written:
             whose = f" of crawl {crawl!r}" if crawl else ""
             raise UserError(f"nothing to audit in {folder}: no WARC file and no *.pages.jsonl{whose}")
@@ -333,6 +326,15 @@ def _values(block: bytes, field: str) -> Iterator[str]:
         name, _, value = line.partition(":")
         if name.strip().lower() == field:
             yield value.strip()
+
+
+def _address(text: str) -> str:
+    """The address `text`, or `UNKNOWN_ADDRESS` if it is none."""
+    try:
+        network_of(text)
+    except ValueError:
+        return UNKNOWN_ADDRESS
+    return text
 
 
 def _seconds(date: str) -> float:

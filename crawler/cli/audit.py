@@ -93,7 +93,7 @@ def audit(
     origin = f"crawl {crawl_here!r} here" if crawl_here else settings
     source = f", as {origin} has it" if origin and delay is None else ""
     emit(report, as_json, _render(report, f"{throttle.delay.min_delay_s:g} s{source}", bool(origin), revision))
-    for path, reason in report.broken.items():
+    for path, reason in sorted([*report.with_unread.items(), *report.broken.items()]):
         Terminal(stderr=True).tell(f"{path}: {reason}")
     if not report.ok:
         sys.exit(1)

@@ -20,11 +20,12 @@ from crawler.cli.options import FILE, FOLDER, USES, Decorator, Whole, command, o
 from crawler.cli.output_folders import not_named, one_crawl
 from crawler.cli.text import Terminal, note
 from crawler.errors import UserError, reason_of
-from crawler.logs import printable
+from crawler.logs import configure, printable
 from crawler.page import DATA_SET, TextForm
 from crawler.settings.load import load
 from crawler.sinks import export as exporting
 from crawler.sinks import items as data_sets
+from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.files import LINES, check_output_folder, is_open
 from crawler.sinks.items import SHOWN, Refused, line_files
@@ -152,8 +153,9 @@ def export(
     items of a data set, or what visits of known pages have found.
 
     Open files are read up to their last complete record. Of a file that was cut or damaged, the complete records before
-    that are exported; the file is named, and the exit code is 2. If it was interrupted, run the same command again to
-    resume. Files that were exported with other options are replaced. Options that have no effect together are refused.
+    that are exported. The file is named, as are files with records that cannot be read, and the exit code is 2. If it was
+    interrupted, run the same command again to resume. Files that were exported with other options are replaced. Options
+    that have no effect together are refused.
 
     With `--format wacz`, all is in one new file, without open files. With `--text text`, its pages can be searched.
 
@@ -174,6 +176,7 @@ def export(
         crawler export crawl-out --format wacz --out news.wacz
         crawler export crawl-out --usage train-ai --text text
     """
+    configure("console", "warning")
     check_options(_given(context), form, out)
     paths, only = list(archives), "" if follow else one_crawl(archives, crawl, of_each=True)
     if changes or since is not None:
@@ -196,15 +199,13 @@ def _of(paths: list[Path], crawl: str, suffixes: Iterable[str]) -> list[Path]:
 
 
 def _export_pages(archives: list[Path], settings: ExportSettings, processes: int | None, crawl: str) -> None:
-    files = exporting.warc_files(_of(archives, crawl, exporting.SUFFIXES))
+    files = exporting.warc_files(_of(archives, crawl, READ_SUFFIXES))
     with _progress(len(files)) as advance:
         done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
     for line in _results(done, settings, len(files)):
         Terminal().tell(line)
     for line in _not_exported(done, settings):
         note(line)
-    if done.unread:
-        note(_unread(done.unread))
     if missing := not_named(load().replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
     if still_open := [path for path in files if is_open(path)]:
@@ -216,20 +217,18 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
 
 
 def _check_read(done: Exported) -> None:
-    """Raises UserError, after naming the files, if some could not be read to the end, or if no page could be read."""
-    for path, reason in sorted(done.broken.items()):
-        Terminal(stderr=True).tell(f"{path}: {reason}")
+    """Raises UserError, after naming the files, if some could not be read to the end, or if a record could not be read."""
+    for path, problem in sorted([*done.unread.items(), *done.broken.items()]):
+        Terminal(stderr=True).tell(f"{path}: {problem}")
     if done.broken:
         raise UserError(
             f"{count_of(len(done.broken), 'WARC file')} could not be read to the end; only complete records before that "
             "were exported"
         )
-    if done.unread and not (done.rows or done.left_out or done.refused or done.kept):
-        raise UserError(f"no page was exported: {_unread(done.unread)}")
-
-
-def _unread(number: int) -> str:
-    return f"{count_of(number, 'response')} could not be read: see the warnings"
+    if done.unread:
+        unread = f"{count_of(sum(one.count for one in done.unread.values()), 'record')} could not be read"
+        is_empty = not (done.rows or done.left_out or done.refused or done.kept)
+        raise UserError(f"no page was exported: {unread}" if is_empty else f"{unread}; all others were exported")
 
 
 @contextlib.contextmanager
@@ -246,11 +245,13 @@ def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int 
     if settings.usage:
         raise UserError("--usage cannot be used with --format wacz, which packs whole WARC files")
     out, text = settings.out, settings.text
-    files = exporting.warc_files(_of(archives, crawl, exporting.SUFFIXES))
+    files = exporting.warc_files(_of(archives, crawl, READ_SUFFIXES))
     target = out if out.suffix == SUFFIX else out / f"{archives[0].resolve().name.partition('.warc')[0]}{SUFFIX}"
     check_output_folder(target.parent)
     with _progress(len(files)) as advance:
         done = write_wacz(files, target, text, processes or os.cpu_count() or 1, advance)
+    for path, problem in done.problems.items():
+        Terminal(stderr=True).tell(f"{path}: {problem}")
     Terminal().tell(
         f"{count_of(done.pages, 'page')} and {count_of(done.records, 'record')} from "
         f"{count_of(done.warc_files, 'WARC file')} in {done.file}"
@@ -259,6 +260,8 @@ def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int 
         note(_unread_note(done.left_open))
     if missing := not_named(load().replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
+    if done.problems:
+        raise UserError(f"records of {count_of(len(done.problems), 'WARC file')} are missing; all others were packed")
 
 
 def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
@@ -312,6 +315,7 @@ def extract(
 
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
     """
+    configure("console", "warning")
     settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash, frozenset(usage))
     done = Exported()
     for archive in archives:
@@ -329,8 +333,6 @@ def extract(
             raise UserError(f"{file}: {reason_of(error, file)}") from error
     for line in _not_exported(done, settings):
         note(line)
-    if done.unread:
-        note(_unread(done.unread))
     _check_read(done)
 
 

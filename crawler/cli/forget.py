@@ -16,6 +16,7 @@ from crawler.cli.options import FOLDER, CrawlAccess, as_json, command, on_a_craw
 from crawler.cli.output_folders import check_exists, output_folders
 from crawler.cli.text import emit, note
 from crawler.errors import SinkFull, UserError
+from crawler.logs import configure
 from crawler.observe.health import health_records
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings
@@ -67,6 +68,7 @@ def forget(
         crawler forget example.org --dry-run
         crawler forget example.org /mnt/a/crawl-out --crawl news --redis redis://10.0.0.5
     """
+    configure(access.settings.replica.log_format, "warning")
     for folder in folders:
         check_exists(folder)
     found = folders or [folder for folder in output_folders(access.settings, access.crawl) if folder.is_dir()]

@@ -57,3 +57,5 @@ COMPRESSIONS: dict[CompressionName, Compression] = {
 }
 
 WARC_SUFFIXES = tuple(compression.suffix for compression in COMPRESSIONS.values())
+READ_SUFFIXES = (*WARC_SUFFIXES, ".warc")
+"""Those of WARC files that are read. This crawler writes none without compression."""

@@ -33,9 +33,10 @@ from urllib.parse import urlsplit
 import msgspec
 
 from crawler.errors import UserError, reason_of
+from crawler.logs import configure
 from crawler.page import NO_CONTENT, UNREADABLE, Content, Page, TextForm
 from crawler.parse.text import content_of
-from crawler.sinks.compression import WARC_SUFFIXES
+from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.files import (
     OPEN_SUFFIX,
     check_output_folder,
@@ -46,14 +47,12 @@ from crawler.sinks.files import (
     scratch_file,
     whole_file,
 )
-from crawler.sinks.lines import PageLines, Row, iso_time
+from crawler.sinks.lines import PageLines, Row, iso_time, lost_from
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.reader import BrokenFraming, has_body, read_rows, report
+from crawler.sinks.reader import BrokenFraming, Unread, has_body, read_rows, report
 
 Form = Literal["jsonl", "parquet", "markdown", "wacz"]
-
-SUFFIXES = (*WARC_SUFFIXES, ".warc")
 
 _CUT = ".cut"
 _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
@@ -88,21 +87,23 @@ class Exported(msgspec.Struct):
     because they have no main text. `kept`: WARC files that were exported before with the same options. `differing`: the
     options of replaced files that were others. `refused`: responses that were left out because of `ExportSettings.usage`.
     `unrecorded`: other responses without a metadata record, so that the preferences in robots.txt are unknown. `unread`:
-    responses that could not be read. `broken`: WARC files that could not be read to the end, each with the reason."""
+    the records that could not be read, by WARC file. `broken`: WARC files that could not be read to the end, each with the
+    reason."""
 
     rows: int = 0
     left_out: int = 0
     kept: int = 0
     refused: int = 0
     unrecorded: int = 0
-    unread: int = 0
+    unread: dict[Path, Unread] = {}
     differing: frozenset[str] = frozenset()
     broken: dict[Path, str] = {}
 
     def add(self, other: Exported) -> None:
-        """Add the numbers of `other`, and its broken files."""
-        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "unread"):
+        """Add the numbers of `other`, and its unread records and broken files."""
+        for name in ("rows", "left_out", "kept", "refused", "unrecorded"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.unread |= other.unread
         self.broken |= other.broken
 
     def selected(self, path: Path, usage: frozenset[str]) -> Iterator[Row]:
@@ -110,8 +111,7 @@ class Exported(msgspec.Struct):
         Counts what is left out. Raises OSError."""
 
         def on_unread(url: str, error: Exception) -> None:
-            self.unread += 1
-            report(url, error)
+            self.unread.setdefault(path, Unread()).add(url, error)
 
         try:
             for row in read_rows(path, on_unread):
@@ -121,6 +121,8 @@ class Exported(msgspec.Struct):
                     # The depth is in each metadata record of this crawler.
                     self.unrecorded += bool(usage) and row.columns.get("depth") is None
                     yield row
+            if lost := lost_from(path):
+                self.broken[path] = lost
         except BrokenFraming as error:
             self.broken[path] = str(error)
 
@@ -131,7 +133,7 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
-            found += open_and_finished(path, SUFFIXES)
+            found += open_and_finished(path, READ_SUFFIXES)
         elif path.is_file() or open_path(path).is_file():
             found.append(path if path.is_file() else open_path(path))
         else:
@@ -209,12 +211,15 @@ def _export_file(settings: ExportSettings, path: Path) -> Exported:
         for state in (OPEN_SUFFIX, _CUT):
             for early in settings.out.glob(glob.escape(f"{_stem(path)}{state}.pages.") + "*"):
                 early.unlink(missing_ok=True)  # its rows are among those of the finished file
-        if result.exists():
+        if lost := lost_from(path):
+            done.broken[path] = lost
+        elif result.exists():
             return Exported(kept=1)
     with scratch_file(result.with_name(f"{result.name}.lines")) as scratch:
         with scratch.open("wb") as file:
             file.writelines(encoded(path, settings, done))
         if done.broken:
+            result.unlink(missing_ok=True)
             result = _result(path, settings, is_broken=True)
         if settings.form == "parquet":
             write_parquet(scratch, result)
@@ -354,7 +359,9 @@ def shared_work(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _end_with_parent() -> None:
-    """Without this, a process would wait for work forever: it holds both ends of the pipe from which it reads."""
+    """Without this, a process would wait for work forever: it holds both ends of the pipe from which it reads. It logs
+    like the command."""
+    configure("console", "warning")
     parent = multiprocessing.parent_process()
     assert parent is not None
 

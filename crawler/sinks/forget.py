@@ -223,7 +223,7 @@ class DomainRewriter:
 
         for path in volume.warcs:
             try:
-                with complete_part(path) as part:
+                with complete_part(path, one_each=True) as part:
                     part.check_end()
                 for record_id, offset, length in placed(records_in(str(path)), path.stat().st_size, read):
                     self._originals[record_id] = Place(path.name, offset, length)

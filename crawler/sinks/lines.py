@@ -26,7 +26,17 @@ from crawler.page import NO_CONTENT, Content, Page
 from crawler.parse.text import plain
 from crawler.scope.next_visit import Visits, visit_priority
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.files import LINES, file_name, finished_path, open_and_finished, open_either, open_path, volume_of
+from crawler.sinks.files import (
+    LINES,
+    file_name,
+    finished_path,
+    is_open,
+    open_and_finished,
+    open_either,
+    open_path,
+    volume_of,
+)
+from crawler.wording import count_of
 from frontier.entries import Entry, tag_of
 from frontier.known_pages import KnownPage
 
@@ -318,6 +328,31 @@ def lines_in(path: Path) -> Iterator[bytes]:
         for line in lines:
             if line.endswith(b"\n"):  # the last line may be incomplete
                 yield line
+
+
+class _Placed(msgspec.Struct):
+    """The field of a line that says where the record of the page is."""
+
+    warc: Place | None = None
+
+
+def lost_records(lines: Path, warc: Path, size: int) -> int:
+    """How many of the `lines` of a volume name records beyond the end of the WARC file `warc` of `size` bytes. The records
+    are written first, so the file has lost its end: after a power failure, or because a copy of it was cut."""
+    name, decoder, lost = finished_path(warc).name, msgspec.json.Decoder(_Placed), 0
+    for line in lines_in(lines):
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):  # others report such a line
+            place = decoder.decode(line).warc
+            lost += place is not None and place.file == name and place.offset + place.length > size
+    return lost
+
+
+def lost_from(warc: Path) -> str:
+    """What is missing in the finished WARC file at `warc` according to the lines beside it, "" if nothing is."""
+    lines = warc.with_name(volume_of(warc) + LINES)
+    if is_open(warc) or not lines.is_file() or not (lost := lost_records(lines, warc, warc.stat().st_size)):
+        return ""
+    return f"{count_of(lost, 'record')} named in {lines.name} would be beyond its end: it was cut off"
 
 
 SETTINGS = ".settings.toml"

@@ -21,6 +21,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from datetime import datetime
 from functools import partial
 from http import HTTPStatus
 from io import BytesIO
@@ -40,8 +41,8 @@ from crawler.parse.html import ExtractPolicy
 from crawler.parse.text import MAX_DECODED
 from crawler.sinks.compression import COMPRESSIONS, Compression, CompressionName
 from crawler.sinks.files import OPEN_SUFFIX, finished_path, is_open, open_either
-from crawler.sinks.lines import Place, Row
-from frontier.errors import BadUrl
+from crawler.sinks.lines import Place, Row, iso_time
+from crawler.wording import count_of
 from frontier.urls import canonicalize
 from politeness import tdmrep
 from politeness.tdmrep import NOT_STATED
@@ -52,6 +53,9 @@ T = TypeVar("T")
 _STEP = 16_384  # bytes per read; nearly all heads are shorter
 _LONGEST_HEAD = 1 << 20
 """Bytes. This crawler accepts 64 KiB (`max_header_bytes`), but others accept more."""
+
+_LARGEST_BODY = MAX_DECODED + 1
+"""Bytes that are read of a body, or of a block with fields. With the last one, the parser finds the body too long."""
 
 _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n")
 """RFC 9112 7.1."""
@@ -75,15 +79,20 @@ _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,15})[ \t]*\r?$", re.IGNOR
 
 class Part(io.FileIO):
     """The first `size` bytes of a file, for readers that read to the end. `total`: the bytes that should be complete
-    records."""
+    records. `problem`: what is wrong with the record after them, if that is known."""
 
-    def __init__(self, fd: int, size: int, total: int) -> None:
+    def __init__(self, fd: int, size: int, total: int, problem: str = "") -> None:
         super().__init__(fd)
         self.size = size
         self._total = total
+        self._problem = problem
 
     def check_end(self) -> None:
         """Raises BrokenFraming if the file ends in the middle of a record, or is damaged there."""
+        if self._problem:
+            raise BrokenFraming(
+                f"{self._problem} at byte {self.size:,} of {self._total:,}, so it is not read from there on"
+            )
         if self.size < self._total:
             raise BrokenFraming(f"cut off or damaged: no complete record from byte {self.size:,} of {self._total:,} on")
 
@@ -93,14 +102,15 @@ class Part(io.FileIO):
         return super().read(left if size is None or size < 0 else min(size, left)) or b""
 
 
-def complete_part(path: Path) -> Part:
-    """The complete records of the WARC file at `path`. Of a finished file, these should be all of it. Raises OSError."""
+def complete_part(path: Path, one_each: bool = False) -> Part:
+    """The complete records of the WARC file at `path`. Of a finished file, these should be all of it. `one_each`: a gzip
+    member or zstd frame with several records is a problem. Raises OSError."""
     fd = open_either(path)
     try:
         magic = os.pread(fd, 4, 0)
         name = next((name for start, name in _MAGIC.items() if magic.startswith(start)), None)
-        size = whole_records(fd, COMPRESSIONS[name])[0] if name else _whole_plain_records(fd)
-        return Part(fd, size, size if is_open(path) else os.fstat(fd).st_size)
+        size, problem = _framed_records(fd, COMPRESSIONS[name], one_each) if name else (_whole_plain_records(fd), "")
+        return Part(fd, size, size if is_open(path) else os.fstat(fd).st_size, problem)
     except BaseException:
         os.close(fd)
         raise
@@ -122,8 +132,63 @@ def whole_records(fd: int, compression: Compression) -> Extent:
     return size, records > 1
 
 
-def _record_length(fd: int, start: int, compression: Compression) -> int:
-    """The length of the compressed record at `start`; 0 if there is no complete record."""
+class _Member:
+    """The records in a gzip member or zstd frame, by their lengths. `records`: how many have begun."""
+
+    def __init__(self) -> None:
+        self.records = 0
+        self._head = b""  # of the next record, as far as it is known
+        self._left = 0  # bytes of the current record
+
+    def add(self, data: bytes) -> None:
+        """Add decompressed bytes."""
+        at = 0
+        while True:
+            step = min(self._left, len(data) - at)
+            self._left -= step
+            at += step
+            known = len(self._head)
+            if at == len(data) or known >= _LONGEST_HEAD:
+                return
+            if known:
+                self._head += data[at : at + _LONGEST_HEAD]
+            head = _PLAIN_HEAD.match(self._head) if known else _PLAIN_HEAD.match(data, at)
+            length = _content_length(head[0]) if head else None
+            if head is None or length is None:
+                self._head = self._head or data[at : at + _LONGEST_HEAD]
+                return
+            at = head.end() if not known else at + head.end() - known
+            self._head, self._left = b"", length
+            self.records += 1
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the last record has ended, with nothing but line ends after it."""
+        return not self._left and not self._head.strip(b"\r\n")
+
+
+def _framed_records(fd: int, compression: Compression, one_each: bool) -> tuple[int, str]:
+    """The extent of the complete records of the file behind `fd`, up to the first member or frame with which no record
+    ends, and what is wrong with that: with a length that is too large, a reader would take the next record, which may be
+    of another site, for a part of the body. Raises OSError."""
+    size = 0
+    while True:
+        member = _Member()
+        length = _record_length(fd, size, compression, member.add)
+        if length and not member.is_whole:
+            return size, "a record has another length than its Content-Length says,"
+        if one_each and member.records > 1:
+            return size, "several records were compressed as one,"
+        if not length:
+            return size, ""
+        size += length
+
+
+def _record_length(
+    fd: int, start: int, compression: Compression, on_data: Callable[[bytes], None] = lambda data: None
+) -> int:
+    """The length of the compressed record at `start`; 0 if there is no complete record. `on_data` is called with what is
+    in it."""
     reader = compression.reader()
     at = start
     while not reader.eof:
@@ -131,7 +196,7 @@ def _record_length(fd: int, start: int, compression: Compression) -> int:
         if not chunk:
             return 0
         try:
-            reader.decompress(chunk)
+            on_data(reader.decompress(chunk))
         except compression.error:
             return 0
         at += len(chunk)
@@ -154,9 +219,15 @@ def _plain_length(fd: int, start: int) -> int:
     while len(head) < _LONGEST_HEAD and (step := os.pread(fd, _CHUNK, start + len(head))):
         head += step
         if end := _PLAIN_HEAD.match(head):
-            length = _LENGTH.search(end[0])
-            return end.end() + int(length[1]) if length else 0
+            length = _content_length(end[0])
+            return end.end() + length if length is not None else 0
     return 0
+
+
+def _content_length(head: bytes) -> int | None:
+    """The length in the `head` of a record, None if there is none, or several that differ."""
+    lengths = set(map(int, _LENGTH.findall(head)))
+    return lengths.pop() if len(lengths) == 1 else None
 
 
 def records_in(source: str | IO[bytes], types: WarcRecordType = WarcRecordType.any_type) -> Iterator[WarcRecord]:
@@ -287,6 +358,21 @@ def read_rows(path: Path, on_unread: Callable[[str, Exception], None] | None = N
         part.check_end()
 
 
+class Unread(msgspec.Struct):
+    """Records of a file that could not be read: how many, and where the first one is, and what is wrong with it."""
+
+    count: int = 0
+    first: str = ""
+
+    def add(self, place: str, error: Exception) -> None:
+        """Count one more record, at `place`."""
+        self.count += 1
+        self.first = self.first or f"{place}: {error}"
+
+    def __str__(self) -> str:
+        return f"{count_of(self.count, 'record')} could not be read, the first {self.first}"
+
+
 def has_body(row: Row) -> bool:
     """Whether the record of `row` has the body of the page. A revisit record has none."""
     return row.columns.get("size", 0) is not None
@@ -306,7 +392,7 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
         **{name: _number(fields.get(name)) for name in ("depth", "tries")},
         "elapsed_ms": _number(fields.get("fetchTimeMs")),
         "visit": fields.get("visit") or None,
-        "previous_visit": fields.get("previous-visit") or None,
+        "previous_visit": _date(fields.get("previous-visit")),
         "licenses": fields.get("licenses", "").split() if metadata is not None else None,
         "settled_at": None,
         "replica": writer.replica,
@@ -328,24 +414,27 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
 
 
 def _read(on_unread: Callable[[str, Exception], None], record: WarcRecord) -> _Response | _Metadata | _Writer | None:
-    match record.record_type:
-        case WarcRecordType.response | WarcRecordType.revisit:
-            try:
+    try:
+        match record.record_type:
+            case WarcRecordType.response | WarcRecordType.revisit:
                 return _response(record)
-            except (BadUrl, _NotHttp) as error:
-                on_unread(target_of(record), error)
+            case WarcRecordType.metadata:
+                return _metadata(record)
+            case WarcRecordType.warcinfo:
+                return _Writer(dict(_fields(record)).get("replica"))
+            case _:
                 return None
-        case WarcRecordType.metadata:
-            return _metadata(record)
-        case WarcRecordType.warcinfo:
-            return _Writer(dict(_fields(record)).get("replica"))
-        case _:
-            return None
+    except Exception as error:  # records contain what sites sent
+        on_unread(target_of(record), error)
+        return None
 
 
 def _fields(record: WarcRecord) -> Iterator[tuple[str, str]]:
     """The names and values of the fields of `record`."""
-    for line in record.reader.read().decode(errors="replace").split("\n"):
+    block = record.reader.read(_LARGEST_BODY)
+    if len(block) == _LARGEST_BODY:
+        raise ValueError(f"the block has more than {MAX_DECODED:,} bytes")
+    for line in block.decode(errors="replace").split("\n"):
         name, _, value = line.partition(":")
         yield name, value.strip()
 
@@ -380,8 +469,14 @@ def _response(record: WarcRecord) -> _Response | None:
         raise _NotHttp(f"not an HTTP message but {headers.get('Content-Type')!r}")
     http, start_of_body = read_so_far
     has_body = record.record_type == WarcRecordType.response
-    body, is_complete = _body(http, start_of_body + record.reader.read())
-    truncated = headers.get("WARC-Truncated") or (None if is_complete else "disconnect")
+    stored = start_of_body + record.reader.read(_LARGEST_BODY)
+    size = len(stored)
+    while rest := record.reader.read(_STEP):
+        size += len(rest)
+    is_cut = size > len(stored)
+    body, is_complete = _body(http, stored)
+    truncated = headers.get("WARC-Truncated") or (None if is_complete or is_cut else "disconnect")
+    started_at = _date(headers.get("WARC-Date"))
     exchange = Exchange(
         url=url.href,
         status=http.status,
@@ -391,7 +486,7 @@ def _response(record: WarcRecord) -> _Response | None:
         response_head=b"",
         body=body,
         address=headers.get("WARC-IP-Address") or "",
-        started_at=record.record_date.timestamp() if record.record_date else 0.0,
+        started_at=datetime.fromisoformat(started_at).timestamp() if started_at else 0.0,
         elapsed=_seconds(headers.get("X-Crawler-Elapsed")) or 0.0,
         first_byte=0.0,
         truncated=truncated if has_body else None,
@@ -403,11 +498,14 @@ def _response(record: WarcRecord) -> _Response | None:
         report(url.href, error)
         page = msgspec.structs.replace(page, cut=("defect",))
     columns: dict[str, Any] = {}
+    if is_cut:
+        page = msgspec.structs.replace(page, cut=tuple(dict.fromkeys((*page.cut, "decoded"))))
+        columns |= {"size": size, "decoded_size": None}
     if _seconds(headers.get("X-Crawler-Elapsed")) is not None:
         columns["elapsed_ms"] = round(exchange.elapsed * 1000)
     if not http.status:
         columns["status"] = None
-    if not record.record_date:
+    if started_at is None:
         columns["fetched_at"] = None
     digest = headers.get("WARC-Payload-Digest") or ""
     if not digest and http.status != HTTPStatus.NOT_MODIFIED:
@@ -449,6 +547,15 @@ def _usage(http: Head, document: ParsedDocument) -> Usage:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and _NUMBER.fullmatch(text) else None
+
+
+def _date(text: str | None) -> str | None:
+    """The date `text` as in rows, None if it is none, or beyond the years 1 to 9999 in UTC."""
+    try:
+        date = datetime.fromisoformat(text or "")
+        return iso_time(date.timestamp()) if date.tzinfo else None
+    except (ValueError, OverflowError):
+        return None
 
 
 def _seconds(text: str | None) -> float | None:

@@ -38,8 +38,8 @@ from crawler.sinks.cdxj import read_index
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.export import in_processes
 from crawler.sinks.files import is_open, locked
-from crawler.sinks.lines import Row, iso_time
-from crawler.sinks.reader import has_body, placed, read_rows, records_in, report
+from crawler.sinks.lines import Row, iso_time, lost_from
+from crawler.sinks.reader import Unread, complete_part, has_body, placed, read_rows, records_in, report
 
 WACZ_VERSION = "1.1.1"
 SUFFIX = ".wacz"
@@ -58,13 +58,14 @@ _NO_NAME = re.compile(r"[^a-z0-9._-]+")
 
 class Packed(msgspec.Struct, frozen=True):
     """What is in a WACZ file. `records`: lines of the index; `pages`: visits in the lists of pages; `left_open`: WARC files
-    that were left out because they are open."""
+    that were left out because they are open; `problems`: what could not be read of WARC files, or is missing in them."""
 
     file: Path
     warc_files: int
     records: int
     pages: int
     left_open: tuple[Path, ...]
+    problems: dict[Path, str]
 
 
 class _Resource(msgspec.Struct, frozen=True):
@@ -87,14 +88,15 @@ class _PageLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Scan(msgspec.Struct, frozen=True):
-    """What a WARC file adds. All are paths: of the file as it is stored, its lines of the index, and the pages that are
-    seeds and others."""
+    """What a WARC file adds. The paths are of the file as it is stored, its lines of the index, and the pages that are
+    seeds and others. `problems`: what could not be read, or is missing."""
 
     warc: Path
     name: str
     index: Path
     seeds: Path
     others: Path
+    problems: str = ""
 
 
 def write_wacz(
@@ -115,7 +117,8 @@ def write_wacz(
             (folder / target.name).rename(target)
     except OSError as error:
         raise UserError(f"{target}: {reason_of(error, target)}") from error
-    return Packed(target, len(finished), records, pages, left_open)
+    problems = {path: scan.problems for path, scan in zip(finished, scans, strict=True) if scan.problems}
+    return Packed(target, len(finished), records, pages, left_open, problems)
 
 
 def _stored_name(path: Path) -> str:
@@ -164,18 +167,21 @@ def _scan(folder: Path, text: TextForm, path: Path) -> _Scan:
     folder /= f"{name}.scan"
     folder.mkdir()
     warc = _with_gzip(path, folder / name) if _is_zstd(path) else path
-    scan = _Scan(warc, name, folder / "index", folder / "seeds", folder / "others")
+    scan, unread = _Scan(warc, name, folder / "index", folder / "seeds", folder / "others"), Unread()
     with scan.seeds.open("wb") as seeds, scan.others.open("wb") as others:
-        for row in read_rows(warc):
+        for row in read_rows(warc, unread.add):
             if _is_page(row.page):
                 (others if row.columns.get("depth") else seeds).write(_page_line(row, text))
     with scan.index.open("wb") as index:
         index.writelines(sorted(read_index(warc, name)))
-    return scan
+    problems = [str(unread) if unread.count else "", lost_from(path)]
+    return msgspec.structs.replace(scan, problems="; ".join(filter(None, problems)))
 
 
 def _with_gzip(path: Path, target: Path) -> Path:
     """Write the records of the zstd file at `path` with gzip. Returns `target`."""
+    with complete_part(path) as part:
+        part.check_end()
     with path.open("rb") as source, target.open("wb") as file:
         for _, start, length in placed(records_in(str(path)), path.stat().st_size, lambda record: True):
             record = COMPRESSIONS["zstd"].reader().decompress(os.pread(source.fileno(), length, start))

@@ -288,3 +288,8 @@ def test_whatever_is_left_is_found(tmp_path: Path) -> None:
     (index, *_) = (path for path in warcs if path.suffix == ".cdxj" and b"gone" in kept[path])
     index.write_bytes(kept[index])
     assert breaches_in(tmp_path) == 1
+
+
+async def test_a_date_before_1970_is_no_breach(tmp_path: Path) -> None:
+    found = await report(tmp_path, [made("https://c.test/1", -NOON - 99)])
+    assert (found.requests, found.ok) == (1, True)

@@ -9,6 +9,7 @@ import random
 import shutil
 import subprocess
 import sys
+import zlib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +25,7 @@ from crawler.audit.records import read_archive
 from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Exchange
+from crawler.parse.text import MAX_DECODED
 from crawler.sinks.archive import Archive
 from crawler.sinks.cdxj import index_path, lines_of
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
@@ -104,7 +106,7 @@ def test_an_audit_counts_what_it_cannot_read(tmp_path: Path) -> None:
     (tmp_path / "b.warc.gz").write_bytes(compress(record(b"")) + compress(good))
     (tmp_path / "a.pages.jsonl").write_bytes(b"\0\0\0\n")
     archive = read_archive(tmp_path)
-    assert (len(archive.requests), archive.unread) == (2, 4)
+    assert (len(archive.requests), audit(archive, RULES).unread) == (2, 4)
 
 
 def record(url: bytes, fields: bytes = b"") -> bytes:
@@ -406,12 +408,103 @@ def test_records_that_cannot_be_read_are_counted_and_others_are_exported(tmp_pat
     file = tmp_path / "theirs.warc"
     file.write_bytes(no_url + good + no_http + of_dns)
     done = typed("export", str(file))
-    assert done.code == 0
+    assert done.code == 2
     assert "1 row from 1 WARC file" in done.out
-    assert "2 responses could not be read" in done.err
+    assert f"{file}: 2 records could not be read, the first http://a:b/" in " ".join(done.err.split())
     file.write_bytes(no_url)
     done = typed("export", str(file))
     assert done.code == 2
-    assert "no page was exported: 1 response could not be read" in done.err
+    assert "no page was exported: 1 record could not be read" in done.err
     file.write_bytes(of_dns)
     assert typed("export", str(file)).code == 0
+
+
+BAD_DATES = (b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59.999999-12:00", b"soon")
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "markdown", "wacz"])
+@pytest.mark.parametrize("date", BAD_DATES)
+def test_a_date_of_others_that_cannot_be_read_is_unknown(tmp_path: Path, date: bytes, form: str, typed: Typed) -> None:
+    good = their_record("b", b"<p>b")
+    said = b"previous-visit: " + date + b"\r\n"
+    metadata = (
+        b"WARC/1.0\r\nWARC-Type: metadata\r\nWARC-Concurrent-To: <urn:x:a>\r\n"
+        b"Content-Type: application/warc-fields\r\nContent-Length: %d\r\n\r\n%b\r\n\r\n" % (len(said), said)
+    )
+    bad = their_record("a", b"<p>a").replace(b"2026-09-21T14:13:20Z", date)
+    (tmp_path / "theirs.warc").write_bytes(bad + metadata + good)
+    assert typed("export", "theirs.warc", "--format", form, "--out", "out").code == 0
+    if form == "jsonl":
+        rows = [(row["url"], row["fetched_at"], row["previous_visit"]) for row in readers.lines(tmp_path / "out")]
+        assert rows == [("http://a.test/a", None, None), ("http://a.test/b", "2026-09-21T14:13:20.000Z", None)]
+
+
+LONGER_BY = (5, 100, 9_000)  # up to 4, only the line ends after it
+
+
+@pytest.mark.parametrize("longer", LONGER_BY)
+@pytest.mark.parametrize("compression", COMPRESSIONS)
+def test_no_record_is_taken_for_the_body_of_the_one_before(
+    tmp_path: Path, compression: CompressionName, longer: int, typed: Typed
+) -> None:
+    """Its length is too large: the file is named, and no command takes it for complete."""
+    length = int(record(b"http://a.test/").partition(b"Content-Length: ")[2].partition(b"\r\n")[0])
+    bad = record(b"http://a.test/").replace(b"Content-Length: %d" % length, b"Content-Length: %d" % (length + longer))
+    suffix, compress = COMPRESSIONS[compression].suffix, COMPRESSIONS[compression].compress
+    file = tmp_path / f"x-1{suffix}"
+    first, second = compress(record(b"http://b.test/1")), compress(record(b"http://gone.test/"))
+    file.write_bytes(first + compress(bad) + second)
+    for words in (("export", str(file)), ("export", str(file), "--format", "wacz"), ("audit", str(tmp_path))):
+        done = typed(*words)
+        assert done.code == 2, words
+        assert f"another length than its Content-Length says, at byte {len(first):,}" in " ".join(done.err.split())
+    assert [row["url"] for row in readers.lines(tmp_path / "export")] == ["http://b.test/1"]
+    with pytest.raises(UserError, match="cannot be rewritten"):
+        DomainRewriter(tmp_path, "gone.test").rewrite()
+
+
+def test_a_domain_is_not_forgotten_in_records_that_were_compressed_as_one(tmp_path: Path) -> None:
+    records = record(b"http://a.test/") + record(b"http://gone.test/")
+    (tmp_path / "x-1.warc.gz").write_bytes(COMPRESSIONS["gzip"].compress(records))
+    assert export(warc_files([tmp_path]), ExportSettings(tmp_path / "out"), 1, ignored).rows == 2
+    with pytest.raises(UserError, match="compressed as one"):
+        DomainRewriter(tmp_path, "gone.test").rewrite()
+
+
+def test_a_body_of_any_size_is_read_up_to_a_limit(tmp_path: Path) -> None:
+    size = 8 * MAX_DECODED
+    whole = record(b"http://a.test/", b"X: 1\r\n").replace(b"<p>text", b"")
+    head, _, block = whole.removesuffix(b"\r\n\r\n").partition(b"\r\n\r\n")
+    head = head.rpartition(b"\r\n")[0] + b"\r\nContent-Length: %d\r\n\r\n" % (len(block) + size)
+    compressing = zlib.compressobj(wbits=31)
+    with (tmp_path / "x.warc.gz").open("wb") as file:
+        file.write(compressing.compress(head + block))
+        for _ in range(8):
+            file.write(compressing.compress(bytes(MAX_DECODED)))
+        file.write(compressing.compress(b"\r\n\r\n") + compressing.flush())
+        file.write(COMPRESSIONS["gzip"].compress(record(b"http://b.test/")))
+    first, second = read_rows(tmp_path / "x.warc.gz")
+    assert (first.columns["size"], first.page.cut, second.page.cut) == (size, ("decoded",), ())
+    assert first.page.exchange is not None
+    assert MAX_DECODED < len(first.page.exchange.body) < MAX_DECODED + 100_000
+
+
+def test_an_audit_goes_on_without_an_address_that_is_none(tmp_path: Path, typed: Typed) -> None:
+    addresses = (b"not-an-ip", b"1.2.3.4:80", b"\xff", b"1.2.3.4")
+    records = (record(b"http://%d.test/" % at, b"WARC-IP-Address: %b\r\n" % ip) for at, ip in enumerate(addresses))
+    (tmp_path / "x.warc.gz").write_bytes(b"".join(map(COMPRESSIONS["gzip"].compress, records)))
+    done = typed("audit", str(tmp_path), "--json")
+    assert done.code == 0
+    found = msgspec.json.decode(done.out)
+    assert (found["requests"], found["addresses"], found["unread"]) == (4, 1, 0)
+
+
+def test_an_audit_reads_plain_files_and_names_each_with_bad_records_once(tmp_path: Path, typed: Typed) -> None:
+    bad, good = record(b"http://a.test/", b"X-Crawler-Elapsed: soon\r\n"), record(b"http://b.test/")
+    (tmp_path / "theirs.warc").write_bytes(good + bad + bad)
+    done = typed("audit", str(tmp_path))
+    assert done.code == 0
+    told = f"{tmp_path}/theirs.warc: 2 records could not be read, the first at byte {len(good)}: could not convert"
+    assert told in " ".join(done.err.split())
+    assert done.err.count("theirs.warc") == 1
+    assert "record_not_audited" not in done.err
