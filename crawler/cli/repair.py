@@ -7,7 +7,7 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import islice, starmap
 from pathlib import Path
 from typing import TypeVar
 
@@ -38,6 +38,7 @@ from crawler.sinks.recovery import (
     find_orphans,
     finish_orphans,
     journaled_volumes,
+    lost_in_words,
     open_volumes,
     unsettled_in,
 )
@@ -267,7 +268,8 @@ class Finished(msgspec.Struct, frozen=True):
 
     `files`: the finished files. `removed_pages`: pages that were not settled, and are fetched again. `being_written`:
     volumes of running replicas. `of_other_crawls`: open volumes of crawls that were not named. Both were left alone.
-    `uploads_left`: how many files could not be uploaded."""
+    `uploads_left`: how many files could not be uploaded. `lost_records`: how many records are missing at the end of WARC
+    files that were cut off, as after a power failure, by volume."""
 
     folder: str
     files: list[str]
@@ -275,6 +277,7 @@ class Finished(msgspec.Struct, frozen=True):
     being_written: list[str]
     of_other_crawls: list[str]
     uploads_left: int
+    lost_records: dict[str, int]
 
 
 @command()
@@ -307,6 +310,8 @@ def finish(folder: Path | None, access: CrawlAccess, offline: bool, as_json: boo
     except SinkFull as error:
         raise UserError(f"{error}; free some space and repeat the command") from error
     emit(result, as_json, _finished_lines(result), wraps=False)
+    if result.lost_records:
+        sys.exit(1)
     if result.uploads_left:
         sys.exit(UPLOADS_LEFT)
 
@@ -329,29 +334,30 @@ def _finish_folder(folder: Path, access: CrawlAccess, offline: bool, stack: cont
         )
     ours = [orphan for orphan in orphans if orphan.name not in others]
     is_to_do = left or offline or access.has_store  # the crawl's settings say whether files are uploaded
-    kept, removed, not_uploaded = _finish_volumes(folder, ours, access, offline) if is_to_do else ([], 0, 0)
-    return Finished(str(folder), [path.name for path in kept], removed, sorted(written), sorted(others), not_uploaded)
+    kept, lost, removed, not_uploaded = _finish_volumes(folder, ours, access, offline) if is_to_do else ([], {}, 0, 0)
+    names = [path.name for path in kept]
+    return Finished(str(folder), names, removed, sorted(written), sorted(others), not_uploaded, lost)
 
 
 def _finish_volumes(
     folder: Path, orphans: Sequence[Volume], access: CrawlAccess, offline: bool
-) -> tuple[list[Path], int, int]:
-    """Finish `orphans`, and open files without a journal. Returns the files that were kept, the number of pages that were
-    removed, and the number of files that could not be uploaded."""
+) -> tuple[list[Path], dict[str, int], int, int]:
+    """Finish `orphans`, and open files without a journal. Returns the files that were kept, how many records of each volume
+    are lost, the number of pages that were removed, and the number of files that could not be uploaded."""
 
-    async def finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], int, int]:
+    async def finish(revoke: Revoke | None, settings: CrawlSettings) -> tuple[list[Path], dict[str, int], int, int]:
         replica = msgspec.structs.replace(access.settings.replica, out=folder)
         archive = archive_settings(access.crawl, "", settings, replica)
         post_processor = PostProcessor(archive)
         try:
             judged = [(orphan, await unsettled_in(orphan, revoke)) for orphan in orphans]
-            kept = finish_orphans(folder, judged, archive.index)
+            kept, lost = finish_orphans(folder, judged, archive.index)
             post_processor.catch_up()
         finally:
             not_uploaded = await post_processor.stop(hastily=False)
-        return kept, sum(len(unsettled) for _, unsettled in judged), not_uploaded
+        return kept, lost, sum(len(unsettled) for _, unsettled in judged), not_uploaded
 
-    async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], int, int]:
+    async def work(store: RedisStore, crawl: Crawl) -> tuple[list[Path], dict[str, int], int, int]:
         settings = CrawlSettings.from_json(crawl.settings)
         check_guarded(settings, accepted(access.settings), {"archive.upload"})
         return await finish((await open_frontier(store, crawl)).revoke, settings)
@@ -360,13 +366,16 @@ def _finish_volumes(
 
 
 def _finished_lines(result: Finished) -> str:
-    if not (result.files or result.removed_pages or result.being_written or result.of_other_crawls):
+    if not (
+        result.files or result.removed_pages or result.lost_records or result.being_written or result.of_other_crawls
+    ):
         return f"{result.folder}/ has no open files with pages"
     lines = [f"{count_of(len(result.files), 'file')} finished in {result.folder}/"]
     if result.removed_pages:
         lines.append(
             f"removed, because not settled: {count_of(result.removed_pages, 'page')}; the crawl fetches them again"
         )
+    lines += starmap(lost_in_words, result.lost_records.items())
     if result.being_written:
         lines.append(f"left to running replicas: {count_of(len(result.being_written), 'volume')} that they write")
     if result.of_other_crawls:

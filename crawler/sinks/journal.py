@@ -101,9 +101,20 @@ def decoded(data: bytes) -> JournalEntry | JournalRewrite | None:
 def last_group_begins(data: bytes) -> int | None:
     """Where the lines of the last group begin, in bytes of the file of lines, by the lines of its journal; None if there is
     none: then the journal is being rewritten. What comes before was settled, but Redis may still lose that."""
+    last = _last(data)
+    return None if last is None else last.lines_at
+
+
+def written_before_last_group(data: bytes) -> int:
+    """How many bytes of the WARC file were written before the last group, by the lines of its journal."""
+    last = _last(data)
+    return 0 if last is None else last.records_at
+
+
+def _last(data: bytes) -> JournalEntry | JournalRewrite | None:
     for line in reversed(data.split(b"\n")[:-1]):
         with contextlib.suppress(msgspec.MsgspecError):
-            return _decoder.decode(line).lines_at
+            return _decoder.decode(line)
     return None
 
 

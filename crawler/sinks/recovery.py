@@ -19,11 +19,13 @@ from pathlib import Path
 from crawler.logs import log
 from crawler.sinks.cdxj import read_index, write_index
 from crawler.sinks.compression import WARC_SUFFIXES
-from crawler.sinks.files import LINES, OPEN_SUFFIX, Segment, is_open, open_and_finished, open_path
-from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded
+from crawler.sinks.files import LINES, OPEN_SUFFIX, Segment, finished_path, is_open, open_and_finished, open_path
+from crawler.sinks.journal import JOURNAL, JournalEntry, JournalRewrite, decoded, written_before_last_group
+from crawler.sinks.lines import lost_records
 from crawler.sinks.reader import Extent, compression_of, whole_records
 from crawler.sinks.sink import Revoke
 from crawler.sinks.volume import Volume
+from crawler.wording import count_of
 
 
 def find_orphans(folder: Path) -> list[Volume]:
@@ -64,9 +66,12 @@ async def unsettled_in(orphan: Volume, revoke: Revoke | None) -> Collection[int]
     return {number for number, unsettled in enumerate(answers) if unsettled}
 
 
-def finish_orphans(folder: Path, judged: Sequence[tuple[Volume, Collection[int]]], with_index: bool) -> list[Path]:
+def finish_orphans(
+    folder: Path, judged: Sequence[tuple[Volume, Collection[int]]], with_index: bool
+) -> tuple[list[Path], dict[str, int]]:
     """Finish the volumes in `judged`, without the pages with these indexes, and open files without a journal. Returns the
-    files that were kept. Raises OSError."""
+    files that were kept, and how many records of each volume are lost. Raises OSError."""
+    lost = {orphan.name: _lost_without_lines(orphan, unsettled) for orphan, unsettled in judged}
     for orphan, unsettled in judged:
         if unsettled:
             for segment in filter(None, (orphan.warc, orphan.pages)):
@@ -74,10 +79,43 @@ def finish_orphans(folder: Path, judged: Sequence[tuple[Volume, Collection[int]]
             orphan.take_back(unsettled)
             log(logging.INFO, "pages_taken_back", volume=orphan.name, pages=len(unsettled))
         orphan.close_files()
+    warcs = [path for path in open_and_finished(folder, WARC_SUFFIXES) if is_open(path)]
     kept = recover(folder, with_index, ours={orphan.name for orphan, _ in judged})
     for orphan, _ in judged:
         orphan.journal.remove()
-    return kept
+    for path in warcs:
+        warc, volume = finished_path(path), _volume_of(path)
+        lines = path.with_name(volume + LINES)
+        if lines.exists() and not path.exists():
+            size = warc.stat().st_size if warc.exists() else 0
+            lost[volume] = lost.get(volume, 0) + lost_records(lines, warc, size)
+    lost = {volume: records for volume, records in lost.items() if records}
+    for volume, records in lost.items():
+        log(logging.ERROR, "records_lost", volume=volume, problem=lost_in_words(volume, records))
+    return kept, lost
+
+
+def _lost_without_lines(orphan: Volume, unsettled: Container[int]) -> int:
+    """How many records of settled pages are missing at the end of the WARC file, of those in the journal whose lines are
+    missing, too, or that have none. The last group may not have been written."""
+    if orphan.doubt is None:
+        return 0
+    written_to = written_before_last_group(orphan.journal.read(0))
+    size = _measured(orphan.warc)[0] if orphan.warc else 0
+    lines = 0
+    if orphan.pages and (complete := _measured(orphan.pages)[0]) > orphan.doubt.lines_at:
+        lines = orphan.pages.read(orphan.doubt.lines_at)[: complete - orphan.doubt.lines_at].count(b"\n")
+    return sum(
+        size < share.end <= written_to and share.start < share.end and not 0 <= share.line < lines
+        for number, share in enumerate(orphan.doubt.shares)
+        if number not in unsettled
+    )
+
+
+def lost_in_words(volume: str, records: int) -> str:
+    """That so many records of `volume` are lost, in a sentence."""
+    verb = "is" if records == 1 else "are"
+    return f"{count_of(records, 'record')} of {volume} {verb} lost: the end of the file was cut off"
 
 
 def open_volumes(folder: Path) -> set[str]:

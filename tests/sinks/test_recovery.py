@@ -43,6 +43,7 @@ from frontier.settle import LeasedUrl
 from tests.e2e.harness import wait_until
 from tests.sinks import readers
 from tests.sinks.values import NOON, archived, archiving, disowning, exchange, inherit, page, settings
+from tests.typed import Typed
 
 
 def warc_records(compression: CompressionName) -> list[bytes]:
@@ -519,3 +520,35 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
         volume.mark_settled()
     assert (tmp_path / "a.journal.open").read_bytes() == encoded(entry)
+
+
+async def leave_four_pages(folder: Path) -> None:
+    """Leave the files of a writer that has settled the pages "a" to "d", each in a group."""
+    archive = Archive(settings(folder))
+    await archive.start()
+    for name in "abcd":
+        await archive.write([page(exchange(name, random.Random(name).randbytes(2_000)))], (), [leased(name)])
+        await archive.settled()
+    await archive.stop(is_in_doubt=True)
+
+
+@pytest.mark.parametrize("are_lines_cut", [False, True])
+def test_records_that_a_power_failure_has_taken_are_counted(tmp_path: Path, typed: Typed, are_lines_cut: bool) -> None:
+    """By the recovery, with the lines or else the journal, and by an export and an audit, with the lines."""
+    out = tmp_path / "out"
+    asyncio.run(leave_four_pages(out))
+    ((warc,), (lines,)) = (readers.files(out, suffix) for suffix in (".warc.gz.open", LINES + ".open"))
+    first, second = lines.read_bytes().splitlines(keepends=True)[:2]
+    os.truncate(warc, msgspec.json.decode(second)["warc"]["offset"] + 99)
+    if are_lines_cut:
+        os.truncate(lines, len(first))
+    done = typed("finish", str(out), "--offline", "--crawl", "news")
+    count = 2 if are_lines_cut else 3  # the last page may not have been written, if it has no line
+    assert done.code == 1
+    assert f"{count} records of {warc.name.partition('.')[0]} are lost" in done.out
+    assert f"{count} records of" in done.err
+    if not are_lines_cut:
+        for words in (("export", "out"), ("export", "out"), ("audit", "out"), ("export", "out", "--format", "wacz")):
+            done = typed(*words, "--crawl", "news") if words[0] == "export" else typed(*words)
+            assert done.code == 2, words
+            assert "3 records named in" in done.err
