@@ -123,10 +123,6 @@ def test_shards_of_a_reshard_that_redis_has_forgotten_are_not_called_lost(hand: 
             b'{"url":"https://a.test/2","domain":"a.test","outcome":"done","reason":"x","depth":0,"next_visit":"soon"}\n',
             "broken.pages.jsonl:2: Invalid RFC3339 encoded datetime",
         ),
-        (
-            b'{"url":"https://a.test/2 x","domain":"a.test","outcome":"done","reason":"x","depth":0}\n',
-            "broken.pages.jsonl:2: Expected `str` matching regex",
-        ),
     ],
 )
 def test_a_line_that_cannot_be_read_is_named(hand: Hand, tmp_path: Path, broken: bytes, said: str) -> None:
@@ -144,7 +140,7 @@ def test_a_line_that_cannot_be_read_is_named(hand: Hand, tmp_path: Path, broken:
     file = tmp_path / "broken.pages.jsonl"
     file.write_bytes(whole + broken)
     hand.with_store(lose_shard)
-    with pytest.raises(UserError, match=f"{re.escape(said)}.*repeat the command"):
+    with pytest.raises(UserError, match=f"{re.escape(said)}.*then rerun"):
         hand.type("repair", "--archive", str(tmp_path))
     file.write_bytes(whole + b"\n")
     assert hand.json("repair", "--archive", str(tmp_path))["restored"] == 1
