@@ -43,7 +43,14 @@ from frontier.known_pages import KnownPage
 
 def iso_time(seconds: float) -> str:
     """`seconds` since 1970 in ISO 8601, in UTC with milliseconds."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return f"{utc(seconds).isoformat(timespec='milliseconds')}Z"
+
+
+def utc(seconds: float) -> datetime:
+    """`seconds` since 1970 in UTC, without a zone. Rounded to microseconds as the states of visits are, which
+    `datetime.fromtimestamp` rounds in another way: a time that was stored has to be written the same again."""
+    whole, micros = divmod(round(seconds * 1_000_000), 1_000_000)
+    return datetime.fromtimestamp(whole, UTC).replace(microsecond=micros, tzinfo=None)
 
 
 class Place(msgspec.Struct, frozen=True):

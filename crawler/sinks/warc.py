@@ -21,7 +21,6 @@ import os
 import re
 from base64 import b32encode
 from collections.abc import Callable, Container, Iterable, Iterator
-from datetime import UTC, datetime
 from functools import lru_cache
 from http import HTTPStatus
 from itertools import groupby
@@ -34,7 +33,7 @@ from crawler.http_head import renamed
 from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.lines import iso_time
+from crawler.sinks.lines import iso_time, utc
 from politeness.usage import NO_USAGE, Usage
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
@@ -287,7 +286,7 @@ def _has_plain_length(exchange: Exchange) -> bool:
 @lru_cache(maxsize=16)
 def warc_date(seconds: float) -> str:
     """`seconds` since 1970 with microseconds, which WARC 1.1 section 5.4 allows. A page needs about four times it."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
+    return f"{utc(seconds).isoformat(timespec='microseconds')}Z"
 
 
 def id_prefix(random: bytes) -> str:

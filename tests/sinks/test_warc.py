@@ -21,7 +21,7 @@ from crawler.page import Exchange, Link, LinkKind, Outcome
 from crawler.sinks.cdxj import index_path, read_index, surt_key
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.files import open_path
-from crawler.sinks.warc import WarcRecords, sha1, stored_head
+from crawler.sinks.warc import WarcRecords, sha1, stored_head, warc_date
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 from tests.sinks import readers
@@ -424,3 +424,9 @@ async def test_no_index_unless_it_is_wanted(tmp_path: Path) -> None:
 def parsed(line: bytes) -> tuple[str, str, dict[str, str]]:
     key, timestamp, fields = line.decode().split(" ", 2)
     return key, timestamp, msgspec.json.decode(fields, type=dict[str, str])
+
+
+def test_a_time_that_was_stored_in_microseconds_is_written_the_same_again() -> None:
+    """A revisit refers to the date of a response, which the state of its visits keeps in microseconds."""
+    times = [1_795_000_000 + step * 0.123456789 for step in range(20_000)]
+    assert [warc_date(round(at * 1e6) / 1e6) for at in times] == list(map(warc_date, times))
