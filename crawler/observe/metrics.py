@@ -43,6 +43,7 @@ from prometheus_client.registry import Collector
 from crawler import __version__
 from crawler import events as ev
 from crawler.defects import Stage
+from crawler.errors import OURS
 from crawler.observe.health import FadingAges
 from crawler.observe.summary import Summary
 from crawler.page import Exchange, Outcome, Page
@@ -100,6 +101,8 @@ class Metrics:
         self._decisions, self._phases = cache(self.decisions.labels), cache(self.phases.labels)
         for stage in get_args(Stage):  # so that the first failure is an increase
             self.defects.labels(stage)
+        for kind in OURS:
+            self.own_failures.labels(kind)
         for found in get_args(Found):  # the same
             self.visits.labels(found)
         for state in ("fresh", "outdated"):
