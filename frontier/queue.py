@@ -81,9 +81,10 @@ OnPushed = Callable[[int, Sequence[Entry]], None]
 
 
 def _chunks(groups: Groups) -> Iterator[Groups]:
-    """Split the URLs for a shard into those of one call each."""
+    """Split the URLs for a shard into those of one call each. No URLs, no call: most links to other sites are dropped."""
     if sum(map(len, groups.values())) <= PUSH_CHUNK:
-        yield groups
+        if groups:
+            yield groups
         return
     rows = [(group, entry) for group, entries in groups.items() for entry in entries]
     for part in batched(rows, PUSH_CHUNK):

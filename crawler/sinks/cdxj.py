@@ -76,7 +76,12 @@ class Indexed(NamedTuple):
 
 def digits(seconds: float) -> str:
     """`seconds` since 1970 as 14 digits, as in indexes and file names."""
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y%m%d%H%M%S")
+    return _digits(round(seconds * 1_000_000) // 1_000_000)
+
+
+@lru_cache(maxsize=64)
+def _digits(whole: int) -> str:
+    return datetime.fromtimestamp(whole, UTC).strftime("%Y%m%d%H%M%S")
 
 
 def read_index(path: Path, name: str = "") -> Iterator[bytes]:

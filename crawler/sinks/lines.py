@@ -15,6 +15,7 @@ import sqlite3
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -41,16 +42,16 @@ from frontier.entries import Entry, tag_of
 from frontier.known_pages import KnownPage
 
 
-def iso_time(seconds: float) -> str:
-    """`seconds` since 1970 in ISO 8601, in UTC with milliseconds."""
-    return f"{utc(seconds).isoformat(timespec='milliseconds')}Z"
-
-
-def utc(seconds: float) -> datetime:
-    """`seconds` since 1970 in UTC, without a zone. Rounded to microseconds as the states of visits are, which
-    `datetime.fromtimestamp` rounds in another way: a time that was stored has to be written the same again."""
+def iso_time(seconds: float, digits: int = 3) -> str:
+    """`seconds` since 1970 in ISO 8601, in UTC, with at most six `digits` of the fraction. Rounded to microseconds as the
+    states of visits are: a time that was stored has to be written the same again."""
     whole, micros = divmod(round(seconds * 1_000_000), 1_000_000)
-    return datetime.fromtimestamp(whole, UTC).replace(microsecond=micros, tzinfo=None)
+    return f"{_second(whole)}.{micros:06d}"[: 20 + digits] + "Z"
+
+
+@lru_cache(maxsize=64)
+def _second(whole: int) -> str:
+    return datetime.fromtimestamp(whole, UTC).isoformat()[:19]
 
 
 class Place(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ from crawler.http_head import renamed
 from crawler.page import Exchange, LinkKind, Page
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.lines import iso_time, utc
+from crawler.sinks.lines import iso_time
 from politeness.usage import NO_USAGE, Usage
 
 CONFORMS_TO = "http://iipc.github.io/warc-specifications/specifications/warc-format/warc-1.1/"
@@ -41,7 +41,7 @@ REVISIT_PROFILE = "http://netpreserve.org/warc/1.1/revisit/identical-payload-dig
 NOT_MODIFIED_PROFILE = "http://netpreserve.org/warc/1.1/revisit/server-not-modified"
 REVISIT_MIN_BYTES = 1024  # below, a revisit record is hardly smaller than the response record
 
-_TRANSFER_CODED = re.compile(rb"transfer-encoding", re.IGNORECASE)
+_PLAIN_LENGTH = re.compile(rb"content-length:[ \t]*[0-9]+[ \t]*\r?\n")
 _LENGTH = re.compile(rb"[0-9]+")
 _FRAMING = (b"transfer-encoding", b"content-length")
 _ASIDE = b"X-Crawler-"
@@ -268,14 +268,20 @@ def stored_head(exchange: Exchange) -> bytes:
     A transfer coding overrides Content-Length (RFC 9112 section 6.3), so both are renamed.
     """
     head = exchange.response_head
-    if exchange.truncated is not None or _is_transfer_coded(head) or not _has_plain_length(exchange):
-        return renamed(head, _FRAMING, _ASIDE)
-    return head
+    if exchange.truncated is None:
+        lower = head.lower()
+        at = lower.find(b"content-length")
+        is_plain_length = at < 0 or (lower.count(b"content-length") == 1 and _PLAIN_LENGTH.match(lower, at))
+        if is_plain_length and b"transfer-encoding" not in lower:
+            return head  # as nearly all are
+        if not _is_transfer_coded(head) and _has_plain_length(exchange):
+            return head
+    return renamed(head, _FRAMING, _ASIDE)
 
 
 def _is_transfer_coded(head: bytes) -> bool:
     """Whether any reader may find a transfer coding in `head`."""
-    return _TRANSFER_CODED.search(head) is not None and renamed(head, _FRAMING[:1], _ASIDE) != head
+    return renamed(head, _FRAMING[:1], _ASIDE) != head
 
 
 def _has_plain_length(exchange: Exchange) -> bool:
@@ -286,7 +292,7 @@ def _has_plain_length(exchange: Exchange) -> bool:
 @lru_cache(maxsize=16)
 def warc_date(seconds: float) -> str:
     """`seconds` since 1970 with microseconds, which WARC 1.1 section 5.4 allows. A page needs about four times it."""
-    return f"{utc(seconds).isoformat(timespec='microseconds')}Z"
+    return iso_time(seconds, digits=6)
 
 
 def id_prefix(random: bytes) -> str:

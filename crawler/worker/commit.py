@@ -65,6 +65,9 @@ BACKLOG = 512
 BACKLOG_BYTES = 64 << 20
 """The number of waiting results, and the size of their bodies and links, at which workers have to wait."""
 
+FREED_AT_ONCE = 8
+"""The results whose memory is freed before other tasks get their turn. To free 10 MB takes the kernel 0.7 ms or more."""
+
 LINK_BYTES = 200
 """Memory for a link: its object, its URL of 80 characters, and its place in a list."""
 
@@ -356,7 +359,7 @@ class Committer:
                 done, self._committing = self._committing.results, Group()
                 time_slice = TimeSlice(self._runtime.clock)
                 while done:
-                    done.pop()  # to free 10 MB takes the kernel 0.7 ms or more
+                    del done[-FREED_AT_ONCE:]
                     await time_slice.end_if_over()
                 if not (self._has_work.is_set() or self._late or self._parked.results or self._parked.closing):
                     self._idle.set()

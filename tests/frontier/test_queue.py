@@ -48,6 +48,16 @@ class TestPush:
         together = [entry("https://c.test/1", "c.test", mode="known"), entry("https://c.test/", "c.test", mode="again")]
         assert (await frontier.push(together[::-1])).accepted == 2
 
+    async def test_links_that_all_lead_out_of_the_crawl_cost_no_script_call(
+        self, store: RedisStore, frontier: Frontier
+    ) -> None:
+        """Most links to other sites do, each to a shard of its own."""
+        await frontier.push([entry()])
+        before = (await store.info("commandstats"))["cmdstat_evalsha"]
+        outside = [entry(f"https://{n}.test/", f"{n}.test", mode="known") for n in range(40)]
+        assert (await frontier.push(outside)).outside == 40
+        assert (await store.info("commandstats"))["cmdstat_evalsha"] == before
+
     async def test_a_url_can_be_queued_again_once_it_was_settled(self, frontier: Frontier, counters: Counters) -> None:
         """Scheduled sitemaps need this. A URL that is still queued is not queued twice."""
         await frontier.push([entry()])
