@@ -1,14 +1,19 @@
 """Logs on standard error, as text for people or as JSON for programs. Each kind of event has one name.
 
-Credentials in URLs are removed from all fields, and control characters are written as escapes. A warning that repeats is
-written a few times a minute; the others are only counted.
+A thread writes the lines, so a reader that stalls holds up nothing. Lines that do not fit into its queue are dropped, and
+counted in the next one that does. Credentials in URLs are removed from all fields, and control characters are written as
+escapes. A warning that repeats is written a few times a minute; the others are only counted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import os
+import queue
 import re
 import sys
+import threading
 import time
 import traceback
 from collections.abc import Callable
@@ -125,14 +130,61 @@ def log_held_back() -> None:
             log(logging.WARNING, "held_back", **left)
 
 
+QUEUED = 10_000
+"""Lines that wait for a reader that stalls: a few MB."""
+
+EXIT_S = 1.0
+"""Seconds for which a process that ends waits for such a reader."""
+
+
+class _Writer(logging.Handler):
+    """Writes lines to the file descriptor `fd` in a thread."""
+
+    def __init__(self, fd: int) -> None:
+        super().__init__()
+        self._fd = fd
+        self._lines: queue.Queue[str | None] = queue.Queue(QUEUED)
+        self._dropped = 0
+        self._thread = threading.Thread(target=self._write, name="log", daemon=True)
+        self._thread.start()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if self._dropped and not self._lines.full():
+            record.fields = {**getattr(record, "fields", {}), "lines_dropped": self._dropped}
+            self._dropped = 0
+        try:
+            self._lines.put_nowait(self.format(record) + "\n")
+        except queue.Full:
+            self._dropped += 1
+
+    def _write(self) -> None:
+        while (line := self._lines.get()) is not None:
+            # Not through `sys.stderr`: its lock would then hold up everybody else who writes to it.
+            rest = memoryview(line.encode(errors="backslashreplace"))
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                while rest:
+                    rest = rest[os.write(self._fd, rest) :]
+
+    def close(self) -> None:
+        """Wait until the lines are written, but no longer than `EXIT_S`."""
+        with contextlib.suppress(queue.Full):
+            self._lines.put(None, timeout=EXIT_S)
+            self._thread.join(EXIT_S)
+        super().close()
+
+
 def configure(form: Literal["console", "json"], level: str, stream: TextIO | None = None) -> None:
     """Write the crawler's log to `stream` (default: standard error) in the given form, starting at `level`
     ("debug", "info", "warning" or "error")."""
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler: logging.Handler = logging.StreamHandler(stream)  # in a notebook or a test, standard error is no file
+    with contextlib.suppress(OSError, AttributeError):
+        handler = handler if stream else _Writer(sys.stderr.fileno())
     handler.setFormatter(_Json() if form == "json" else _Console())
     handler.addFilter(Repeats())
     logger.setLevel(level.upper())
     for one in (logger, logging.getLogger("asyncio")):  # which reports without end that it cannot accept connections
+        for old in one.handlers:
+            old.close()
         one.handlers[:] = [handler]
         one.propagate = False
 

@@ -31,7 +31,7 @@ from crawler.app.engine import Dependencies, Engine, new_id, production_dependen
 from crawler.app.requests import local_tables, request_setup
 from crawler.app.signals import INTERRUPTED, on_end_of_supervisor, on_stop_signal
 from crawler.app.supervisor import local_settings, progress_logged, progress_s, supervise
-from crawler.errors import UPLOADS_LEFT, UserError
+from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
 from crawler.events import Event, SettingsFollowed
 from crawler.handlers.runner import Lifecycle
 from crawler.logs import DETAILS, LOGGED, DetailListener, LogListener, log, log_held_back, logger
@@ -288,7 +288,7 @@ class Run:
         failure = engine.tasks.failure
         if await self._was_frozen(failure, waits=False):  # while it was stopping, or the crawl had ended
             failure = None
-        if isinstance(failure, (UserError, FrontierError)):
+        if isinstance(failure, (UserError, FrontierError, SinkFull)):
             raise failure
         if failure is not None:
             logger.error("replica_failed", exc_info=failure, extra={"fields": {"replica": self._replica.id}})

@@ -18,7 +18,7 @@ from click.exceptions import Exit, NoArgsIsHelpError
 from click.shell_completion import get_completion_class, shell_complete
 
 from crawler import __version__
-from crawler.errors import SIMILAR, TRY_LATER, UPLOADS_LEFT, UserError, closest
+from crawler.errors import SIMILAR, TRY_LATER, UPLOADS_LEFT, SinkFull, UserError, closest
 from crawler.wording import FOR_REDIS, IS_REDIS
 from frontier.errors import FrontierError, RedisAway, Resharding
 
@@ -53,7 +53,8 @@ EXIT_CODES = {
     "or the doctor found a problem",
     2: "the command cannot be run as given; the message says what to change",
     UPLOADS_LEFT: "done, but finished files could not be uploaded; the next start uploads them, or `crawler finish`",
-    TRY_LATER: "Redis is unavailable, or the crawl is being resharded; the same command may succeed later",
+    TRY_LATER: "Redis or the output folder is unavailable, or the crawl is being resharded; the same command may succeed "
+    "later",
     INTERRUPTED: "interrupted. Commands that crawl stop cleanly at the first Ctrl-C, with 0 if a replica runs; the second "
     "one does not wait for requests in flight",
     143: "ended by SIGTERM before it was done; 129 by SIGHUP",
@@ -237,9 +238,9 @@ def run_to_exit(command: Callable[[], object]) -> None:
     or cannot be used are printed before it, one per line."""
     try:
         command()
-    except (UserError, FrontierError) as error:
+    except (UserError, FrontierError, SinkFull) as error:
         _print(error, error.details if isinstance(error, UserError) else (), _advice(error))
-        sys.exit(TRY_LATER if isinstance(error, (RedisAway, Resharding)) else 2)
+        sys.exit(TRY_LATER if isinstance(error, (RedisAway, Resharding, SinkFull)) else 2)
     except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
         sys.exit(1)
     except OSError as error:

@@ -28,7 +28,7 @@ from crawler.page import NO_CONTENT, UNREADABLE, Content, Exchange, Outcome, Pag
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.cdxj import Indexed, digits
 from crawler.sinks.compression import COMPRESSIONS
-from crawler.sinks.files import LINES, Segment, file_name, open_path, sync_folder, translated
+from crawler.sinks.files import LINES, Segment, check_locks, file_name, open_path, sync_folder, translated
 from crawler.sinks.journal import JOURNAL, JournalEntry, Share
 from crawler.sinks.lines import PageLines, Place, Row
 from crawler.sinks.near_duplicates import Likeness
@@ -300,6 +300,7 @@ class Archive:
 
     def _find_orphans(self) -> list[Volume]:
         self._settings.folder.mkdir(parents=True, exist_ok=True)
+        check_locks(self._settings.folder)
         return find_orphans(self._settings.folder)
 
     def _finish_orphans(self, judged: Sequence[tuple[Volume, Collection[int]]]) -> None:

@@ -31,6 +31,13 @@ _SCRATCH = re.compile(r".+\.\d+\.tmp")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+_AWAY = frozenset(
+    {errno.EIO, errno.EROFS, errno.ESTALE, errno.EREMOTEIO, errno.ENXIO, errno.ENOLCK, errno.ENOTCONN, errno.ETIMEDOUT}
+    | {errno.EHOSTDOWN, errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.ESHUTDOWN}
+)
+"""What a disk that fails, or network storage that is away, answers until somebody mends it."""
+
+_WITHOUT_LOCKS = frozenset({errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 
 
 def file_name(name: str) -> str:
@@ -153,7 +160,12 @@ def scratch_file(target: Path) -> Iterator[Path]:
     scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
     while True:
         lock = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        fcntl.flock(lock, fcntl.LOCK_EX)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            os.close(lock)
+            raise
         if is_same_file(lock, scratch):
             break
         os.close(lock)  # it was taken for one that is left over
@@ -208,15 +220,30 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def translated(folder: Path) -> Iterator[None]:
-    """Translate OSError: to SinkFull if there is no space or no file descriptor, to UserError otherwise."""
+    """Translate OSError: to SinkFull if there is no space or no file descriptor, or if the storage is away, to UserError
+    otherwise."""
     try:
         yield
     except OSError as error:
         if error.errno in _FULL:
             raise SinkFull(f"no room in {folder}: {error.strerror}") from error
-        if is_machines_fault(error):
+        if error.errno in _AWAY or is_machines_fault(error):
             raise SinkFull(f"cannot write in {folder} now: {error.strerror}") from error
         raise UserError(f"cannot write in {folder}: {reason_of(error, folder)}") from error
+
+
+def check_locks(folder: Path) -> None:
+    """Raise UserError if files in `folder` cannot be locked, and OSError if they cannot be written."""
+    try:
+        with scratch_file(folder / "locks"):
+            pass
+    except OSError as error:
+        if error.errno not in _WITHOUT_LOCKS:
+            raise
+        raise UserError(
+            f"files in {folder} cannot be locked (flock: {error.strerror}), so replicas could not tell who writes them; "
+            "choose another --out, or mount the file system with locks"
+        ) from error
 
 
 def open_either(path: Path) -> int:

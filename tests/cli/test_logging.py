@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import pty
@@ -90,6 +91,39 @@ def test_debug_logs_each_page(commands: Bench) -> None:
     assert {line["level"] for line in pages} == {"debug"}
     assert {line["url"] for line in pages} == {line["url"] for line in commands.lines()}
     assert {"robots", "committed", "domains_leased", "replica_started"} <= {line["event"] for line in lines(done)}
+
+
+def test_a_reader_of_the_log_that_stalls_holds_up_nothing(commands: Bench, tmp_path: Path) -> None:
+    ours, theirs = os.pipe()
+    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
+    commands.seed()
+    words = ["run", "--until-empty", "--log-level", "debug", "--settings", str(commands.settings)]
+    process = subprocess.Popen([sys.executable, "-m", "crawler", *words], cwd=tmp_path, stderr=theirs)
+    assert process.wait(60) == 0
+    os.close(theirs)
+    assert len(os.read(ours, 65_536)) <= 4096
+    os.close(ours)
+    assert sum(line["outcome"] == "done" for line in commands.lines()) >= 10, commands.lines()
+
+
+def test_lines_for_which_there_is_no_room_are_counted() -> None:
+    ours, theirs = os.pipe()
+    fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
+    program = (
+        "import logging, sys; from crawler import logs; logs.QUEUED = 100; logs.configure('json', 'info')\n"
+        "for n in range(1000): logs.log(logging.INFO, 'page', url='x' * 100)\n"
+        "sys.stdin.read(1)\n"
+        "logs.log(logging.INFO, 'last')"
+    )
+    with subprocess.Popen([sys.executable, "-c", program], stderr=theirs, stdin=subprocess.PIPE) as process:
+        os.close(theirs)
+        with os.fdopen(ours) as log:
+            first = [json.loads(log.readline()) for _ in range(120)]
+            assert process.stdin is not None
+            process.stdin.close()
+            told = first + [json.loads(line) for line in log]
+    assert told[-1]["event"] == "last"
+    assert sum(line.get("lines_dropped", 0) for line in told) == 1001 - len(told) > 0
 
 
 @pytest.mark.parametrize("replicas", ["1", "2"])

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
 import os
 import random
+import re
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -17,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from crawler.errors import SinkFull, UserError
 from crawler.page import Outcome
 from crawler.sinks import archive as archive_module
 from crawler.sinks.archive import Archive
@@ -520,6 +523,47 @@ def test_a_full_disk_leaves_the_journal_as_it_was(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="No space"):
         volume.mark_settled()
     assert (tmp_path / "a.journal.open").read_bytes() == encoded(entry)
+
+
+@pytest.mark.parametrize("fault", [errno.EIO, errno.EROFS, errno.ESTALE, errno.ENOSPC])
+@pytest.mark.parametrize("failing", ["write", "fdatasync", "all"])
+async def test_storage_that_is_away_for_a_while_costs_no_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: int, failing: str
+) -> None:
+    """With "all", not even what is left of the failed group can be removed."""
+    archive = Archive(settings(tmp_path, fsync=True))
+    await archive.start()
+    groups = {name: [page(exchange(name, random.Random(name).randbytes(2_000)))] for name in "ab"}
+    await archive.write(groups["a"], (), [leased("a")])
+    await archive.settled()
+
+    def fail(*_: object) -> int:
+        raise OSError(fault, os.strerror(fault))
+
+    with monkeypatch.context() as patched:
+        for name in ("write", "fdatasync", "ftruncate") if failing == "all" else (failing,):
+            patched.setattr(os, name, fail)
+        with pytest.raises(SinkFull, match=re.escape(os.strerror(fault)) if fault != errno.ENOSPC else "no room"):
+            await archive.write(groups["b"], (), [leased("b")])
+    await archive.write(groups["b"], (), [leased("b")])
+    await archive.settled()
+    await archive.stop()
+    archive = Archive(settings(tmp_path))
+    await archive.start()  # finishes what was left
+    await archive.stop()
+    assert sorted(line["url"] for line in readers.lines(tmp_path)) == sorted(groups[name][0].url for name in "ab")
+
+
+async def test_a_file_system_without_locks_is_refused_at_the_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", fail)
+    with pytest.raises(UserError, match=r"cannot be locked .* mount the file system with locks"):
+        await Archive(settings(tmp_path)).start()
+    assert not readers.files(tmp_path)
 
 
 async def leave_four_pages(folder: Path) -> None:
