@@ -161,3 +161,8 @@ class FetchFailed(CrawlerError):
         self.kind = kind
         self.detail = detail
         self.request_sent = request_sent
+
+    @property
+    def in_words(self) -> str:
+        """Kind and detail for people."""
+        return f"{self.kind.in_words} ({self.detail})" if self.detail else self.kind.in_words

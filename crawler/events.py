@@ -49,11 +49,12 @@ class PageSettled(msgspec.Struct, frozen=True, gc=False):
 
 class RobotsFetchEnded(msgspec.Struct, frozen=True, gc=False):
     """A robots.txt was fetched, or fetching it failed. `access`: "rules", "allow" or "disallow"; `status`: the HTTP status,
-    None without a response."""
+    None without a response; `reason`: in words."""
 
     origin: str
     access: str
     status: int | None
+    reason: str = ""
 
 
 class TurnTaken(msgspec.Struct, frozen=True, gc=False):

@@ -239,11 +239,10 @@ class DetailListener:
                 self._log("shard_fenced", message=message)
             case ev.PageSettled(page):
                 status = page.exchange.status if page.exchange else None
-                self._log(
-                    "page", url=page.url, outcome=page.outcome, reason=page.reason, status=status, tries=page.tries
-                )
-            case ev.RobotsFetchEnded(origin, access, status):
-                self._log("robots", origin=origin, access=access, status=status)
+                about = {"url": page.url, "outcome": page.outcome, "reason": page.reason, "status": status}
+                self._log("page", **about, tries=page.tries, **({"detail": page.detail} if page.detail else {}))
+            case ev.RobotsFetchEnded(origin, access, status, reason):
+                self._log("robots", origin=origin, access=access, status=status, reason=reason)
             case ev.BackedOff(reason, delay_s):
                 self._log("backed_off", reason=reason, delay_s=round(delay_s, 1))
             case ev.UrlPostponed(reason):

@@ -61,6 +61,16 @@ Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sit
 """
 
 
+Repaired = Literal["head", "framing", "coding", "sitemap"]
+"""What of a response was malformed, and was read as browsers and other crawlers read it.
+
+- `head`: the status line, or a header line
+- `framing`: what says where the body ends
+- `coding`: its content coding is not the one that it names, or has no such name
+- `sitemap`: the markup of a sitemap
+"""
+
+
 class Link(msgspec.Struct, frozen=True, gc=False):
     """An outlink: the canonical absolute URL, and where in the page it was found. `lastmod`: when its page has changed, as
     a sitemap says, in seconds since 1970; 0 if it does not say."""
@@ -101,6 +111,7 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     protocol: str = "http/1.1"
     tls: str | None = None  # cipher suite and version, None over plain http
     phases: Phases | None = None  # None when the connection was reused
+    repaired: tuple[Repaired, ...] = ()
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of the header `name` (in lower case), or None."""
@@ -117,8 +128,25 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def content_coding(self) -> str:
-        """The Content-Encoding; empty if there is none."""
-        return (self.header_list(b"content-encoding") or b"").decode("latin-1")
+        """The codings of `body` as `content_coding` gives them; empty if there are none."""
+        named, media = (self.header_list(name) or b"" for name in (b"content-encoding", b"content-type"))
+        return content_coding(named.decode("latin-1"), media.decode("latin-1"), self.body)
+
+
+GZIP = b"\x1f\x8b\x08"
+"""How gzip data begins (RFC 1952 2.3.1)."""
+
+MAYBE_GZIP = "gzip?"
+"""The coding of a body that may have been compressed without saying so."""
+
+_TEXT = re.compile(r"[\s,]*(?:text/|[^;,]*(?:html|xml|json|unknown)|$)", re.IGNORECASE)
+
+
+def content_coding(named: str, media: str, body: bytes) -> str:
+    """The codings of `body`, first to last. `named`: those in Content-Encoding. Before them is `MAYBE_GZIP` if text, as the
+    Content-Type `media` says, may be compressed although no coding is named, or twice although one is."""
+    is_possible = "gzip" in named.lower() or body.startswith(GZIP)
+    return f"{MAYBE_GZIP}, {named}" if is_possible and _TEXT.match(media) else named
 
 
 DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -246,7 +274,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     of all, by `RejectedItem.word`. `tag`: label and payload of the URL (`frontier.entries`); `followed`: the links that
     were queued, by their tags, if its handler has chosen them; None if they follow from `links`. `text_digest`: the
     fingerprint of its main text, if that tells whether the page has changed. `content`: its text and data, if they are
-    wanted and were extracted before the page is written, because that takes long.
+    wanted and were extracted before the page is written, because that takes long. `repaired`: what of its response was
+    malformed. `detail`: the reason in words: why the request failed, or where the redirect leads; may be empty.
     """
 
     url: str
@@ -288,6 +317,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     next_at: float = 0.0
     visit_state: str = ""
     content: Content | None = None
+    repaired: tuple[Repaired, ...] = ()
+    detail: str = ""
 
     @property
     def rejected_count(self) -> int:
@@ -328,6 +359,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
             is_withheld=True,
             licenses=self.licenses,
             tag=self.tag,
+            detail="" if is_done else self.detail,
         )
 
     def failed(self) -> Page:

@@ -77,6 +77,7 @@ class Counts(msgspec.Struct, frozen=True):
     dropped: dict[str, int] = {}
     cut: dict[str, int] = {}  # reason -> pages of which a part is missing
     items: dict[str, int] = {}  # data set -> items
+    repaired: dict[str, int] = {}  # part -> malformed pages that could be read
     rejected: dict[str, int] = {}  # words of `Settlement.rejected` -> items that were not written
 
     @property
@@ -269,6 +270,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         dropped=_with_prefix("drop:", named),
         cut=_with_prefix("cut:", named),
         items=_with_prefix("items:", named),
+        repaired=_with_prefix("repaired:", named),
         rejected=_with_prefix("rejected:", named),
     )
 

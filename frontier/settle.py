@@ -79,8 +79,8 @@ class Settlement(msgspec.Struct):
 
     `next_ms`: when the next request to the domain may start, by `ServerClock.now_ms`. For the crawl's counters:
     `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
-    `cut`: number of truncated pages by reason; `items`: number of items by data set; `rejected`: number of items that were
-    not written, by words without spaces.
+    `cut`: number of truncated pages by reason; `repaired`: number of malformed pages that could be read, by part; `items`:
+    number of items by data set; `rejected`: number of items that were not written, by words without spaces.
     """
 
     lease: Lease
@@ -93,6 +93,7 @@ class Settlement(msgspec.Struct):
     cut: Mapping[str, int] = {}
     items: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
+    repaired: Mapping[str, int] = {}
 
     @property
     def leased(self) -> list[LeasedUrl]:
@@ -112,15 +113,13 @@ class Settlement(msgspec.Struct):
             self.received_bytes,
             self.duplicates,
             " ".join(
-                [*_counted("cut", self.cut), *_counted("items", self.items), *_counted("rejected", self.rejected)]
+                f"{name}:{word} {number}"
+                for name in ("cut", "items", "rejected", "repaired")
+                for word, number in getattr(self, name).items()
             ),
             len(ends),
             *ends,
         ]
-
-
-def _counted(name: str, numbers: Mapping[str, int]) -> Iterator[str]:
-    return (f"{name}:{reason} {number}" for reason, number in numbers.items())
 
 
 def parts_of(settlements: Sequence[Settlement], places: Iterable[int]) -> Iterator[list[int]]:

@@ -28,6 +28,7 @@ what a site sends cannot make it take long.
 
 from __future__ import annotations
 
+import codecs
 import re
 import warnings
 from collections.abc import Iterable
@@ -187,6 +188,19 @@ def as_written(text: str, base: str, rules: UrlRules = DEFAULT_RULES) -> str:
     if isinstance(result, Url):
         return result.href
     raise BadUrl(text, result)
+
+
+def decoded_reference(sent: bytes) -> str:
+    """The URL reference in a header field. Bytes that are not UTF-8 are percent-encoded as they are, as browsers do it."""
+    return sent.decode("utf-8", "percent_encoded")
+
+
+def _percent_encoded(error: UnicodeError) -> tuple[str, int]:
+    assert isinstance(error, UnicodeDecodeError)
+    return "".join(f"%{byte:02X}" for byte in error.object[error.start : error.end]), error.end
+
+
+codecs.register_error("percent_encoded", _percent_encoded)
 
 
 EXCESS = "excess"

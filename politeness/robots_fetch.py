@@ -31,7 +31,7 @@ from typing import Final, Literal, Protocol
 import msgspec
 
 from frontier.errors import BadUrl
-from frontier.urls import UrlRules, canonicalize
+from frontier.urls import UrlRules, canonicalize, decoded_reference
 from politeness.backoff import BackoffPolicy, backoff_s, parse_retry_after
 from politeness.robots_syntax import MAX_BODY, BadRecord, cut_body
 
@@ -82,7 +82,7 @@ class RobotsFetchResult(msgspec.Struct, frozen=True):
     `access`: "rules" (2xx; the file is in `body`), "allow" (it does not exist) or "disallow" (it is unreachable). `reason`:
     one word. `status`: of the last response, None if there was none. `retry_after_ms`, `max_age_s`: what the server asks
     for, None if nothing. `excerpt`: the packed `Excerpt` that replaces `body` before the result becomes a record
-    (`RobotsCache.condense`).
+    (`RobotsCache.condense`). `detail`: the reason in words, if there is more to say.
     """
 
     access: Access
@@ -92,6 +92,7 @@ class RobotsFetchResult(msgspec.Struct, frozen=True):
     retry_after_ms: int | None = None
     max_age_s: float | None = None
     excerpt: bytes = b""
+    detail: str = ""
 
 
 class RobotsFetch:
@@ -127,11 +128,13 @@ class RobotsFetch:
         wait_ms = None if wait_s is None else int(wait_s * 1000)
         return RobotsFetchResult("disallow", f"http_{status}", status, retry_after_ms=wait_ms)  # RFC 9309 2.3.1.4
 
-    def failed(self, kind: str) -> RobotsFetchResult:
-        """The result if the request for `url` failed. `kind`: one word, such as "timeout". The reason says whether it was a
-        redirect that failed, because this tells nothing about the origin's own host."""
+    def failed(self, kind: str, detail: str = "") -> RobotsFetchResult:
+        """The result if the request for `url` failed. `kind`: one word, such as "timeout"; `detail`: in words. The reason
+        says whether it was a redirect that failed, because this tells nothing about the origin's own host."""
         reason = f"redirect_{kind}" if self.hops else kind
-        return RobotsFetchResult("disallow", reason)  # RFC 9309 2.3.1.4: network errors count as server errors
+        return RobotsFetchResult(
+            "disallow", reason, detail=detail
+        )  # RFC 9309 2.3.1.4: network errors count as server errors
 
     def _successful(self, answer: HttpResponse, body: bytes | None) -> RobotsFetchResult:
         if answer.truncated in ("time", "disconnect"):
@@ -155,7 +158,7 @@ class RobotsFetch:
             return RobotsFetchResult("allow", "too_many_redirects", answer.status)
         try:
             # To another host, too. The rules apply to the origin that was asked first.
-            self.url = canonicalize(location.decode("utf-8", "replace"), self.url, _AS_GIVEN).href
+            self.url = canonicalize(decoded_reference(location), self.url, _AS_GIVEN).href
         except BadUrl:
             return RobotsFetchResult("allow", "bad_redirect", answer.status)
         self.hops += 1
@@ -165,7 +168,8 @@ class RobotsFetch:
 class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     """What is known of an origin's robots.txt. Times are milliseconds since 1970.
 
-    `access`: see the table at the top of this module; `reason` and `status`: of the last attempt (`RobotsFetchResult`).
+    `access`: see the table at the top of this module; `reason`, `status` and `detail`: of the last attempt
+    (`RobotsFetchResult`).
     `retry_at_ms`: when to fetch again; until then the record is fresh. `excerpt` and `fetched_at_ms`: of the last 2xx
     response. `failures`: attempts in a row that found the file unreachable; `unreachable_since_ms`: the first of them.
     `tdm`: the packed `TdmFile` of the origin that was fetched last, empty if it has none, None if that is not known;
@@ -183,6 +187,12 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
     tdm: bytes | None = None
     tdm_failures: int = 0
     tdm_retry_at_ms: int = 0
+    detail: str = ""
+
+    @property
+    def in_words(self) -> str:
+        """Why the last attempt failed."""
+        return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
     @property
     def has_unreachable(self) -> bool:
@@ -261,7 +271,17 @@ def _unreachable(
         policy.assume_unavailable_after_s is not None and now_ms - since_ms >= policy.assume_unavailable_after_s * 1000
     ):
         access = "allow"  # RFC 9309 2.3.1.4
-    return RobotsRecord(access, result.reason, result.status, fetched_at_ms, retry_at_ms, excerpt, failures, since_ms)
+    return RobotsRecord(
+        access,
+        result.reason,
+        result.status,
+        fetched_at_ms,
+        retry_at_ms,
+        excerpt,
+        failures,
+        since_ms,
+        detail=result.detail,
+    )
 
 
 def retry_wait_ms(failures: int, result: RobotsFetchResult, rand: float, policy: RobotsPolicy) -> int:

@@ -203,7 +203,7 @@ class _OneRequest:
         try:
             return await self._http.fetch(url, is_too_late=is_too_late, extra_headers=extra_headers)
         except FetchFailed as error:
-            self.failure = f"{url}: {error.kind.in_words}"
+            self.failure = f"{url}: {error.in_words}"
             raise
 
 

@@ -21,6 +21,7 @@ from fastwarc.warc import WarcRecord, WarcRecordType
 from crawler.errors import UserError
 from crawler.http_head import Head
 from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
+from crawler.page import content_coding
 from crawler.parse.text import MAX_DECODED
 from crawler.sinks.cdxj import index_path
 from crawler.sinks.compression import READ_SUFFIXES
@@ -242,7 +243,7 @@ class ArchivedRequests:
             status=http.status,
             retry_after=http.get(b"retry-after"),
             location=http.get(b"location"),
-            coding=http.get_list(b"content-encoding"),
+            coding=content_coding(http.get_list(b"content-encoding"), http.get_list(b"content-type"), start_of_body),
             body=self._body(record, start_of_body) if has_rules else b"",
             usage=self._usage(record, http, start_of_body) if self._reads_usage and not has_rules else NO_USAGE,
         )

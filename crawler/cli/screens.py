@@ -660,6 +660,8 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
     table.add_row("duplicates", f"{found.duplicates:,}", "bodies that were archived before")
     if found.cut:
         table.add_row("cut", f"{sum(found.cut.values()):,}", _listed(sorted(found.cut.items())))
+    if found.repaired:
+        table.add_row("repaired", f"{sum(found.repaired.values()):,}", _listed(sorted(found.repaired.items())))
     for name, number, words in _items(found):
         table.add_row(name, f"{number:,}", words)
     if found.open:

@@ -171,6 +171,7 @@ class GuardedProtocol(ResponseHandler):
             protocol=f"http/{reader.message.version}",
             tls=self._tls,
             phases=phases,
+            repaired=reader.repaired,
         )
 
     def data_received(self, data: bytes) -> None:

@@ -21,6 +21,7 @@ from io import SEEK_END, BytesIO
 
 from crawler.errors import FailureKind, FetchFailed
 from crawler.http_head import HEAD_END, Head, parse_head
+from crawler.page import Repaired
 
 MAX_INTERIM_RESPONSES = 5
 """Go's net/http accepts as many (`max1xxResponses` in transport.go)."""
@@ -54,6 +55,7 @@ class ResponseReader:
         self.head = b""  # as received
         self.is_whole = False  # the body is complete
         self.is_too_long = False  # the body is longer than `max_body_bytes`
+        self.repaired: tuple[Repaired, ...] = ()
         self.is_clean = False  # nothing came after the response, and the server keeps the connection open
         self._max_head_bytes = max_head_bytes
         self._max_body_bytes = max_body_bytes
@@ -129,7 +131,10 @@ class ResponseReader:
         count, nor does a length that is no number, and equal lengths are one."""
         codings, lengths, connection = _framing(message)
         keeps_open = "close" not in connection and (message.version != "1.0" or "keep-alive" in connection)
-        self._may_follow &= keeps_open and _is_regular(message, codings, lengths)
+        is_regular = _is_regular(message, codings, lengths)
+        self._may_follow &= keeps_open and is_regular
+        if not (message.is_regular and is_regular):
+            self.repaired = (*(() if message.is_regular else ("head",)), *(() if is_regular else ("framing",)))
         if message.status in _NO_CONTENT:
             self._left = 0
         elif [coding for coding in codings if coding not in ("", "identity")][-1:] == ["chunked"]:

@@ -264,7 +264,7 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
         case "dead" if status.reason in KEPT_DENIALS:
             return "; ".join(filter(None, [f"denied: {status.reason}", how_to_allow(status.reason, url.origin)]))
         case "dead":
-            return f"given up: {status.reason}"
+            return f"given up: {_reason(line) if line and line.get('reason') == status.reason else status.reason}"
         case "leased":
             return "about to be fetched: " + (f"its domain waits for {waits_for}" if waits_for else "now")
         case "waiting":
@@ -280,7 +280,7 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             due = f": its domain waits for {waits_for}" if waits_for else ", and its domain is due"
             return f"queued{due}{ahead}"
         case _ if line is not None:
-            return f"settled: {line.get('outcome')} ({line.get('reason')})"
+            return f"settled: {line.get('outcome')} ({_reason(line)})"
     folders = " or ".join(facts.searched)
     match status.where:
         case "outbox":
@@ -322,7 +322,7 @@ def _unreachable(facts: Facts) -> str:
     if facts.robots is None or facts.file_due_ms is None:
         return ""
     record, wait_s = facts.robots.record, ceil((facts.file_due_ms - facts.now_ms) / 1000)
-    file = f"robots.txt unreachable ({record.reason})" if record.access == "disallow" else "tdmrep.json unreachable"
+    file = f"robots.txt unreachable ({record.in_words})" if record.access == "disallow" else "tdmrep.json unreachable"
     return f"{file}, next try {f'in {wait_s} s' if wait_s > 0 else 'now'}"
 
 
@@ -377,7 +377,7 @@ def _robots(facts: Facts) -> tuple[str, int | None, str]:
         answer = "allowed" if record.access == "allow" else "denied"
         is_missing = record.reason in ("http_404", "http_410")
         what = "there is no robots.txt" if is_missing else "robots.txt could not be fetched"
-        return f"{answer}: {what} ({record.reason}){stale}", None, ""
+        return f"{answer}: {what} ({record.in_words}){stale}", None, ""
     decision = rules.decide(facts.url.href)
     answer = "allowed" if decision.allowed else "denied"
     by = f"by the group of {decision.group}" if decision.group else "no group applies to this crawler"
@@ -442,6 +442,7 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ("searched", ", ".join(found.searched) if found.seen else ""),
         ("handler", str(last.get("handler_error") or "")),
         *(("cut", reason) for reason in found.cut),
+        ("repaired", ", ".join(last.get("repaired") or ())),
         *(("rejected", text) for text in rejected),
     ]
 
@@ -452,4 +453,9 @@ def _last(line: dict[str, Any] | None) -> str:
     place = line.get("warc")
     where = f"; {place['file']} at byte {place['offset']}" if isinstance(place, dict) else ""
     status = f", status {line['status']}" if line.get("status") else ""
-    return f"{line.get('outcome')} ({line.get('reason')}){status}, {line.get('settled_at')}{where}"
+    return f"{line.get('outcome')} ({_reason(line)}){status}, {line.get('settled_at')}{where}"
+
+
+def _reason(line: dict[str, Any]) -> str:
+    """The reason in `line`, and what it says about it in words."""
+    return f"{line.get('reason')}: {line['detail']}" if line.get("detail") else str(line.get("reason"))

@@ -120,6 +120,9 @@ class Metrics:
         self.reasons = self._counter("page_reasons", "URLs settled or retried later, by reason", "outcome", "reason")
         self.bytes = self._counter("received_bytes", "Bytes of response bodies as received")
         self.truncated = self._counter("bodies_truncated", "Response bodies that were truncated, by reason", "reason")
+        self.repaired = self._counter(
+            "pages_repaired", "Pages with a malformed response that was read, by part", "part"
+        )
         self.cut = self._counter("pages_cut", "Pages of which a part is missing, by reason", "reason")
         self.response = self._histogram("response_seconds", "Time from the request to the last byte of the response")
         self.own_failures = self._counter(
@@ -295,6 +298,8 @@ class Metrics:
             self._exchange(exchange)
             for reason in page.cut:
                 self.cut.labels(reason).inc()
+            for part in page.repaired:
+                self.repaired.labels(part).inc()
 
     def _exchange(self, exchange: Exchange) -> None:
         self.bytes.inc(len(exchange.body))

@@ -1,6 +1,9 @@
 """Undoes content codings within limits, because compressed bodies are a cheap way to make a reader spend memory and time.
 Pure.
 
+Sites often name codings that they have not used, so a coding counts only if the body begins as it does. Names of no coding,
+such as `none` or `utf-8`, mean nothing.
+
 From a body that breaks off or is corrupt, `decode_body` returns the part before the break, as a browser would show it.
 There are limits on the output of each layer, the number of layers, the members of a gzip or zstd body (each costs time,
 even an empty one), and the window of a zstd frame, which is allocated before the first byte comes out.
@@ -23,7 +26,7 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-from crawler.page import Exchange
+from crawler.page import GZIP, MAYBE_GZIP, Exchange
 
 DEFAULT_LIMIT = 16 * 1024 * 1024
 """Bytes of a decoded body: 100 times the size of a large page."""
@@ -48,11 +51,12 @@ _CALL_WORK = 16
 class Decoded(msgspec.Struct, frozen=True):
     """`data`: the decoded bytes, at most the limit. `truncated`: whether the limit cut some off. `error`: None,
     "incomplete" (the body ended before the coding did), "corrupt", "unknown_coding", "too_many_layers", "too_many_members"
-    or "too_much_work"."""
+    or "too_much_work". `is_repaired`: its codings are not those that were named."""
 
     data: bytes
     truncated: bool = False
     error: str | None = None
+    is_repaired: bool = False
 
 
 class _Decoder(Protocol):
@@ -88,23 +92,42 @@ class _Work:
 
 
 def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT, max_work: int | None = None) -> Decoded:
-    """Undo the codings in the header value `content_encoding`, the last one first (RFC 9110 8.4). `limit`: the most bytes
-    of the result. `max_work`: the most bytes that decoders read, or None for the size of `body` and `EXTRA_WORK`. If they
-    needed more, the error is "too_much_work", and the result is what they yielded before."""
-    codings = [name for part in content_encoding.split(",") if (name := part.strip().lower()) not in ("", "identity")]
-    if not codings:
+    """Undo the codings in `content_encoding`, the last one first (RFC 9110 8.4): those in a header value, or those that
+    `crawler.page.content_coding` has made of it. `limit`: the most bytes of the result. `max_work`: the most bytes that
+    decoders read, or None for the size of `body` and `EXTRA_WORK`. If they needed more, the error is "too_much_work", and
+    the result is what they yielded before."""
+    named = [name for part in content_encoding.split(",") if (name := part.strip().lower()) not in ("", "identity")]
+    codings = [name for name in named if name in _DECODERS]
+    if not named:
         return Decoded(body[:limit], len(body) > limit)
-    if len(codings) > MAX_LAYERS:
+    decoded = Decoded(body, is_repaired=len(codings) < len(named))
+    if len(codings) > MAX_LAYERS + (MAYBE_GZIP in codings):
         return Decoded(b"", error="too_many_layers")
     work = _Work(len(body) + EXTRA_WORK if max_work is None else max_work)
-    decoded = Decoded(body)
     for coding in reversed(codings):
-        if coding not in _DECODERS:
-            return Decoded(b"", error="unknown_coding")
-        layer = _undo(work.take(decoded.data), _DECODERS[coding], limit, work)
-        error = "too_much_work" if work.has_ended else decoded.error or layer.error
-        decoded = Decoded(layer.data, decoded.truncated or layer.truncated, error)
-    return decoded
+        decoded = _without(coding, decoded, limit, work)
+    data = decoded.data
+    if data.startswith(_COMPRESS) and len(codings) < len(named):
+        return Decoded(b"", error="unknown_coding")
+    return msgspec.structs.replace(decoded, data=data[:limit], truncated=True) if len(data) > limit else decoded
+
+
+def _without(coding: str, decoded: Decoded, limit: int, work: _Work) -> Decoded:
+    """`decoded` without the layer `coding`, or as it is if it does not begin with one."""
+    data, begins = decoded.data, _BEGINS.get(coding)
+    if begins is not None and data and not data.startswith(begins):
+        return decoded if coding == MAYBE_GZIP else msgspec.structs.replace(decoded, is_repaired=True)
+    layer = _undo(work.take(data), _DECODERS[coding], limit, work)
+    # Nothing marks the beginning of the other codings, but they hardly ever look like text.
+    if begins is None and layer.error and not work.has_ended and _is_text(data[:_LOOK]):
+        return msgspec.structs.replace(decoded, is_repaired=True)
+    error = "too_much_work" if work.has_ended else decoded.error or layer.error
+    is_repaired = decoded.is_repaired or coding == MAYBE_GZIP
+    return Decoded(layer.data, decoded.truncated or layer.truncated, error, is_repaired)
+
+
+def _is_text(data: bytes) -> bool:
+    return not data.translate(None, _TEXT)
 
 
 def decoded_start(exchange: Exchange, size: int) -> bytes | None:
@@ -190,6 +213,14 @@ class _Brotli:
         return b"".join(parts)
 
 
+_LOOK = 128
+_TEXT = bytes({*range(0x20, 0x100), *b"\t\n\f\r"} - {0x7F})
+"""Bytes of text. So many at random are text with a probability of one in a million."""
+
+_COMPRESS = b"\x1f\x9d"
+"""How a body with the coding `compress` begins (RFC 9110 8.4.1.1), which browsers no longer read."""
+
+
 def _deflate(body: bytes) -> Any:
     """A decoder of the zlib format (RFC 9110 8.4.1.2), or of the bare deflate data that some servers send instead."""
     has_zlib_header = len(body) >= 2 and body[0] & 15 == 8 and int.from_bytes(body[:2]) % 31 == 0
@@ -200,12 +231,19 @@ _LARGEST_WINDOW: dict[int, int] = {zstd.DecompressionParameter.window_log_max: 2
 """RFC 9659 3: a window above 8 MB must not be used in HTTP."""
 
 _DECODERS: dict[str, Callable[[bytes], Any]] = {
+    MAYBE_GZIP: lambda _: isal_zlib.decompressobj(wbits=31),
     "gzip": lambda _: isal_zlib.decompressobj(wbits=31),
     "x-gzip": lambda _: isal_zlib.decompressobj(wbits=31),  # RFC 9110 8.4.1.3
     "deflate": _deflate,
     "br": lambda _: _Brotli(),
     "zstd": lambda _: zstd.ZstdDecompressor(options=_LARGEST_WINDOW),
 }
+
+_BEGINS: dict[str, bytes | tuple[bytes, ...]] = {
+    **dict.fromkeys((MAYBE_GZIP, "gzip", "x-gzip"), GZIP),
+    "zstd": (b"\x28\xb5\x2f\xfd", *(bytes((number, 0x2A, 0x4D, 0x18)) for number in range(0x50, 0x60))),
+}
+"""How the codings begin (RFC 1952 2.3.1; RFC 8878 3.1.1 and 3.1.2). Others have no mark."""
 
 # isal's stubs declare its exception class as an instance.
 _CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), brotli.error, zstd.ZstdError)

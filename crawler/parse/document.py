@@ -12,11 +12,11 @@ from typing import ClassVar, NamedTuple, cast
 
 import msgspec
 
-from crawler.page import Cut, Page
+from crawler.page import GZIP, Cut, Page, Repaired
 from crawler.parse.coding import Decoded, decode_body
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy, extract
-from crawler.parse.sitemaps import GZIP, is_sitemap, sitemap_links
+from crawler.parse.sitemaps import is_sitemap, sitemap_links
 from crawler.parse.tags import TakesLong
 from crawler.scope.scope import NO_HINTS
 from frontier.urls import EXCESS
@@ -38,8 +38,8 @@ each in the text form."""
 class Document(NamedTuple):
     """The body of a response as received, and everything that its reading depends on.
 
-    `coding`: the Content-Encoding, or empty. `robots_tags`: the values of X-Robots-Tag. `may_be_sitemap`: check whether it
-    is a sitemap. `is_named`: a robots.txt names it as one. `seen_at`: seconds since 1970.
+    `coding`: as `crawler.page.content_coding` gives it. `robots_tags`: the values of X-Robots-Tag. `may_be_sitemap`: check
+    whether it is a sitemap. `is_named`: a robots.txt names it as one. `seen_at`: seconds since 1970.
     """
 
     body: bytes
@@ -61,12 +61,13 @@ class ParseLimits(NamedTuple):
 
 class ParsedDocument(NamedTuple):
     """The contents of a document. `hints`: values that a sitemap adds to the score of a URL. `decoded_size`: bytes of the
-    decoded body. `cut`: why something was left out."""
+    decoded body. `cut`: why something was left out. `repaired`: what was malformed, and could be read."""
 
     found: Extracted
     hints: Mapping[str, float]
     decoded_size: int
     cut: tuple[Cut, ...] = ()
+    repaired: tuple[Repaired, ...] = ()
 
     def describe(self, page: Page, content_type: str, truncated: str | None) -> Page:
         """`page` with what this document, its body, says about it. `content_type`: the whole header value; `truncated`: as
@@ -84,6 +85,7 @@ class ParsedDocument(NamedTuple):
             noarchive=found.noarchive,
             noindex=found.noindex,
             cut=(cast(Cut, truncated), *self.cut) if truncated else self.cut,
+            repaired=(*page.exchange.repaired, *self.repaired) if page.exchange else self.repaired,
         )
 
 
@@ -130,14 +132,18 @@ def read_if_small(document: Document, limits: ParseLimits) -> ParsedDocument | N
 
 
 def _read(document: Document, decoded: Decoded, limits: ParseLimits, is_inline: bool = False) -> ParsedDocument:
-    data = decoded.data
+    data, repaired = decoded.data, _REPAIRED_CODING if decoded.is_repaired else ()
     if _is_sitemap(document, data):
         max_work = INLINE_SITEMAP if is_inline else math.inf
         listed = sitemap_links(data, document.url, document.seen_at, limits.extract, max_work)
         cut = _cut(decoded, listed.found)
-        return ParsedDocument(listed.found, listed.hints, len(data), (*cut, "sitemap") if listed.error else cut)
+        cut = (*cut, "sitemap") if listed.error else cut
+        return ParsedDocument(listed.found, listed.hints, len(data), cut, repaired)
     found = extract(data, document.url, document.content_type, limits.extract, document.robots_tags, is_inline)
-    return ParsedDocument(found, NO_HINTS, len(data), _cut(decoded, found))
+    return ParsedDocument(found, NO_HINTS, len(data), _cut(decoded, found), repaired)
+
+
+_REPAIRED_CODING: tuple[Repaired, ...] = ("coding",)
 
 
 def _is_sitemap(document: Document, body: bytes) -> bool:

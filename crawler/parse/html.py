@@ -297,9 +297,15 @@ _REFRESH = re.compile(
 def _refreshes(metas: list[_Attributes]) -> Iterator[str]:
     for meta in metas:
         if meta["http-equiv"].lower() == "refresh":
-            target = _REFRESH.match(meta["content"])
-            if target:
-                yield target[1] or target[2] or target[3] or ""
+            target = refresh_target(meta["content"])
+            if target is not None:
+                yield target
+
+
+def refresh_target(value: str) -> str | None:
+    """Where a `meta` refresh with the content `value`, or the header field Refresh, leads; None if it leads nowhere."""
+    target = _REFRESH.match(value)
+    return (target[1] or target[2] or target[3] or "") if target else None
 
 
 def _title(page: _Markup) -> str:

@@ -20,7 +20,7 @@ from xml.parsers import expat
 
 import msgspec
 
-from crawler.page import Link, LinkKind
+from crawler.page import GZIP, Link, LinkKind
 from crawler.parse.coding import decode_body
 from crawler.parse.encoding import XML_TYPES, MediaType
 from crawler.parse.html import Extracted, ExtractPolicy
@@ -35,7 +35,6 @@ MAX_ENTRIES = 50_000
 MAX_BYTES = 52_428_800
 """The protocol's limits of one file: entries, and bytes uncompressed."""
 
-GZIP = b"\x1f\x8b\x08"
 _GZIP_TYPES = frozenset({"application/gzip", "application/x-gzip", "application/octet-stream", "binary/octet-stream"})
 _MAYBE_XML = XML_TYPES | {"text/plain", ""}
 _MAYBE_ZIPPED = _MAYBE_XML | _GZIP_TYPES

@@ -80,7 +80,9 @@ class Line(msgspec.Struct, frozen=True):
     failed. `rejected`: the first items that were rejected, and why; `rejected_count`: how many were. `rejected_items`:
     those that were complete, as `RejectedLine`s, by the name of their data set; null if there are none. `label`,
     `payload`: those with which the URL was queued; null if there are none. `followed`: the links that its handler has
-    had queued, by their tags (`frontier.entries`); null if it has not chosen them.
+    had queued, by their tags (`frontier.entries`); null if it has not chosen them. `repaired`: what of the response was
+    malformed, and could be read (`crawler.page.Repaired`). `detail`: the reason in words: why the request failed, or where
+    the redirect leads.
     """
 
     url: str
@@ -135,6 +137,8 @@ class Line(msgspec.Struct, frozen=True):
     followed: Mapping[str, Sequence[str]] | None = None
     next_visit: str | None = None
     visit_state: str | None = None
+    repaired: list[str] | None = []
+    detail: str | None = None
 
 
 class RejectedLine(msgspec.Struct, frozen=True):
@@ -240,6 +244,8 @@ class PageLines:
             followed=page.followed if self._with_links else None,
             next_visit=iso_time(page.next_at) if page.next_at else None,
             visit_state=page.visit_state or None,
+            repaired=list(page.repaired),
+            detail=page.detail or None,
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
 
@@ -260,7 +266,16 @@ def _payload(tag: str) -> msgspec.Raw | None:
 def _minimal_row(row: Row) -> Row:
     """`row` without all values from the site or a hook, marked with the cut `defect`, for a line that cannot be encoded."""
     page = msgspec.structs.replace(
-        row.page, content_type="", charset="", title="", lang="", canonical="", links=(), cut=("defect",), via=""
+        row.page,
+        content_type="",
+        charset="",
+        title="",
+        lang="",
+        canonical="",
+        links=(),
+        cut=("defect",),
+        via="",
+        detail="",
     )
     return Row(page, row.digest, row.place, columns=row.columns)
 

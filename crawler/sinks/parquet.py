@@ -83,7 +83,7 @@ def schema() -> pa.Schema:
         **dict.fromkeys(("size", "decoded_size"), pa.int64()),
         **dict.fromkeys(_TIMES, moment),
         **dict.fromkeys(("noarchive", "noindex", "soft_404"), pa.bool_()),
-        **dict.fromkeys(("links", "cut", "usage_statements", "licenses", "rejected"), pa.list_(text)),
+        **dict.fromkeys(("links", "cut", "repaired", "usage_statements", "licenses", "rejected"), pa.list_(text)),
     }
     place = [("warc_file", text), ("warc_offset", pa.int64()), ("warc_length", pa.int64())]
     plain = [(name, special.get(name, text)) for name in Line.__struct_fields__ if name != "warc"]

@@ -34,7 +34,7 @@ from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from crawler.http_head import HEAD_END, Head, parse_head
 from crawler.logs import log
-from crawler.page import Exchange, Link, Outcome, Page
+from crawler.page import Exchange, Link, Outcome, Page, content_coding
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, noted_fields, read, robots_tags, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
@@ -387,12 +387,12 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
     """The row of `response` with what `metadata` and `writer` say, and null for what is unknown."""
     row, fields = response.row, metadata.fields if metadata is not None else {}
     columns: dict[str, Any] = {
-        **dict.fromkeys(("outcome", "reason", "via"), None),
-        **{name: fields[name] for name in ("outcome", "reason", "via") if fields.get(name)},
+        **{name: fields.get(name) or None for name in ("outcome", "reason", "detail", "via")},
         **{name: _number(fields.get(name)) for name in ("depth", "tries")},
         "elapsed_ms": _number(fields.get("fetchTimeMs")),
         "visit": fields.get("visit") or None,
         "previous_visit": _date(fields.get("previous-visit")),
+        **({"repaired": fields.get("repaired", "").split()} if metadata is not None else {}),
         "licenses": fields.get("licenses", "").split() if metadata is not None else None,
         "settled_at": None,
         "replica": writer.replica,
@@ -402,7 +402,7 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
         columns |= dict.fromkeys(_OF_BODY)
         columns["charset"] = fields.get("charset-detected")
         if metadata is None:
-            columns |= dict.fromkeys(("links", "link_count", "cut"))
+            columns |= dict.fromkeys(("links", "link_count", "cut", "repaired"))
         else:
             columns["cut"] = fields.get("cut", "").split()
             row = row._replace(page=msgspec.structs.replace(row.page, links=metadata.outlinks))
@@ -536,7 +536,8 @@ def usage_in(http: Head, stored: bytes, url: str, user_agent: str) -> Usage:
 
 def _document(http: Head, body: bytes, url: str, limits: ParseLimits) -> ParsedDocument:
     tags = robots_tags(noted_fields(http.fields))
-    coding, content_type = http.get_list(b"content-encoding"), http.get_list(b"content-type")
+    content_type = http.get_list(b"content-type")
+    coding = content_coding(http.get_list(b"content-encoding"), content_type, body)
     return read(Document(body, url, coding, content_type, tags), limits)
 
 

@@ -171,6 +171,10 @@ class WarcRecords:
             f"reason: {page.reason}",
             f"tries: {page.tries}",
         ]
+        if page.detail:
+            lines.append(f"detail: {page.detail}")
+        if page.repaired:
+            lines.append(f"repaired: {' '.join(page.repaired)}")
         if page.via:
             lines.append(f"via: {page.via}")
         if page.visit:

@@ -166,6 +166,7 @@ class LeaseReport(msgspec.Struct):
     cut: dict[str, int] = msgspec.field(default_factory=dict)
     items: dict[str, int] = msgspec.field(default_factory=dict)
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
+    repaired: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
         """Add one URL of the domain."""
@@ -175,6 +176,8 @@ class LeaseReport(msgspec.Struct):
             self.received_bytes += len(page.exchange.body)
             for reason in page.cut:
                 self.cut[reason] = self.cut.get(reason, 0) + 1
+            for part in page.repaired:
+                self.repaired[part] = self.repaired.get(part, 0) + 1
             for item in page.items:
                 _count(self.items, item.name, 1, otherwise=OTHER)
             for word, number in page.rejected_by.items():
@@ -193,7 +196,7 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     next_ms, state = runtime.server_ms(leased.next_at), str(leased.backoff)
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
-    counts = (report.received_bytes, report.duplicates, report.cut, report.items, report.rejected)
+    counts = (report.received_bytes, report.duplicates, report.cut, report.items, report.rejected, report.repaired)
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)
 
 

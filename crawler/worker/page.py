@@ -14,7 +14,7 @@ import msgspec
 
 from crawler.events import Events, HandlerFailed, LinkDropped
 from crawler.hooks import Handled, PageHandlers, Wanted
-from crawler.page import NO_CONTENT, Exchange, Link, LinkKind, Outcome, Page
+from crawler.page import NO_CONTENT, Exchange, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.document import (
     NOTED,
@@ -27,7 +27,7 @@ from crawler.parse.document import (
     robots_tags,
     usage_of,
 )
-from crawler.parse.html import Extracted, ExtractPolicy
+from crawler.parse.html import Extracted, ExtractPolicy, refresh_target
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.text import ContentJob, ContentWanted, is_light
 from crawler.scope.extract_rules import ExtractRule, declared
@@ -43,7 +43,7 @@ from frontier.domains import domain_of, host_of
 from frontier.entries import Entry, PushMode
 from frontier.errors import BadUrl
 from frontier.store import batched
-from frontier.urls import Url, as_written, canonicalize, canonicalize_links, origin_of
+from frontier.urls import Url, as_written, canonicalize, canonicalize_links, decoded_reference, origin_of
 from politeness.robots_cache import RobotsCache
 from politeness.robots_match import Rules
 from politeness.tdmrep import NOT_STATED, SiteUsage
@@ -74,9 +74,9 @@ class BuildSettings(msgspec.Struct, frozen=True):
     item_rules: tuple[ExtractRule, ...] = ()
 
 
-def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float) -> Page:
+def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float, detail: str = "") -> Page:
     """Return the page of `entry` without any data from its body. `exchange`: None without a response; `settled_at`:
-    seconds since 1970."""
+    seconds since 1970; `detail`: see `Page`."""
     return Page(
         url=entry.url,
         domain=entry.domain,
@@ -88,6 +88,7 @@ def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settle
         exchange=exchange,
         via=entry.via,
         tag=entry.tag,
+        detail=detail,
     )
 
 
@@ -139,10 +140,12 @@ class PageBuilder:
         exchange: Exchange | None,
         settled_at: float,
         site: SiteUsage = NOT_STATED,
+        detail: str = "",
     ) -> tuple[Page, Sequence[Entry]]:
         """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
-        `settled_at`: seconds since 1970; `site`: what files of the site say about the use of the page."""
-        page = bare_page(entry, result, exchange, settled_at)
+        `settled_at`: seconds since 1970; `site`: what files of the site say about the use of the page; `detail`: see
+        `Page`."""
+        page = bare_page(entry, result, exchange, settled_at, detail)
         origin = origin_of(entry.url)
         known = self._robots.recall(origin)
         rules = known.rules if known is not None else None
@@ -158,13 +161,17 @@ class PageBuilder:
             is_named = rules is not None and bool(rules.sitemaps) and self._is_named_sitemap(entry.url, origin, rules)
             tags = robots_tags(noted) if noted else ()
             has_sitemaps = self.settings.sitemaps and exchange.status == HTTPStatus.OK
+            coding = content_coding(coding, content_type, exchange.body)
             document = Document(
                 exchange.body, exchange.url, coding, content_type, tags, has_sitemaps, is_named, exchange.started_at
             )
             reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
+            if refresh := _text(fields, b"refresh"):
+                reading = reading._replace(found=self._refreshed(reading.found, refresh, exchange.url))
         else:  # the body of a redirect is only for browsers that do not follow it
             found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
             reading = ParsedDocument(found, NO_HINTS, len(exchange.body))
+            page = msgspec.structs.replace(page, detail=f"to {target.href}")
         if self._control.rules.forgotten:
             reading = reading._replace(found=_without_forgotten(reading.found, self._control.rules))
         mode: PushMode = "new"
@@ -240,6 +247,22 @@ class PageBuilder:
         """Return `entries` with the page where they were found, if `via` is set."""
         return [msgspec.structs.replace(entry, via=via) for entry in entries] if self.settings.via else entries
 
+    def _refreshed(self, found: Extracted, refresh: str, url: str) -> Extracted:
+        """Return `found` with where the header field `refresh` of the page at `url` leads, as its `meta` would."""
+        target = refresh_target(refresh)
+        if target is None or (found.nofollow and self.settings.extract.obey_nofollow):
+            return found
+        try:
+            to = canonicalize(target, url, self.settings.extract.rules)
+        except BadUrl as error:
+            self._report_dropped({error.reason: 1})
+            return found
+        if to in found.urls:
+            return found
+        return msgspec.structs.replace(
+            found, links=(*found.links, Link(to.href, LinkKind.LINK)), urls=(*found.urls, to)
+        )
+
     def _redirect(self, exchange: Exchange) -> Url | None:
         """Return where `exchange` redirects (RFC 9110 10.2.2), or None."""
         if (location := _location(exchange)) is None:
@@ -253,8 +276,7 @@ class PageBuilder:
 
 def _location(exchange: Exchange) -> str | None:
     location = exchange.header(b"location")
-    # Non-ASCII bytes are UTF-8 in practice; the URL standard percent-encodes them.
-    return None if location is None else location.decode("utf-8", "replace")
+    return None if location is None else decoded_reference(location)
 
 
 def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
@@ -274,7 +296,7 @@ def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
     )
 
 
-_READ = NOTED | {b"content-type", b"content-encoding"}
+_READ = NOTED | {b"content-type", b"content-encoding", b"refresh"}
 
 
 def _text(fields: Fields, name: bytes) -> str:

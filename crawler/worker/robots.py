@@ -148,7 +148,7 @@ class RobotsLookup:
             saved = await self.cache.keep(origin, record)
         await self._store(leased, origin, record)
         self.throttle.prolong_delay(leased, saved)
-        self.runtime.events.emit(RobotsFetchEnded(origin, record.access, record.status))
+        self.runtime.events.emit(RobotsFetchEnded(origin, record.access, record.status, record.in_words))
         await self._offer_sitemaps(leased, origin, saved)
 
     def _next(self, known: OriginRobots | None, result: RobotsFetchResult) -> RobotsRecord:
@@ -225,7 +225,7 @@ class RobotsLookup:
         except FetchFailed as failure:
             if not failure.request_sent:
                 self.throttle.start_delay(leased, 0.0, known)
-            return None, None if failure.kind in NOT_THE_URLS_FAULT else fetch.failed(str(failure.kind))
+            return None, None if failure.kind in NOT_THE_URLS_FAULT else fetch.failed(str(failure.kind), failure.detail)
         except Exception as error:
             is_ours = self.fetch.pauses_for(leased, error)
             return exchange, None if is_ours else self._defect(stage, fetch.url, error)

@@ -63,7 +63,7 @@ class UrlVisits:
                 return
             result = last_try(judge_failure(failure.kind), entry.tries, self.runtime.policy.tries)
             self.throttle.update_backoff(leased, result, None)
-            await self._settle(leased, entry, result)
+            await self._settle(leased, entry, result, detail=failure.detail)
         except Exception as error:
             self.permits.give_back()
             if self.fetch.pauses_for(leased, error):
@@ -90,7 +90,9 @@ class UrlVisits:
             self.runtime.events.emit(UrlPostponed(result.reason))
             await self._commit(leased, postpone(entry, result.reason, at_ms))
         else:
-            await self._settle(leased, entry, result, known=known if result == REFUSED else None)
+            is_unreachable = known is not None and known.record.access == "disallow"
+            detail = f"robots.txt: {known.record.in_words}" if known is not None and is_unreachable else ""
+            await self._settle(leased, entry, result, known=known if result == REFUSED else None, detail=detail)
 
     async def _settle_response(
         self, leased: LeasedDomain, entry: Entry, exchange: Exchange, known: OriginRobots
@@ -120,13 +122,14 @@ class UrlVisits:
         result: UrlResult,
         exchange: Exchange | None = None,
         known: OriginRobots | None = None,
+        detail: str = "",
     ) -> None:
         """Pass the outcome of `entry` to the committer, with its page and links. `known`: the files of the site, if
-        they may say something about the use of the page."""
+        they may say something about the use of the page. `detail`: why the request failed, in words."""
         purpose, now_s = self.runtime.policy.usage.purpose, self.runtime.server_clock.now_ms() / 1000
         if result.outcome is Outcome.RETRY:
             ready_ms = self.throttle.retry_at_ms(leased, entry, result)
-            page = bare_page(entry, result, exchange, now_s)
+            page = bare_page(entry, result, exchange, now_s, detail)
             if exchange is not None and purpose:
                 page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
             await self._commit(leased, retry(entry, result.reason, ready_ms, entry.priority - 1), page)
@@ -134,7 +137,7 @@ class UrlVisits:
         links: Sequence[Entry] = ()
         try:
             site = known.usage(entry.url) if known is not None else NOT_STATED
-            page, links = await self.builder.build(entry, result, exchange, now_s, site)
+            page, links = await self.builder.build(entry, result, exchange, now_s, site, detail)
             page = _if_allowed(page, purpose) if purpose else page
             if page.outcome is Outcome.DONE:
                 page, links = await self.handling.handle(leased, entry, page, links)

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from crawler.page import Exchange
+from crawler.page import Exchange, content_coding
 from crawler.parse.coding import EXTRA_WORK, MAX_MEMBERS, Decoded, decode_body, decoded_start
 from tests.fuzz.repeated_inputs import EMPTY_BLOCKS
 from tests.sinks.values import exchange
@@ -64,9 +64,29 @@ def test_codings_are_undone_last_one_first() -> None:
     assert decode_body(gzip.compress(body), "deflate, br, gzip, gzip").error == "too_many_layers"
 
 
-@pytest.mark.parametrize("value", ["utf-8", "compress", "gzip, none"])
-def test_an_unknown_coding_is_said_so(value: str) -> None:
-    assert decode_body(PAGE, value) == Decoded(b"", error="unknown_coding")
+@pytest.mark.parametrize("value", ["utf-8", "none", "binary", "aws-chunked", "compress", "gzip, none", "UTF-8, br"])
+def test_what_is_no_coding_is_ignored(value: str) -> None:
+    encode = gzip.compress if "gzip" in value else brotli.compress if "br" in value else bytes
+    assert decode_body(encode(PAGE), value) == Decoded(PAGE, is_repaired=True)
+    assert decode_body(encode(PAGE), value, 10) == Decoded(PAGE[:10], truncated=True, is_repaired=True)
+
+
+def test_a_coding_that_nobody_reads_any_more_is_said_so() -> None:
+    assert decode_body(b"\x1f\x9d\x90" + PAGE, "compress") == Decoded(b"", error="unknown_coding")
+
+
+def test_text_that_is_compressed_without_saying_so_is_read() -> None:
+    """And so is text that is compressed twice. A file that shall arrive compressed is left alone."""
+    once = gzip.compress(PAGE)
+    for named, body in (("", once), ("gzip", gzip.compress(once)), ("br, gzip", gzip.compress(brotli.compress(once)))):
+        for media in ("text/html; charset=utf-8", "application/rss+xml", ""):
+            assert decode_body(body, content_coding(named, media, body)) == Decoded(PAGE, is_repaired=True)
+        coding = content_coding(named, "application/x-gzip", body)
+        assert decode_body(body, coding) == Decoded(once)
+    assert decode_body(once, content_coding("gzip", "text/html", once)) == Decoded(PAGE)
+    assert content_coding("br", "text/html", PAGE) == "br"
+    bomb = gzip.compress(gzip.compress(bytes(50_000_000)))
+    assert decode_body(bomb, content_coding("gzip", "", bomb), 1_000) == Decoded(bytes(1_000), True, None, True)
 
 
 @coders
@@ -92,10 +112,17 @@ def test_a_corrupt_body_yields_what_precedes_the_damage(name: str, encode: Calla
 
 
 @coders
-def test_what_is_not_that_coding_yields_nothing(name: str, encode: Callable[[bytes], bytes]) -> None:
-    decoded = decode_body(b"\xff<html>plain text after all</html>", name)
-    assert decoded.error in ("corrupt", "incomplete")
-    assert decoded.data == b""
+def test_what_does_not_begin_as_that_coding_is_taken_as_it_is(name: str, encode: Callable[[bytes], bytes]) -> None:
+    for body in (
+        b"\xff<html>plain text after all</html>",
+        b"<!doctype html><title>\xd0\xb0</title>",
+        b"{}",
+        b"a",
+        PAGE,
+    ):
+        assert decode_body(body, name) == Decoded(body, is_repaired=True)
+        twice = decode_body(encode(body), f"{name}, {name}")
+        assert twice == Decoded(body, is_repaired=True)
 
 
 @pytest.mark.parametrize(("name", "encode"), [CODERS["gzip"], CODERS["zstd"]], ids=["gzip", "zstd"])
@@ -213,4 +240,5 @@ def test_the_start_of_a_body_is_decoded_only_if_it_is_coded_and_sound() -> None:
         decoded_start(received(gzip.compress(b"some text"), coded), 4) is None
     )  # its first 4 bytes are not a whole body
     assert decoded_start(received(gzip.compress(b"x" * 5_000), coded), 100) == b"x" * 100
-    assert decoded_start(received(b"no gzip", coded), 100) is None
+    assert decoded_start(received(b"no gzip", coded), 100) == b"no gzip"
+    assert decoded_start(received(gzip.compress(PAGE)[:50], coded), 100) is None

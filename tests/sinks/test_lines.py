@@ -93,7 +93,8 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         **dict.fromkeys(
             ("simhash", "near_of", "soft_404", "via", "extra", "items", "handler_error", "visit", "previous_visit")
         ),
-        **dict.fromkeys(("next_visit", "visit_state")),
+        **dict.fromkeys(("next_visit", "visit_state", "detail")),
+        "repaired": [],
         "usage": None,
         "usage_statements": [],
         "tdm_policy": None,
