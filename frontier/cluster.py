@@ -23,7 +23,17 @@ from typing import Any
 import hiredis
 import msgspec
 
-from frontier.connection import OnRoundTrip, RedisServer, Servers, TimeLimits, ask, fields, open_connection, translate
+from frontier.connection import (
+    LAGGARD_S,
+    OnRoundTrip,
+    RedisServer,
+    Servers,
+    TimeLimits,
+    ask,
+    fields,
+    open_connection,
+    translate,
+)
 from frontier.errors import FrontierError, RedisAway
 from frontier.redis_url import Access, Address, RedisUrl
 from frontier.scripts import packed_words
@@ -148,9 +158,6 @@ ASK_LIMIT_S = 1.0
 FIRST_CONNECT_S = 2.0
 """For the first connections, to all nodes side by side: a busy machine may be slow, but a node that hangs should not delay
 a start for long."""
-
-LAGGARD_S = 0.25
-"""How long to wait for the others after the first answer."""
 
 FIRST_GAP_S, LONGEST_GAP_S, LONGER = 0.1, 1.0, 1.1
 """Between two refreshes, and how many times longer each is than the one before while nothing changes. Three seconds later,

@@ -15,6 +15,7 @@ behind the same address, may have lost what the sender relies on. So the sender 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ipaddress
 import socket
 import ssl
@@ -41,9 +42,9 @@ _NO_WRITES = frozenset({"OOM", "MISCONF", "READONLY", "NOREPLICAS"})
 
 _REFUSALS = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
 
-WRONG_SERVER = frozenset({"READONLY", "LOADING", "MASTERDOWN"})
-"""First words of replies that say that the server at the other end is not, or not yet, the one that serves. Its connections
-are of no more use: behind a fixed address, a new one may lead to its successor."""
+WRONG_SERVER = frozenset({"READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS"})
+"""First words of replies that say that the server at the other end is not, or not yet, the one that serves, or that another
+may have taken over (NOREPLICAS). Its connections are of no more use: a new one may lead to its successor."""
 
 _NO_CLIENTS = "max number of clients"
 
@@ -98,6 +99,10 @@ class Connection(asyncio.Protocol):
     @property
     def run_id(self) -> str:
         return self.info.get("run_id", "")
+
+    @property
+    def is_open(self) -> bool:
+        return self._transport is not None
 
     def watch(self, on_end: OnEnd) -> None:
         """Report the end of each exchange, and of the connection, to `on_end` from now on."""
@@ -244,6 +249,13 @@ milliseconds."""
 LOOK_S = 0.25
 """How often to look whether a server is silent."""
 
+WATCH_S = 0.5
+"""How often to look whether another server has taken over. A shard grants no leases for a second after a replica has
+noticed that, so all notice it within that time."""
+
+LAGGARD_S = 0.25
+"""How long to wait for other Sentinels or nodes after the first answer."""
+
 ACKS_AGAIN_S = 1.0
 """How often a write waits for replicas that have not acknowledged the one before. The wait takes half a second, in which it
 may hold up a whole group of pages."""
@@ -293,6 +305,8 @@ class RedisServer:
         self._trouble: RedisAway | None = None
         self._missing: ReplicasMissing | None = None  # the replicas have not acknowledged the last write that waited
         self._acks_at = 0.0  # when a write may wait for them again
+        self._most_replicas = 0  # that this process was seen to have
+        self.address: Address | None = None  # of the last connection
         self.run_id = ""  # of the server process that was connected to last, "" before the first connection
         self.version = ""  # of the same process
 
@@ -358,6 +372,25 @@ class RedisServer:
         """The server has answered that it is not the one that serves: close its connections, and take it for away."""
         self._failed(error)
 
+    def replaced(self, why: str) -> None:
+        """Another server has taken over, though this one may still take writes, which would be lost. Calls in progress
+        raise RedisAway, and the next call connects anew."""
+        error = RedisAway(f"Redis at {self.name} cannot serve now: {why}", self.name)
+        self._failed(error)
+        for connection in list(self._busy):
+            connection.fail(error)
+
+    async def look_for_successor(self) -> None:
+        """If the server has fewer replicas than it had, open a new connection: one of them may have been promoted by hand,
+        and new connections may lead to it while this server still takes writes. Raises RedisAway."""
+        if self.is_away:
+            return  # the calls try new connections
+        (reply,) = await self.begin(packed_words("INFO", "replication"), 1, None)
+        replicas = int(fields(reply).get("connected_slaves", "0"))
+        self._most_replicas = max(self._most_replicas, replicas)
+        if replicas < self._most_replicas:
+            await self.connect(self._limits.probe_s)
+
     def retire(self) -> None:
         """Keep no more connections. Exchanges may end if they do so soon."""
         self._is_serving = False
@@ -389,7 +422,8 @@ class RedisServer:
         self._look_soon()
         try:
             async with limit:
-                connection = await open_connection(await self._find(), self._access, timeout_s)
+                address = await self._find()
+                connection = await open_connection(address, self._access, timeout_s)
             try:
                 _check_serving(connection.info)
             except hiredis.ReplyError:
@@ -400,14 +434,16 @@ class RedisServer:
             raise self._failed(error) from error
         finally:
             del self._opening[limit]
-        self._trouble = None
-        self.version = connection.info.get("redis_version", "0")
         if connection.run_id != self.run_id:
+            if self._busy:  # on connections to the process before, which may still live and take what is lost then
+                self.replaced("it was restarted, or another server has taken over")
             self.run_id = connection.run_id
             self._close_idle()
-            self._missing = None
+            self._missing, self._most_replicas = None, 0
             if connection.info.get("connected_slaves") == "0":  # as after it has taken over
                 self.lacks_replicas(f"no replica of Redis at {self.name} is connected")
+        self._trouble, self.address = None, address
+        self.version = connection.info.get("redis_version", "0")
         connection.watch(self._ended)
         return connection
 
@@ -516,19 +552,27 @@ class Servers:
         self.on_round_trip = on_round_trip
         self.members: dict[Address, RedisServer] = {}
         """All servers that serve keys."""
+        self._sentinels = Sentinels(url, limits.probe_s, where) if url.kind == "sentinel" else None
+        self._watching: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         """Connect. Raises RedisAway or RedisMisused."""
         address = self.url.hosts[0]
-        find = partial(find_master, self.url, self.limits.probe_s, self.where)
-        self.members[address] = server = RedisServer(
-            self.where,
-            find if self.url.kind == "sentinel" else partial(_fixed, address),
-            self.url.access,
-            self.limits,
-            self.on_round_trip,
-        )
+        find = self._sentinels.find_master if self._sentinels else partial(_fixed, address)
+        self.members[address] = server = RedisServer(self.where, find, self.url.access, self.limits, self.on_round_trip)
         await server.connect(self.limits.connect_s)
+        if address.port:  # nobody takes over at a Unix socket
+            self._watching = asyncio.create_task(self._watch(server))
+
+    async def _watch(self, server: RedisServer) -> None:
+        """Notice when another server has taken over while this one still answers, until cancelled."""
+        while True:
+            await asyncio.sleep(WATCH_S)
+            with contextlib.suppress(FrontierError):  # whoever needs the server reports it
+                if self._sentinels is None:
+                    await server.look_for_successor()
+                elif (master := await self._sentinels.find_master()) != server.address and not server.is_away:
+                    server.replaced(f"the master is {master.name} now")
 
     def server_of(self, key: str) -> RedisServer:
         """The server that carries out calls with `key`; "": that tells the time. Raises RedisAway if there is none."""
@@ -552,6 +596,11 @@ class Servers:
 
     async def close(self) -> None:
         """Close all connections."""
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.gather(self._watching, return_exceptions=True)
+        if self._sentinels is not None:
+            self._sentinels.close()
         for server in self.members.values():
             server.close()
 
@@ -560,34 +609,71 @@ async def _fixed(address: Address) -> Address:
     return address
 
 
-async def find_master(url: RedisUrl, timeout_s: float, where: str) -> Address:
-    """The address of the master now, by the Sentinels in `url` (Redis documentation, "Sentinel client spec"). All are asked
-    at once, so that one that hangs holds nothing up, and the first answer counts. `timeout_s`: for each one's answer.
+class Sentinels:
+    """The Sentinels in `url`, over connections that stay open. `timeout_s`: for the answer of one."""
 
-    Raises RedisAway if no Sentinel answers, and RedisMisused if none that answers knows the name.
-    """
-    error: FrontierError = RedisAway(f"no Sentinel of {where} answers", where)
-    asking = [asyncio.create_task(_ask_sentinel(url, host, timeout_s, where)) for host in url.hosts]
-    try:
-        for first in asyncio.as_completed(asking):
-            try:
-                return await first
-            except FrontierError as failed:
-                error = failed
-    finally:
-        for task in asking:
-            task.cancel()
-        await asyncio.gather(*asking, return_exceptions=True)
-    raise error
+    def __init__(self, url: RedisUrl, timeout_s: float, where: str) -> None:
+        self._url = url
+        self._timeout_s = timeout_s
+        self._where = where
+        self._idle: dict[Address, Connection] = {}
 
+    async def find_master(self) -> Address:
+        """The address of the master now (Redis documentation, "Sentinel client spec"). All are asked at once, so that one
+        that hangs holds nothing up for long. If they disagree, the one with the latest configuration is right: others have
+        not heard of a failover yet, and the old master may still live.
 
-async def _ask_sentinel(url: RedisUrl, host: Address, timeout_s: float, where: str) -> Address:
-    question = packed_words("SENTINEL", "GET-MASTER-ADDR-BY-NAME", url.master)
-    try:
-        reply = await ask(host, url.sentinel_access, question, timeout_s)
-    except (OSError, hiredis.HiredisError) as error:
-        raise translate(error, host.name, where) from error
-    if reply is None:
-        raise RedisMisused(f"the Sentinel at {host.name} knows no master {url.master!r}")
-    name, port = reply
-    return url.reach(Address(name.decode(), int(port)))
+        Raises RedisAway if no Sentinel answers, and RedisMisused if none that answers knows the name.
+        """
+        error: FrontierError = RedisAway(f"no Sentinel of {self._where} answers", self._where)
+        asking = {asyncio.create_task(self._ask(host)) for host in self._url.hosts}
+        pending, answers = asking, list[tuple[int, Address]]()
+        try:
+            while pending:
+                wait_s = LAGGARD_S if answers else None
+                done, pending = await asyncio.wait(pending, timeout=wait_s, return_when=asyncio.FIRST_COMPLETED)
+                if not done:
+                    break
+                for task in done:
+                    try:
+                        answers.append(task.result())
+                    except FrontierError as failed:
+                        error = failed
+        finally:
+            for task in asking:
+                task.cancel()
+            await asyncio.gather(*asking, return_exceptions=True)
+        if not answers:
+            raise error
+        return max(answers)[1]
+
+    async def _ask(self, host: Address) -> tuple[int, Address]:
+        """What one says: the epoch of its configuration, and the master."""
+        name, connection = self._url.master, self._idle.pop(host, None)
+        questions = packed_words("SENTINEL", "GET-MASTER-ADDR-BY-NAME", name) + packed_words("SENTINEL", "MASTER", name)
+        try:
+            async with asyncio.timeout(self._timeout_s):
+                if connection is None or not connection.is_open:
+                    connection = await open_connection(host, self._url.sentinel_access, self._timeout_s)
+                address, state = await connection.exchange(questions, 2)
+        except BaseException as error:
+            if connection is not None:
+                connection.close()  # a reply may still arrive
+            if isinstance(error, (OSError, hiredis.HiredisError)):
+                raise translate(error, host.name, self._where) from error
+            raise
+        if host in self._idle:
+            connection.close()
+        else:
+            self._idle[host] = connection
+        if isinstance(address, hiredis.ReplyError):
+            raise translate(address, host.name, self._where)
+        if address is None:
+            raise RedisMisused(f"the Sentinel at {host.name} knows no master {name!r}")
+        known = {} if isinstance(state, hiredis.ReplyError) else dict(zip(state[::2], state[1::2], strict=True))
+        return int(known.get(b"config-epoch", 0)), self._url.reach(Address(address[0].decode(), int(address[1])))
+
+    def close(self) -> None:
+        """Close all connections."""
+        for connection in self._idle.values():
+            connection.close()

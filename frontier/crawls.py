@@ -25,10 +25,10 @@ from frontier.errors import (
     SchemaMismatch,
     SettingsOutdated,
 )
-from frontier.keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, tokens_of
+from frontier.keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, shard_number, tokens_of
 from frontier.scripts import CREATE_CRAWL, KEEP_TYPES, SAVE_SETTINGS, Reply, command, script_call
-from frontier.shards import identify_shards
-from frontier.store import Store, batched, pairs
+from frontier.shards import Nodes, identify_shards
+from frontier.store import Store, ask, batched, pairs, scan
 
 MOST_FIELDS = 5_000
 """Fields of all data sets whose types are kept, at about 70 bytes each. A program that invents names of fields, such as a
@@ -178,19 +178,53 @@ async def create_crawl(store: Store, name: str, shards: int, settings: bytes) ->
 
 
 async def recreate_crawl(store: Store, name: str, shards: int, settings: bytes) -> Crawl:
-    """Create a crawl of which Redis has lost everything. All its shards count as lost, for `frontier.repair` to restore.
+    """Create a crawl again of which Redis has lost everything, or a cluster the node of the control keys. Shards that are
+    left keep what they have, and the crawl their identity. The others count as lost, for `frontier.repair` to restore.
     Raises what `create_crawl` raises."""
     return await _create(store, name, shards, settings, has_shards=False)
+
+
+async def _surviving_identity(store: Store, name: str, shards: int) -> tuple[str, str]:
+    """The fingerprint key in the shards of `name` that Redis still has, "" if there are none, and the last token of the
+    layout before theirs, "" for the first layout. Raises BadInput unless the crawl may have had `shards` shards, and
+    CrawlLost if they are of several crawls."""
+    first = CrawlKeys(name, shards)
+    stats: set[str] = set()
+    # All are looked for, because the shards of a later layout have a number in their keys that is not known.
+    for of_node in Nodes(store, first).split(first.shards, lambda of: shard_number(of.base)).values():
+        pages = scan(store, "SCAN", "", "MATCH", f"{{{name}:*}}:stats", "COUNT", 1_000, at=of_node[0].base)
+        stats |= {key.decode() async for page in pages for key in page}
+    found = await ask(store, [command("HGET", key, "crawl") for key in stats])
+    shards_of: dict[tuple[str, str], list[int]] = {}
+    for key, identity in zip(stats, found, strict=True):
+        if identity:  # "key", or "key:token", with ":moved" or ":repair" at the end
+            fingerprint_key, *more = identity.decode().split(":")
+            token = more[0] if more and more[0].isdecimal() else ""
+            shards_of.setdefault((fingerprint_key, token), []).append(shard_number(key))
+    if len({fingerprint_key for fingerprint_key, _ in shards_of}) > 1:
+        raise CrawlLost(
+            f"Redis has shards of several crawls named {name!r}; remove all keys of those that nobody needs"
+        )
+    latest = max(shards_of, key=lambda identity: int(identity[1] or 0), default=("", ""))
+    highest = max(shards_of.get(latest, [0]))
+    if highest >= shards:
+        raise BadInput(
+            f"crawl {name!r} had at least {highest + 1:,} shards, not {shards:,}: name the output folder that has its "
+            "latest settings, or set frontier.shards"
+        )
+    return latest
 
 
 async def _create(store: Store, name: str, shards: int, settings: bytes, has_shards: bool) -> Crawl:
     with contextlib.suppress(NoSuchCrawl):
         return await open_crawl(store, name)
-    # The first to come chooses the key, and all who create the crawl at the same time use it.
-    key = secrets.token_hex(16)
-    draft = CrawlKeys(name, shards).draft
-    (earlier,) = await store.send([command("SET", draft, key, "NX", "GET")])
-    key = earlier.decode() if earlier else key
+    key, last_token = ("", "") if has_shards else await _surviving_identity(store, name, shards)
+    if not key:
+        # The first to come chooses the key, and all who create the crawl at the same time use it.
+        key = secrets.token_hex(16)
+        draft = CrawlKeys(name, shards).draft
+        (earlier,) = await store.send([command("SET", draft, key, "NX", "GET")])
+        key = earlier.decode() if earlier else key
     if has_shards:
         await identify_shards(store, CrawlKeys(name, shards, key), range(shards))
     fields: dict[str, str | bytes] = {
@@ -199,6 +233,7 @@ async def _create(store: Store, name: str, shards: int, settings: bytes, has_sha
         "fingerprint_key": key,
         "settings": settings,
         "revision": "1",
+        **({"last_tokens": last_token} if last_token else {}),
     }
     call = script_call(CREATE_CRAWL, [meta_key(name)], *chain.from_iterable(fields.items()))
     (reply,) = await store.send([call])

@@ -152,6 +152,11 @@ def shard_keys(crawl: str, number: int, layout: int = 0) -> ShardKeys:
     return ShardKeys(f"{{{crawl}:{number}@{layout}}}:" if layout else f"{{{crawl}:{number}}}:")
 
 
+def shard_number(key: str) -> int:
+    """The number of the shard with `key`."""
+    return int(key.partition(":")[2].partition("}")[0].partition("@")[0])
+
+
 def layout_of(token: int, last_tokens: Sequence[int]) -> int:
     """The number of the layout in which `token` was given out. Tokens of a layout are above those of all former ones."""
     return layout_number(last_tokens[: bisect_left(last_tokens, token)])

@@ -344,7 +344,7 @@ class _Round:
     | MOVED | the call goes to the node that is named, which has the slot now |
     | ASK | a plain command goes to the node that is named, for this once; a script waits |
     | TRYAGAIN, or a script that finds its slot moving | it waits until the slot has moved |
-    | READONLY, LOADING, MASTERDOWN | the connections to this server are closed |
+    | READONLY, LOADING, MASTERDOWN, NOREPLICAS | the connections to this server are closed |
 
     While a slot moves, its keys are on two nodes, and no script may run: it would take a key that has left for one that
     does not exist. So scripts begin with a look at a key that never exists (`scripts.GUARD`), which fails on a node that

@@ -108,6 +108,8 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
             findings.append(version(await store.info("server"), is_cluster=bool(nodes)))
             findings.append(memory(await store.info("memory")))
             findings.append(persistence(await store.info("persistence"), embedded=not local.redis))
+            if not nodes:
+                findings += standby(await store.info("replication"), await store.setting("min-replicas-to-write"))
             findings.append(queues(await store.setting("zset-max-listpack-value")))
             findings.append(await clock(store.time_ms, wall))
             findings.append(await round_trip(store))
@@ -248,6 +250,22 @@ def persistence(facts: dict[str, str], embedded: bool) -> Finding:
         "no append-only file",
         "CONFIG SET appendonly yes: otherwise a crash of Redis loses everything since its last snapshot",
     )
+
+
+def standby(facts: dict[str, str], least: str | None) -> list[Finding]:
+    """Check that a master that another server has replaced soon refuses writes. `least`: its min-replicas-to-write."""
+    if facts.get("connected_slaves", "0") == "0" or least is None:
+        return []
+    return [
+        _judge(
+            "Redis failover",
+            "good" if least != "0" else "doubtful",
+            f"min-replicas-to-write {least}",
+            "CONFIG SET min-replicas-to-write 1 on all servers, and min-replicas-max-lag 2: otherwise a master that is cut "
+            "off takes writes that its successor lacks, and their pages are fetched again. With 1, the crawl pauses while "
+            "no replica is connected: have two",
+        )
+    ]
 
 
 def queues(longest: str | None) -> Finding:

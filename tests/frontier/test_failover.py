@@ -15,6 +15,7 @@ import pytest
 import redis
 
 from frontier.cluster import slot_of
+from frontier.connection import WATCH_S
 from frontier.errors import RedisAway
 from frontier.scripts import command
 from frontier.store import RedisStore, connect
@@ -84,7 +85,49 @@ async def test_a_replica_behind_the_address_is_not_taken_for_the_server(tmp_path
         await (await connect(f"redis://127.0.0.1:{first}")).close()
 
 
-@pytest.mark.parametrize("how", ["hangs", "is killed"])
+async def until_replaced(store: RedisStore, run_id: str, seconds: float) -> None:
+    """Wait until `store` serves another run than `run_id`, though nothing tells it but its own watch."""
+    deadline = time.monotonic() + seconds
+    while store.run_of("x") == run_id:
+        assert time.monotonic() < deadline
+        await asyncio.sleep(0.05)
+        with contextlib.suppress(RedisAway):
+            await store.send([command("GET", "x")])
+
+
+async def test_a_server_promoted_by_hand_is_found_while_the_old_master_still_takes_writes(tmp_path: Path) -> None:
+    """Connections to the old master keep working, and what is written over them is lost."""
+    with pair(tmp_path) as (first, second):
+        async with TcpProxy(first) as proxy:
+            store = await connect(f"redis://127.0.0.1:{proxy.port}")
+            run_id = store.run_of("x")
+            await asyncio.sleep(2 * WATCH_S)  # it has seen the replica
+            with redis.Redis(port=second) as new:
+                new.replicaof("NO", "ONE")
+            proxy.target = second
+            await until_replaced(store, run_id, 3 * WATCH_S)
+            with redis.Redis(port=first) as old:
+                assert old.role()[0] == b"master"
+            await store.close()
+
+
+async def test_a_master_that_lacks_its_replicas_is_asked_for_over_a_new_connection(tmp_path: Path) -> None:
+    with pair(tmp_path) as (first, second):
+        async with TcpProxy(first) as proxy:
+            store = await connect(f"redis://127.0.0.1:{proxy.port}")
+            run_id = store.run_of("x")
+            with redis.Redis(port=first) as old, redis.Redis(port=second) as new:
+                old.config_set("min-replicas-to-write", 1)
+                new.replicaof("NO", "ONE")
+            proxy.target = second
+            with pytest.raises(RedisAway, match="NOREPLICAS"):
+                await store.send([command("SET", "x", 1)])
+            assert await until_it_serves(store, 1) <= 2
+            assert store.run_of("x") != run_id
+            await store.close()
+
+
+@pytest.mark.parametrize("how", ["hangs", "is killed", "hands over"])
 async def test_sentinels_name_the_new_master(tmp_path: Path, how: str) -> None:
     with pair(tmp_path) as (first, second), contextlib.ExitStack() as stack:
         ports = [free_port() for _ in range(3)]
@@ -107,9 +150,14 @@ async def test_sentinels_name_the_new_master(tmp_path: Path, how: str) -> None:
         store = await connect(url)
         await store.send([command("SET", "x", "y")])
         run_id = store.run_of("x")
-        with redis.Redis(port=first) as old:
-            pid = int(old.info("server")["process_id"])
-            os.kill(pid, signal.SIGSTOP if how == "hangs" else signal.SIGKILL)
+        with redis.Redis(port=first) as old, redis.Redis(port=ports[1], password="watch") as sentinel:
+            if how == "hands over":
+                sentinel.execute_command("SENTINEL FAILOVER", "main")
+                await until_replaced(store, run_id, 10)
+                assert old.role()[0] == b"master"  # Sentinels make it a replica ten seconds later
+            else:
+                pid = int(old.info("server")["process_id"])
+                os.kill(pid, signal.SIGSTOP if how == "hangs" else signal.SIGKILL)
         await until_it_serves(store, 30)
         assert store.run_of("x") != run_id
         with redis.Redis(port=second) as new:

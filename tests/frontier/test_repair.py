@@ -8,15 +8,17 @@ import pytest
 
 from frontier.clock import ServerClock
 from frontier.counters import Counters
-from frontier.crawls import Crawl, create_crawl
+from frontier.crawls import Crawl, create_crawl, recreate_crawl
 from frontier.domains import forgotten_mark
 from frontier.entries import Entry, tag_of
-from frontier.errors import ShardLost
+from frontier.errors import BadInput, CrawlLost, ShardLost
 from frontier.known_pages import KnownPage, pages_in
 from frontier.queue import Frontier, FrontierSettings
 from frontier.repair import PAGES, Ended, Repair
 from frontier.scripts import command
+from frontier.shards import lost_shards
 from frontier.store import RedisStore
+from tests.frontier.crawled import Crawled, meta
 from tests.frontier.helpers import ManualTime, ask, lease_one
 
 DOMAIN = "a.test"
@@ -154,3 +156,42 @@ async def test_what_was_settled_under_a_higher_cap_comes_back(store: RedisStore,
     await repair.finish()
     counts = await Counters(store, crawl.keys).counts()
     assert (counts.accepted, counts.done, counts.known) == (5, 5, 5)
+
+
+@pytest.mark.parametrize("resharded_to", [0, 16])
+async def test_a_crawl_that_has_lost_its_control_keys_gets_the_identity_of_its_shards(
+    crawled: Crawled, store: RedisStore, resharded_to: int
+) -> None:
+    """On a cluster, these keys are on one node, and the shards of the others survive."""
+    shards = len((await meta(crawled)).keys.shards)
+    if resharded_to:
+        await crawled.reshard(resharded_to)
+        shards = resharded_to
+    before, (left, *lost) = await meta(crawled), range(shards)
+    control = await ask(store, "KEYS", f"{{{crawled.name}}}:*")
+    await store.send([command("DEL", key) for key in control])
+    await store.send([command("DEL", before.keys.shards[shard].stats) for shard in lost])
+    again = await recreate_crawl(store, crawled.name, shards, b"{}")
+    assert again.keys.identity == before.keys.identity
+    repair = Repair(store, again, crawled.clock, 0)
+    assert await repair.begin() == lost
+    await repair.finish()
+    assert await lost_shards(store, again.keys) == {}
+    assert left not in repair.shards
+
+
+async def test_nothing_is_written_for_a_crawl_that_had_more_shards(crawled: Crawled, store: RedisStore) -> None:
+    await crawled.reshard(16)
+    await store.send([command("DEL", key) for key in await ask(store, "KEYS", f"{{{crawled.name}}}:*")])
+    with pytest.raises(BadInput, match="had at least 16 shards, not 4"):
+        await recreate_crawl(store, crawled.name, 4, b"{}")
+    assert await ask(store, "KEYS", f"{{{crawled.name}}}:*") == []
+
+
+async def test_nothing_is_written_over_the_shards_of_two_crawls(crawled: Crawled, store: RedisStore) -> None:
+    keys = (await meta(crawled)).keys
+    await store.send([command("HSET", keys.shards[1].stats, "crawl", "another")])
+    await store.send([command("DEL", key) for key in await ask(store, "KEYS", f"{{{crawled.name}}}:*")])
+    with pytest.raises(CrawlLost, match="shards of several crawls"):
+        await recreate_crawl(store, crawled.name, len(keys.shards), b"{}")
+    assert await ask(store, "KEYS", f"{{{crawled.name}}}:*") == []
