@@ -45,6 +45,7 @@ class ShardKeys(msgspec.Struct, frozen=True):
     """The fence: the epoch and the replica that last leased here, the last holder. The owner is in the view."""
     acked = _Key()
     due = _Key()
+    urgent = _Key()
     leases = _Key()
     waiting = _Key()
     stats = _Key()

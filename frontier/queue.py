@@ -28,7 +28,7 @@ from frontier.recent_writes import RecentWrites, Write
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
 from frontier.settle import LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
 from frontier.shards import send_to_shards, shard_call
-from frontier.store import Store, batched
+from frontier.store import Store, ask, batched
 
 PUSH_CHUNK = 250
 """URLs per push call. It takes about a millisecond, and 7 at most in a queue of a million URLs, where 10 are the limit of a
@@ -255,6 +255,11 @@ class Frontier:
         if lost := [shard for shard, number in existing.items() if not number]:
             raise ShardLost(self.keys.crawl, lost)
         return {shard for (shard, number), due in zip(existing.items(), visits, strict=True) if number > 1 or due}
+
+    async def shards_with_urgent(self, shards: Collection[int]) -> list[int]:
+        """Those of `shards` in which a domain may have URLs with a priority above 0. Raises RedisAway."""
+        found = await ask(self._store, [command("EXISTS", self.keys.shards[shard].urgent) for shard in shards])
+        return [shard for shard, exists in zip(shards, found, strict=True) if exists]
 
     @property
     def _lease_ms(self) -> int:

@@ -67,16 +67,26 @@ _FORGOTTEN = Rare("load_forgotten", ("forgotten",), ("is_refused", "count_refuse
 _MOVED = Rare("load_moved", ("page_records", "known_pages", "push_moved"), ("take_known", "push_moved"))
 _RECOVERY = Rare(
     "load_recovery",
-    ("lost_writes", "repeat_lease", "dead_letter", "count_merged", "expire_leases", "promote_retries"),
+    ("lost_writes", "repeat_lease", "dead_letter", "count_merged", "expire_leases", "make_due", "promote_retries"),
     ("notice_run", "repeat_lease", "expire_leases", "promote_retries"),
 )
 _LOST_LEASE = Rare(
     "load_lost_lease",
-    ("forgotten", "first_ms", "read_owner", "lost_writes", "promote_retries", "settle_lost_lease"),
+    ("forgotten", "first_ms", "read_owner", "lost_writes", "make_due", "promote_retries", "settle_lost_lease"),
     ("may_settle_lost", "remove_queued", "put_off"),
 )
 
-LEASE_PARTS = ("lost_data", "first_ms", "read_owner", "fence", _RECOVERY, _VISITS, "lease_packed", "lease_shared")
+LEASE_PARTS = (
+    "lost_data",
+    "first_ms",
+    "read_owner",
+    "fence",
+    _RECOVERY,
+    _VISITS,
+    "urgent",
+    "lease_packed",
+    "lease_shared",
+)
 """The files of `lease` besides its own, in the order in which they use each other."""
 
 SETTLE_PARTS = (_VISITS, "count_merged", _LOST_LEASE, "count", "dead_letter")

@@ -35,6 +35,7 @@ EXPIRING = frozenset({"robots", "d"})
 
 SHARD_KEYS: Mapping[str, tuple[Kind, Callable[[bytes], bytes]]] = {
     "due": ("zset", lambda member: member),
+    "urgent": ("zset", lambda member: member),
     "revisits": ("zset", lambda member: member),
     "waiting": ("zset", lambda member: member.partition(b"\n")[0]),
     "dead": ("hash", lambda field: field.partition(b"\n")[0]),

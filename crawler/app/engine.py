@@ -395,6 +395,7 @@ class Engine:
             if control.seedings != seedings:
                 seedings = control.seedings
                 self._recent.clear()  # links that were out of scope may be in scope now
+                self.leases.note_seeds()
             if control.stopped:
                 self._end("stopped")
             self.leases.set_paused(control.paused)

@@ -21,7 +21,7 @@ from crawler.worker.commit import Committer
 from crawler.worker.leases import DelayQueue, HeldLeases, LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget
-from frontier.errors import Fenced
+from frontier.errors import Fenced, RedisAway
 from frontier.peers import View, plan_handoff
 from frontier.queue import Frontier
 from frontier.settle import LeaseReply
@@ -38,6 +38,11 @@ CHECKS_A_ROUND = 512
 CHECKS_A_SECOND = 8_192
 """The most looks at empty shards in a second. With more shards, each is looked at less often. For URLs of its own
 pages, a replica does not wait for that."""
+
+
+URGENT_ROUNDS = 8
+"""Rounds after seeds were queued in which domains with urgent URLs are leased although all workers are busy: one of each
+shard in a round."""
 
 
 class LeaseManagerSettings(msgspec.Struct, frozen=True):
@@ -77,6 +82,7 @@ class LeaseManager:
         self._is_draining = False
         self._paused = False
         self._rounds: dict[str, asyncio.Task[None]] = {}  # by node of a cluster
+        self._urgent_rounds = 0  # that are left
 
     def __repr__(self) -> str:
         return f"<LeaseManager {self._held!r}>"
@@ -103,6 +109,11 @@ class LeaseManager:
             self._paused = paused
             if self.view is not None:
                 self.adopt(self.view)
+
+    def note_seeds(self) -> None:
+        """Seeds were queued. Urgent ones are leased soon, even if there is no room for others."""
+        self._urgent_rounds = URGENT_ROUNDS
+        self._held.wake.set()
 
     def drain(self) -> None:
         """Take no more leases, and return those of leased domains that no worker is busy with."""
@@ -133,6 +144,8 @@ class LeaseManager:
                 self._held.wake.clear()
                 if self._has_room:
                     await self._lease()
+                elif self._urgent_rounds and self._may_lease:
+                    await self._lease_urgent()
                 await self._wait_for_need()
         finally:
             for task in self._rounds.values():
@@ -158,6 +171,24 @@ class LeaseManager:
             elif self._runtime.retry.is_node_away(node):
                 self._ask_later(shards, now)  # its round goes on until it is back
 
+    async def _lease_urgent(self) -> None:
+        """Lease from the shards in which a domain may have urgent URLs. Nodes that are away are left out."""
+        self._urgent_rounds -= 1
+        retry = self._runtime.retry
+        for node, owned in retry.split(list(self._held.shards), lambda shard: shard).items():
+            if retry.has_many_nodes and retry.is_node_away(node):
+                continue
+            try:
+                shards = await self._frontier.shards_with_urgent(owned)
+            except RedisAway:
+                continue  # the rounds of all shards notice that, and wait
+            if shards and not retry.has_many_nodes:
+                await self._lease_round("", shards, self._runtime.now(), len(shards))
+            elif shards and node not in self._rounds:
+                self._rounds[node] = asyncio.create_task(
+                    self._lease_round(node, shards, self._runtime.now(), len(shards))
+                )
+
     def _first(self, due: list[int]) -> list[int]:
         return self._held.longest_due(due, CALLS_A_ROUND, CHECKS_A_ROUND)
 
@@ -166,12 +197,16 @@ class LeaseManager:
         return max(self._settings.poll_s, len(self._held.shards) / CHECKS_A_SECOND)
 
     @property
-    def _has_room(self) -> bool:
+    def _may_lease(self) -> bool:
         is_full = len(self._held) >= self._settings.domains
         if self._is_draining or self.view is None or is_full or self._permits.is_awaited:
             return False
         now = self._runtime.now()
-        if self._held.lease_end(now, self._frontier.settings.lease_ms) <= now:  # its pages could not be settled
+        return self._held.lease_end(now, self._frontier.settings.lease_ms) > now  # or its pages could not be settled
+
+    @property
+    def _has_room(self) -> bool:
+        if not self._may_lease:
             return False
         return self._queue.idle_workers > 0 or self._queue.lateness() < 0.01
 

@@ -88,6 +88,11 @@ class LeasedDomain:
         return self.lease.domain
 
     @property
+    def is_urgent(self) -> bool:
+        """Whether its next URL has a priority above 0, such as a seed that may not wait."""
+        return bool(self.pending) and self.pending[0].priority > 0 and not self.pending[0].visit
+
+    @property
     def requesting(self) -> int:
         """The number of workers that may have a request in flight, at most `concurrency`."""
         return self.busy - self.handling
@@ -135,8 +140,8 @@ class LeasedDomain:
 
 
 class DelayQueue:
-    """Leased domains ordered by the time of their next turn. `take` returns the one that has been due the longest, and
-    waits while none is due.
+    """Leased domains ordered by the time of their next turn. `take` returns the one that has been due the longest, an
+    urgent one before others, and waits while none is due.
 
     One timer serves all domains. It is set for the first one, and only while a worker waits. A waiting domain occupies
     an entry in a heap, but no worker and no connection.
@@ -145,13 +150,14 @@ class DelayQueue:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._heap: list[tuple[float, int, LeasedDomain]] = []
+        self._urgent: list[tuple[float, int, LeasedDomain]] = []
         self._order = count()
         self._workers: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
     def __len__(self) -> int:
-        return len(self._heap)
+        return len(self._heap) + len(self._urgent)
 
     @property
     def idle_workers(self) -> int:
@@ -166,15 +172,16 @@ class DelayQueue:
         """Add `leased`, to be taken when its next turn is due, or later. Under overload (`BEHIND_S`), domains with
         large responses are due later."""
         due = leased.next_at
-        if self.lateness() > BEHIND_S:
+        is_urgent = leased.is_urgent
+        if not is_urgent and self.lateness() > BEHIND_S:
             due += leased.body_bytes / BYTES_PER_S
-        heapq.heappush(self._heap, (due, next(self._order), leased))
+        heapq.heappush(self._urgent if is_urgent else self._heap, (due, next(self._order), leased))
         if self._workers and due < self._timer_at:
             self._wake()
 
     async def take(self) -> LeasedDomain:
         """Return the domain that has been due the longest. Waits until one is due."""
-        while not (self._heap and self._heap[0][0] <= self._clock.monotonic()):
+        while not (heap := self._due()):
             worker = asyncio.get_running_loop().create_future()
             self._workers.append(worker)
             self._wake()
@@ -185,29 +192,40 @@ class DelayQueue:
                     self._workers.remove(worker)
                 self._wake()  # the domain that it was woken for needs another worker
                 raise
-        leased = heapq.heappop(self._heap)[2]
+        leased = heapq.heappop(heap)[2]
         self._wake()
         return leased
 
+    def _due(self) -> list[tuple[float, int, LeasedDomain]]:
+        """Return the heap whose first domain has the next turn now, or an empty list."""
+        now = self._clock.monotonic()
+        return next((heap for heap in (self._urgent, self._heap) if heap and heap[0][0] <= now), [])
+
+    def _first_at(self) -> float:
+        """Return when the next turn is due, infinite without one."""
+        return min(heap[0][0] if heap else math.inf for heap in (self._urgent, self._heap))
+
     def remove(self, unwanted: Collection[LeasedDomain]) -> None:
         """Remove the domains `unwanted`."""
-        self._heap = [entry for entry in self._heap if entry[2] not in unwanted]
-        heapq.heapify(self._heap)
+        for heap in (self._urgent, self._heap):
+            heap[:] = [entry for entry in heap if entry[2] not in unwanted]
+            heapq.heapify(heap)
 
     def _wake(self) -> None:
         """Wake a worker if a domain is due, which then wakes the next one. Otherwise set the timer for the first
         domain."""
-        if not self._workers or not self._heap:
+        if not self._workers or not (self._heap or self._urgent):
             return
-        wait_s = self._heap[0][0] - self._clock.monotonic()
+        first_at = self._first_at()
+        wait_s = first_at - self._clock.monotonic()
         if wait_s <= 0:
             worker = self._workers.popleft()
             if not worker.done():
                 worker.set_result(None)
-        elif self._heap[0][0] < self._timer_at:
+        elif first_at < self._timer_at:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer_at = self._heap[0][0]
+            self._timer_at = first_at
             self._timer = asyncio.get_running_loop().call_later(wait_s, self._on_timer)
 
     def _on_timer(self) -> None:

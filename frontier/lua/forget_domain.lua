@@ -3,7 +3,7 @@
 -- Repeating the call is harmless.
 --
 -- KEYS[1] stats  hash  crawl, forgotten
--- KEYS[2] the prefix of due zset, leases zset, owner hash (granted), d:<domain> hash, robots:<domain> hash
+-- KEYS[2] the prefix of due zset, urgent zset, leases zset, owner hash (granted), d:<domain> hash, robots:<domain> hash
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] "dry": change nothing, "": forget
 --
 -- Returns {"forgotten", whether it was leased, number of its records} | {"lost"}
@@ -20,6 +20,7 @@ if not is_forgotten(marks, domain) then
   redis.call('HSET', KEYS[1], 'forgotten', (marks and marks .. ' ' or '') .. redis.sha1hex(domain))
 end
 redis.call('ZREM', base .. 'due', domain)
+redis.call('ZREM', base .. 'urgent', domain)
 redis.call('ZREM', base .. 'leases', domain)
 redis.call('UNLINK', domain_key, robots)
 local granted = redis.call('HGET', base .. 'owner', 'granted')

@@ -3,11 +3,11 @@
 -- Before that, it does other jobs in the same round trip, each in its own file: `fence` refuses an outdated owner,
 -- `lost_writes` notices a restart of the server, `repeat_lease` repeats a reply that was lost, `expire_leases` ends expired leases,
 -- `promote_retries` queues waiting entries that are ready, and `visits` known pages whose next visit is due. Domains that have been due
--- longest are leased first. `lease_packed` finds the next packed URLs of a domain; if its queue lacks those of the highest
+-- longest are leased first, after those with urgent URLs (`urgent`). `lease_packed` finds the next packed URLs of a domain; if its queue lacks those of the highest
 -- priority, it stays due until they are unpacked.
 --
 -- KEYS[1] stats    hash  crawl, expired, dead, dead:lost_with_holder
--- KEYS[2] the prefix of due zset, leases zset; q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next,
+-- KEYS[2] the prefix of due zset, urgent zset, leases zset; q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next,
 --         state, packed, known), blocks:<domain> zset (block -> minus the highest priority in it), block:<block>:<domain> string;
 --         owner hash (epoch, replica, since, token (the fence), call, granted (the last grant), run, quiet_ms, tails); waiting
 --         zset ("domain LF priority LF entry" -> ready ms); dead hash ("domain LF entry" -> reason); lost zset ("token LF
@@ -84,7 +84,7 @@ local due_ms, second_ms = tonumber(due[2]) or math.huge, tonumber(due[4]) or mat
 if due_ms <= now_ms then
   -- Mostly one domain is due, and the next one is known.
   if second_ms <= now_ms or ARGV[8] == '0' then
-    due, second_ms = redis.call('ZRANGEBYSCORE', due_key, '-inf', now_ms, 'LIMIT', 0, ARGV[8]), now_ms
+    due, second_ms = urgent_first(base, now_ms, tonumber(ARGV[8])), now_ms
   else
     due = {due[1]}
   end

@@ -1,6 +1,7 @@
 -- promote_retries: part of `lease`. Return waiting entries that are ready to the queues of their domains.
 --
--- base  the prefix of waiting zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (next), due zset, leases zset,
+-- base  the prefix of waiting zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (next), due zset, urgent zset,
+--       leases zset,
 --       stats hash
 --
 -- promote_retries returns when the first entry is or was ready, ms
@@ -17,10 +18,7 @@ local function promote_retries(base, now_ms)
       count_merged(base .. 'stats')
     end
     redis.call('ZREM', base .. 'waiting', member)
-    if not redis.call('ZSCORE', base .. 'leases', domain) then
-      local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')
-      redis.call('ZADD', base .. 'due', 'NX', math.max(now_ms, next_ms), domain)
-    end
+    make_due(base, domain, now_ms, tonumber(priority))
   end
   return waking_ms
 end

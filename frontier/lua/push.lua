@@ -9,7 +9,7 @@
 -- mean, so all stay below 512 members, the default limit up to which Redis stores an integer set at 8 bytes a member.
 --
 -- KEYS[1] stats   hash  crawl, accepted, domains, seen, buckets, forgotten, drop:<reason>
--- KEYS[2] the prefix of due zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed,
+-- KEYS[2] the prefix of due zset, urgent zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed,
 --         known), seen:<bucket> set; for "again" and "moved" also of known:<domain> hash, visits:<domain> zset, revisits zset
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
 -- ARGV[4] step: the size of a domain's queue is reported whenever so many more of its URLs have been accepted (0: never)
@@ -56,7 +56,7 @@ local accepted, seen_before, capped, outside = 0, 0, 0, 0
 local function push_domain(domain, always, from, to)
   local domain_key = base .. 'd:' .. domain
   local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
-  local inflight, new, size = base .. 'inflight:' .. domain, {}, 0
+  local inflight, new, size, best = base .. 'inflight:' .. domain, {}, 0, 0
   for i = from, to, 3 do
     local fingerprint, key = ARGV[i], seen_key(ARGV[i])
     if size < 2 * room then
@@ -66,6 +66,8 @@ local function push_domain(domain, always, from, to)
       if is_new or (always and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
         new[size + 1], new[size + 2] = ARGV[i + 1], always and load_moved().take_known(base, domain, ARGV[i + 2]) or ARGV[i + 2]
         size = size + 2
+        -- Links have negative priorities by default: the sign is read first, because that costs less.
+        if string.byte(ARGV[i + 1]) ~= 45 then best = math.max(best, tonumber(ARGV[i + 1])) end
       else
         seen_before = seen_before + 1
       end
@@ -84,7 +86,7 @@ local function push_domain(domain, always, from, to)
     redis.call('HINCRBY', KEYS[1], 'domains', 1)
     redis.call('PERSIST', domain_key)  -- it may have been reserved before (`reserve`)
   end
-  make_due(base, domain, now_ms)
+  make_due(base, domain, now_ms, best)
 end
 
 local at = 5

@@ -32,6 +32,6 @@ local function push_moved(base, domain, from, to, seen_key)
     end
   end
   if #visits == 0 then return 0 end
-  make_due(base, domain, tonumber(ARGV[2]))
+  make_due(base, domain, tonumber(ARGV[2]), 0)
   return redis.call('ZADD', base .. 'q:' .. domain, 'NX', unpack(visits))
 end

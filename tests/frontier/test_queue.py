@@ -157,6 +157,47 @@ class TestLease:
         assert [lease.domain for lease in leased[0].leases] == ["a.test", "b.test"]
         assert [e.url for e in leased[0].leases[0].entries] == ["https://a.test/high", "https://a.test/low"]
 
+    async def test_urgent_domains_come_before_others_that_are_due(self, frontier: Frontier, time: ManualTime) -> None:
+        """The highest priority first. A priority that is no longer queued counts no more."""
+        await frontier.push([entry(f"https://{n}.test/", f"{n}.test") for n in range(300)])
+        time.ms += 1_000
+        urgent = {"high.test": 9.0, "low.test": 1.0, "mid.test": 5.0}
+        await frontier.push([entry(f"https://{name}/", name, priority=at) for name, at in urgent.items()])
+        await frontier.push([entry("https://mid.test/2", "mid.test")])
+        (reply,), _ = await frontier.lease([0], 1, "r1", 4)
+        assert [lease.domain for lease in reply.leases] == ["high.test", "mid.test", "low.test", "0.test"]
+        await frontier.settle([settle_all(reply.leases[0]), replace(settle_all(reply.leases[1]), urls=[])])
+        assert await frontier.shards_with_urgent([0]) == [0]
+        (reply,), _ = await frontier.lease([0], 1, "r1", 2)
+        assert [lease.domain for lease in reply.leases] == ["1.test", "10.test"]
+
+    async def test_an_urgent_url_stays_urgent_when_it_is_tried_again(
+        self, frontier: Frontier, time: ManualTime
+    ) -> None:
+        await frontier.push([entry("https://u.test/", "u.test", priority=9.0)])
+        lease = await lease_one(frontier)
+        later = time.ms + 5_000
+        again = retry(lease.entries[0], "http_500", later, 8.0)
+        await frontier.settle([Settlement(lease, later, urls=[again])])
+        await frontier.push([entry(f"https://{n}.test/", f"{n}.test") for n in range(3)])
+        assert {(await lease_one(frontier)).domain, (await lease_one(frontier)).domain} == {"0.test", "1.test"}
+        await frontier.push([entry(f"https://{n}.test/", f"{n}.test") for n in range(3, 6)])
+        time.ms = later
+        assert (await lease_one(frontier)).domain == "u.test"
+
+    async def test_a_lease_among_many_due_and_urgent_domains_takes_little_of_the_server(
+        self, store: RedisStore, frontier: Frontier
+    ) -> None:
+        await frontier.push([entry(f"https://{n}.test/", f"{n}.test", priority=n % 2) for n in range(20_000)])
+        before = await store.info("commandstats")
+        assert (await lease_one(frontier)).entries[0].priority == 1.0
+        after = await store.info("commandstats")
+
+        def calls(of: dict[str, str]) -> int:
+            return sum(int(line.partition("calls=")[2].partition(",")[0]) for line in of.values())
+
+        assert calls(after) - calls(before) < 40
+
     async def test_takes_no_more_than_a_batch_and_leaves_the_others(
         self, store: RedisStore, crawl_name: str, time: ManualTime
     ) -> None:

@@ -13,7 +13,7 @@ from frontier.clock import ServerClock, SystemClock
 from frontier.keys import CrawlKeys
 from frontier.settle import LeaseReply
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime
+from tests.frontier.helpers import ManualTime, entry
 from tests.worker.helpers import Stopped, leased_domain, runtime, server_clock_of
 
 LEASE_MS = 10_000
@@ -77,6 +77,20 @@ def queue_of(clock: ManualTime, *domains: LeasedDomain) -> DelayQueue:
     for leased in domains:
         queue.put(leased)
     return queue
+
+
+async def test_an_urgent_domain_is_taken_before_those_that_are_due_longer() -> None:
+    clock = ManualTime()
+    now = clock.monotonic()
+    urgent = leased_domain(now=now)
+    urgent.pending.append(entry(priority=1.0))
+    late, later = domain(now - 9), domain(now + 1)
+    queue = queue_of(clock, late, later, urgent)
+    assert [await queue.take() for _ in range(2)] == [urgent, late]
+    urgent.next_at = now + 2
+    queue.put(urgent)
+    clock.ms += 1_000
+    assert await queue.take() is later
 
 
 async def waiting_takers(queue: DelayQueue, count: int) -> list[asyncio.Task[LeasedDomain]]:
