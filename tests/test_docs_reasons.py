@@ -34,7 +34,7 @@ def _all_between(found: re.Match[str]) -> str:
 
 def given_by_the_code() -> set[str]:
     """The reasons of `UrlResult`s, as they are written in the code, and those of handlers and of `expire_leases.lua`."""
-    found = {FAILED, TOO_LONG, verdict.USAGE_UNREACHABLE}
+    found: set[str] = {FAILED, TOO_LONG, verdict.USAGE_UNREACHABLE, *scope.REASONS} - {"hops"}
     for path in (ROOT / "crawler").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "UrlResult":

@@ -269,6 +269,8 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return "about to be fetched: " + (f"its domain waits for {waits_for}" if waits_for else "now")
         case "waiting":
             return f"will be tried again: {_unreachable(facts) or waits_for}"
+        case "queued" | "waiting" | "leased" if in_scope.startswith("no: "):
+            return f"{status.where}, and will be denied: it is no longer in scope ({in_scope.removeprefix('no: ')})"
         case "queued" if robots.startswith("denied"):
             unreachable = _unreachable(facts)
             return f"queued: {unreachable}" if unreachable else "queued, and will be denied by robots.txt"
@@ -328,8 +330,8 @@ def _unreachable(facts: Facts) -> str:
 
 def _scope(facts: Facts) -> str:
     entry = facts.status.entry
-    depth, hops = (entry.depth, entry.hops) if entry else (0, 0)
-    reason = scope(facts.settings).judge(facts.url, depth, hops, facts.url.domain)
+    judged = scope(facts.settings)
+    reason = judged.judge_queued(entry) if entry else judged.judge(facts.url, 0, 0, facts.url.domain)
     if reason is not None:
         return f"no: {reason}"
     if facts.rules.is_forgotten(facts.url.domain):

@@ -22,7 +22,7 @@ import msgspec
 from crawler.page import LinkKind
 from frontier.entries import Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
-from frontier.urls import Url, UrlPattern, canonicalize
+from frontier.urls import Url, UrlPattern, canonicalize, origin_of
 
 TrapReason = Literal["length", "path_depth", "repetition", "params", "nesting"]
 
@@ -140,6 +140,22 @@ class Scope(msgspec.Struct, frozen=True):
         # Checked last, so that "outside" means that there is no other reason against the URL.
         return None if self._covers(url, depth, hops, source_domain) else "outside"
 
+    def judge_queued(self, entry: Entry) -> Reason | None:
+        """Why `entry` is no longer in scope, or None. It was when it was queued, but settings change. A seed, and where it
+        redirects to, need only not be excluded: somebody has named it."""
+        if self.exclude and any(pattern.is_in(entry.url) for pattern in self.exclude):
+            return "excluded"
+        if not entry.depth:
+            return None
+        if self.max_depth is not None and entry.depth > self.max_depth:
+            return "depth"
+        if self.include and not any(pattern.is_in(entry.url) for pattern in self.include):
+            return "not_included"
+        if self.kind in ("seeds", "any"):  # which domains have seeds is not known here
+            return None
+        url = Url(entry.url, entry.domain, origin_of(entry.url))
+        return None if self._covers(url, entry.depth, entry.hops, entry.domain) else "outside"
+
     def _covers(self, url: Url, depth: int, hops: int, source_domain: str) -> bool:
         match self.kind:
             case "any":
@@ -245,7 +261,7 @@ class LinkFilter:
     """Turns links into entries. `recent`: links that need no check, because they were pushed recently."""
 
     def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, recent: RecentUrls) -> None:
-        self._scope = scope
+        self.scope = scope
         self._traps = traps
         self._scorer = scorer
         self._recent = recent
@@ -268,11 +284,11 @@ class LinkFilter:
         dropped: dict[str, int] = {}
         for url, kind in links if mode != "new" else self._recent.not_recent(links):
             depth, hops = _place(kind, found_on)
-            reason: str | None = self._scope.judge(url, depth, hops, found_on.domain)
+            reason: str | None = self.scope.judge(url, depth, hops, found_on.domain)
             if mode == "again":
                 reason = "hops" if hops > MOST_HOPS_BACK else None if reason == "outside" else reason  # was in scope
             # Links between the domains of different seeds are followed. The frontier knows these domains.
-            may_be_seeds = reason == "outside" and self._scope.kind == "seeds"
+            may_be_seeds = reason == "outside" and self.scope.kind == "seeds"
             if may_be_seeds and self._recent.has_offered(url.href):
                 continue
             reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)

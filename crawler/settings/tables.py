@@ -230,7 +230,8 @@ _Patterns = Annotated[tuple[str, ...], checked_by(lambda patterns: Scope.of(incl
 
 
 class ScopeTable(Table, frozen=True, kw_only=True):
-    """Which links belong to the crawl."""
+    """Which links belong to the crawl. Changes apply to URLs that are queued already, too, except those of `max_hops` and
+    of a `kind` that becomes `seeds`; to seeds, only `exclude` applies."""
 
     kind: Annotated[
         Literal["seeds", "domains", "hosts", "any"],

@@ -119,6 +119,11 @@ class PageBuilder:
         # Up to 500 names take milliseconds, and are asked for at each page of the site.
         self._named = WeakKeyDictionary[Rules, frozenset[str]]()
 
+    def out_of_scope(self, entry: Entry) -> UrlResult | None:
+        """Return the result for `entry` if it is no longer in scope, otherwise None."""
+        reason = self._links.scope.judge_queued(entry)
+        return UrlResult(Outcome.DENIED, reason) if reason else None
+
     def _report_dropped(self, dropped: Mapping[str, int]) -> None:
         for reason, count in dropped.items():
             self._runtime.events.emit(LinkDropped(reason, count))

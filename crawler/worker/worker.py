@@ -200,7 +200,7 @@ class Worker:
         time_slice = TimeSlice(self.runtime.clock)
         while leased.pending and not leased.closing and leased.holds(self.runtime.now()):
             entry = leased.pending[0]
-            result, known = self.throttle.verdict(leased), None
+            result, known = self.throttle.verdict(leased) or self.visits.builder.out_of_scope(entry), None
             if result is None:
                 known = self.robots.at_hand(entry.url) or await self.robots.robots_for(leased, entry.url)
                 if known is None or self.throttle.put_off_if_early(leased, known):

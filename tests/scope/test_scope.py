@@ -56,6 +56,26 @@ def test_depth_and_hops_have_limits() -> None:
     assert judge(Scope.of(), "http://example.com/", 10_000) is None
 
 
+def judge_queued(scope: Scope, href: str, depth: int = 1) -> str | None:
+    url = canonicalize(href)
+    return scope.judge_queued(Entry(url.href, url.domain, depth=depth))
+
+
+def test_what_is_queued_is_judged_again() -> None:
+    """Seeds, which somebody has named, need only not be excluded."""
+    scope = Scope.of(kind="domains", names=["example.com"], include=["/docs/"], exclude=["/old/"], max_depth=3)
+    assert judge_queued(scope, "http://example.com/docs/") is None
+    assert judge_queued(scope, "http://example.com/docs/old/") == "excluded"
+    assert judge_queued(scope, "http://example.com/docs/old/", depth=0) == "excluded"
+    assert judge_queued(scope, "http://example.com/news") == "not_included"
+    assert judge_queued(scope, "http://example.com/docs/", depth=4) == "depth"
+    assert judge_queued(scope, "http://www.example.com/docs/") is None
+    assert judge_queued(scope, "http://example.org/docs/") == "outside"
+    assert judge_queued(scope, "http://example.org/", depth=0) is None
+    assert judge_queued(Scope.of(kind="hosts", names=["example.com"]), "http://www.example.com/") == "outside"
+    assert judge_queued(Scope.of(), "http://example.org/") is None
+
+
 def test_where_a_seed_redirects_to_is_as_good_as_the_seed() -> None:
     assert judge(Scope.of(), "http://example.org/", depth=0, hops=1) is None
     assert judge(Scope.of(), "http://example.org/", depth=1, hops=1) == "outside"

@@ -27,7 +27,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
         return answer(200, bytes(3 * BYTES_PER_S))
 
     page = Page("https://a.test/1", "a.test", 0, Outcome.DONE, "ok", clock.now)
-    builder: Any = AsyncMock(settings=Mock(recrawl_rules=()))
+    builder: Any = AsyncMock(settings=Mock(recrawl_rules=()), out_of_scope=Mock(return_value=None))
     builder.build.return_value = (page, ())
     handling: Any = AsyncMock()
     handling.handle.return_value, handling.with_content.return_value = (page, ()), page
