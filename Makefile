@@ -71,11 +71,12 @@ killing: setup  ## fifty kills in mid-crawl, and a look at the archive
 hostile: setup  ## 500 hostile domains beside 500 good ones
 	$(BIN)/python -m tests.hostile --domains 500
 
-fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses to a live replica
+fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses to a live replica, 10,000 odd ones beside other programs
 	$(BIN)/python -m tests.fuzz --inputs 10000000
 	$(BIN)/python -m tests.fuzz.inline
 	$(BIN)/python -m tests.fuzz.usage_preferences
 	$(BIN)/python -m tests.fuzz.live
+	$(BIN)/python -m tests.fuzz.differential
 
 conformance: setup  ## the scores on published test data
 	$(BIN)/python -m tests.conformance
@@ -84,7 +85,7 @@ TAG ?=
 dist: setup  ## wheel and sdist in dist/, checked and tried out in an empty environment (TAG=v0.1.0: the version has to match)
 	$(BIN)/python -m tests.dist --tag "$(TAG)"
 
-# Every package that the image (runtime, build) and CI (dev, pywb) install, with the hashes of PyPI. Needs uv.
+# Every package that the image (runtime, build) and CI (dev, pywb, peers) install, with the hashes of PyPI. Needs uv.
 COMPILE := uv pip compile --quiet --upgrade --universal --python-version 3.11 --generate-hashes --no-emit-package peercrawl \
 	--custom-compile-command "make lock"
 lock:  ## the newest versions that pyproject.toml allows, in deploy/lock
@@ -92,6 +93,7 @@ lock:  ## the newest versions that pyproject.toml allows, in deploy/lock
 	$(COMPILE) pyproject.toml --extra dev --output-file deploy/lock/dev.txt
 	echo 'hatchling>=1.25' | $(COMPILE) - --output-file deploy/lock/build.txt
 	printf 'pywb\nwacz\nsetuptools<81\n' | $(COMPILE) - --output-file deploy/lock/pywb.txt
+	printf 'scrapy\nhttpx\nrequests\nroundup\ntrac\nsetuptools<81\n' | $(COMPILE) - --output-file deploy/lock/peers.txt
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache demo-out

@@ -51,7 +51,6 @@ Word = Literal[
     "resharding",
     "finished",
     "page limit reached",
-    "limit reached",
     "no replica",
     "Redis away",
 ]
@@ -61,7 +60,6 @@ HALTS: dict[Word, str] = {
     "stopping": "the crawl was stopped; `crawler resume` lets replicas start again",
     "stopped": "the crawl was stopped; `crawler resume` lets replicas start again",
     "page limit reached": "limits.max_pages is reached; a higher limit lets the crawl go on",
-    "limit reached": "a limit in [limits] is reached; a higher one lets the crawl go on",
     "no replica": "no replica runs",
     "finished": "no replica runs",
 }
@@ -178,7 +176,7 @@ class CrawlReader:
 
     def _snapshot(self, records: list[HealthRecord], summary: Summary | None) -> Snapshot:
         control, max_pages = self._control, self._settings.limits.max_pages
-        condition = condition_of(control.state, records, summary, max_pages, control.limit)
+        condition = condition_of(control.state, records, summary, max_pages)
         if resharding := control.resharding:
             condition = Condition("resharding", "warn", [f"the crawl is {resharding}", resharding.advice])
         rules: list[tuple[str, float | None]] = [(domain, None) for domain in sorted(control.rules.blocked)]
@@ -258,12 +256,9 @@ async def _never_found(store: RedisStore, crawl: Crawl, items: Mapping[str, int]
 # the condition
 
 
-def condition_of(
-    state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int, limit: str = ""
-) -> Condition:
+def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int) -> Condition:
     """Return the condition of a crawl. `state`: the operator's command, "run", "pause" or "stop"; `records`: of the live
-    replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit; `limit`: another one that is
-    reached, "" for none."""
+    replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit."""
     reasons = obstacles(records)
     unread, is_done = [], False
     if summary is not None:
@@ -283,8 +278,6 @@ def condition_of(
             return Condition("finished", "good", also)
         if summary is not None and 0 < max_pages <= summary.done:
             return Condition("page limit reached", "good", also)
-        if limit:
-            return Condition("limit reached", "good", [f"limits.{limit} is reached", *also])
         return Condition(halted or "no replica", "warn", unread)
     if state in _HALTED:
         return Condition("stopping" if state == "stop" else "paused", "warn", reasons)

@@ -15,16 +15,17 @@ TIMEOUT_S = 180.0
 
 
 class Browser:
-    """One page in a separate Chromium. `errors`: errors that the page logged."""
+    """One page in a separate Chromium with further `options`. `errors`: errors that the page logged."""
 
-    def __init__(self) -> None:
+    def __init__(self, *options: str) -> None:
+        self._options = options
         self.errors: list[str] = []
         self._numbers = itertools.count(1)
         self._folder = tempfile.mkdtemp(prefix="pc-chromium-")
 
     async def __aenter__(self) -> Browser:
         words = ["--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-port=0"]
-        words += [f"--user-data-dir={self._folder}", "about:blank"]
+        words += [f"--user-data-dir={self._folder}", *self._options, "about:blank"]
         self._process = await asyncio.create_subprocess_exec(
             "chromium", *words, stdout=asyncio.subprocess.DEVNULL, stderr=asyncio.subprocess.PIPE
         )
