@@ -26,7 +26,7 @@ from crawler.handlers.router import Router, name_of
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.extraction import ExtractionJob, FieldReport, RuleReport
 from crawler.parse.tags import TakesLong
-from crawler.scope.extract_rules import ExtractRule, FieldRule
+from crawler.scope.extract_rules import SOURCES, ExtractRule, FieldRule
 from crawler.settings.load import Settings
 from crawler.settings.policies import extract_rules, url_rules
 from crawler.wording import count_of
@@ -63,9 +63,11 @@ def _of_rule(rule: ExtractRule, page: Page, max_decoded: int) -> str:
         report = ExtractionJob.of(page, (rule,), max_decoded).report(page.exchange.body)
     except TakesLong:
         return "applies, but the page is too large to say here what each field has found"
+    if not report.elements and report.unread:
+        return "; ".join(report.unread)
     if not report.elements:
         return f"0 items: each = {rule.each!r} selects no element"
-    problems = "; ".join(_problems(rule.fields, report))
+    problems = "; ".join([*_problems(rule.fields, report), *report.unread])
     return count_of(report.items, "item") + (f": {problems}" if problems else "")
 
 
@@ -88,9 +90,7 @@ def _share(number: int, report: RuleReport) -> str:
 
 
 def _source(field: FieldRule) -> str:
-    parts = [
-        f"{name} {text!r}" for name in ("css", "attr", "json_ld", "page", "regex") if (text := getattr(field, name))
-    ]
+    parts = [f"{name} {text!r}" for name in (*SOURCES[:-1], "attr", "regex") if (text := getattr(field, name))]
     return f" ({', '.join(parts)})" if parts else ""
 
 

@@ -7,6 +7,7 @@ nothing.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Awaitable, Generator, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,7 @@ from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
 from crawler.parse import tree
 from crawler.parse.coding import decode_body
 from crawler.parse.encoding import codec_of, encoding_named
-from crawler.parse.extraction import json_ld_of, values_at
+from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, values_at
 from frontier.entries import MOST_PRIORITY, tag_of
 from frontier.urls import UrlPattern
 
@@ -60,18 +61,25 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
 
     @property
     def text(self) -> str:
-        """The body as text."""
-        return self.body.decode(codec_of(encoding_named(self.charset or "") or "UTF-8"), "replace")
+        """The body as text, without a byte order mark."""
+        return self.body.decode(codec_of(encoding_named(self.charset or "") or "UTF-8"), "replace").removeprefix(
+            "\ufeff"
+        )
 
     def json(self) -> Any:
-        """Return the body as JSON. Raises ValueError if it is not JSON."""
-        return msgspec.json.decode(self.body)
+        """Return the body as JSON, in UTF-8, UTF-16 or UTF-32, with or without a byte order mark; halves of characters
+        become `?`. Raises ValueError if it is not JSON."""
+        try:
+            return msgspec.json.decode(self.body)
+        except (msgspec.MsgspecError, UnicodeError):
+            return plain(json.loads(self.body))
 
     @property
     def document(self) -> Document:
-        """The tree of the HTML document (turbohtml)."""
+        """The tree of the HTML document, or of the XML document, such as a feed (turbohtml)."""
         if "document" not in self.__dict__:
-            self.__dict__["document"] = tree.parse(self.body, self.charset or None)
+            xml = tree.parse_xml(self.body, self.charset) if tree.is_xml(self.content_type) else None
+            self.__dict__["document"] = xml or tree.parse(self.body, self.charset or None)
         found: Document = self.__dict__["document"]
         return found
 
@@ -80,9 +88,10 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         return list(self.document.select(css))
 
     def select_text(self, css: str) -> str | None:
-        """Return the text of the first element that matches, without white space around it; None if none does."""
+        """Return the text of the first element that matches, without white space around it; None if none does. Blocks are
+        separated by a line end. Scripts, styles and templates are no text."""
         found = self.document.select_one(css)
-        return None if found is None else tree.restored(found.text).strip()
+        return None if found is None else tree.text_of(found).strip()
 
     def select_attr(self, css: str, name: str) -> str | None:
         """Return the attribute `name` of the first element that matches; None if none does or it has no such
@@ -96,8 +105,21 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         type alone is for its objects, and no path for the objects at the top. The items of lists take the place of
         these. JSON-LD that cannot be read is left out, and so is what follows after the first MiB."""
         if "_json_ld" not in self.__dict__:
-            self.__dict__["_json_ld"] = json_ld_of(self.document)
+            self.__dict__["_json_ld"] = json_ld_of(self.document).values
         return values_at(self.__dict__["_json_ld"], path)
+
+    def microdata(self, path: str = "") -> list[Any]:
+        """Return what `path` leads to in the microdata of the page, as `json_ld` does."""
+        return values_at(microdata_of(self.document, self.url), path)
+
+    def rdfa(self, path: str = "") -> list[Any]:
+        """Return what `path` leads to in the RDFa of the page, as `json_ld` does."""
+        return values_at(rdfa_of(self.document), path)
+
+    def xpath(self, expression: str) -> list[Any]:
+        """Return what the XPath expression selects: elements, texts, the values of attributes, or one number."""
+        found = self.document.xpath(expression)
+        return found if isinstance(found, list) else [found]
 
     def urls(self, pattern: str = "") -> list[str]:
         """Return the URLs of the links in which the regular expression `pattern` is found."""

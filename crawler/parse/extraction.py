@@ -9,238 +9,29 @@ bytes are limited, too. An item that cannot be written as its rule says is rejec
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
-from datetime import date, datetime
-from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any
-
-import msgspec
-
-from crawler.parse import tree
-from crawler.scope.extract_rules import FieldType
-from frontier.errors import BadUrl
-from frontier.urls import UrlRules, canonicalize
-
-if TYPE_CHECKING:
-    from turbohtml import Document
 import math
 import time
 from collections import Counter
-from collections.abc import Iterable
-from datetime import UTC
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import cached_property, lru_cache
 from itertools import islice
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+import msgspec
 import pcre2  # type: ignore[import-untyped]
 
 from crawler.page import MAX_ITEM_BYTES, Item, Page, RejectedItem
+from crawler.parse import structured, tree
 from crawler.parse.coding import decode_body
 from crawler.parse.tags import INLINE_TREE, TakesLong
+from crawler.parse.values import NUMBERS, NotOfType, converted
 from crawler.scope.extract_rules import ExtractRule, FieldRule
-from frontier.urls import limited
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize, limited
 
 if TYPE_CHECKING:
     import turbohtml
-
-
-LARGEST = 1 << 63
-"""Whole numbers from here on cannot be exported."""
-
-DIGITS = 15
-"""Digits that a decimal number keeps exactly."""
-
-LONGEST_NUMBER = 60
-"""Characters of a text with a number."""
-
-_BOOLEANS = {**dict.fromkeys(("true", "yes", "1", "on"), True), **dict.fromkeys(("false", "no", "0", "off"), False)}
-
-_NUMBER = r"""(?<![\d.,])(?P<sign>(?<!\w)[-+\u2212])?(?P<whole>\d{1,3}(?P<group>[GROUP' ])\d{3}(?:(?P=group)\d{3})*|\d+)
-    (?:[MARK](?P<rest>\d+))?(?!\d)"""
-_POINT, _COMMA = (
-    re.compile("".join(_NUMBER.split("\n    ")).replace("GROUP", group).replace("MARK", mark))
-    for group, mark in ((",", "."), (".", ","))
-)
-_SCIENTIFIC = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,3}")
-
-_WRITTEN_DATES = ("%d %B %Y", "%d %b %Y", "%B %d, %Y", "%b %d, %Y", "%B %d %Y", "%b %d %Y")
-_LONGEST_DATE = 60
-
-_KEEP_ALL = UrlRules((), ())
-
-
-class NotOfType(Exception):
-    """Raised when a value is not of the type of its field."""
-
-
-def converted(value: Any, wanted: FieldType, base: str) -> Any:
-    """`value`, a text or another plain value of JSON, as the type `wanted`. `base`: the URL to which URLs are relative.
-    Raises NotOfType."""
-    match wanted:
-        case "text":
-            return _text(value)
-        case "int":
-            return _int(value)
-        case "decimal":
-            return _decimal(value, _POINT)
-        case "decimal_comma":
-            return _decimal(value, _COMMA)
-        case "bool":
-            if (known := _BOOLEANS.get(_text(value).strip().lower())) is None:
-                raise NotOfType
-            return known
-        case "url":
-            return _url(value, base)
-        case "date":
-            return _date(value)
-
-
-def _text(value: Any) -> str:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, (dict, list)):
-        raise NotOfType
-    return str(value)
-
-
-def _int(value: Any) -> int:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    if isinstance(value, str):
-        value = int(_number(value, _POINT, is_whole=True))
-    if not isinstance(value, int) or isinstance(value, bool) or not -LARGEST <= value < LARGEST:
-        raise NotOfType
-    return value
-
-
-def _decimal(value: Any, numbers: re.Pattern[str]) -> float:
-    if isinstance(value, str):
-        plain = value.strip()
-        text = plain if _SCIENTIFIC.fullmatch(plain) else _number(value, numbers)
-        if len(text.partition("e")[0].strip("-0.").replace(".", "")) > DIGITS:
-            raise NotOfType
-        value = float(text)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST < value < LARGEST:
-        raise NotOfType  # also for infinity and NaN
-    return float(value)
-
-
-def _number(text: str, numbers: re.Pattern[str], is_whole: bool = False) -> str:
-    """The only number in `text`, as Python writes it."""
-    if len(text) > LONGEST_NUMBER or (found := numbers.search(text)) is None:
-        raise NotOfType
-    outside = text[: found.start()] + text[found.end() :]
-    if any(one.isdigit() for one in outside) or (is_whole and found["rest"]):
-        raise NotOfType
-    whole = re.sub(r"\D", "", found["whole"])
-    return ("-" if found["sign"] in ("-", "\u2212") else "") + whole + (f".{found['rest']}" if found["rest"] else "")
-
-
-def _url(value: Any, base: str) -> str:
-    if not isinstance(value, str):
-        raise NotOfType
-    try:
-        return canonicalize(value.strip(), base, _KEEP_ALL).href
-    except BadUrl:
-        raise NotOfType from None
-
-
-def _date(value: Any) -> str:
-    if not isinstance(value, str) or len(value) > _LONGEST_DATE:
-        raise NotOfType
-    text = " ".join(value.split())
-    with suppress(ValueError, OverflowError, TypeError):
-        if text[:4].isdigit():
-            return (date.fromisoformat(text) if len(text) <= 10 else datetime.fromisoformat(text)).isoformat()
-    for form in _WRITTEN_DATES:
-        with suppress(ValueError, OverflowError):
-            return datetime.strptime(text, form).date().isoformat()
-    with suppress(ValueError, OverflowError, TypeError):
-        if ":" in text:  # as in the Date field of a mail (RFC 5322 3.3)
-            return parsedate_to_datetime(text).isoformat()
-    raise NotOfType
-
-
-MAX_BYTES = 1 << 20
-"""Bytes of all JSON-LD of a page that is read."""
-
-MAX_SEARCHED = 20_000
-"""Objects and lists that are searched, and values that are returned, for one path."""
-
-_SCRIPTS = 'script[type^="application/ld+json" i]'
-_END = object()
-_SPACES = dict.fromkeys(range(0x20), " ")
-
-
-def json_ld_of(document: Document) -> list[Any]:
-    """What the JSON-LD scripts of `document` contain, in the order of the page."""
-    found, left = [], MAX_BYTES
-    for script in document.select(_SCRIPTS):
-        text = tree.restored(script.text)
-        left -= len(text)
-        if left < 0:
-            break
-        try:
-            # JSON allows no control characters within texts, but pages have line breaks there.
-            found.append(msgspec.json.decode(text.translate(_SPACES)))
-        except (msgspec.MsgspecError, RecursionError, UnicodeError):
-            continue
-    return found
-
-
-def values_at(found: Sequence[Any], path: str) -> list[Any]:
-    """The values to which `path` leads in `found`. Its first part is a type, such as `Product`: objects of it are found
-    wherever they are; an empty path is for the objects at the top. The other parts are keys. The items of lists take
-    the place of these."""
-    kind, *keys = path.split(".")
-    values = _flat(_of_type(found, kind) if kind else _tops(found))
-    for key in keys:
-        values = _flat(value[key] for value in values if isinstance(value, dict) and key in value)
-    return [value["@value"] if isinstance(value, dict) and "@value" in value else value for value in values]
-
-
-def _flat(values: Any) -> list[Any]:
-    """`values` with the items of lists in place of these."""
-    flat: list[Any] = []
-    steps, waiting = 0, [iter(values)]
-    while waiting and steps < MAX_SEARCHED:
-        value = next(waiting[-1], _END)
-        steps += 1
-        if value is _END:
-            waiting.pop()
-        elif isinstance(value, list):
-            waiting.append(iter(value))
-        else:
-            flat.append(value)
-    return flat
-
-
-def _tops(found: Sequence[Any]) -> Iterator[Any]:
-    for value in _flat(found):
-        graph = value.get("@graph") if isinstance(value, dict) else None
-        yield graph if isinstance(graph, list) else value
-
-
-def _of_type(found: Sequence[Any], kind: str) -> Iterator[dict[str, Any]]:
-    """The objects of the type `kind` in `found`, outer ones before those that they contain."""
-    waiting: list[Any] = [list(found)]
-    for _ in range(MAX_SEARCHED):
-        if not waiting:
-            return
-        value = waiting.pop()
-        if isinstance(value, dict) and kind in _types(value.get("@type")):
-            yield value
-        inner = list(value.values()) if isinstance(value, dict) else value
-        waiting += [one for one in reversed(inner) if isinstance(one, (dict, list))]
-
-
-def _types(said: object) -> set[str]:
-    """The names of the types in the value of `@type`, also without a prefix as in `https://schema.org/Product`."""
-    texts = {one for one in (said if isinstance(said, list) else [said]) if isinstance(one, str)}
-    return texts | {one.rpartition("/")[2].rpartition(":")[2] for one in texts}
-
 
 MAX_ITEMS = 10_000
 """The most items of a page. That many may also be rejected."""
@@ -269,7 +60,8 @@ _FLAT = " > ".join(["*"] * 65)
 tags is searched in the event loop if no element has 64 ancestors. To find out takes as long as parsing it."""
 
 _FEW_TAGS_WITH_HAS = 1_000
-"""A selector with `:has()` takes a time that grows with the square of the elements: 6 ms for 1,000, 20 s for 60,000."""
+"""A selector with `:has()` takes a time that grows with the square of the elements: 6 ms for 1,000, 20 s for 60,000. So
+may an XPath expression, and references between items of microdata."""
 
 
 class Extraction(msgspec.Struct, frozen=True, gc=False):
@@ -309,22 +101,26 @@ class FieldReport(msgspec.Struct):
 
 
 class RuleReport(msgspec.Struct, frozen=True):
-    """What a rule has found on a page: how many elements that may be items, how many items, and its fields by name."""
+    """What a rule has found on a page: how many elements that may be items, how many items, its fields by name, and what
+    of the page could not be read."""
 
     elements: int
     items: int
     fields: Mapping[str, FieldReport]
+    unread: Sequence[str] = ()
 
 
 class ExtractionJob(msgspec.Struct, frozen=True):
-    """A page from which the `rules` extract items. `charset`: the encoding of its text; `coding`: its Content-Encoding;
-    `facts`: what is known of it, by the names of `PageFact`; `max_decoded`: the most bytes of its decoded body."""
+    """A page from which the `rules` extract items. `content_type`: its media type; `charset`: the encoding of its text;
+    `coding`: its Content-Encoding; `facts`: what is known of it, by the names of `PageFact`; `max_decoded`: the most bytes
+    of its decoded body."""
 
     CPU_S: ClassVar[float] = 10.0  # selectors and expressions are the operator's, and may be dear on ordinary pages
     RESULT: ClassVar = Extraction
 
     rules: tuple[ExtractRule, ...]
     url: str
+    content_type: str
     charset: str
     coding: str
     facts: Mapping[str, Any]
@@ -334,15 +130,21 @@ class ExtractionJob(msgspec.Struct, frozen=True):
     def of(cls, page: Page, rules: tuple[ExtractRule, ...], max_decoded: int) -> ExtractionJob:
         """The job for `page`, which has an exchange."""
         assert page.exchange is not None
-        return cls(rules, page.url, page.charset, page.exchange.content_coding, _facts(page), max_decoded)
+        return cls(
+            rules, page.url, page.content_type, page.charset, page.exchange.content_coding, _facts(page), max_decoded
+        )
 
     def run(self, body: bytes, is_inline: bool = False) -> Extraction:
         """Extract the items from `body`, as it was received. `is_inline`: raise TakesLong if that would hold up the event
         loop."""
         source = _Source(decode_body(body, self.coding, self.max_decoded).data, self, is_inline)
+        found = _Found()
+        if source.is_malformed:
+            for rule in self.rules:
+                found.add(rule, _Rejected("", "unread"))
+            return found.result()
         if is_inline and source.is_deep:
             raise TakesLong
-        found = _Found()
         for rule in self.rules:
             for item in source.items_of(rule):
                 found.add(rule, item)
@@ -352,6 +154,8 @@ class ExtractionJob(msgspec.Struct, frozen=True):
         """Say what its first rule finds in `body` and what not, for whoever writes the rule. Raises TakesLong as `run`
         does in the event loop."""
         (rule, *_), source = self.rules, _Source(decode_body(body, self.coding, self.max_decoded).data, self, True)
+        if source.is_malformed:
+            return RuleReport(0, 0, {}, ["the page is not well-formed XML"])
         if source.is_deep:
             raise TakesLong
         fields = {field.name: FieldReport() for field in rule.fields}
@@ -360,7 +164,8 @@ class ExtractionJob(msgspec.Struct, frozen=True):
             for field in rule.fields:
                 fields[field.name].add(source.outcome(field, element))
         items = sum(isinstance(item, dict) for item in source.items_of(rule))
-        return RuleReport(len(elements), items, fields)
+        unread = source.json_ld.unread if any(field.json_ld for field in rule.fields) else []
+        return RuleReport(len(elements), items, fields, [f"JSON-LD not read, {one}" for one in unread])
 
 
 def unread(rules: Iterable[ExtractRule]) -> Extraction:
@@ -388,7 +193,8 @@ class _Rejected(Exception):
 
     def __init__(self, field: str, reason: Any, value: object = "") -> None:
         self.field, self.reason = field, reason
-        self.value = f"({type(value).__name__})" if isinstance(value, (dict, list)) else str(value)[:_SHOWN]
+        text = f"({type(value).__name__})" if isinstance(value, (dict, list)) else str(value)[:_SHOWN]
+        self.value = text.replace("\n", " ")
 
 
 class _Found:
@@ -431,17 +237,23 @@ class _Source:
         self._ends_at = time.thread_time() + INLINE_S if is_inline else math.inf
 
     @property
+    def _needs_tree(self) -> bool:
+        return any(
+            rule.each or any(field.is_found and not field.reads_source for field in rule.fields)
+            for rule in self._job.rules
+        )
+
+    @property
     def is_deep(self) -> bool:
         """Whether searching the tree could take long."""
-        needs_tree = any(
-            rule.each or any(field.css or field.json_ld for field in rule.fields) for rule in self._job.rules
-        )
-        if not needs_tree or self._body.count(b"<") <= _FEW_TAGS_WITH_HAS:
+        if not self._needs_tree or self._body.count(b"<") <= _FEW_TAGS_WITH_HAS:
             return False
         if tree.takes_long(self._body):
             return True
         selectors = (one for rule in self._job.rules for one in (rule.each, *(field.css for field in rule.fields)))
-        if any(":has(" in one.lower() for one in selectors):
+        if any(":has(" in one.lower() for one in selectors) or any(
+            field.xpath or field.microdata or field.rdfa for rule in self._job.rules for field in rule.fields
+        ):
             return True
         if self._body.count(b"<") <= _FEW_TAGS:
             return False
@@ -449,7 +261,17 @@ class _Source:
 
     @cached_property
     def document(self) -> turbohtml.Document:
-        return tree.parse(self._body, self._job.charset or None)
+        return self._xml or tree.parse(self._body, self._job.charset or None)
+
+    @cached_property
+    def _xml(self) -> turbohtml.Document | None:
+        is_xml = tree.is_xml(self._job.content_type)
+        return tree.parse_xml(self._body, self._job.charset) if is_xml else None
+
+    @property
+    def is_malformed(self) -> bool:
+        """Whether a tree is needed, and the page is XML that has none."""
+        return tree.is_xml(self._job.content_type) and self._needs_tree and self._xml is None
 
     @cached_property
     def base(self) -> str:
@@ -468,8 +290,16 @@ class _Source:
             return self._body.decode("utf-8", "replace")
 
     @cached_property
-    def json_ld(self) -> list[Any]:
-        return json_ld_of(self.document)
+    def json_ld(self) -> structured.JsonLd:
+        return structured.json_ld_of(self.document)
+
+    @cached_property
+    def microdata(self) -> list[Any]:
+        return structured.microdata_of(self.document, self.base)
+
+    @cached_property
+    def rdfa(self) -> list[Any]:
+        return structured.rdfa_of(self.document)
 
     def items_of(self, rule: ExtractRule) -> Iterator[dict[str, Any] | _Rejected]:
         """Yield the items of `rule`, or why they are rejected. Those of which nothing was found are left out."""
@@ -526,10 +356,12 @@ class _Source:
         return values if field.list else values[0] if values else None
 
     def _raw(self, field: FieldRule, element: Any) -> Iterator[Any]:
-        """Yield the values of `field` before conversion, without empty ones."""
+        """Yield the values of `field` before conversion, without empty ones. Lines remain only in numbers, which do not
+        go on in the next one."""
+        joint = "\n" if field.type in NUMBERS and not field.regex else " "
         for value in self._sourced(field, element):
             if isinstance(value, str):
-                value = " ".join(value.split())
+                value = joint.join(filter(None, (" ".join(line.split()) for line in value.split("\n"))))
             if value not in (None, ""):
                 yield value
 
@@ -561,13 +393,28 @@ class _Source:
         elif field.value:
             yield field.value
         elif field.json_ld:
-            yield from values_at(self.json_ld, field.json_ld)
+            yield from structured.values_at(self.json_ld.values, field.json_ld)
+        elif field.microdata:
+            yield from structured.values_at(self.microdata, field.microdata)
+        elif field.rdfa:
+            yield from structured.values_at(self.rdfa, field.rdfa)
         else:
             for one in self._elements(field, element):
-                yield one.attr(field.attr) if field.attr else tree.restored(one.text)
+                if isinstance(one, (str, float, bool)):  # what XPath has found
+                    yield tree.restored(one) if isinstance(one, str) else one
+                elif field.attr:
+                    yield one.attr(field.attr)
+                else:
+                    yield tree.text_of(one, split_digits=field.type in NUMBERS)
 
     def _elements(self, field: FieldRule, element: Any) -> Sequence[Any]:
         root = self.document if element is None else element
+        if field.xpath:
+            try:
+                found = root.xpath(field.xpath)
+            except (ValueError, RecursionError):
+                raise _Rejected(field.name, "unread") from None
+            return found if isinstance(found, list) else [found]
         if not field.css:
             return [root]
         if field.list:

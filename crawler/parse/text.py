@@ -22,13 +22,14 @@ from xxhash import xxh3_64_digest
 from crawler.page import Page
 from crawler.parse.coding import decode_body
 from crawler.parse.encoding import is_html
+from crawler.parse.structured import json_ld_of, plain
 from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.scope.next_visit import TEXT_DIGEST
 
 if TYPE_CHECKING:
     from turbohtml import Document, Element
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from crawler.page import NO_CONTENT, Content, Exchange, Outcome, TextForm
 
@@ -283,7 +284,7 @@ def content_of(
         description=_description(document),
         text=plain[:MAX_BYTES] or None,
         markdown=markdown[:MAX_BYTES] or None,
-        json_ld=_restored(document.json_ld(), _DEEPEST) or None if structured else None,
+        json_ld=json_ld_of(document).values or None if structured else None,
         opengraph=_opengraph(document) if structured else None,
         cut=("text",) if max(len(body), len(plain), len(markdown)) > MAX_BYTES else (),
     )
@@ -377,35 +378,6 @@ def _description(document: Document) -> str | None:
 
 def _opengraph(document: Document) -> dict[str, str] | None:
     return {restored(str(key)): restored(str(value)) for key, value in document.opengraph().items()} or None
-
-
-_DEEPEST = 100
-"""Levels of lists and objects in which strings are restored, and that encoders get: deeper ones become null."""
-
-
-def _restored(value: Any, depth: int) -> Any:
-    if isinstance(value, str):
-        return restored(value)
-    if not depth:
-        return value
-    if isinstance(value, list):
-        return [_restored(item, depth - 1) for item in value]
-    if isinstance(value, dict):
-        return {restored(str(key)): _restored(item, depth - 1) for key, item in value.items()}
-    return value
-
-
-def plain(value: Any, depth: int = _DEEPEST) -> Any:
-    """`value`, without anything that an encoder rejects."""
-    if isinstance(value, str):
-        return value.encode(errors="replace").decode()
-    if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
-        return hex(value)
-    if isinstance(value, list):
-        return [plain(item, depth - 1) for item in value] if depth else None
-    if isinstance(value, dict):
-        return {plain(key, 1): plain(item, depth - 1) for key, item in value.items()} if depth else None
-    return value
 
 
 def decoded(exchange: Exchange, limit: int = MAX_DECODED) -> bytes:

@@ -19,15 +19,16 @@ A renamed tag in an attribute or a script is not a tag, but only the parser can 
 
 from __future__ import annotations
 
+import html
 import re
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from crawler.parse.encoding import codec_of
 from crawler.parse.markup import ANY_VALUE, NAME, SPACE
 
 if TYPE_CHECKING:
-    from turbohtml import Document
+    from turbohtml import Document, Element
 
 _SAFE_TAGS = 4_000  # at worst a million elements
 _PRESCANNED = 8_192  # bytes: the standard looks at 1,024, and real pages declare within a few thousand
@@ -87,9 +88,94 @@ def parse_text(text: str, only_links: bool = False) -> Document:
     return turbohtml.parse(text, positions=False, allow_declarative_shadow_roots=False)
 
 
+def is_xml(content_type: str) -> bool:
+    """Whether a page with the media type `content_type` is XML, and not XHTML, which browsers and others read as HTML."""
+    is_generic = content_type in ("text/xml", "application/xml")
+    return is_generic or (content_type.endswith("+xml") and content_type != "application/xhtml+xml")
+
+
+_ENTITY = re.compile(r"&(?:#[0-9]+;|#x[0-9a-fA-F]+;|(?:amp|lt|gt|quot|apos);|(?P<name>[A-Za-z][A-Za-z0-9]{1,31};)?)")
+_NO_XML = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")
+_CDATA = re.compile(r"(<!\[CDATA\[.*?(?:\]\]>|\Z))", re.DOTALL)
+
+
+def parse_xml(body: bytes, charset: str) -> Document | None:
+    """The XML document in `body`, such as a feed, None if it is not well-formed. Entities of HTML, `&` that begin none, and
+    characters that XML forbids are mended first: many feeds have them."""
+    import turbohtml  # noqa: PLC0415
+
+    text = _NO_XML.sub("", body.decode(codec_of(charset or "UTF-8"), "replace").removeprefix("\ufeff").lstrip())
+    parts = _CDATA.split(text)  # every second one is CDATA
+    text = "".join(part if number % 2 else _ENTITY.sub(_mended, part) for number, part in enumerate(parts))
+    try:
+        return turbohtml.parse_xml(text)
+    except turbohtml.HTMLParseError:
+        return None
+
+
+def _mended(found: re.Match[str]) -> str:
+    if found[0] != "&" and not found["name"]:
+        return found[0]
+    known = html.unescape(found[0])
+    return found[0].replace("&", "&amp;") if known == found[0] else html.escape(known)
+
+
 def restored(text: str) -> str:
     """`text` from a document, with tag names as in the page."""
     return text.replace(_RENAMED, "<").replace(_RENAMED_ROOT, "<") if "\ue000" in text else text
+
+
+_HIDDEN = frozenset({"script", "style", "template", "noscript"})
+"""Elements whose content is not part of the text around them."""
+
+_BLOCKS = frozenset(
+    re.findall(
+        r"\w+",
+        """address article aside blockquote body br caption center dd details dialog dir div dl dt fieldset figcaption
+        figure footer form h1 h2 h3 h4 h5 h6 head header hgroup hr html legend li listing main menu nav ol optgroup option
+        p plaintext pre search section select summary table tbody td textarea tfoot th thead title tr ul xmp""",
+    )
+)
+"""Elements that browsers show on lines or in cells of their own (HTML 15.3)."""
+
+
+def text_of(root: Element | Document, split_digits: bool = False) -> str:
+    """The text of `root` as a reader sees it: a line end separates blocks, lines and cells. What scripts, styles,
+    templates and `noscript` within it contain is no text. Digits that continue others in a raised or lowered element are
+    separated by a space. `split_digits`: those that continue others in any element are, by a line end, because `19` and
+    `99` in two elements may be shown as 19.99."""
+    import turbohtml  # noqa: PLC0415
+
+    parts: list[str] = []
+    joint = ""  # separates digits where a raised or lowered element has begun or ended
+    has_edge = last_digit = False  # whether any element has; whether the text ends with a digit
+    waiting: list[Any] = list(reversed(root.children))
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (turbohtml.Text, turbohtml.CData)):
+            if text := node.data.replace("\n", " ") if split_digits else node.data:
+                if has_edge and last_digit and text[0].isdigit():
+                    parts.append("\n" if split_digits else joint)
+                parts.append(text)
+                joint, has_edge, last_digit = "", False, text[-1].isdigit()
+            continue
+        if isinstance(node, turbohtml.Element):
+            name = node.tag
+            if name in _HIDDEN:
+                continue
+            waiting.append(name)  # its end
+            waiting += reversed(node.children)
+        elif isinstance(node, str):
+            name = node
+        else:
+            continue  # a comment
+        has_edge = True
+        if name in _BLOCKS:
+            parts.append("\n")
+            last_digit = False
+        elif name in ("sub", "sup"):
+            joint = " "
+    return restored("".join(parts))
 
 
 def flatten_tables(document: Document) -> None:

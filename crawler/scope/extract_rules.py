@@ -24,19 +24,26 @@ PageFact = Literal["url", "domain", "depth", "status", "title", "lang", "canonic
 _PATH = re.compile(r"[\w:@-]+(\.[\w:@-]+)*")
 
 
+SOURCES = ("css", "xpath", "json_ld", "microdata", "rdfa", "page", "value")
+
+
 class FieldRule(msgspec.Struct, frozen=True):
     """Where the value of the field `name` comes from, and what it has to be.
 
     The source is one of: `css`, the text of the elements that this selector selects, or their attribute `attr` (with `attr`
-    alone, that of the element that `each` selects); `json_ld`, a path such as `Product.offers.price`; `page`, something
-    that is known of the page; `value`, this text. `regex`: takes the part of the value that this expression matches, its
+    alone, that of the element that `each` selects); `xpath`, what this expression selects; `json_ld`, a path such as
+    `Product.offers.price`, or the same in `microdata` or `rdfa`; `page`, something that is known of the page; `value`, this
+    text. `regex`: takes the part of the value that this expression matches, its
     first group if it has groups; without a source, of the source text of the page. `list`: takes all values, not the first.
     """
 
     name: str
     css: str = ""
     attr: str = ""
+    xpath: str = ""
     json_ld: str = ""
+    microdata: str = ""
+    rdfa: str = ""
     page: PageFact | None = None
     value: str = ""
     regex: str = ""
@@ -52,7 +59,7 @@ class FieldRule(msgspec.Struct, frozen=True):
     @property
     def reads_source(self) -> bool:
         """Whether the value is a part of the source text."""
-        return bool(self.regex) and not (self.css or self.attr or self.json_ld or self.page or self.value)
+        return bool(self.regex) and not (self.attr or any(getattr(self, name) for name in SOURCES))
 
 
 class ExtractRule(msgspec.Struct, frozen=True):
@@ -114,6 +121,18 @@ def check_selector(selector: str) -> None:
         raise UserError(f"not a CSS selector: {error}{hint}") from error
 
 
+def check_xpath(expression: str) -> None:
+    """Raises UserError if `expression` is not an XPath expression."""
+    if not expression:
+        return
+    import turbohtml  # noqa: PLC0415
+
+    try:
+        turbohtml.parse("<p>").xpath(expression)
+    except ValueError as error:
+        raise UserError(f"not an XPath expression: {error}") from error
+
+
 def check_path(path: str) -> None:
     """Raises UserError if `path` does not lead to a value in JSON-LD."""
     if path and not _PATH.fullmatch(path):
@@ -122,17 +141,17 @@ def check_path(path: str) -> None:
 
 def check_field(field: FieldRule, has_each: bool) -> None:
     """Raises UserError if `field` has no source, or several. `has_each`: whether an item is an element of the page."""
-    sources = [name for name in ("css", "json_ld", "page", "value") if getattr(field, name)]
+    sources = [name for name in SOURCES if getattr(field, name)]
     if len(sources) > 1:
         raise UserError(f"has two sources, {' and '.join(sources)}: keep one")
-    if field.attr and sources not in ([], ["css"]):
+    if field.attr and sources not in ([], ["css"], ["xpath"]):
         raise UserError(f"`attr` is of an element: it does not go with `{sources[0]}`")
     if field.attr and not sources and not has_each:
         raise UserError("`attr` needs `css`, the selector of the element")
     if not sources and not field.attr and not field.regex and not has_each:
-        raise UserError("needs a source: css, json_ld, regex, page or value")
+        raise UserError("needs a source: css, xpath, json_ld, microdata, rdfa, regex, page or value")
     if field.list and not field.is_found:
-        raise UserError("`list` needs a source with several values: css, json_ld or regex")
+        raise UserError("`list` needs a source with several values: css, xpath, json_ld, microdata, rdfa or regex")
 
 
 Kind = Literal["bool", "int", "float", "text", "time", "list", "object", "json"]

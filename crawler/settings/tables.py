@@ -35,6 +35,7 @@ from crawler.scope.extract_rules import (
     check_path,
     check_regex,
     check_selector,
+    check_xpath,
 )
 from crawler.scope.next_visit import parse_rules
 from crawler.scope.scope import Scope
@@ -581,12 +582,17 @@ class FieldTable(Table, frozen=True, kw_only=True, omit_defaults=True):
     attr: Annotated[
         str, "Attribute that is the value, instead of the text. With `each` and no `css`, that of its element."
     ] = ""
+    xpath: Annotated[
+        str, checked_by(check_xpath), "XPath expression that selects elements, attributes or texts, instead of `css`."
+    ] = ""
     json_ld: Annotated[
         str,
         checked_by(check_path),
         "Path of the value in the JSON-LD of the page: a type and keys, such as `Product.offers.price`. Lists on the way "
         "are searched.",
     ] = ""
+    microdata: Annotated[str, checked_by(check_path), "The same, in the microdata of the page (`itemprop`)."] = ""
+    rdfa: Annotated[str, checked_by(check_path), "The same, in the RDFa of the page (`property`)."] = ""
     page: Annotated[PageFact | None, "Something that is known of the page."] = None
     value: Annotated[str, "This text, the same for all items."] = ""
     regex: Annotated[

@@ -24,7 +24,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.page import NO_CONTENT, Content, Page
-from crawler.parse.text import plain
+from crawler.parse.structured import plain
 from crawler.scope.next_visit import Visits, visit_priority
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import (

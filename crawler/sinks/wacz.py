@@ -33,7 +33,8 @@ import msgspec
 from crawler.errors import UserError, reason_of
 from crawler.page import Page, TextForm
 from crawler.parse.encoding import is_html
-from crawler.parse.text import content_of, plain
+from crawler.parse.structured import plain
+from crawler.parse.text import content_of
 from crawler.sinks.cdxj import read_index
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.export import in_processes

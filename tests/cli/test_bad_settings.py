@@ -94,7 +94,8 @@ FIELD = '[[extract]]\nname = "a"\n[extract.fields]\n'
         ("[frontier]\nmax_page = 3", "did you mean limits.max_pages?"),
         (
             FIELD + 'price = { css = "" }',
-            "c.toml:1: extract.0: fields.price: needs a source: css, json_ld, regex, page",
+            "c.toml:1: extract.0: fields.price: needs a source: css, xpath, json_ld, "
+            "microdata, rdfa, regex, page or value",
         ),
         (FIELD + "price = 3", "c.toml:4: extract.0.fields.price = 3: must be a table"),
         (FIELD + 'price = { css = "p:" }', "c.toml:4: extract.0.fields.price.css: not a CSS selector: "),

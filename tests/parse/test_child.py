@@ -348,7 +348,7 @@ async def test_items_are_extracted_in_the_process() -> None:
     rule = ExtractRule(
         "links", (FieldRule("name"), FieldRule("href", attr="href", type="url")), each="a[href='/29999']"
     )
-    job = ExtractionJob((rule,), URL, "utf-8", "gzip", {}, DEFAULT_LIMIT)
+    job = ExtractionJob((rule,), URL, "text/html", "utf-8", "gzip", {}, DEFAULT_LIMIT)
     offload = DocumentOffloader()
     try:
         found = await offload.extract(job, gzip.compress(LINKS))
@@ -358,7 +358,9 @@ async def test_items_are_extracted_in_the_process() -> None:
 
 
 async def test_a_page_whose_extraction_takes_too_long_is_reported() -> None:
-    job = ExtractionJob((ExtractRule("links", (FieldRule("name"),), each="a"),), URL, "utf-8", "", {}, DEFAULT_LIMIT)
+    job = ExtractionJob(
+        (ExtractRule("links", (FieldRule("name"),), each="a"),), URL, "text/html", "utf-8", "", {}, DEFAULT_LIMIT
+    )
     offload = DocumentOffloader(process=ChildProcess(reply_timeout_s=0.01))
     try:
         found = await offload.extract(job, LINKS)

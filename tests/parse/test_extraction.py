@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from crawler.parse import extraction
-from crawler.parse.extraction import Extraction, ExtractionJob, FieldReport, NotOfType, converted, json_ld_of, values_at
+from crawler.parse.extraction import Extraction, ExtractionJob, FieldReport
+from crawler.parse.structured import json_ld_of, values_at
 from crawler.parse.tags import TakesLong
 from crawler.parse.tree import parse
-from crawler.scope.extract_rules import ExtractRule, FieldRule, FieldType
+from crawler.scope.extract_rules import ExtractRule, FieldRule
 
 PAGE = b"""<html lang=en><base href="/shop/"><title>T</title><h1>  The
    Lamp </h1><p class=price>&pound;51.77</p><img class=main src="1.png">
@@ -24,9 +25,9 @@ def run(rule: ExtractRule, body: bytes = PAGE, is_inline: bool = False) -> Extra
     return job(rule).run(body, is_inline)
 
 
-def job(rule: ExtractRule) -> ExtractionJob:
+def job(rule: ExtractRule, content_type: str = "text/html") -> ExtractionJob:
     facts = {"url": "https://a.test/p/1", "status": 200, "title": None}
-    return ExtractionJob((rule,), "https://a.test/p/1", "utf-8", "", facts, 1 << 24)
+    return ExtractionJob((rule,), "https://a.test/p/1", content_type, "utf-8", "", facts, 1 << 24)
 
 
 def rule(*fields: FieldRule, **more: Any) -> ExtractRule:
@@ -51,6 +52,94 @@ def rule(*fields: FieldRule, **more: Any) -> ExtractRule:
 def test_each_source_gives_its_value(field: FieldRule, value: Any) -> None:
     (item,) = run(rule(field)).items
     assert (item.name, item.fields) == ("products", {"f": value})
+
+
+@pytest.mark.parametrize(
+    ("markup", "text", "number"),
+    [
+        ("5<br>10115", "5 10115", None),
+        ("<div>30</div><div>20</div>", "30 20", None),
+        ("<li>12</li><li>345</li>", "12 345", None),
+        ("<dt>1<dd>100", "1 100", None),
+        ("19<sup>99</sup> &euro;", "19 99 €", None),
+        ("&euro;19<span class=cents>99</span>", "€1999", None),
+        ("1<b>234</b>", "1234", None),
+        ("<span>14</span><span>.</span><span>99</span>", "14.99", 14.99),
+        ("4<!-- a comment -->2", "42", 42.0),
+        ("120 m<sup>2</sup>", "120 m2", None),
+        ("120 m²", "120 m²", 120.0),
+        ("In stock<br>22", "In stock 22", 22.0),
+        ("7<script>8</script><style>9</style><template>1</template><noscript>2</noscript>", "7", 7.0),
+    ],
+)
+def test_parts_of_a_page_that_are_apart_are_not_one_value(markup: str, text: str, number: float | None) -> None:
+    body = f"<div class=v>{markup}</div>".encode()
+    (item,) = run(rule(FieldRule("v", css=".v")), body).items
+    assert item.fields == {"v": text}
+    found = run(rule(FieldRule("v", css=".v", type="decimal")), body)
+    assert [item.fields["v"] for item in found.items] == ([] if number is None else [number])
+    assert found.rejected_count == (number is None)
+
+
+FEED = b"""<?xml version="1.0"?><rss xmlns:dc="http://purl.org/dc/elements/1.1/"><channel>
+<item><title>A &amp; B &ndash; C & D</title><link>https://a.test/1</link><dc:creator>Ann</dc:creator>
+<pubDate>Wed, 04 Mar 2026 10:00:00 GMT</pubDate><description><![CDATA[<p>1 & 2</p>]]></description></item>
+<item><title>Two</title><link>https://a.test/2</link></item></channel></rss>"""
+
+
+def test_a_feed_is_read_as_xml() -> None:
+    fields = (
+        FieldRule("title", css="title"),
+        FieldRule("link", css="link", type="url"),
+        FieldRule("by", css=r"dc\:creator"),
+        FieldRule("at", css="pubDate", type="date"),
+        FieldRule("text", xpath="description"),
+    )
+    found = job(rule(*fields, each="item"), "application/rss+xml").run(FEED)
+    one = {"title": "A & B – C & D", "link": "https://a.test/1", "by": "Ann", "text": "<p>1 & 2</p>"}
+    two = dict.fromkeys(("by", "at", "text")) | {"title": "Two", "link": "https://a.test/2"}
+    assert [item.fields for item in found.items] == [one | {"at": "2026-03-04T10:00:00+00:00"}, two]
+
+
+def test_xml_that_is_not_well_formed_is_said() -> None:
+    broken = job(rule(FieldRule("t", css="title")), "text/xml")
+    assert broken.run(b"<a><title>x</a>").rejected_by == {"products::unread": 1}
+    assert broken.report(b"<a><title>x</a>").unread == ["the page is not well-formed XML"]
+    source = job(rule(FieldRule("t", regex="<title>(.)")), "text/xml")
+    assert [item.fields for item in source.run(b"<a><title>x</a>").items] == [{"t": "x"}]
+
+
+MARKED = b"""<base href="/shop/"><div itemscope itemtype="https://schema.org/Product"><h1 itemprop=name>Lamp</h1>
+<a itemprop=url href="1">x</a><div itemprop=offers itemscope itemtype="https://schema.org/Offer">
+<meta itemprop=price content=9.50></div></div>
+<div vocab="https://schema.org/" typeof="Product"><b property="name">Chair</b><i property="sku" content="C-1">x</i></div>"""
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        (FieldRule("f", microdata="Product.name"), "Lamp"),
+        (FieldRule("f", microdata="Product.offers.price", type="decimal"), 9.5),
+        (FieldRule("f", microdata="Product.url", type="url"), "https://a.test/shop/1"),
+        (FieldRule("f", rdfa="Product.name"), "Chair"),
+        (FieldRule("f", rdfa="Product.sku"), "C-1"),
+        (FieldRule("f", xpath="//h1"), "Lamp"),
+        (FieldRule("f", xpath="//h1/text()"), "Lamp"),
+        (FieldRule("f", xpath="//a/@href", type="url"), "https://a.test/shop/1"),
+        (FieldRule("f", xpath="//h1 | //b", list=True), ["Lamp", "Chair"]),
+        (FieldRule("f", xpath="//i", attr="content"), "C-1"),
+        (FieldRule("f", xpath="count(//div)", type="int"), 3),
+        (FieldRule("f", xpath="string(//b)"), "Chair"),
+    ],
+)
+def test_microdata_rdfa_and_xpath_are_sources(field: FieldRule, value: Any) -> None:
+    (item,) = run(rule(field), MARKED).items
+    assert item.fields == {"f": value}
+
+
+def test_items_that_contain_themselves_are_left_out() -> None:
+    body = b"<div itemscope itemref=a></div><p id=a itemprop=p itemscope itemref=a>x</p>"
+    assert run(rule(FieldRule("f", microdata="Product.name")), body) == Extraction()
 
 
 def test_what_is_known_and_constant_goes_with_what_is_found() -> None:
@@ -168,77 +257,6 @@ def test_empty_matches_take_no_more_time_than_others() -> None:
         run(rule(FieldRule("price", regex=r"price: (\d*)")), b"price: " * 1_000_000, is_inline=True)
 
 
-BASE = "https://shop.test/a/"
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted", "result"),
-    [
-        ("12", "int", 12),
-        ("1,234 reviews", "int", 1234),
-        ("In stock (22 available)", "int", 22),
-        ("-7", "int", -7),
-        ("SKU-5", "int", 5),
-        (7.0, "int", 7),
-        ("£51.77", "decimal", 51.77),
-        ("EUR 1,234.50", "decimal", 1234.5),
-        ("1 234.50", "decimal", 1234.5),
-        ("\u22123.5 °C", "decimal", -3.5),
-        ("1e3", "decimal", 1000.0),
-        (3, "decimal", 3.0),
-        ("1.234,50 €", "decimal_comma", 1234.5),
-        ("51,77", "decimal_comma", 51.77),
-        ("Yes", "bool", True),
-        (False, "bool", False),
-        ("../img/1.png?utm_source=x#top", "url", "https://shop.test/img/1.png?utm_source=x"),
-        ("2026-03-04", "date", "2026-03-04"),
-        ("2026-03-04T10:00:00Z", "date", "2026-03-04T10:00:00+00:00"),
-        ("Wed, 04 Mar 2026 10:00:00 GMT", "date", "2026-03-04T10:00:00+00:00"),
-        ("March 4, 2026", "date", "2026-03-04"),
-        ("4 Mar 2026", "date", "2026-03-04"),
-        (True, "text", "true"),
-        (5, "text", "5"),
-    ],
-)
-def test_a_text_with_one_meaning_is_converted(value: Any, wanted: FieldType, result: Any) -> None:
-    found = converted(value, wanted, BASE)
-    assert (found, type(found)) == (result, type(result))
-
-
-@pytest.mark.parametrize(
-    ("value", "wanted"),
-    [
-        ("1.234", "int"),
-        ("10-20", "int"),
-        ("1,23", "decimal"),
-        ("1.234.567", "decimal"),
-        ("1,234.50", "decimal_comma"),
-        ("from 5 to 6", "decimal"),
-        ("free", "decimal"),
-        ("1" * 50, "decimal"),
-        ("1" * 50, "int"),
-        ("9" * 10_000, "int"),
-        ("٣", "bool"),
-        (True, "int"),
-        (1 << 70, "int"),
-        (10**400, "decimal"),
-        (float("-inf"), "decimal"),
-        (float("nan"), "decimal"),
-        ("maybe", "bool"),
-        ("javascript:alert(1)", "url"),
-        (5, "url"),
-        ("03/04/2026", "date"),
-        ("yesterday", "date"),
-        ("1" * 1_000, "date"),
-        ({"a": 1}, "text"),
-        ([1], "decimal"),
-    ],
-)
-def test_a_text_with_two_meanings_or_none_is_refused(value: Any, wanted: FieldType) -> None:
-    with pytest.raises(NotOfType):
-        converted(value, wanted, BASE)
-
-
 PRODUCT = b"""<script type="Application/LD+json">
 {"@context": "https://schema.org", "@graph": [
   {"@type": "WebPage", "name": "page"},
@@ -249,7 +267,7 @@ lines", "offers": [{"@type": "Offer", "price": "9.99"}, {"@type": "Offer", "pric
 
 
 def at(body: bytes, path: str) -> list[Any]:
-    return values_at(json_ld_of(parse(body, "utf-8")), path)
+    return values_at(json_ld_of(parse(body, "utf-8")).values, path)
 
 
 @pytest.mark.parametrize(
@@ -260,7 +278,7 @@ def at(body: bytes, path: str) -> list[Any]:
         ("Product.image", ["a.png", "b.png"]),
         ("Product.offers.price", ["9.99", "8.99"]),
         ("Offer.price", ["9.99", "8.99"]),
-        ("Product.description", ["two lines"]),
+        ("Product.description", ["two\nlines"]),
         ("Product.missing.price", []),
         ("Product.name.price", []),
         ("Person", []),
@@ -276,7 +294,7 @@ def test_an_empty_path_leads_to_the_objects_at_the_top() -> None:
 
 @pytest.mark.parametrize(
     "part",
-    [b"{", b"[" * 100_000, b'{"a":' * 50_000, b'"\\ud800"', b'{"@type":"Product","name":NaN}', b"9" * 9_999, b""],
+    [b"{", b"[" * 100_000, b'{"a":' * 50_000, b'"\\ud800"', b"9" * 9_999, b""],
 )
 def test_a_part_that_cannot_be_read_is_left_out(part: bytes) -> None:
     assert at(b'<script type="application/ld+json">' + part + b"</script>" + PRODUCT, "Product.name") == ["Lamp"]
@@ -293,5 +311,52 @@ def test_a_part_that_cannot_be_read_is_left_out(part: bytes) -> None:
 def test_hostile_json_ld_takes_little_time(part: bytes) -> None:
     document = parse(b'<script type="application/ld+json">' + part + b"</script>", "utf-8")
     since = time.thread_time()
-    assert len(values_at(json_ld_of(document), "Product.x.x")) <= 20_000
+    assert len(values_at(json_ld_of(document).values, "Product.x.x")) <= 20_000
+    assert time.thread_time() - since < 1.0
+
+
+TEA = '{"@type": "Product", "name": "Tea", "offers": {"price": "4.50"}}'
+
+
+@pytest.mark.parametrize(
+    ("script", "name"),
+    [
+        (TEA.replace("Tea", "Te\na"), "Te\na"),
+        (TEA + ";", "Tea"),
+        (f"<!-- {TEA} -->", "Tea"),
+        (f"//<![CDATA[\n{TEA}\n//]]>", "Tea"),
+        (f"<![CDATA[{TEA}]]>", "Tea"),
+        (f"/* <![CDATA[ */{TEA}/* ]]> */", "Tea"),
+        (f"// product\n{TEA}", "Tea"),
+        (TEA[:-1] + ",}", "Tea"),
+        (TEA[:-2] + ", /* no more */ }}", "Tea"),
+        (f"\ufeff{TEA}", "Tea"),
+        (TEA.replace("Tea", "Tea \\ud83d"), "Tea ?"),
+        (TEA.replace('"4.50"', "NaN"), "Tea"),
+        (TEA.replace("Tea", "a,} // b /* c"), "a,} // b /* c"),
+        (TEA.replace("Tea", "a,} // b").replace("4.50", '4.50",},"x":{"y":"'), "a,} // b"),
+    ],
+)
+def test_json_ld_is_read_as_leniently_as_others_read_it(script: str, name: str) -> None:
+    body = f'<script type="application/ld+json">{script}</script>'.encode()
+    assert at(body, "Product.name") == [name]
+    (item,) = run(rule(FieldRule("name", json_ld="Product.name")), body).items
+    assert item.fields == {"name": " ".join(name.split())}
+
+
+def test_a_report_says_where_json_ld_cannot_be_read() -> None:
+    two = f'<script type="application/ld+json">{TEA}{TEA}</script>'.encode()
+    good = f'<script type="application/ld+json">{TEA}</script>'.encode()
+    report = job(rule(FieldRule("name", json_ld="Product.name"))).report(good + two)
+    assert report.items == 1
+    (said,) = report.unread
+    assert said.startswith("JSON-LD not read, script 2 of 2: Extra data, at ")
+
+
+@pytest.mark.parametrize("part", ["/*", '"', "//", "<!--", ", ", '"\\', "[{"])
+def test_lenient_reading_takes_little_time(part: str) -> None:
+    document = parse(f'<script type="application/ld+json">{part * 250_000}</script>'.encode(), "utf-8")
+    since = time.thread_time()
+    found = json_ld_of(document)
+    assert (found.values, len(found.unread)) == ([], 1)
     assert time.thread_time() - since < 1.0

@@ -1,0 +1,171 @@
+"""Reads the structured data of a page: JSON-LD, microdata and RDFa, the last two in the form of JSON-LD. Pure.
+
+There is one reading of JSON-LD, for items, handlers and the archive. It is lenient like that of extruct, which users of
+Scrapy know: comments, trailing commas, CDATA marks and line ends within texts are no reason to lose a price. What cannot
+be read is left out, and said.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from crawler.parse.tree import restored
+
+if TYPE_CHECKING:
+    from turbohtml import Document
+
+MAX_BYTES = 1 << 20
+"""Bytes of all JSON-LD of a page that is read."""
+
+MAX_SEARCHED = 20_000
+"""Objects and lists that are searched, and values that are returned, for one path."""
+
+DEEPEST = 100
+"""Levels of lists and objects that encoders get: deeper ones become null."""
+
+_SCRIPTS = 'script[type^="application/ld+json" i]'
+_TEXT = r'("(?:[^"\\]++|\\.)*+"?)'
+_MARKS = re.compile(rf"{_TEXT}|/\*(?:.*?\*/|.*)|//[^\r\n]*|<!--|-->|<!\[CDATA\[|\]\]>", re.DOTALL)
+_LAST_COMMAS = re.compile(rf"{_TEXT}|,(?=\s*[}}\]])", re.DOTALL)
+_AROUND = " \t\r\n;\ufeff"
+_SHOWN = 20
+"""Characters before and after an error that are shown."""
+_END = object()
+
+
+class JsonLd(NamedTuple):
+    """What the JSON-LD scripts of a page contain, in the order of the page, and why some could not be read."""
+
+    values: list[Any]
+    unread: list[str]
+
+
+def json_ld_of(document: Document) -> JsonLd:
+    """The JSON-LD of `document`."""
+    found, left = JsonLd([], []), MAX_BYTES
+    scripts = document.select(_SCRIPTS)
+    for number, script in enumerate(scripts, 1):
+        text = restored(script.text)
+        left -= len(text)
+        if left < 0:
+            found.unread.append(f"script {number} of {len(scripts)}: beyond the first MiB")
+            break
+        try:
+            found.values.append(_lenient(text))
+        except (ValueError, RecursionError) as error:
+            if text.strip():
+                found.unread.append(f"script {number} of {len(scripts)}: {_problem(error)}")
+    return found
+
+
+def _lenient(text: str) -> Any:
+    """The JSON value in `text`. Raises ValueError and RecursionError."""
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.MsgspecError, UnicodeError):
+        pass
+    for noise in (_MARKS, _LAST_COMMAS):
+        text = noise.sub(lambda found: found[1] or " ", text)
+    return plain(json.loads(text.strip(_AROUND), strict=False, parse_constant=lambda name: None))
+
+
+def _problem(error: Exception) -> str:
+    if not isinstance(error, json.JSONDecodeError):
+        return "nested too deeply" if isinstance(error, RecursionError) else str(error)
+    before, after = error.doc[max(0, error.pos - _SHOWN) : error.pos], error.doc[error.pos : error.pos + _SHOWN]
+    return f"{error.msg}, at {' '.join((before + after).split())!r}"
+
+
+def microdata_of(document: Document, base: str) -> list[Any]:
+    """The microdata of `document` as objects of JSON-LD. `base`: the URL to which those in it are relative."""
+    try:
+        return [_as_json_ld(item) for item in document.microdata(base)]
+    except (RecursionError, ValueError):  # items that contain themselves
+        return []
+
+
+def rdfa_of(document: Document) -> list[Any]:
+    """The RDFa of `document` as objects of JSON-LD, with names without their vocabulary."""
+    try:
+        return [_as_json_ld(item) for item in document.rdfa()]
+    except (RecursionError, ValueError):
+        return []
+
+
+def _as_json_ld(item: Any) -> Any:
+    if isinstance(item, str):
+        return restored(item)
+    types = item.type.split() if isinstance(item.type, str) else item.type
+    name = getattr(item, "id", None) or getattr(item, "resource", None)
+    named = {re.split(r"[/#]", name)[-1]: list(map(_as_json_ld, values)) for name, values in item.properties.items()}
+    return {**({"@type": types} if types else {}), **({"@id": name} if name else {}), **named}
+
+
+def values_at(found: Sequence[Any], path: str) -> list[Any]:
+    """The values to which `path` leads in `found`. Its first part is a type, such as `Product`: objects of it are found
+    wherever they are; an empty path is for the objects at the top. The other parts are keys. The items of lists take
+    the place of these."""
+    kind, *keys = path.split(".")
+    values = _flat(_of_type(found, kind) if kind else _tops(found))
+    for key in keys:
+        values = _flat(value[key] for value in values if isinstance(value, dict) and key in value)
+    return [value["@value"] if isinstance(value, dict) and "@value" in value else value for value in values]
+
+
+def _flat(values: Any) -> list[Any]:
+    """`values` with the items of lists in place of these."""
+    flat: list[Any] = []
+    steps, waiting = 0, [iter(values)]
+    while waiting and steps < MAX_SEARCHED:
+        value = next(waiting[-1], _END)
+        steps += 1
+        if value is _END:
+            waiting.pop()
+        elif isinstance(value, list):
+            waiting.append(iter(value))
+        else:
+            flat.append(value)
+    return flat
+
+
+def _tops(found: Sequence[Any]) -> Iterator[Any]:
+    for value in _flat(found):
+        graph = value.get("@graph") if isinstance(value, dict) else None
+        yield graph if isinstance(graph, list) else value
+
+
+def _of_type(found: Sequence[Any], kind: str) -> Iterator[dict[str, Any]]:
+    """The objects of the type `kind` in `found`, outer ones before those that they contain."""
+    waiting: list[Any] = [list(found)]
+    for _ in range(MAX_SEARCHED):
+        if not waiting:
+            return
+        value = waiting.pop()
+        if isinstance(value, dict) and kind in _types(value.get("@type")):
+            yield value
+        inner = list(value.values()) if isinstance(value, dict) else value
+        waiting += [one for one in reversed(inner) if isinstance(one, (dict, list))]
+
+
+def _types(said: object) -> set[str]:
+    """The names of the types in the value of `@type`, also without a prefix as in `https://schema.org/Product`."""
+    texts = {one for one in (said if isinstance(said, list) else [said]) if isinstance(one, str)}
+    return texts | {one.rpartition("/")[2].rpartition(":")[2] for one in texts}
+
+
+def plain(value: Any, depth: int = DEEPEST) -> Any:
+    """`value`, without anything that an encoder rejects."""
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
+        return hex(value)
+    if isinstance(value, list):
+        return [plain(item, depth - 1) for item in value] if depth else None
+    if isinstance(value, dict):
+        return {plain(key, 1): plain(item, depth - 1) for key, item in value.items()} if depth else None
+    return value

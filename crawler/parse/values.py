@@ -1,0 +1,195 @@
+"""Converts texts of pages to the types of fields: numbers, dates, URLs. Pure.
+
+A wrong value is worse than none, so a text that may mean two values is refused: `12K`, `1½`, `03/04/2026`. Libraries that
+guess (price-parser, dateparser) read more and take 12, 1 and the 4th of March for these
+(tests/parse/test_values_of_libraries.py compares them).
+"""
+
+from __future__ import annotations
+
+import re
+from calendar import month_name
+from contextlib import suppress
+from datetime import UTC, date, datetime, time, timedelta, timezone
+from typing import Any
+
+from crawler.scope.extract_rules import FieldType
+from frontier.errors import BadUrl
+from frontier.urls import UrlRules, canonicalize
+
+LARGEST = 1 << 63
+"""Whole numbers from here on cannot be exported."""
+
+DIGITS = 15
+"""Digits that a decimal number keeps exactly."""
+
+LONGEST_NUMBER = 60
+"""Characters of a text with a number."""
+
+NUMBERS = frozenset({"int", "decimal", "decimal_comma"})
+
+_BOOLEANS = {**dict.fromkeys(("true", "yes", "1", "on"), True), **dict.fromkeys(("false", "no", "0", "off"), False)}
+
+_NUMBER = r"""(?<![\d.,])(?P<sign>(?<!\w)[-+\u2212])?
+    (?P<whole>\d{1,3}(?P<group>[GROUP'\u2019 ])\d{3}(?:(?P=group)\d{3})*|INDIAN\d+)(?:[MARK](?P<rest>\d+))?(?!\d)"""
+_POINT, _COMMA = (
+    re.compile("".join(_NUMBER.split("\n    ")).replace("GROUP", group).replace("MARK", mark).replace("INDIAN", indian))
+    for group, mark, indian in ((",", ".", r"\d{1,2}(?:,\d{2})+,\d{3}|"), (".", ",", ""))
+)
+_SCIENTIFIC = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,3}")
+
+_MAGNITUDE = re.compile(
+    r"[kmb](?!\w)|\s?(?:[KMB](?!\w)|(?i:k|mi[ol]|mln|mn|mill?\.|millions?|millionen|milliards?|milliarden|mrd|mld|md|bn|bln"
+    r"|billions?|trillions?|tsd|tys|thousand|hundred|lakhs?|lacs?|crores?|cr)(?!\w)|[十百千万億亿萬兆만억천])"
+)
+"""What multiplies the number before it. A single `m` after a space is more often a metre."""
+
+_POWER = re.compile(r"(?<=[a-z])[²³]")
+
+_ZONES = {"z": 0, "utc": 0, "gmt": 0} | {
+    f"{name}{kind}t": hours + (kind == "d")
+    for name, hours in zip("ecmp", (-5, -6, -7, -8), strict=True)
+    for kind in "sd"
+}
+"""The names of zones that RFC 5322 4.3 defines, in hours."""
+
+_MONTHS = {"sept": 9} | {
+    name: number for number, month in enumerate(month_name) for name in (month.lower(), month[:3].lower()) if name
+}
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WRITTEN = re.compile(
+    r"""(?:(?P<weekday>mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\.?,?\ )?
+    (?:(?P<iso>\d{4}(?P<mark>[-/])\d\d(?P=mark)\d\d)
+    |(?P<day>\d{1,2})(?:st|nd|rd|th)?[\ -](?P<month>[a-z]{3,9})\.?,?[\ -](?P<year>\d{4})
+    |(?P<month2>[a-z]{3,9})\.?\ (?P<day2>\d{1,2})(?:st|nd|rd|th)?,?\ (?P<year2>\d{4}))
+    (?:,?(?:\ at)?\ (?P<hour>\d{1,2})(?::(?P<minute>\d\d)(?::(?P<second>\d\d))?)?\ ?(?:(?P<half>[ap])\.?m\.?)?
+    \ ?(?P<zone>z|utc|gmt|[ecmp][sd]t|[+-]\d\d:?\d\d)?)?""",
+    re.VERBOSE | re.IGNORECASE | re.ASCII,
+)
+_ASCTIME = "%a %b %d %H:%M:%S %Y"
+_LONGEST_DATE = 60
+
+_KEEP_ALL = UrlRules((), ())
+
+
+class NotOfType(Exception):
+    """Raised when a value is not of the type of its field."""
+
+
+def converted(value: Any, wanted: FieldType, base: str) -> Any:
+    """`value`, a text or another plain value of JSON, as the type `wanted`. `base`: the URL to which URLs are relative.
+    Numbers in several lines of a text are several numbers. Raises NotOfType."""
+    match wanted:
+        case "text":
+            return _text(value)
+        case "int":
+            return _int(value)
+        case "decimal":
+            return _decimal(value, _POINT)
+        case "decimal_comma":
+            return _decimal(value, _COMMA)
+        case "bool":
+            if (known := _BOOLEANS.get(_text(value).strip().lower())) is None:
+                raise NotOfType
+            return known
+        case "url":
+            return _url(value, base)
+        case "date":
+            return _date(value)
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (dict, list)):
+        raise NotOfType
+    return str(value)
+
+
+def _int(value: Any) -> int:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    if isinstance(value, str):
+        value = int(_number(value, _POINT, is_whole=True))
+    if not isinstance(value, int) or isinstance(value, bool) or not -LARGEST <= value < LARGEST:
+        raise NotOfType
+    return value
+
+
+def _decimal(value: Any, numbers: re.Pattern[str]) -> float:
+    if isinstance(value, str):
+        plain = value.strip()
+        text = plain if _SCIENTIFIC.fullmatch(plain) else _number(value, numbers)
+        if len(text.partition("e")[0].strip("-0.").replace(".", "")) > DIGITS:
+            raise NotOfType
+        value = float(text)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not -LARGEST < value < LARGEST:
+        raise NotOfType  # also for infinity and NaN
+    return float(value)
+
+
+def _number(text: str, numbers: re.Pattern[str], is_whole: bool = False) -> str:
+    """The only number in `text`, as Python writes it."""
+    text = _POWER.sub("", text)  # of a unit, such as m²
+    if len(text) > LONGEST_NUMBER or (found := numbers.search(text)) is None or _MAGNITUDE.match(text, found.end()):
+        raise NotOfType
+    outside = text[: found.start()] + text[found.end() :]
+    if any(one.isnumeric() and not one.isalpha() for one in outside) or (is_whole and found["rest"]):
+        raise NotOfType
+    whole = re.sub(r"\D", "", found["whole"])
+    return ("-" if found["sign"] in ("-", "\u2212") else "") + whole + (f".{found['rest']}" if found["rest"] else "")
+
+
+def _url(value: Any, base: str) -> str:
+    if not isinstance(value, str):
+        raise NotOfType
+    try:
+        return canonicalize(value.strip(), base, _KEEP_ALL).href
+    except BadUrl:
+        raise NotOfType from None
+
+
+def _date(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > _LONGEST_DATE:
+        raise NotOfType
+    text = " ".join(value.split())
+    with suppress(ValueError, OverflowError, TypeError):
+        if text[:4].isdigit():
+            return (date.fromisoformat(text) if len(text) <= 10 else datetime.fromisoformat(text)).isoformat()
+    with suppress(ValueError, OverflowError, KeyError):
+        if found := _WRITTEN.fullmatch(text):
+            return _written(found)
+    with suppress(ValueError):
+        return datetime.strptime(text, _ASCTIME).isoformat()
+    raise NotOfType
+
+
+def _written(found: re.Match[str]) -> str:
+    """The date, and the time if there is one. Raises ValueError and KeyError."""
+    if found["iso"]:
+        day = date.fromisoformat(found["iso"].replace("/", "-"))
+    else:
+        month = _MONTHS[(found["month"] or found["month2"]).lower()]
+        day = date(int(found["year"] or found["year2"]), month, int(found["day"] or found["day2"]))
+    if found["weekday"] and _DAYS[day.weekday()] != found["weekday"][:3].lower():
+        raise ValueError("another day of the week")
+    if not found["hour"]:
+        return day.isoformat()
+    hour = int(found["hour"])
+    if found["half"]:
+        if not 1 <= hour <= 12:
+            raise ValueError("not an hour of half a day")
+        hour = hour % 12 + 12 * (found["half"].lower() == "p")
+    elif not found["minute"]:
+        raise ValueError("not a time")
+    at = time(hour, int(found["minute"] or 0), int(found["second"] or 0), tzinfo=_zone(found["zone"]))
+    return datetime.combine(day, at).isoformat()
+
+
+def _zone(text: str | None) -> timezone | None:
+    if not text:
+        return None
+    if (hours := _ZONES.get(text.lower())) is not None:
+        return timezone(timedelta(hours=hours)) if hours else UTC
+    offset = timedelta(hours=int(text[1:3]), minutes=int(text[-2:]))
+    return timezone(-offset if text[0] == "-" else offset)

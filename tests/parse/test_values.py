@@ -1,0 +1,120 @@
+"""Conversion of texts to the types of fields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from crawler.parse.values import NotOfType, converted
+from crawler.scope.extract_rules import FieldType
+
+BASE = "https://shop.test/a/"
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted", "result"),
+    [
+        ("12", "int", 12),
+        ("1,234 reviews", "int", 1234),
+        ("In stock (22 available)", "int", 22),
+        ("-7", "int", -7),
+        ("SKU-5", "int", 5),
+        (7.0, "int", 7),
+        ("£51.77", "decimal", 51.77),
+        ("EUR 1,234.50", "decimal", 1234.5),
+        ("1 234.50", "decimal", 1234.5),
+        ("\u22123.5 °C", "decimal", -3.5),
+        ("1e3", "decimal", 1000.0),
+        (3, "decimal", 3.0),
+        ("1.234,50 €", "decimal_comma", 1234.5),
+        ("51,77", "decimal_comma", 51.77),
+        ("Yes", "bool", True),
+        (False, "bool", False),
+        ("../img/1.png?utm_source=x#top", "url", "https://shop.test/img/1.png?utm_source=x"),
+        ("2026-03-04", "date", "2026-03-04"),
+        ("2026-03-04T10:00:00Z", "date", "2026-03-04T10:00:00+00:00"),
+        ("Wed, 04 Mar 2026 10:00:00 GMT", "date", "2026-03-04T10:00:00+00:00"),
+        ("March 4, 2026", "date", "2026-03-04"),
+        ("4 Mar 2026", "date", "2026-03-04"),
+        ("1’234.50 CHF", "decimal", 1234.5),
+        ("1’234,50", "decimal_comma", 1234.5),
+        ("₹1,23,456.00", "decimal", 123456.0),
+        ("12,34,567", "int", 1234567),
+        ("120 m²", "int", 120),
+        ("12 m", "int", 12),
+        ("5 ml", "int", 5),
+        ("価格 20 円", "int", 20),
+        ("March 4, 2026 3:30 PM", "date", "2026-03-04T15:30:00"),
+        ("Mar 4, 2026 12:05 AM", "date", "2026-03-04T00:05:00"),
+        ("4-Mar-2026 12:05 p.m.", "date", "2026-03-04T12:05:00"),
+        ("2026-03-04 3 pm", "date", "2026-03-04T15:00:00"),
+        ("4 Mar 2026 15:30 EST", "date", "2026-03-04T15:30:00-05:00"),
+        ("4 March 2026 at 10:30 UTC", "date", "2026-03-04T10:30:00+00:00"),
+        ("Wed, 04 Mar 2026 10:00:00 -0330", "date", "2026-03-04T10:00:00-03:30"),
+        ("2026-03-04 10:00:00 +01:00", "date", "2026-03-04T10:00:00+01:00"),
+        ("Wednesday, March 4th, 2026", "date", "2026-03-04"),
+        ("Sept 4, 2026", "date", "2026-09-04"),
+        ("2026/03/04", "date", "2026-03-04"),
+        ("Wed Mar  4 10:00:00 2026", "date", "2026-03-04T10:00:00"),
+        (True, "text", "true"),
+        (5, "text", "5"),
+    ],
+)
+def test_a_text_with_one_meaning_is_converted(value: Any, wanted: FieldType, result: Any) -> None:
+    found = converted(value, wanted, BASE)
+    assert (found, type(found)) == (result, type(result))
+
+
+@pytest.mark.parametrize(
+    ("value", "wanted"),
+    [
+        ("1.234", "int"),
+        ("10-20", "int"),
+        ("1,23", "decimal"),
+        ("1.234.567", "decimal"),
+        ("1,234.50", "decimal_comma"),
+        ("from 5 to 6", "decimal"),
+        ("free", "decimal"),
+        ("1" * 50, "decimal"),
+        ("1" * 50, "int"),
+        ("9" * 10_000, "int"),
+        ("٣", "bool"),
+        (True, "int"),
+        (1 << 70, "int"),
+        (10**400, "decimal"),
+        (float("-inf"), "decimal"),
+        (float("nan"), "decimal"),
+        ("maybe", "bool"),
+        ("javascript:alert(1)", "url"),
+        (5, "url"),
+        ("03/04/2026", "date"),
+        ("yesterday", "date"),
+        ("1½", "decimal"),
+        ("1 1/2", "decimal"),
+        ("19⁹⁹", "decimal"),
+        ("12K reviews", "int"),
+        ("1.2M followers", "decimal"),
+        ("3,5 Mio. €", "decimal_comma"),
+        ("2 million", "int"),
+        ("5万", "int"),
+        ("3.5 lakh", "decimal"),
+        ("1,23,45", "decimal"),
+        ("5\n10115", "int"),
+        ("12\n345", "decimal"),
+        ("4 Mar 2026 15:30 CET", "date"),
+        ("4 Mar 2026 15:30 PM", "date"),
+        ("4 Mar 2026 25:30", "date"),
+        ("4 Mar 2026 10", "date"),
+        ("Tuesday, March 4, 2026", "date"),
+        ("4 Foo 2026", "date"),
+        ("4 Mar 26", "date"),
+        ("2026/03-04", "date"),
+        ("1" * 1_000, "date"),
+        ({"a": 1}, "text"),
+        ([1], "decimal"),
+    ],
+)
+def test_a_text_with_two_meanings_or_none_is_refused(value: Any, wanted: FieldType) -> None:
+    with pytest.raises(NotOfType):
+        converted(value, wanted, BASE)
