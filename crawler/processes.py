@@ -44,17 +44,24 @@ status pages."""
 
 FEWEST_IDLE = 16
 
+MOST_WAITING = 2
+"""The requests that only wait for a slow server, per request that may be in flight otherwise."""
+
 
 def required_files(concurrency: int) -> int:
     """How many files a replica with `concurrency` requests in flight may have open."""
-    return concurrency + IDLE_CONNECTIONS + SPARE_FILES
+    return _requests(concurrency) + IDLE_CONNECTIONS + SPARE_FILES
+
+
+def _requests(concurrency: int) -> int:
+    return (1 + MOST_WAITING) * concurrency
 
 
 def raise_fd_limit(concurrency: int) -> int:
     """Raise the soft limit of this process to what it needs, or to the hard limit if that is less. Returns how many idle
     connections it may keep."""
     allowed = _raise_to(required_files(concurrency))
-    return max(FEWEST_IDLE, min(IDLE_CONNECTIONS, allowed - concurrency - SPARE_FILES))
+    return max(FEWEST_IDLE, min(IDLE_CONNECTIONS, allowed - _requests(concurrency) - SPARE_FILES))
 
 
 def highest_fd_limit() -> int:

@@ -113,7 +113,7 @@ print(raise_fd_limit(64), *resource.getrlimit(resource.RLIMIT_NOFILE))
     [
         (256, 4096, IDLE_CONNECTIONS, required_files(64)),  # raised
         (2048, 4096, IDLE_CONNECTIONS, 2048),  # enough
-        (256, 600, 600 - 64 - SPARE_FILES, 600),  # as far as it goes
+        (256, 600, 600 - 3 * 64 - SPARE_FILES, 600),  # as far as it goes
         (128, 128, 16, 128),  # too little for anything
     ],
 )

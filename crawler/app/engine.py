@@ -280,6 +280,9 @@ class Engine:
             self.permits.run(self._on_spent),
             self.runtime.retry.watch(),
             self._outbox.run(),
+            self._pool.replace_waiting(
+                self._deps.clock, self._fetch.waiting, processes.MOST_WAITING * self._local.concurrency
+            ),
         ]
         if self._settings.schedule:
             claims = Duties(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from itertools import takewhile
 from math import ceil
 
 from msgspec.structs import replace
@@ -53,6 +54,9 @@ the domain's delay."""
 KEPT_MS = 5_000
 """How long after its slot a reserved request may still begin. The response has to end before the reservation does."""
 
+SLOW_S = 0.5
+"""A request that takes longer counts as one that only waits."""
+
 MOST_REFUSALS = 4
 """Each refusal in a row lengthens the wait by its base value, up to this factor, so that many that wait for the same
 domain do not overload Redis."""
@@ -66,6 +70,7 @@ class PoliteFetch:
         self._http = http
         self._throttle = throttle
         self._time_slice = TimeSlice(runtime.clock)
+        self._in_flight: dict[asyncio.Timeout, float] = {}  # when each began, by the event loop, the oldest first
         self._failing_since: dict[FailureKind, float] = {}  # when failures that are ours began, monotonic seconds
 
     async def fetch(
@@ -100,18 +105,23 @@ class PoliteFetch:
         began, now = asyncio.get_running_loop().time(), self._runtime.now
         try:
             async with asyncio.timeout_at(began + leased.lease_end - now()) as timeout:
-                leased.requests[timeout] = began
+                leased.requests[timeout] = self._in_flight[timeout] = began
                 try:
                     return await self._http.fetch(
                         url, is_too_late=lambda: not leased.holds(now()), extra_headers=conditions
                     )
                 finally:
-                    del leased.requests[timeout]
+                    del leased.requests[timeout], self._in_flight[timeout]
         except TimeoutError as error:
             if not timeout.expired():
                 raise
             message = "the lease ended during the request"
             raise FetchFailed(FailureKind.LEASE_EXPIRED, message, request_sent=True) from error
+
+    def waiting(self) -> int:
+        """Return the number of requests that have lasted for longer than `SLOW_S`."""
+        latest = asyncio.get_running_loop().time() - SLOW_S
+        return sum(1 for _ in takewhile(latest.__gt__, self._in_flight.values()))
 
     def pause(self, leased: LeasedDomain, kind: FailureKind, detail: str) -> None:
         """Have `leased` wait after a failure of `kind`, one of `OURS`. Its lease is returned, and no URL loses a

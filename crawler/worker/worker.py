@@ -30,6 +30,7 @@ from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime, TimeSlice
 from crawler.worker.verdict import ROBOTS_UNREACHABLE, UrlResult, last_try, verdict_by_robots
 from crawler.worker.visit import UrlVisits
+from frontier.clock import Clock
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from politeness.robots_cache import OriginRobots
@@ -42,9 +43,13 @@ HANDED_ON = 8
 handlers that take eight."""
 
 
+LOOK_AGAIN_S = 0.1
+"""Seconds between two looks at how many requests only wait."""
+
+
 class WorkerPool:
     """Runs `work` repeatedly in a number of tasks, from `start` until `stop`: one for each request that may be in
-    flight, plus additional workers while some wait for other work."""
+    flight, plus additional workers while some wait for other work, or for servers that are slow to answer."""
 
     def __init__(self) -> None:
         self._tasks: dict[asyncio.Task[None], None] = {}  # a set that keeps its order, so that a run can be repeated
@@ -64,6 +69,9 @@ class WorkerPool:
         failure."""
 
         def begin() -> None:
+            if self._surplus:
+                self._surplus -= 1
+                return
             worker = spawn(self._run(work))
             self._tasks[worker] = None
             worker.add_done_callback(self._tasks.pop)
@@ -78,6 +86,19 @@ class WorkerPool:
             if self._surplus:
                 self._surplus -= 1
                 return
+
+    async def replace_waiting(self, clock: Clock, waiting: Callable[[], int], most: int) -> None:
+        """Until cancelled, run an additional worker, but at most `most`, for each request that has been `waiting` for
+        long: slow servers then hold up no others."""
+        extra = 0
+        while True:
+            await clock.sleep(LOOK_AGAIN_S)
+            wanted = min(waiting(), most)
+            if self._begin is not None:
+                for _ in range(wanted - extra):
+                    self._begin()
+            self._surplus += max(0, extra - wanted)
+            extra = wanted
 
     @asynccontextmanager
     async def extra_worker(self) -> AsyncIterator[None]:
