@@ -115,7 +115,7 @@ class Fetcher:
         usual = [("User-Agent", settings.user_agent), *_ACCEPTED]
         self._fields = header_lines(usual)
         self._rules = RequestRules(settings.rules, usual) if settings.rules else None
-        self._cookies = Cookies()
+        self._cookies = Cookies(wall)
         self._proxy_answers = ProxyAnswers()
         self._connect_timeout = aiohttp.ClientTimeout(
             total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
@@ -236,7 +236,7 @@ class Fetcher:
             head = origin.request_head(url[slash:], self._fields, extra_headers)
         else:
             handling = self._handling(self._rules, origin, url)
-            if handling.cookies and (cookies := self._cookies.value(url, host_of(url))):
+            if handling.cookies and (cookies := self._cookies.value(url, host_of(url), handling.start_cookies.text)):
                 extra_headers = [("Cookie", cookies), *extra_headers]
             head, key = handling.head(origin, url[slash:], extra_headers), handling.key(origin)
         return Request(origin.url, key, head, is_too_late, now, until, settings.max_body_bytes, sign, handling)

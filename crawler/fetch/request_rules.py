@@ -92,7 +92,7 @@ def header_lines(fields: Iterable[tuple[str, str]]) -> bytes:
         if _BREAKS_FIELD.search(name) or _BREAKS_FIELD.search(value):
             raise ValueError(f"a control character in the header field {name!r}")
         lines.append(f"{name}: {value}\r\n")
-    return "".join(lines).encode()
+    return "".join(lines).encode(errors="surrogateescape")  # a cookie may have any bytes
 
 
 HIDDEN = b"[redacted]"
@@ -130,8 +130,9 @@ class RequestRule(msgspec.Struct, frozen=True):
 
 class Handling(msgspec.Struct, frozen=True):
     """How a request is made. `fields`: its header lines without secrets; `secret_fields`: those with secrets, and
-    `proxy_field`: that for the proxy. `hidden`: the names, in lower case, of the fields whose values are not recorded.
-    `proxy_key`: what keeps the connections through the proxy apart from others."""
+    `proxy_field`: that for the proxy. `start_cookies`: with which the cookies that are kept begin. `hidden`: the names, in
+    lower case, of the fields whose values are not recorded. `proxy_key`: what keeps the connections through the proxy apart
+    from others."""
 
     fields: bytes
     secret_fields: Secret
@@ -140,6 +141,7 @@ class Handling(msgspec.Struct, frozen=True):
     proxy: Proxy | None
     proxy_field: Secret
     proxy_key: tuple[str, int] | None
+    start_cookies: Secret = Secret("")
 
     def head(self, origin: Origin, target: str, extra: Iterable[Field]) -> bytes:
         """Return the head of a request for `target`, with the fields `extra`. Raises FetchFailed: BAD_URL."""
@@ -234,13 +236,14 @@ class RequestRules:
                 named.setdefault(name.lower(), (name, value))
         fields = {name.lower(): (name, value) for name, value in self._usual} | named
         shown = header_lines(field for name, field in fields.items() if name not in secrets)
-        # With a cookie of the operator, the jar would add a second field, which RFC 6265 5.4 forbids.
-        cookies = "cookie" not in secrets and next((one.cookies for one in rules if one.cookies is not None), False)
+        cookies = next((one.cookies for one in rules if one.cookies is not None), False)
         proxy = next((one.proxy for one in rules if one.proxy is not None or one.is_direct), None)
         # A cookie that answers a secret may be as good as the secret.
         hidden = {*secrets, *(("cookie", "set-cookie") if cookies or secrets else ())}
         if proxy is not None and proxy.authorization:
             hidden.add("proxy-authorization")
+        # With kept cookies, the operator's become some of them: RFC 6265 5.4 forbids a second field.
+        _, start_cookies = secrets.pop("cookie", ("", Secret(""))) if cookies else ("", Secret(""))
         return Handling(
             fields=shown,
             secret_fields=Secret(header_lines((name, one.text) for name, one in secrets.values()).decode()),
@@ -249,4 +252,5 @@ class RequestRules:
             proxy=proxy,
             proxy_field=Secret("") if proxy is None else proxy.authorization,
             proxy_key=None if proxy is None else proxy.key,
+            start_cookies=start_cookies,
         )

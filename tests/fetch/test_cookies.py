@@ -56,9 +56,26 @@ def sent(cookies: Cookies, url: str) -> str:
         ],
         ('a[b]="x y"', "https://www.shop.co.uk/", 'a[b]="x y"'),
         ("a=1\r\nX-Injected: 1", "https://www.shop.co.uk/", ""),
-        ("a=\xe9", "https://www.shop.co.uk/", ""),  # not UTF-8
-        ("a b=1", "https://www.shop.co.uk/", ""),
+        ("a=\xe9", "https://www.shop.co.uk/", "a=\udce9"),  # not UTF-8
+        ("a b=1", "https://www.shop.co.uk/", "a b=1"),
+        ('"a=b"=c', "https://www.shop.co.uk/", '"a=b"=c'),
         ("=1", "https://www.shop.co.uk/", ""),
+        ("a", "https://www.shop.co.uk/", ""),
+        ("a=1; DOMAIN=SHOP.co.uk", "https://x.shop.co.uk/", "a=1"),
+        ("a=1; Domain=..shop.co.uk", "https://shop.co.uk/", ""),
+        ("a=1; Domain=x.co.uk; Domain=shop.co.uk; domain=", "https://x.shop.co.uk/", "a=1"),
+        ("a=1; Path=/in; Path=/out", "https://www.shop.co.uk/in", ""),
+        ("a=1; Path=/in/", "https://www.shop.co.uk/in", ""),
+        ("a=1; Path=in", "https://www.shop.co.uk/x", "a=1"),
+        ("a=1; Max-Age=5,0", "https://www.shop.co.uk/", "a=1"),
+        ("a=1; Max-Age=60; Expires=Wed, 09 Jun 2021 10:18:14 GMT", "https://www.shop.co.uk/", "a=1"),
+        ("a=1; Expires=Sun, 18-Apr-2097 21:06:29 GMT", "https://www.shop.co.uk/", "a=1"),
+        ("a=1; Expires=Wednesday, 09-Jun-21 10:18:14 GMT", "https://www.shop.co.uk/", ""),
+        ("a=1; Expires=Wed Jun  9 10:18:14 2021", "https://www.shop.co.uk/", ""),
+        ("a=1; Expires=soon", "https://www.shop.co.uk/", "a=1"),
+        ("a=1; Expires=Wed, 99 Jun 2021 10:18:14 GMT", "https://www.shop.co.uk/", "a=1"),
+        ("__HOST-a=1; Secure; Path=/in", "https://www.shop.co.uk/in", ""),
+        (f"a={'x' * 4096}", "https://www.shop.co.uk/", ""),
     ],
 )
 async def test_a_cookie_is_sent_where_its_attributes_say_and_never_to_another_site(
@@ -83,6 +100,36 @@ async def test_hosts_that_are_addresses_have_cookies_of_their_own() -> None:
     received(cookies, "http://192.0.2.1/", "a=1")
     assert sent(cookies, "http://192.0.2.1/") == "a=1"
     assert sent(cookies, "http://192.0.2.2/") == ""
+
+
+def test_several_paths_are_sent_the_longest_first_and_then_the_oldest() -> None:
+    cookies = Cookies()
+    headers = ["k=0", "k=1; Path=/in", "k=2; Path=/", "k=3; Path=/out", "k=4; Domain=a.test", "k=5; Path=/in/x"]
+    received(cookies, "https://a.test/in/y", *headers)
+    assert sent(cookies, "https://a.test/in/x?k=9") == "k=5; k=1; k=4; k=2"
+    received(cookies, "https://a.test/in/y", "k=6; Path=/", "k=7; Path=/in/x; Max-Age=0")
+    assert sent(cookies, "https://a.test/in/x") == "k=1; k=4; k=6"
+
+
+def test_a_cookie_ends_with_its_time() -> None:
+    now = 1_000_000.0
+    cookies = Cookies(lambda: now)
+    received(cookies, "https://a.test/", "a=1; Max-Age=10", "b=2")
+    now += 10
+    assert sent(cookies, "https://a.test/") == "b=2"
+
+
+def test_the_cookies_of_a_rule_are_renewed_by_the_site_and_sent_only_with_its_requests() -> None:
+    cookies = Cookies()
+    url, start = "https://a.test/", "sid=1; theme=dark"
+    assert cookies.value(url, "a.test", start) == start
+    received(cookies, url, "sid=2; Domain=a.test; Path=/", "lang=de")
+    assert cookies.value(url, "a.test", start) == "theme=dark; sid=2; lang=de"
+    for other in ("http://a.test/", "https://a.test:8443/", "https://www.a.test/"):
+        assert "theme" not in sent(cookies, other)
+    received(cookies, url, "theme=; Max-Age=0", "sid=; Domain=a.test; Max-Age=0")
+    assert cookies.value(url, "a.test", start) == "lang=de"
+    assert cookies.value(url, "a.test", "sid=9") == "lang=de; sid=9"  # another rule
 
 
 async def test_number_and_bytes_of_a_domain_are_limited_and_the_oldest_go() -> None:

@@ -71,7 +71,7 @@ USUAL = (
     b"Accept-Language: en,*;q=0.5\r\nAccept-Encoding: gzip, deflate, br, zstd\r\n\r\n" % AGENT.encode()
 )
 
-ENVIRONMENT = {"LOGIN": "me:sesame-1", "TOKEN": "sesame-2", "KEY": "sesame-3"}
+ENVIRONMENT = {"LOGIN": "me:sesame-1", "TOKEN": "sesame-2", "KEY": "sesame-3", "SESSION": "sid=sesame"}
 
 
 def rules(*tables: dict[str, Any]) -> tuple[RequestRule, ...]:
@@ -153,6 +153,15 @@ async def test_a_session_cookie_that_answers_a_secret_is_not_recorded() -> None:
     assert dict(other.headers)[b"Set-Cookie"] == b"id=1; Path=/"
     assert exchange.response_head == other.response_head.replace(b"id=1; Path=/", b"[redacted]")
     assert dict(exchange.headers)[b"Set-Cookie"] == b"[redacted]"
+
+
+async def test_kept_cookies_start_with_those_of_the_rule_at_its_origin_alone() -> None:
+    secret = {"origin": "http://a.test", "headers_env": ("Cookie: SESSION",), "over_http": True, "cookies": True}
+    async with SetsCookie() as server, ruled(server, secret, {"cookies": True}) as under_test:
+        exchanges = [await under_test.fetch(url) for url in ("http://a.test/", "http://a.test/x", "http://www.a.test/")]
+    sent = [re.findall(rb"\r\nCookie: ([^\r]*)", head) for head in server.requests]
+    assert sent == [[b"sid=sesame"], [b"sid=sesame; id=1"], []]
+    assert all(b"sesame" not in one.request_head for one in exchanges)
 
 
 async def test_cookies_are_sent_back_and_are_in_no_record() -> None:
