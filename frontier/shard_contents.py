@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.errors import RedisMisused
 from frontier.keys import ShardKeys, shard_keys
@@ -220,3 +221,15 @@ async def pages_of_all(
                 for match, key in matches
                 if match
             ]
+
+
+async def remove_crawl(store: Store, crawl: Crawl) -> int:
+    """Remove all keys of `crawl`, a few hundred in each step, those by which it is found last. Returns their number. An
+    interrupted call may be repeated. Raises RedisAway."""
+    removed = 0
+    for base in nodes_of(store, [shard_keys(crawl.name, number) for number in range(PROBES)]):
+        for pattern in (f"{{{crawl.name}:*", f"{{{crawl.name}}}:*"):
+            async for page in scan(store, "SCAN", "", "MATCH", pattern, "COUNT", CHUNK, at=base):
+                keys = [key.decode() for key in page if key.decode() != crawl.keys.meta]
+                removed += sum(await store.send([command("UNLINK", key) for key in keys]))
+    return removed + sum(await store.send([command("UNLINK", crawl.keys.meta)]))

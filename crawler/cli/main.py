@@ -24,7 +24,8 @@ from frontier.errors import FrontierError, RedisAway, Resharding
 
 GROUPS = {
     "Crawl": {"crawl": "crawl", "seed": "seeds", "run": "run", "demo": "demo", "try": "crawl", "plan": "plan"},
-    "Watch": dict.fromkeys(("status", "top", "domains", "shards", "why", "types"), "watch") | {"why": "why"},
+    "Watch": dict.fromkeys(("status", "top", "domains", "shards", "why", "types", "list"), "watch")
+    | {"why": "why", "list": "crawls"},
     "Control": dict.fromkeys(
         ("pause", "resume", "stop", "block", "unblock", "delay", "retry", "refresh", "dead"), "control"
     ),
@@ -34,6 +35,7 @@ GROUPS = {
         "audit": "audit",
         "finish": "repair",
         "forget": "forget",
+        "remove": "crawls",
         "repair": "repair",
         "reshard": "reshard",
     },
@@ -162,7 +164,7 @@ class Commands(Group):
         if cmd_name not in MODULES:
             return None
         module = import_module(f"crawler.cli.{MODULES[cmd_name]}")
-        found: click.Command = getattr(module, "try_" if cmd_name == "try" else cmd_name)
+        found: click.Command = getattr(module, f"{cmd_name}_" if cmd_name in ("try", "list") else cmd_name)
         return found
 
     def main(self, args: Sequence[str] | None = None, **_: Any) -> NoReturn:  # type: ignore[override]

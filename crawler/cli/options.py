@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import shlex
 from collections.abc import Awaitable, Callable, Iterable
@@ -23,12 +24,12 @@ from crawler.sinks.lines import has_lines
 from crawler.wording import DEFAULT_NAME, with_place
 from frontier.crawls import Crawl, crawl_clock, open_crawl
 from frontier.errors import CrawlLost, FrontierError, NoSuchCrawl, Resharding, ShardLost
-from frontier.keys import check_crawl_name, meta_key
+from frontier.keys import check_crawl_name, meta_key, shard_keys
 from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_url import display_url, url_to_copy
-from frontier.scripts import command as redis_command
+from frontier.shard_contents import PROBES, nodes_of
 from frontier.shards import check_not_frozen, lost_shards
-from frontier.store import RedisStore
+from frontier.store import RedisStore, scan
 from politeness.usage import Category
 
 T = TypeVar("T")
@@ -386,16 +387,14 @@ async def open_frontier(store: RedisStore, crawl: Crawl) -> Frontier:
 
 
 async def crawl_names(store: RedisStore) -> list[str]:
-    """Return the sorted names of the crawls; not all if the server has more than a million keys, and of a cluster only
-    those of one node."""
-    cursor, names = 0, set[str]()
-    for _ in range(SCANS):
-        try:
-            scan = redis_command("SCAN", cursor, "MATCH", meta_key("*"), "COUNT", SCANNED_AT_ONCE)
-            ((cursor, keys),) = await store.send([scan])
-        except FrontierError:  # a user who may not scan: the error is then shown without the list
-            break
-        names |= {key.decode().partition("}")[0].removeprefix("{") for key in keys}
-        if not int(cursor):
-            break
+    """Return the sorted names of the crawls; not all if a server has more than a million keys."""
+    names = set[str]()
+    for base in nodes_of(store, [shard_keys(DEFAULT_NAME, number) for number in range(PROBES)]):
+        scans = 0
+        with contextlib.suppress(FrontierError):  # a user who may not scan: the error is then shown without the list
+            async for keys in scan(store, "SCAN", "", "MATCH", meta_key("*"), "COUNT", SCANNED_AT_ONCE, at=base):
+                names |= {key.decode().partition("}")[0].removeprefix("{") for key in keys}
+                scans += 1
+                if scans >= SCANS:
+                    break
     return sorted(names)
