@@ -171,7 +171,7 @@ class Connection(asyncio.Protocol):
 async def open_connection(address: Address, access: Access, timeout_s: float) -> Connection:
     """Connect to `address` and make the connection ready for commands. Raises OSError (TimeoutError included), and
     hiredis.ReplyError if the server refuses a command of the handshake."""
-    loop = asyncio.get_running_loop()
+    loop, password = asyncio.get_running_loop(), await access.current_password()
     async with asyncio.timeout(timeout_s):
         connection: Connection
         if address.port:
@@ -183,7 +183,7 @@ async def open_connection(address: Address, access: Access, timeout_s: float) ->
         else:
             _, connection = await loop.create_unix_connection(Connection, address.host)
         try:
-            await _handshake(connection, access)
+            await _handshake(connection, access, password)
         except BaseException:
             connection.close()
             raise
@@ -198,12 +198,12 @@ def _is_ip_address(host: str) -> bool:
     return True
 
 
-async def _handshake(connection: Connection, access: Access) -> None:
+async def _handshake(connection: Connection, access: Access, password: str) -> None:
     """All in one round trip: who we are, and which server process this is."""
     commands: list[tuple[Argument, ...]] = []
-    if access.password or access.username:
+    if password or access.username:
         user = (access.username,) if access.username else ()
-        commands.append(("AUTH", *user, access.password))
+        commands.append(("AUTH", *user, password))
     if access.database:
         commands.append(("SELECT", access.database))
     if access.client_name:

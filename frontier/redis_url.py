@@ -5,13 +5,20 @@
     redis+cluster://USER:PASSWORD@HOST:PORT,HOST:PORT           a cluster, by some of its nodes; rediss+cluster:// with TLS
     redis+sentinel://USER:PASSWORD@HOST:PORT,HOST:PORT/NAME/DB  the master NAME, by its Sentinels; rediss+sentinel://
 
-Options of the connection follow after "?", named as in redis-py, which reads them.
+Options of the connection follow after "?", named as in redis-py, which reads them. `valkey` and `valkeys` in place of
+`redis` and `rediss` mean the same. For passwords that change, such as tokens of a cloud, there are two options of our
+own, which are used for each new connection: `password_file`, the name of a file, and `password_command`, a command that
+prints the password, run without a shell.
 """
 
 from __future__ import annotations
 
+import asyncio
 import re
+import shlex
+import time
 from collections.abc import Mapping
+from pathlib import Path
 from ssl import SSLContext
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qsl, unquote, unquote_plus, urlencode, urlsplit
@@ -23,7 +30,7 @@ from frontier.errors import BadInput
 _UNKNOWN = re.compile(r"unexpected keyword argument ('\w+')")
 
 
-_SCHEME = re.compile(r"rediss?(\+cluster|\+sentinel)?")
+_SCHEME = re.compile(r"(?:rediss?|valkeys?)(\+cluster|\+sentinel)?")
 _MASTER_NAME = re.compile(r"/([A-Za-z0-9][A-Za-z0-9_.-]*)(?:/(\d*))?")  # as Sentinel allows them
 _PATH = re.compile(r"[/?#]")
 _PORT, _SENTINEL_PORT = 6379, 26379
@@ -36,6 +43,7 @@ OPEN_OPTIONS = frozenset(
             "db",
             "health_check_interval",
             "max_connections",
+            "password_file",
             "protocol",
             "retry_on_timeout",
         ),
@@ -46,7 +54,7 @@ OPEN_OPTIONS = frozenset(
 )
 """The options that are shown. All others may be a secret, or hold one."""
 
-_FILLED_IN = {"username": "USER", "password": "PASSWORD", "ssl_password": "PASSWORD"}
+_FILLED_IN = {"username": "USER", "password": "PASSWORD", "ssl_password": "PASSWORD", "password_command": "COMMAND"}
 _FILLED_IN |= {f"sentinel_{name}": _FILLED_IN[name] for name in ("username", "password")}
 """The other options that a connection may need -> what stands for the value in a command to be copied."""
 
@@ -63,14 +71,59 @@ class Address(NamedTuple):
         return f"{host}:{self.port}" if self.port else self.host
 
 
+COMMAND_S, KEPT_S = 30.0, 20.0
+"""How long a command that prints a password may take, and for how long its answer serves further connections."""
+
+
+class ChangingPassword:
+    """The password in the file `file`, or that which `command` prints."""
+
+    def __init__(self, file: str, command: str) -> None:
+        self._file = file
+        self._words = shlex.split(command)
+        self._running: asyncio.Task[str] | None = None
+        self._fresh_until = 0.0  # monotonic seconds
+
+    async def read(self) -> str:
+        """Return the password without white space around it. Raises OSError; the message has nothing that was printed."""
+        if self._file:
+            return (await asyncio.to_thread(Path(self._file).read_text, encoding="utf-8")).strip()
+        task = self._running
+        if task is None or (task.done() and (task.exception() or time.monotonic() > self._fresh_until)):
+            task = self._running = asyncio.create_task(self._run())
+        return await asyncio.shield(task)  # a connection may have less time than the command needs
+
+    async def _run(self) -> str:
+        quiet = asyncio.subprocess.DEVNULL
+        process = await asyncio.create_subprocess_exec(
+            *self._words, stdin=quiet, stdout=asyncio.subprocess.PIPE, stderr=quiet
+        )
+        try:
+            async with asyncio.timeout(COMMAND_S):
+                printed, _ = await process.communicate()
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode or not printed.strip():
+            raise OSError(f"password_command in the Redis URL printed nothing, or failed (code {process.returncode})")
+        self._fresh_until = time.monotonic() + KEPT_S
+        return printed.decode(errors="replace").strip()
+
+
 class Access(msgspec.Struct, frozen=True):
-    """What a connection needs besides an address."""
+    """What a connection needs besides an address. `changing`: has the password if it may change."""
 
     username: str = ""
     password: str = ""
     database: int = 0
     client_name: str = ""
     tls: SSLContext | None = None
+    changing: ChangingPassword | None = None
+
+    async def current_password(self) -> str:
+        """The password for a new connection, "" for none. Raises OSError if it cannot be read."""
+        return self.password if self.changing is None else await self.changing.read()
 
 
 class RedisUrl(msgspec.Struct, frozen=True):
@@ -104,15 +157,18 @@ def read_url(url: str) -> RedisUrl:
     named = _MASTER_NAME.fullmatch(parts.path) if kind == "sentinel" else None
     try:
         reachable = _address_map(query.pop("address_map", ""))
+        changing = (query.pop("password_file", ""), query.pop("password_command", ""))
         sentinel = Access(query.pop("sentinel_username", ""), query.pop("sentinel_password", ""))
         hosts = _hosts(parts)
         one = parts._replace(
-            scheme=parts.scheme.partition("+")[0],
+            scheme=parts.scheme.partition("+")[0].replace("valkey", "redis"),
             netloc=parts.netloc.rpartition("@")[0] + "@" + hosts[0].name if parts.netloc else "",
             path=f"/{named[2] or 0}" if named else parts.path,
             query=urlencode(query),
         )
         access, timeout_s, connect_s = _options(one.geturl())
+        if any(changing):
+            access = msgspec.structs.replace(access, changing=ChangingPassword(*changing))
         if access.database and kind == "cluster":
             raise ValueError(f"a cluster has no database {access.database}, only 0: leave it out")
     except ValueError as error:

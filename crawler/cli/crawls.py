@@ -93,8 +93,8 @@ def remove(access: CrawlAccess, yes: bool) -> None:
     async def look(store: RedisStore, opened: Crawl) -> tuple[int, str]:
         if running := await health_records(store, opened.keys):
             raise UserError(
-                f"{titled(opened.name)} has {count_of(len(running), 'replica')} running: `crawler stop {access.place}`, and "
-                "repeat this command when they have ended"
+                f"{titled(opened.name)} has {count_of(len(running), 'replica')} running: `crawler stop {access.place}`, "
+                "and repeat this command when they have ended"
             )
         counts = await Counters(store, opened.keys).counts()
         last = (

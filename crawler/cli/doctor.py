@@ -125,7 +125,9 @@ def unusable(error: FrontierError | CrawlerError, url: str) -> Finding:
     if not isinstance(error, RedisAway):
         return Finding("Redis", "bad", str(error), "correct --redis" if url else "see docs/how-to/runbook.md")
     remedy = "start it, or correct --redis" if url else "repeat the command"
-    return Finding("Redis", "bad", str(error), remedy + "; rediss:// needs a port with TLS" * url.startswith("rediss"))
+    if url.startswith(("rediss", "valkeys")):
+        remedy += f"; {url.partition(':')[0]}:// needs a port with TLS"
+    return Finding("Redis", "bad", str(error), remedy)
 
 
 def files(local: ReplicaTable) -> Finding:

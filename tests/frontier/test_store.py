@@ -6,6 +6,7 @@ import asyncio
 import gc
 import hashlib
 import ssl
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -364,6 +365,50 @@ def test_a_cluster_has_several_seed_hosts() -> None:
         (Address("10.0.0.1", 7000), Address("::1", 7001), Address("host", 6379)),
     )
     assert (read.access.username, read.access.password) == ("user", "se,cret")
+
+
+def test_valkey_means_redis() -> None:
+    assert read_url("valkey://:s@one/3") == read_url("redis://:s@one/3")
+    assert read_url("valkeys://one").access.tls is not None
+    assert read_url("valkey+cluster://one,two").kind == "cluster"
+    assert display_url("valkeys://:s@one/3") == "valkeys://one/3"
+
+
+@pytest.mark.parametrize("option", ["password_file={}", "password_command=sh+-c+%27sleep+1.5;cat+{}%27"])
+async def test_a_password_that_changes_is_read_for_each_connection(tmp_path: Path, option: str) -> None:
+    """A command may take longer than a connection to a server that is away."""
+    file = tmp_path / "password"
+    file.write_text("first\n")
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        before = await connect(server.url)
+        await before.send([command("CONFIG", "SET", "requirepass", "first")])
+        url = f"{server.url}?{option.format(file)}"
+        assert "COMMAND" in url_to_copy(url) or str(file) in url_to_copy(url)
+        store = await connect(url)
+        await store.send([command("PING")])
+        await before.send(
+            [command("CONFIG", "SET", "requirepass", "second"), command("CLIENT", "KILL", "SKIPME", "yes")]
+        )
+        file.write_text("second\n")
+        deadline = time.monotonic() + 40
+        while True:
+            try:
+                assert await store.send([command("PING")]) == [b"PONG"]
+                break
+            except (RedisAway, RedisMisused):
+                assert time.monotonic() < deadline
+                await asyncio.sleep(0.2)
+        await store.close()
+        await before.close()
+
+
+async def test_a_command_that_prints_no_password_is_named_without_what_it_printed(tmp_path: Path) -> None:
+    with (
+        ValkeyProcess(tmp_path, persistent=False) as server,
+        pytest.raises(RedisAway, match="password_command") as raised,
+    ):
+        await connect(f"{server.url}?password_command=sh+-c+%27echo+s3cr3t;exit+3%27")
+    assert "s3cr3t" not in str(raised.value)
 
 
 def test_sentinels_name_a_master_and_have_their_own_password() -> None:
