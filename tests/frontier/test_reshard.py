@@ -774,6 +774,23 @@ async def test_a_command_that_was_suspended_until_it_was_undone_freezes_nothing(
     assert len(fetched) == len(set(fetched))
 
 
+async def test_a_copy_that_lacks_seen_urls_is_not_switched_to(crawled: Crawled, store: RedisStore) -> None:
+    """Otherwise they would be fetched again."""
+
+    class Loses(CountingStore):
+        """Loses the new seen-sets before they are counted."""
+
+        async def send(self, calls: Sequence[Call]) -> list[Reply]:
+            new = [call.key for call in calls if not call.script and call.arguments[0] == "SCARD" and "@" in call.key]
+            if new:
+                await super().send([command("DEL", key) for key in new])
+            return await super().send(calls)
+
+    with pytest.raises(CrawlLost, match="the copy of 'seen' is not equal"):
+        await crawled.reshard(16, Loses(store))
+    assert (await meta(crawled)).shards == 4
+
+
 async def test_a_command_whose_reshard_is_undone_while_it_compares_says_so(crawled: Crawled, store: RedisStore) -> None:
     """The copy is not equal then, but nothing is lost, and there is nothing more to undo."""
     opened = await open_crawl(store, crawled.name)

@@ -73,6 +73,17 @@ def test_a_single_good_answer_does_not_end_the_growth() -> None:
     assert after_failure(state, POLICY, NOW + MINUTE, None, 0.5).failures == 4
 
 
+def test_rests_grow_again_after_a_failure_that_was_forgiven() -> None:
+    """A site that was well for half an hour, and then fails for good."""
+    state, now_ms = after_success(failed(1), POLICY, NOW), NOW + 40 * MINUTE
+    rests = []
+    for _ in range(5):
+        state = after_failure(state, POLICY, now_ms, None, 0.5)
+        rests.append((state.until_ms - now_ms) // MINUTE)
+        now_ms = state.until_ms
+    assert rests == [1, 2, 4, 8, 16]
+
+
 def test_time_alone_forgives_nothing() -> None:
     """A crawl that was stopped for a week has seen no good answer."""
     assert after_failure(failed(3), POLICY, NOW + 7 * DAY, None, 0.5).failures == 4

@@ -35,6 +35,7 @@ _TESTS = {
         "lost-shard-is-over": "TestAShardWithoutData",
         "no-grace": "TestALostTail",
         "lost-leases-forgotten": "TestALostTail",
+        "late-backoff": "test_a_late_settlement_leaves_the_backoff_and_delay_of_a_later_holder",
     },
     "frontier/test_clock.py": {
         "clock-ahead": "test_the_server_lies_between_two_bounds_however_lopsided_the_way",
@@ -76,6 +77,7 @@ _TESTS = {
         "repaired-shard-is-frozen": "test_a_shard_that_is_repaired_after_a_reshard_was_undone_is_not_frozen_for_it",
         "copies-share-keys": "test_calls_of_an_earlier_reshard_that_arrive_late_change_nothing",
         "kept-links-count-twice": "test_a_link_that_two_shards_keep_is_kept_once_by_the_shard_that_follows_both",
+        "seen-is-not-compared": "test_a_copy_that_lacks_seen_urls_is_not_switched_to",
         "unsynced-copy": "test_a_copy_is_synced_before_the_switch",
         "removes-a-new-layout": "test_a_command_whose_claim_was_lost_and_given_to_another_removes_nothing",
     },
@@ -98,6 +100,9 @@ _TESTS = {
         "moved-is-queued-twice": "test_where_a_page_has_moved_is_visited_although_it_was_seen",
         "moved-is-visited-early": "test_a_known_page_where_another_has_moved_is_visited_when_it_is_due",
     },
+    "politeness/test_backoff.py": {
+        "well-for-ever": "test_rests_grow_again_after_a_failure_that_was_forgiven",
+    },
     "scope/test_scope.py": {
         "dropped-is-remembered": "test_a_link_that_may_have_been_dropped_stands_for_itself_alone",
         "moved-is-swallowed": "test_where_a_page_has_moved_is_asked_for_each_time",
@@ -109,6 +114,7 @@ _TESTS = {
         "equal-intervals": "",
     },
     "sinks/test_recovery.py": {
+        "replaced-places": "test_what_a_rewrite_has_replaced_is_in_doubt_no_more",
         "records-before-journal": "test_the_journal_is_written_before_what_it_describes",
     },
     "worker/test_commit.py": {
@@ -128,6 +134,11 @@ _TESTS = {
     },
     "worker/test_leases.py": {
         "pages-outlive-permits": "test_a_lease_ends_with_the_permits_of_its_pages",
+    },
+    "worker/test_outbox.py": {
+        "full-outbox-settles": "test_a_page_whose_links_no_outbox_takes_is_not_settled",
+        "full-outbox-repeats": "test_a_settlement_is_repeated_after_its_links_are_in_an_outbox",
+        "repeats-without-outbox": "test_a_settlement_is_repeated_after_its_links_are_in_an_outbox",
     },
     "worker/test_request.py": {
         "lease-end-ignored": "test_nothing_leaves_when_the_lease_has_ended",

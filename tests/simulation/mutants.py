@@ -214,6 +214,25 @@ MUTANTS = (
     _without("lost-shard-is-over", "frontier/counters.py", "if lost and identity:", "if False:"),
     _without("epoch-is-opened-again", LUA + "claim.lua", "if epoch > open then", "if epoch >= open then"),
     _without("rosters-of-old-epochs", LUA + "claim.lua", "elseif open == epoch - 1 then", "else"),
+    _without(
+        "well-for-ever",
+        "politeness/backoff.py",
+        'return BackoffState(failures, until_ms, 0, "".join',
+        'return BackoffState(failures, until_ms, state.well_since_ms, "".join',
+    ),
+    _without(
+        "replaced-places",
+        "crawler/sinks/journal.py",
+        "if (group.records_at, group.lines_at) < (last.records_at, last",
+        "if (0, 0) <= (last.records_at, last",
+    ),
+    _without("late-backoff", LUA + "settle.lua", "local is_newest = is_held or not known[1]", "local is_newest = true"),
+    _without("full-outbox-settles", COMMIT, "for shard in full.union(missed) for key", "for shard in missed for key"),
+    _without("full-outbox-repeats", COMMIT, "for shard in shards if shard not in full]", "for shard in shards]"),
+    _without(
+        "repeats-without-outbox", COMMIT, "        if not unsafe:\n            return ready\n", "        return ready\n"
+    ),
+    _without("seen-is-not-compared", RESHARD, "if not max(sources) <= size <= sum(sources):", "if False:"),
     _without("delay-without-robots", ROBOTS, "self.throttle.prolong_delay(leased, saved)", "pass"),
     _without(
         "visits-before-they-are-due", LUA + "known_pages.lua", "if due_s * 1000 <= now_ms and #taken", "if #taken"

@@ -429,6 +429,14 @@ def test_the_last_whole_line_of_a_tail_counts() -> None:
     assert decoded(encoded(entry) + encoded(rest)[:-1]) == entry
 
 
+def test_what_a_rewrite_has_replaced_is_in_doubt_no_more() -> None:
+    """Its places are those of other pages now."""
+    before = JournalEntry("news", 100, 50, [Share(leased("a"), 100, 150, 0), Share(leased("b"), 150, 220, 1)])
+    rest = JournalRewrite(100, 50, b"x" * 70, b"l" * 20)
+    after = JournalEntry("news", 170, 70, [Share(leased("c"), 170, 260, 0)])
+    assert decoded(encoded(before) + encoded(rest) + encoded(after)) == after
+
+
 class Watching(Segment):
     """Reads the journal whenever something is appended here."""
 

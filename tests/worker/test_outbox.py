@@ -5,19 +5,24 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+import pytest
+
 from crawler.events import Events
 from crawler.redis_retry import RedisRetry
-from crawler.worker.leases import HeldLeases
+from crawler.scope.scope import RecentUrls
+from crawler.worker.commit import Committer, Group, Result
+from crawler.worker.leases import HeldLeases, LeasedDomain
 from crawler.worker.outbox import IDLE_POLL_S, WATCHED_S, OutboxDelivery
 from frontier.counters import Counters
 from frontier.entries import Entry
 from frontier.errors import RedisAway
 from frontier.queue import Frontier
 from frontier.scripts import PUSH, Call, Reply
+from frontier.settle import SettledUrl, Settlement
 from frontier.shards import Nodes
 from frontier.store import RedisStore, Store
 from tests.frontier.helpers import CountingStore, ManualTime, make_frontier
-from tests.worker.helpers import runtime, server_clock_of
+from tests.worker.helpers import NOBODY, runtime, server_clock_of
 
 SHARDS = 3
 CALM_S = 4 * IDLE_POLL_S
@@ -120,3 +125,84 @@ async def test_a_link_stays_until_its_server_keeps_it(store: RedisStore, crawl_n
     await frontier.repeat_settlements(runs)
     await looks(delivery, restarted, time, 3.0)
     assert (await Counters(restarted, frontier.keys).counts()).outbox == 0
+
+
+class OneAway(TwoNodes):
+    """Another process serves all shards, or the node b is away."""
+
+    run, is_one_away = "first", False
+
+    async def send(self, calls: Sequence[Call]) -> list[Reply]:
+        if self.is_one_away and any(self.node_of(call.key) == "b" for call in calls):
+            raise RedisAway("away", "b")
+        return await super().send(calls)
+
+    def is_away(self, node: str) -> bool:
+        return self.is_one_away and node == "b"
+
+    def run_of(self, key: str) -> str:
+        return self.run
+
+    def runs(self) -> str:
+        return self.run
+
+
+class PageWithLink:
+    """A page on the node a with a link to the node b. `committer` is not running."""
+
+    def __init__(self, store: RedisStore) -> None:
+        self.store = OneAway(store)
+
+    async def begin(self, crawl_name: str) -> None:
+        time = ManualTime()
+        self.frontier = frontier = await make_frontier(self.store, crawl_name, time, shards=SHARDS)
+        self.counters = Counters(self.store, frontier.keys)
+        names = [f"{letter}.test" for letter in "abcdefgh"]
+        by_node = {"b" if frontier.shard_of(name) == 1 else "a": name for name in names}
+        self.page, self.link = (Entry(f"https://{by_node[node]}/1", by_node[node]) for node in "ab")
+        await frontier.push([self.page])
+        ((answer,), _) = await frontier.lease([self.shard], 1, "me", 1)
+        self.leased = LeasedDomain(answer.leases[0], float("inf"), 0.0)
+        retry = RedisRetry(time, Events(), random.Random(1), nodes=Nodes(self.store, frontier.keys))
+        shared = runtime(time, await server_clock_of(time), retry=retry)
+        self.committer = Committer(shared, frontier, NOBODY, RecentUrls(100), HeldLeases(shared))
+
+    @property
+    def shard(self) -> int:
+        return self.frontier.shard_of(self.page.domain)
+
+    @property
+    def settled(self) -> SettledUrl:
+        return SettledUrl(self.page, "done", "200")
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+async def test_a_settlement_is_repeated_after_its_links_are_in_an_outbox(
+    store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch, is_full: bool
+) -> None:
+    """Both nodes may have lost their last writes, and one is away, so that its links cannot be repeated there."""
+    scene = PageWithLink(store)
+    await scene.begin(crawl_name)
+    await scene.frontier.push([scene.link])
+    await scene.frontier.settle([Settlement(scene.leased.lease, 0, urls=[scene.settled])])
+    scene.store.run, scene.store.is_one_away = "second", True
+    if is_full:
+        monkeypatch.setattr("frontier.outboxes.OUTBOX_LINKS", 0)
+    await scene.committer.repeat_lost_writes()
+    assert (scene.shard in scene.frontier.replaced_runs()) == is_full
+    assert await scene.frontier.outboxes.filled([scene.shard]) == ([] if is_full else [scene.shard])
+
+
+async def test_a_page_whose_links_no_outbox_takes_is_not_settled(
+    store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = PageWithLink(store)
+    await scene.begin(crawl_name)
+    scene.store.is_one_away = True
+    monkeypatch.setattr("frontier.outboxes.OUTBOX_LINKS", 0)
+    group = Group()
+    group.add(Result(scene.leased, scene.settled, links=[scene.link]), 0.0)
+    await scene.committer._commit(group)
+    assert scene.committer.parked == 1
+    scene.store.is_one_away = False
+    assert (await scene.counters.counts()).done == 0

@@ -114,6 +114,14 @@ class TestALostTail:
         assert later.leases == ()
         assert await counts(two) == (1, 1, 0)
 
+    async def test_a_late_settlement_leaves_the_backoff_and_delay_of_a_later_holder(self, server: Server) -> None:
+        one, lease, two, again = await leased_by_another(server)
+        await two.settle([Settlement(again, server.time.ms, 7_000, "the later")])
+        await repeat(one)
+        await one.settle([Settlement(lease, server.time.ms, 1_000, "the earlier", settle_all(lease).urls)])
+        fields = command("HMGET", one.keys.shards[home(one)].domain("a.test"), "delay", "state")
+        assert await two._store.send([fields]) == [[b"7000", b"the later"]]
+
     async def test_what_another_has_leased_meanwhile_is_not_settled_by_the_late(self, server: Server) -> None:
         """Its page is kept by the other, so the late one learns that it has to remove its own."""
         one, lease, two, again = await leased_by_another(server)
