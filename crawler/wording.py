@@ -28,3 +28,33 @@ def with_place(texts: Iterable[str], place: str) -> list[str]:
         return list(texts)
     named, chosen = re.compile("`(crawler [^`]*)`"), re.compile(" --crawl [^ ]+")
     return [named.sub(lambda found: f"`{chosen.sub('', found[1])} {place}`", text) for text in texts]
+
+
+_REMEDIES = {
+    "OOM": "give it more memory (maxmemory), or remove what others keep in it",
+    "MISCONF": "it cannot save its data: see its log, and make room on its disk",
+    "READONLY": "it is the replica of another server: name that one",
+    "NOREPLICAS": "start its replicas, or lower min-replicas-to-write",
+    "BUSY": "a script of another client blocks it: SCRIPT KILL ends that",
+    "LOADING": "it reads its data after a start: wait",
+    "CLUSTERDOWN": "nodes are away: `crawler doctor` names them",
+    "max": "raise its maxclients, or run fewer clients",
+}
+"""First word of an error reply of Redis -> what to do."""
+
+
+def redis_remedy(error: str) -> str:
+    """What to do about `error`, a message that quotes what Redis has answered; "" if Redis has not answered."""
+    said = error.partition("cannot serve now: ")[2] or error
+    return _REMEDIES.get(said.removeprefix("ERR ").partition(" ")[0].rstrip(":"), "")
+
+
+def eviction_warning(policy: str, evicted: int = 0) -> str:
+    """What to say about a server with this maxmemory-policy that has evicted so many keys; "" if it evicts none."""
+    if policy in ("", "noeviction"):
+        return ""
+    remedy = "CONFIG SET maxmemory-policy noeviction"
+    if evicted:
+        lost = f"Redis has evicted {count_of(evicted, 'key')} (maxmemory-policy {policy}), so URLs may be missing"
+        return f"{lost}: {remedy}, then `crawler repair --evicted`"
+    return f"Redis may evict keys (maxmemory-policy {policy}), which loses URLs without an error: {remedy}"

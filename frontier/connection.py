@@ -68,6 +68,7 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
     if is_passing or word in _LATER or _NO_CLIENTS in str(error):
         kind = WritesRefused if word in _NO_WRITES else RedisAway
         said = str(error) or ("no answer in time" if isinstance(error, TimeoutError) else type(error).__name__)
+        said = said.partition(" script: ")[0].rstrip(".")  # which of our scripts it was helps nobody
         return kind(f"Redis at {where} cannot serve now: {said}", node or where)
     if word in _REFUSALS:
         return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
@@ -309,6 +310,7 @@ class RedisServer:
         self.address: Address | None = None  # of the last connection
         self.run_id = ""  # of the server process that was connected to last, "" before the first connection
         self.version = ""  # of the same process
+        self.eviction_policy = ""  # of the same process when it was connected to
 
     def __repr__(self) -> str:
         return f"<RedisServer {self.name} idle={len(self._idle)} busy={len(self._busy)} away={self.is_away}>"
@@ -444,6 +446,7 @@ class RedisServer:
                 self.lacks_replicas(f"no replica of Redis at {self.name} is connected")
         self._trouble, self.address = None, address
         self.version = connection.info.get("redis_version", "0")
+        self.eviction_policy = connection.info.get("maxmemory_policy", "")
         connection.watch(self._ended)
         return connection
 

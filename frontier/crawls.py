@@ -27,8 +27,8 @@ from frontier.errors import (
 )
 from frontier.keys import MOST_SHARDS, SCHEMA, CrawlKeys, check_crawl_name, meta_key, shard_number, tokens_of
 from frontier.scripts import CREATE_CRAWL, KEEP_TYPES, SAVE_SETTINGS, Reply, command, script_call
-from frontier.shards import Nodes, identify_shards
-from frontier.store import Store, ask, batched, pairs, scan
+from frontier.shards import found_keys, identify_shards
+from frontier.store import Store, ask, batched, pairs
 
 MOST_FIELDS = 5_000
 """Fields of all data sets whose types are kept, at about 70 bytes each. A program that invents names of fields, such as a
@@ -189,11 +189,8 @@ async def _surviving_identity(store: Store, name: str, shards: int) -> tuple[str
     layout before theirs, "" for the first layout. Raises BadInput unless the crawl may have had `shards` shards, and
     CrawlLost if they are of several crawls."""
     first = CrawlKeys(name, shards)
-    stats: set[str] = set()
     # All are looked for, because the shards of a later layout have a number in their keys that is not known.
-    for of_node in Nodes(store, first).split(first.shards, lambda of: shard_number(of.base)).values():
-        pages = scan(store, "SCAN", "", "MATCH", f"{{{name}:*}}:stats", "COUNT", 1_000, at=of_node[0].base)
-        stats |= {key.decode() async for page in pages for key in page}
+    stats = {key async for page in found_keys(store, first, "stats") for key in page}
     found = await ask(store, [command("HGET", key, "crawl") for key in stats])
     shards_of: dict[tuple[str, str], list[int]] = {}
     for key, identity in zip(stats, found, strict=True):

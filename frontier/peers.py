@@ -48,6 +48,7 @@ these stop reporting (`Health`).
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -62,7 +63,7 @@ from uhashring import HashRing
 from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from frontier.clock import Clock, CrawlTime, ServerClock
-from frontier.errors import BadInput, RedisAway, RedisMisused
+from frontier.errors import BadInput, RedisAway, RedisMisused, WritesRefused
 from frontier.scripts import CLAIM, CLAIM_DUTY, LEAVE, SAVE_OWNERS, command, script_call
 from frontier.store import Store
 
@@ -443,7 +444,8 @@ class Health:
         found = await self._store.send([command("GET", f"{self._key}:{replica}") for replica in replicas])
         gone = [replica for replica, record in zip(replicas, found, strict=True) if record is None]
         if gone:
-            await self._store.send([command("SREM", self._key, *gone)])
+            with contextlib.suppress(WritesRefused, RedisMisused):  # whoever only looks may go on
+                await self._store.send([command("SREM", self._key, *gone)])
         return {replica: record for replica, record in zip(replicas, found, strict=True) if record is not None}
 
 

@@ -14,11 +14,19 @@ from typing import NamedTuple
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
-from frontier.keys import with_identity
+from frontier.keys import CrawlKeys, with_identity
 from frontier.known_pages import KnownPage, rest_of_record
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import RESTORE, RESTORE_VISITS, Argument, Script, command
-from frontier.shards import check_not_frozen, frozen, identify_shards, lost_shards, send_to_shards, shard_call
+from frontier.shards import (
+    check_not_frozen,
+    found_keys,
+    frozen,
+    identify_shards,
+    lost_shards,
+    send_to_shards,
+    shard_call,
+)
 from frontier.store import Store, batched
 
 CHUNK = 500
@@ -38,6 +46,15 @@ class Ended(NamedTuple):
     entry: Entry
     outcome: str
     reason: str
+
+
+async def clear_shards(store: Store, keys: CrawlKeys) -> None:
+    """Remove all that the shards of a crawl have, so that all of them count as lost: single keys are missing, and nobody
+    knows which. No replica may run. Raises RedisAway."""
+    for shards in batched(keys.shards, CHUNK):  # first, so that what is half removed counts as lost
+        await store.send([command("DEL", of.stats) for of in shards])
+    async for page in found_keys(store, keys):
+        await store.send([command("UNLINK", key) for key in page])
 
 
 class Repair:

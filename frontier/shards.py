@@ -6,14 +6,14 @@ like one in which all is done.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Hashable, Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from frontier.clock import Clock
-from frontier.errors import CrawlLost, CrawlResharded, RedisMisused, ShardLost
-from frontier.keys import CrawlKeys
+from frontier.errors import CrawlLost, CrawlResharded, RedisMisused, ShardLost, WritesRefused
+from frontier.keys import CrawlKeys, shard_number
 from frontier.scripts import IDENTIFY_SHARD, Argument, Call, Reply, Script, command, script_call
-from frontier.store import Store, ask
+from frontier.store import Store, ask, scan
 
 
 def shard_call(script: Script, keys: CrawlKeys, shard: int, *arguments: Argument) -> Call:
@@ -150,6 +150,20 @@ class Nodes:
             parts.setdefault(by_shard[shard_of(item)], []).append(item)
         return parts
 
+    async def refusals(self) -> dict[str, str]:
+        """Why nodes refuse writes now, by name, without those that are away."""
+        first = {node: shards[0] for node, shards in self.split(range(len(self._keys.shards)), int).items()}
+        try:
+            answers = await self._store.send_each([self._no_write(shard) for shard in first.values()])
+        except RedisMisused:  # a user who may not write
+            return {}
+        found = zip(first, answers, strict=True)
+        return {node: str(answer) for node, answer in found if isinstance(answer, WritesRefused)}
+
+    def _no_write(self, shard: int) -> Call:
+        """A write that changes nothing: XX adds no member."""
+        return command("ZADD", self._keys.shards[shard].due, "XX", 0, "")
+
     async def check(self, node: str, writes: bool = False) -> None:
         """Ask `node` whether it serves and has its shards, and with `writes` whether it takes writes,
         too. Raises RedisAway, RedisMisused and ShardLost."""
@@ -159,8 +173,17 @@ class Nodes:
             await self._store.send([command(*verb)])
         elif lost := await lost_shards(self._store, self._keys, shards):
             raise ShardLost(self._keys.crawl, lost)
-        elif writes:  # a write that changes nothing: XX adds no member
-            await self._store.send([command("ZADD", self._keys.shards[shards[0]].due, "XX", 0, "")])
+        elif writes:
+            await self._store.send([self._no_write(shards[0])])
+
+
+async def found_keys(store: Store, keys: CrawlKeys, name: str = "*") -> AsyncIterator[list[str]]:
+    """Pages of the keys called `name` of the shards that Redis has of the crawl, in any layout, some of them perhaps twice.
+    All keys of the servers are looked at. Raises RedisAway."""
+    for of_node in Nodes(store, keys).split(keys.shards, lambda of: shard_number(of.base)).values():
+        pattern = f"{{{keys.crawl}:*}}:{name}"
+        async for page in scan(store, "SCAN", "", "MATCH", pattern, "COUNT", 1_000, at=of_node[0].base):
+            yield [key.decode() for key in page]
 
 
 DURABLE_S = 2.0

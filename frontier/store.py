@@ -307,6 +307,12 @@ class RedisStore:
         seconds, microseconds = reply
         return int(seconds) * 1000 + int(microseconds) / 1000
 
+    @property
+    def eviction_policy(self) -> str:
+        """The maxmemory-policy of a server that may evict keys; "" if none does."""
+        policies = {server.eviction_policy for server in self._servers.members.values()}
+        return min(policies - {"", "noeviction"}, default="")
+
     async def info(self, section: str) -> dict[str, str]:
         """A section of the server's INFO, or of the node of a cluster that tells the time. Raises RedisAway."""
         (reply,) = await self.send([Call(("INFO", section))])

@@ -42,6 +42,7 @@ from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.tables import ReplicaTable
+from crawler.wording import eviction_warning
 from frontier.crawls import Crawl, mark_local, open_crawl, verify_crawl
 from frontier.errors import (
     CrawlLost,
@@ -130,6 +131,8 @@ class Replica:
         log(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
         for warning in self._settings_warnings:
             log(logging.WARNING, "settings_warning", warning=warning)
+        if warning := eviction_warning(self.store.eviction_policy):
+            log(logging.WARNING, "redis_may_evict", warning=warning)
 
     def next_id(self) -> str:
         """An id for the replica that continues in this process."""

@@ -26,6 +26,7 @@ from crawler.cli.options import (
     command,
     crawl_names,
     given_settings,
+    note_eviction,
     or_restored,
     place_of,
     sets,
@@ -170,6 +171,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
                 raise UserError(no_seeds(self.files) + or_restored(local.out, self.crawl))
             seeds = await check_first(seeds, self.settings)
             store = await stack.enter_async_context(open_store(local))
+            note_eviction(store)
             stored, seeds = await open_for(store, self.crawl, self.settings, seeds, self.on_difference, whole=True)
             applied = CrawlSettings.from_json(stored.settings)
             check_guarded(applied, accepted(self.settings))

@@ -33,9 +33,10 @@ from crawler.cli.text import emit
 from crawler.errors import CrawlerError, UserError
 from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, ReplicaTable
-from crawler.wording import count_of
+from crawler.wording import count_of, redis_remedy
 from frontier.cluster import SLOTS, NodeFacts
-from frontier.errors import FrontierError, RedisAway
+from frontier.errors import FrontierError, RedisAway, RedisMisused, WritesRefused
+from frontier.scripts import command as redis_command
 from frontier.store import RedisStore
 
 LITTLE_DISK, NO_DISK = 5 << 30, 1 << 28
@@ -107,6 +108,7 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
             nodes = await store.node_facts()
             findings.append(version(await store.info("server"), is_cluster=bool(nodes)))
             findings.append(memory(await store.info("memory")))
+            findings += await writes(store)
             findings.append(persistence(await store.info("persistence"), embedded=not local.redis))
             if not nodes:
                 findings += standby(await store.info("replication"), await store.setting("min-replicas-to-write"))
@@ -124,6 +126,8 @@ def unusable(error: FrontierError | CrawlerError, url: str) -> Finding:
     """Report that Redis at `url`, "" for the embedded one, cannot be used because of `error`."""
     if not isinstance(error, RedisAway):
         return Finding("Redis", "bad", str(error), "correct --redis" if url else "see docs/how-to/runbook.md")
+    if remedy := redis_remedy(str(error)):  # it runs
+        return Finding("Redis", "bad", str(error), remedy)
     remedy = "start it, or correct --redis" if url else "repeat the command"
     if url.startswith(("rediss", "valkeys")):
         remedy += f"; {url.partition(':')[0]}:// needs a port with TLS"
@@ -232,6 +236,8 @@ def memory(facts: dict[str, str]) -> Finding:
         return Finding(
             "Redis memory", "bad", found, "CONFIG SET maxmemory-policy noeviction: otherwise URLs are lost silently"
         )
+    if 0 < limit <= int(facts.get("used_memory", 0)):
+        return Finding("Redis memory", "bad", f"{found} of {limit / 2**20:.0f}: full", "CONFIG SET maxmemory to more")
     if not limit:
         return Finding(
             "Redis memory",
@@ -240,6 +246,17 @@ def memory(facts: dict[str, str]) -> Finding:
             "set maxmemory, so that Redis refuses writes before memory runs out",
         )
     return Finding("Redis memory", "good", f"{found} of {limit / 2**20:.0f}")
+
+
+async def writes(store: RedisStore) -> list[Finding]:
+    """Check that Redis takes writes, with one that changes nothing."""
+    try:
+        await store.send([redis_command("ZADD", "{peercrawl}:doctor", "XX", 0, "")])
+    except WritesRefused as error:
+        return [Finding("Redis writes", "bad", str(error), redis_remedy(str(error)))]
+    except RedisMisused:  # this user may not use the key
+        pass
+    return []
 
 
 def persistence(facts: dict[str, str], embedded: bool) -> Finding:
@@ -400,6 +417,18 @@ def _faults(facts: Facts) -> Iterator[Finding]:
             "doubtful",
             f"cluster-require-full-coverage yes at {_named(covering, facts)}",
             "CONFIG SET cluster-require-full-coverage no: otherwise all stop when some slots have no node",
+        )
+    full = [
+        name
+        for name, node in facts.items()
+        if 0 < int(node.info.get("maxmemory", 0)) <= int(node.info.get("used_memory", 0))
+    ]
+    if full:
+        yield Finding(
+            "Redis nodes: full",
+            "bad",
+            f"no memory left at {_named(full, facts)}",
+            "CONFIG SET maxmemory to more, or add nodes: they refuse writes, or evict keys",
         )
     slow = [name for name, node in facts.items() if _failover_ms(node) > SLOWEST_FAILOVER_MS]
     if slow:

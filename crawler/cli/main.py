@@ -19,7 +19,7 @@ from click.shell_completion import get_completion_class, shell_complete
 
 from crawler import __version__
 from crawler.errors import SIMILAR, TRY_LATER, UPLOADS_LEFT, SinkFull, UserError, closest
-from crawler.wording import FOR_REDIS, IS_REDIS
+from crawler.wording import FOR_REDIS, IS_REDIS, redis_remedy
 from frontier.errors import FrontierError, RedisAway, Resharding
 
 GROUPS = {
@@ -275,8 +275,8 @@ def _advice(error: Exception) -> str:
     """What to check if the server that the user named does not answer. The embedded one has a socket and no address."""
     if not isinstance(error, RedisAway):
         return ""
-    if "OOM command" in str(error):
-        return "; give it more memory (maxmemory)"
+    if remedy := redis_remedy(str(error)):
+        return f"; {remedy}"
     return "; check that it is running, and the host and port in the Redis URL" * ("Redis at redis" in str(error))
 
 

@@ -16,12 +16,13 @@ from click.shell_completion import CompletionItem
 from crawler.app.embedded_valkey import open_store
 from crawler.app.signals import run_until_signal
 from crawler.cli.main import Command, Group
+from crawler.cli.text import note
 from crawler.errors import UserError
 from crawler.scope.scope import Kind
 from crawler.settings.load import Settings, load
 from crawler.settings.tables import ReplicaTable, keys_of
 from crawler.sinks.lines import has_lines
-from crawler.wording import DEFAULT_NAME, with_place
+from crawler.wording import DEFAULT_NAME, eviction_warning, with_place
 from frontier.crawls import Crawl, crawl_clock, open_crawl
 from frontier.errors import CrawlLost, FrontierError, NoSuchCrawl, Resharding, ShardLost
 from frontier.keys import check_crawl_name, meta_key, shard_keys
@@ -279,6 +280,7 @@ class CrawlAccess:
 
         async def opened() -> T:
             async with open_store(self.settings.replica) as store:
+                note_eviction(store)
                 crawl = await self._open(store, for_reshard)
                 try:
                     return await work(store, crawl)
@@ -338,6 +340,12 @@ class CrawlAccess:
     def _command(self, name: str) -> str:
         """Return the command line of a command for this crawl and store."""
         return f"crawler {name}{_unless_default(self.crawl)}{self.typed}"
+
+
+def note_eviction(store: RedisStore) -> None:
+    """Warn if Redis may evict keys."""
+    if warning := eviction_warning(store.eviction_policy):
+        note(warning)
 
 
 def on_a_crawl(function: Callable[..., None]) -> Callable[..., Any]:

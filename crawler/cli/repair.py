@@ -18,11 +18,21 @@ from crawler import logs
 from crawler.app.crawl_settings import SHOWN, differences, kept_settings
 from crawler.app.embedded_valkey import open_store
 from crawler.app.signals import run_until_signal
-from crawler.cli.options import FILE, FOLDER, CrawlAccess, as_json, command, on_a_crawl, open_frontier
+from crawler.cli.options import (
+    FILE,
+    FOLDER,
+    CrawlAccess,
+    as_json,
+    command,
+    note_eviction,
+    on_a_crawl,
+    open_frontier,
+)
 from crawler.cli.output_folders import check_exists, one_crawl
 from crawler.cli.seeds import gather_seeds
 from crawler.cli.text import emit, note
 from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
+from crawler.observe.health import health_records
 from crawler.page import LinkKind, Outcome
 from crawler.scope.scope import LinkFilter, RecentUrls
 from crawler.scope.seeds import Seed
@@ -50,7 +60,7 @@ from frontier.control import Control
 from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, NoSuchCrawl
-from frontier.repair import Ended, Repair
+from frontier.repair import Ended, Repair, clear_shards
 from frontier.store import RedisStore
 from frontier.urls import UrlRules, canonicalize
 
@@ -87,6 +97,7 @@ class Repaired(msgspec.Struct, frozen=True):
     help="Output folder of the crawl, once for each; default: that of the settings.",
 )
 @click.option("--accept-loss", is_flag=True, help="Without archives: what was in the lost shards is fetched again.")
+@click.option("--evicted", is_flag=True, help="Restore all shards: Redis has evicted single keys from them.")
 @as_json
 def repair(
     urls: tuple[str, ...],
@@ -94,6 +105,7 @@ def repair(
     files: tuple[Path, ...],
     archive: tuple[Path, ...],
     accept_loss: bool,
+    evicted: bool,
     as_json: bool,
 ) -> None:
     """Restore shards whose data Redis has lost.
@@ -101,7 +113,8 @@ def repair(
     A server that comes back without its data has lost its shards of the crawl, and replicas stop instead of taking them for
     finished ones. On a Redis Cluster, they go on with the shards of the other nodes, and may run during the repair. This
     command records the URLs in the archives as settled, plans the next visits of known pages as they were planned, and
-    queues the links of all pages and the seeds. Give all seeds and the output folders of all machines. If Redis has lost
+    queues the links of all pages and the seeds. A server that evicts keys loses parts of shards without a trace: with
+    --evicted, all shards are restored. Give all seeds and the output folders of all machines. If Redis has lost
     everything, the crawl is created again with the settings that its replicas have written down beside its output. Settings
     that are given, such as in a file, change them one by one. If a repair is interrupted, repeat it.
 
@@ -118,7 +131,20 @@ def repair(
 
     async def work() -> Repaired:
         async with open_store(access.settings.replica) as store:
-            return await _repair(store, await _opened(store, access, folders), access, seeds, folders)
+            note_eviction(store)
+            opened = await _opened(store, access, folders)
+            if evicted:
+                if await health_records(store, opened.keys):
+                    raise UserError(
+                        "replicas of the crawl run, or ran a moment ago: stop them with `crawler stop` first"
+                    )
+                await clear_shards(store, opened.keys)
+            elif (number := int((await store.info("stats")).get("evicted_keys", 0))) and folders:
+                note(
+                    f"Redis has evicted {count_of(number, 'key')} since it was started: if they were of this crawl, single "
+                    "URLs are missing from any shard, which only --evicted restores"
+                )
+            return await _repair(store, opened, access, seeds, folders)
 
     result = run_until_signal(work())
     if seeds and not result.shards:

@@ -19,7 +19,7 @@ from crawler.app.embedded_valkey import open_store
 from crawler.app.operator import queue_seeds, refused_seeds
 from crawler.app.signals import run_until_signal
 from crawler.cli import options as option
-from crawler.cli.options import command, given_settings, or_restored, place_of, titled, typed_options
+from crawler.cli.options import command, given_settings, note_eviction, or_restored, place_of, titled, typed_options
 from crawler.cli.text import Terminal, about_url, note
 from crawler.errors import UserError
 from crawler.logs import without_secrets
@@ -116,6 +116,7 @@ async def seed_crawl(
         raise UserError(no_seeds(files))
     seeds = await check_first(seeds, settings)
     async with open_store(settings.replica) as store:
+        note_eviction(store)
         opened, seeds = await open_for(store, crawl, settings, seeds, on_difference)
         pushed = await push_seeds(store, opened, seeds, settings, "again" if again else "new")
     Terminal().print(

@@ -6,6 +6,7 @@ if not, why. The functions at the end put into words what the items of a crawl a
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from math import ceil
@@ -21,7 +22,7 @@ from crawler.observe.summary import DomainLine, Summary
 from crawler.page import words_of
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import extract_rules
-from crawler.wording import count_of
+from crawler.wording import count_of, eviction_warning, redis_remedy
 from frontier.clock import Clock, crawl_ms
 from frontier.cluster import UNSERVED
 from frontier.control import Control
@@ -29,6 +30,7 @@ from frontier.crawls import Crawl, FieldTypes, open_crawl
 from frontier.errors import FrontierError
 from frontier.keys import CrawlKeys, with_identity
 from frontier.scripts import command
+from frontier.shards import Nodes
 from frontier.store import RedisStore
 
 T = TypeVar("T")
@@ -53,6 +55,7 @@ Word = Literal[
     "page limit reached",
     "no replica",
     "Redis away",
+    "Redis refuses writes",
 ]
 
 HALTS: dict[Word, str] = {
@@ -61,6 +64,7 @@ HALTS: dict[Word, str] = {
     "stopped": "the crawl was stopped; `crawler resume` lets replicas start again",
     "page limit reached": "limits.max_pages is reached; a higher limit lets the crawl go on",
     "no replica": "no replica runs",
+    "Redis refuses writes": "Redis refuses writes",
     "finished": "no replica runs",
 }
 """Why nothing is fetched now, by the condition of the crawl. For a URL that waits, "finished" is out of date."""
@@ -137,7 +141,9 @@ class CrawlReader:
         self._keys = keys
         self._served_by = served_by
         self._control = Control(store, keys)
+        self._nodes = Nodes(store, keys)
         self._is_provisional = False  # the crawl is being resharded
+        self._troubles: Condition | None = None
         self._revision = 0
         self._settings = CrawlSettings()
 
@@ -151,15 +157,29 @@ class CrawlReader:
             (settings,) = await self._store.send([command("HGET", self._keys.meta, "settings")])
             self._settings = CrawlSettings.from_json(settings) if settings else CrawlSettings()
             self._revision = self._control.settings_revision
+        self._troubles = await self._redis_troubles()
         summary = await summaries.load(self._store, self._keys)
         is_old = summary is not None and summary.shards != len(self._keys.shards)  # it was written before a reshard
         return self._snapshot(records, None if is_old else summary)
+
+    async def _redis_troubles(self) -> Condition | None:
+        """What keeps Redis from keeping what it should, None for nothing. A server that is full still answers."""
+        if refusals := await self._nodes.refusals():
+            remedies = [f"{error}; {redis_remedy(error)}" for error in refusals.values()]
+            unknown = "replicas wait, and cannot report while that lasts; they go on by themselves"
+            return Condition("Redis refuses writes", "bad", [*remedies, unknown])
+        if policy := self._store.eviction_policy:
+            with contextlib.suppress(FrontierError):
+                evicted = int((await self._store.info("stats")).get("evicted_keys", 0))
+                return Condition("running", "bad" if evicted else "warn", [eviction_warning(policy, evicted)])
+        return None
 
     async def _reopen(self) -> None:
         """Read the shards that the crawl has now. While they are changed, they have identities of their own."""
         crawl = await open_crawl(self._store, self._keys.crawl, for_reshard=True)
         self._is_provisional = crawl.resharding is not None
         self._keys = with_identity(crawl.keys, "") if self._is_provisional else crawl.keys
+        self._nodes = Nodes(self._store, self._keys)
         if not self._is_provisional:
             self._control = Control(self._store, self._keys)
             await self._control.refresh()
@@ -179,6 +199,13 @@ class CrawlReader:
         condition = condition_of(control.state, records, summary, max_pages)
         if resharding := control.resharding:
             condition = Condition("resharding", "warn", [f"the crawl is {resharding}", resharding.advice])
+        if (trouble := self._troubles) is not None:
+            if trouble.word == "Redis refuses writes" and condition.word not in ("data lost", "resharding"):
+                condition = replace(trouble, obstacles=trouble.obstacles + condition.obstacles)
+            else:
+                condition = replace(condition, obstacles=trouble.obstacles + condition.obstacles)
+                if condition.level == "good":
+                    condition = replace(condition, level=trouble.level)
         rules: list[tuple[str, float | None]] = [(domain, None) for domain in sorted(control.rules.blocked)]
         rules += sorted(control.rules.delays.items())
         return Snapshot(
