@@ -36,7 +36,8 @@ them than pages."""
 class LinkKind(StrEnum):
     """Where a link was found. The members are ordered by their value to a crawl, highest first.
 
-    `SITEMAP` links to a sitemap (from robots.txt or a sitemap index), `LISTED` to a page that a sitemap lists.
+    `SITEMAP` links to a sitemap (from robots.txt or a sitemap index), `LISTED` to a page that a sitemap lists; `FEED` to a
+    feed that a page announces, `ITEM` to a page that a feed lists.
     """
 
     REDIRECT = "redirect"
@@ -45,6 +46,8 @@ class LinkKind(StrEnum):
     LINK = "link"
     SITEMAP = "sitemap"
     LISTED = "listed"
+    FEED = "feed"
+    ITEM = "item"
 
 
 Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sitemap", "unread", "budget", "defect"]
@@ -54,7 +57,7 @@ Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sit
 - `decoded`: the decompressed body is longer than `limits.max_decoded`
 - `coding`: the body could not be decompressed completely
 - `links`: the page has more links than `limits.max_links`, or longer ones than `limits.max_link_bytes` in all
-- `sitemap`: the sitemap is malformed, breaks off, or has too many or too long entries
+- `sitemap`: the sitemap or feed breaks off, declares entities, or has too many or too long entries
 - `unread`: parsing exceeded the time or memory limit of a document
 - `budget`: its text was not extracted, because that of earlier pages of the domain took too long
 - `defect`: an unexpected exception occurred (`crawler.defects`)

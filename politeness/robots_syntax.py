@@ -41,8 +41,8 @@ longest URL that browsers accepted, less the byte that ends a C string."""
 MAX_EXTENSIONS: Final = 16
 """Number of Crawl-delay and of Request-rate lines of a group that are read. Each takes longer to parse than a rule."""
 
-MAX_SITEMAPS: Final = 500
-"""The most Sitemap records that are read. A site with more lists them in a sitemap index file (sitemaps.org protocol)."""
+MAX_SITEMAPS: Final = 10_000
+"""The most Sitemap records that are read: as many as the links of a page, by default."""
 
 MAX_SITEMAP_BYTES: Final = 2_048
 """The longest Sitemap value that is read: the limit that sitemaps.org sets for URLs."""

@@ -11,6 +11,7 @@ from crawler.cli.control import REASONS as COMPLETED
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind
 from crawler.handlers.runner import FAILED, TOO_LONG
 from crawler.page import Outcome
+from crawler.parse.html import NOFOLLOW
 from crawler.scope import scope
 from crawler.worker import verdict
 from crawler.worker.verdict import DEFECT, judge_failure, judge_status
@@ -56,7 +57,7 @@ def test_every_reason_of_a_url_is_described() -> None:
 
 
 def test_every_reason_of_a_dropped_link_is_described() -> None:
-    ours = {"forgotten", "unread", urls.EXCESS, FAILED, TOO_LONG, DEFECT.reason}
+    ours = {"forgotten", "unread", NOFOLLOW, urls.EXCESS, FAILED, TOO_LONG, DEFECT.reason}
     pure = {*get_args(urls.Reason), *scope.REASONS, *scope.TRAP_REASONS}
     script = (ROOT / "frontier" / "lua" / "push.lua").read_text()
     pushed = set(re.findall(r"'drop:(\w+)'", script))

@@ -615,6 +615,7 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
     links = ExtractPolicy(
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
+        link_kinds=frozenset(settings.scope.links),
         max_links=settings.limits.max_links,
         max_link_bytes=settings.limits.max_link_bytes,
         rules=url_rules(settings),

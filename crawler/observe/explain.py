@@ -43,7 +43,7 @@ CUT = {
     "coding": "its body could not be decompressed completely",
     "links": "it has more links than limits.max_links, or longer ones than limits.max_link_bytes; only the first "
     "{link_count} were kept",
-    "sitemap": "the sitemap is malformed, breaks off, or has too many or too long entries",
+    "sitemap": "the sitemap or feed breaks off, declares entities, or has too many or too long entries",
     "unread": "parsing it exceeded the time or memory limit of a document, so its links are unknown",
     "text": "extracting its text exceeded a limit",
     "budget": "texts of its domain took too long before, so that of this page was not extracted",

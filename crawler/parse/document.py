@@ -16,7 +16,7 @@ from crawler.page import GZIP, Cut, Page, Repaired
 from crawler.parse.coding import Decoded, decode_body
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy, extract
-from crawler.parse.sitemaps import is_sitemap, sitemap_links
+from crawler.parse.sitemaps import form_of, sitemap_links
 from crawler.parse.tags import TakesLong
 from crawler.scope.scope import NO_HINTS
 from frontier.urls import EXCESS
@@ -39,7 +39,8 @@ class Document(NamedTuple):
     """The body of a response as received, and everything that its reading depends on.
 
     `coding`: as `crawler.page.content_coding` gives it. `robots_tags`: the values of X-Robots-Tag. `may_be_sitemap`: check
-    whether it is a sitemap. `is_named`: a robots.txt names it as one. `seen_at`: seconds since 1970.
+    whether it is a sitemap; `may_be_feed`: or a feed. `is_named`: a robots.txt or an index names it as a sitemap.
+    `seen_at`: seconds since 1970. `link_header`: the values of its Link header as one list.
     """
 
     body: bytes
@@ -50,6 +51,8 @@ class Document(NamedTuple):
     may_be_sitemap: bool = False
     is_named: bool = False
     seen_at: float = 0.0
+    may_be_feed: bool = False
+    link_header: str = ""
 
 
 class ParseLimits(NamedTuple):
@@ -138,8 +141,17 @@ def _read(document: Document, decoded: Decoded, limits: ParseLimits, is_inline: 
         listed = sitemap_links(data, document.url, document.seen_at, limits.extract, max_work)
         cut = _cut(decoded, listed.found)
         cut = (*cut, "sitemap") if listed.error else cut
+        repaired = (*repaired, "sitemap") if listed.is_repaired else repaired
         return ParsedDocument(listed.found, listed.hints, len(data), cut, repaired)
-    found = extract(data, document.url, document.content_type, limits.extract, document.robots_tags, is_inline)
+    found = extract(
+        data,
+        document.url,
+        document.content_type,
+        limits.extract,
+        document.robots_tags,
+        is_inline,
+        document.link_header,
+    )
     return ParsedDocument(found, NO_HINTS, len(data), _cut(decoded, found), repaired)
 
 
@@ -147,7 +159,10 @@ _REPAIRED_CODING: tuple[Repaired, ...] = ("coding",)
 
 
 def _is_sitemap(document: Document, body: bytes) -> bool:
-    return document.may_be_sitemap and is_sitemap(body, document.content_type, document.is_named)
+    if not (document.may_be_sitemap or document.may_be_feed):
+        return False
+    form = form_of(body, document.content_type, document.is_named)
+    return form is not None and (document.may_be_feed if form == "feed" else document.may_be_sitemap)
 
 
 def _cut(decoded: Decoded, found: Extracted) -> tuple[Cut, ...]:

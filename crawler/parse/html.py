@@ -96,6 +96,9 @@ def _from_header(value: str, agent: str) -> set[str]:
     return said
 
 
+NOFOLLOW = "nofollow"
+"""Why links are left out whose page or element says so."""
+
 _TITLE_LENGTH = 1_000  # characters
 _LANG_LENGTH = 35  # characters (RFC 5646 4.4.1)
 _TDM_LENGTH = 2_048  # characters: the longest policy that is read (`politeness.tdmrep`)
@@ -104,13 +107,13 @@ _TDM_LENGTH = 2_048  # characters: the longest policy that is read (`politeness.
 class ExtractPolicy(msgspec.Struct, frozen=True):
     """What to extract from a page.
 
-    `obey_nofollow`: take no links from pages and elements marked nofollow. `link_rels`: take `link` elements with one of
-    these relations. `max_links`: the most links of a page; `max_link_bytes`: their total length at most.
+    `obey_nofollow`: take no links from pages and elements marked nofollow. `link_kinds`: which links to take besides those
+    of `a` and frames. `max_links`: the most links of a page; `max_link_bytes`: their total length at most.
     """
 
     obey_nofollow: bool = True
     user_agent: str = "peercrawl"
-    link_rels: frozenset[str] = frozenset({"canonical", "next", "prev", "alternate"})
+    link_kinds: frozenset[str] = frozenset({"canonical", "next", "prev", "alternate", "feed"})
     max_links: int = 10_000
     max_link_bytes: int = 1 << 20
     rules: UrlRules = DEFAULT_RULES
@@ -133,7 +136,7 @@ class Extracted(msgspec.Struct, frozen=True, gc=False):
     noimageai: str = ""
     tdm: tuple[tuple[str, str], ...] = ()
     dropped: dict[str, int] = {}
-    """Links left out, by reason: those of BadUrl, and `excess` above `max_links` or `max_link_bytes`."""
+    """Links left out, by reason: those of BadUrl, `excess` above `max_links` or `max_link_bytes`, and `nofollow`."""
     error: str | None = None
     """Why nothing was parsed (`type`: not HTML), or None."""
 
@@ -145,32 +148,47 @@ def extract(
     policy: ExtractPolicy,
     robots_tags: Sequence[str] = (),
     is_inline: bool = False,
+    link_header: str = "",
 ) -> Extracted:
     """What the page at the canonical `url` contains.
 
     `body`: decoded content; `content_type`: the whole header value, or an empty string; `robots_tags`: the values of its
-    X-Robots-Tag headers. `is_inline`: raise TakesLong if this page takes much more time than usual for its size. Raises
-    nothing else, whatever a site sent.
+    X-Robots-Tag headers; `link_header`: those of its Link headers as one list. `is_inline`: raise TakesLong if this page
+    takes much more time than usual for its size. Raises nothing else, whatever a site sent.
     """
     media = MediaType.parse(content_type)
+    sent = _links_sent(link_header, url, policy.rules) if link_header else []
     if not is_html(media.essence, body):
         said = directives((), robots_tags, policy.user_agent)
-        return Extracted(**msgspec.structs.asdict(said), error="type")
+        related = (
+            {LinkKind.LINK: _related(sent, policy)} if sent and not (said.nofollow and policy.obey_nofollow) else {}
+        )
+        links, urls, dropped = _join(related, url, "UTF-8", policy)
+        of_header = {"links": links, "urls": urls, "dropped": dropped, "canonical": _canonical(sent, url, policy.rules)}
+        return Extracted(**msgspec.structs.asdict(said), **of_header, error="type")  # type: ignore[arg-type]
     page = _read(body, media, policy, is_inline)
     named = [(meta["name"], meta["content"]) for meta in page.metas]
     said = directives(named, robots_tags, policy.user_agent)
     base = _base(page, url, policy.rules)
     if is_inline and page.tags.are_many_for(base):
         raise TakesLong
-    written = _written(page, policy) if not (said.nofollow and policy.obey_nofollow) else {}
+    written = _written(page, sent, policy)
+    if not _EMBEDDED.isdisjoint(policy.link_kinds):
+        written[LinkKind.LINK] += _embedded(_transcoded(body, page.encoding), page.codec, policy.link_kinds)
+    unfollowed = len(page.tags.unfollowed)
+    if said.nofollow and policy.obey_nofollow:
+        unfollowed += sum(map(len, written.values()))
+        written = {}
     links, urls, dropped = _join(written, base, page.encoding, policy)
+    if unfollowed:
+        dropped[NOFOLLOW] = unfollowed
     return Extracted(
         links=links,
         urls=urls,
         title=_title(page),
         lang=_lang(page),
         charset=page.encoding.lower(),
-        canonical=_canonical(page, base, policy.rules),
+        canonical=_canonical(page.links, base, policy.rules) or _canonical(sent, url, policy.rules),
         **msgspec.structs.asdict(said),
         tdm=tuple((name.lower(), content[:_TDM_LENGTH]) for name, content in named if name[:4].lower() == "tdm-"),
         dropped=dropped,
@@ -201,22 +219,31 @@ class _Attributes(dict[str, str]):
         return value
 
 
+_FEED_TYPES = frozenset({"application/rss+xml", "application/atom+xml", "application/feed+json", "application/rdf+xml"})
+
+
 class _LinkElement(NamedTuple):
-    """What a `link` element says. `relations`: the words of its `rel`; `is_page`: whether it may lead to a page."""
+    """What a `link` element or a Link header says. `relations`: the words of its `rel`; `kinds`: the kinds of link that it
+    is. Style sheets and oEmbed descriptions are alternates too, but neither pages nor feeds."""
 
     href: str
     relations: frozenset[str]
-    is_page: bool
+    kinds: frozenset[str]
+
+    @classmethod
+    def made(cls, href: str, rel: str, media_type: str) -> _LinkElement:
+        relations = frozenset(rel.lower().split())
+        if "alternate" not in relations:
+            return cls(href, relations, relations)
+        essence = MediaType.parse(media_type or "text/html").essence
+        if "stylesheet" in relations or (essence not in HTML_TYPES and essence not in _FEED_TYPES):
+            return cls(href, relations, frozenset())
+        return cls(href, relations, relations if essence in HTML_TYPES else _FEED)
 
     @classmethod
     def of(cls, written: bytes, codec: str) -> _LinkElement:
         values = _Attributes(written, codec)
-        relations = frozenset(values["rel"].lower().split())
-        # Style sheets, feeds and oEmbed descriptions are alternates too, but not pages.
-        is_page = "alternate" not in relations or (
-            "stylesheet" not in relations and MediaType.parse(values["type"] or "text/html").essence in HTML_TYPES
-        )
-        return cls(values["href"], relations, is_page)
+        return cls.made(values["href"], values["rel"], values["type"])
 
 
 _TRANSCODED = frozenset({"UTF-16LE", "UTF-16BE", "ISO-2022-JP", "replacement"})
@@ -242,9 +269,12 @@ def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool)
 def _scanned(body: bytes, encoding: str | None, is_xml: bool, policy: ExtractPolicy, is_inline: bool) -> Tags:
     if is_inline and _takes_long(body, encoding, is_xml):
         raise TakesLong
-    if encoding in _TRANSCODED:
-        body = body.decode(codec_of(encoding), "replace").encode("utf-8", "replace")
+    body = _transcoded(body, encoding)
     return scan(as_html(body) if is_xml else body, policy.obey_nofollow, is_inline)
+
+
+def _transcoded(body: bytes, encoding: str | None) -> bytes:
+    return body.decode(codec_of(encoding), "replace").encode("utf-8", "replace") if encoding in _TRANSCODED else body
 
 
 def _takes_long(body: bytes, encoding: str | None, is_xml: bool) -> bool:
@@ -269,22 +299,84 @@ _remembered = lru_cache(maxsize=_REMEMBERED)(_Attributes)
 _remembered_link = lru_cache(maxsize=_REMEMBERED)(_LinkElement.of)
 
 
-def _written(page: _Markup, policy: ExtractPolicy) -> dict[LinkKind, list[str]]:
-    """References by kind, as written in the document."""
+def _written(page: _Markup, sent: list[_LinkElement], policy: ExtractPolicy) -> dict[LinkKind, list[str]]:
+    """References by kind, as written in the document. `sent`: what its Link headers say."""
+    hrefs = page.tags.hrefs
     return {
-        LinkKind.ANCHOR: attribute_text(b"\0".join(page.tags.hrefs), page.codec).split("\0"),
+        LinkKind.ANCHOR: attribute_text(b"\0".join(hrefs), page.codec).split("\0") if hrefs else [],
         LinkKind.FRAME: [_text_of(frame, page.codec)["src"] for frame in page.tags.frame],
-        LinkKind.LINK: [*_related(page, policy), *_refreshes(page.metas)],
+        LinkKind.LINK: [*_related(page.links, policy), *_related(sent, policy), *_refreshes(page.metas)],
+        LinkKind.FEED: [link.href for link in page.links if link.kinds == _FEED] if "feed" in policy.link_kinds else [],
     }
 
 
-def _related(page: _Markup, policy: ExtractPolicy) -> list[str]:
+_FEED = frozenset({"feed"})
+
+
+def _related(links: list[_LinkElement], policy: ExtractPolicy) -> list[str]:
     avoided = "nofollow" if policy.obey_nofollow else ""
     return [
         href
-        for href, relations, is_page in page.links
-        if is_page and not relations.isdisjoint(policy.link_rels) and avoided not in relations
+        for href, relations, kinds in links
+        if not kinds.isdisjoint(policy.link_kinds) and kinds != _FEED and avoided not in relations
     ]
+
+
+_EMBEDDED = frozenset({"src", "srcset", "data-src", "json-ld"})
+_EMBEDDING = re.compile(
+    rb"""(?is)<!--.*?(?:-->|\Z)|<script(?=[\s/>])([^>]*+)>(.*?)(?:</script|\Z)"""
+    rb"""|<(?:img|source|video|audio|track|embed|iframe)(?=[\s/])((?:[^>"']++|"[^"]*+"|'[^']*+'|["'])*+)>"""
+)
+_CANDIDATE = re.compile(r"[^\s,]\S*+(?:\s++[^\s,]++)?")
+
+
+def _embedded(page: bytes, codec: str, kinds: frozenset[str]) -> list[str]:
+    """The URLs of images and media, and those in JSON-LD, which few crawls follow."""
+    found: list[str] = []
+    for script, content, media in _EMBEDDING.findall(page):
+        if b"ld+json" in script and "json-ld" in kinds:
+            found += _urls_of_json(content)
+        elif media:
+            values = _Attributes(media, codec)
+            found += [values[name] for name in ("src", "data-src") if name in kinds]
+            for name, kind in (("srcset", "srcset"), ("data-srcset", "data-src")):
+                if kind in kinds:
+                    found += [one.split()[0].rstrip(",") for one in _CANDIDATE.findall(values[name])]
+    return [url for url in found if url]
+
+
+def _urls_of_json(content: bytes) -> list[str]:
+    """The values of all keys `url` in a JSON-LD script."""
+    try:
+        left = [msgspec.json.decode(content.translate(None, b"\r\n\t"))]
+    except (msgspec.MsgspecError, RecursionError, UnicodeError):
+        return []
+    found: list[str] = []
+    while left:
+        value = left.pop()
+        if isinstance(value, dict):
+            found += [url for url in (value.get("url"),) if isinstance(url, str)]
+            left += value.values()
+        elif isinstance(value, list):
+            left += value
+    return found
+
+
+_LINK_VALUE = re.compile(
+    r"""<([^>]*+)>((?:\s*+;\s*+[^\s=;,"]++(?:\s*+=\s*+(?:"(?:[^"\\]++|\\.)*+"?|[^\s;,"]*+))?+)*+)""", re.DOTALL
+)
+_LINK_PARAMETER = re.compile(r""";\s*+([^\s=;,"]++)\s*+=\s*+(?:"((?:[^"\\]++|\\.)*+)"?|([^\s;,"]*+))""", re.DOTALL)
+_MAY_RELATE = re.compile("(?i)canonical|next|prev|alternate")
+
+
+def _links_sent(header: str, url: str, rules: UrlRules) -> list[_LinkElement]:
+    """What the Link header of the page at `url` says (RFC 8288 3), with canonical URLs, as its base may be another one."""
+    found = []
+    for href, written in _LINK_VALUE.findall(header) if _MAY_RELATE.search(header) else ():
+        values = {name.lower(): quoted or bare for name, quoted, bare in reversed(_LINK_PARAMETER.findall(written))}
+        if "anchor" not in values and (target := _joined(href.strip(), url, rules)):
+            found.append(_LinkElement.made(target, values.get("rel", ""), values.get("type", "")))
+    return found
 
 
 _REFRESH = re.compile(
@@ -330,8 +422,8 @@ def _base(page: _Markup, url: str, rules: UrlRules) -> str:
     return url if href is None else _joined(href, url, rules) or url
 
 
-def _canonical(page: _Markup, base: str, rules: UrlRules) -> str:
-    hrefs = (link.href for link in page.links if "canonical" in link.relations and link.href)
+def _canonical(links: list[_LinkElement], base: str, rules: UrlRules) -> str:
+    hrefs = (link.href for link in links if "canonical" in link.relations and link.href)
     return _joined(next(hrefs, ""), base, rules)
 
 

@@ -39,7 +39,7 @@ class Tags(msgspec.Struct):
     """The attributes of a page's tags, as written and in order. `crawler.parse.markup` parses them.
 
     `hrefs`: those of `a` and `area` elements, each once, as written, up to and including the `#`, because many links of a
-    page lead to parts of one other page.
+    page lead to parts of one other page; `unfollowed`: those that are left out, because their `rel` contains nofollow.
     """
 
     hrefs: list[bytes] = msgspec.field(default_factory=list)
@@ -49,14 +49,17 @@ class Tags(msgspec.Struct):
     link: list[bytes] = msgspec.field(default_factory=list)
     meta: list[bytes] = msgspec.field(default_factory=list)
     titles: list[bytes] = msgspec.field(default_factory=list)  # their contents
+    unfollowed: list[bytes] = msgspec.field(default_factory=list)
 
     def by_name(self) -> dict[bytes, list[bytes]]:
         """The lists, by the names of their tags. That of links is not among them."""
         lists = {b"base": self.base, b"frame": self.frame, b"iframe": self.frame, b"html": self.html}
+        lists |= {b"a": self.unfollowed, b"area": self.unfollowed}
         return {**lists, b"link": self.link, b"meta": self.meta, b"title": self.titles}
 
     def size(self) -> int:
-        """Bytes in all lists, titles apart: they are cut. Each entry counts for `ENTRY` more."""
+        """Bytes in all lists, except titles, which are cut, and `unfollowed`, which is only counted. Each entry counts for
+        `ENTRY` more."""
         entries = [*self.hrefs, *self.base, *self.frame, *self.html, *self.link, *self.meta]
         return len(b"".join(entries)) + ENTRY * len(entries)
 
@@ -234,6 +237,7 @@ def _tags_where(followed: str) -> Any:
         _COMMON_LINK,
         f"(?!{_SPECIAL}){tag}{_SKIP}",
         f"{_tag('a', 'area')}(){followed}{_HREF}{_ATTRIBUTES}>",
+        *([f"({_tag('a', 'area')})(?={_SAYS_NOFOLLOW}){_HREF}{_ATTRIBUTES}>"] if followed else []),
         f"({_tag('title')}){_ATTRIBUTES}>({_raw_text('title')})",
         f"({_tag('iframe')})({_ATTRIBUTES})>{_raw_text('iframe')}",
         f"(?:{'|'.join(skipped)}){_SKIP}",
@@ -281,9 +285,10 @@ def scan_tree(page: bytes, obey_nofollow: bool = False) -> Tags:
         if name in (b"a", b"area"):
             href = element.attr("href") or element.attr("xlink:href")
             relations = re.split(f"[{SPACE}]+", (element.attr("rel") or "").lower())
-            if href and not (obey_nofollow and "nofollow" in relations):
+            if href:
                 before, mark, _ = href.partition("#")
-                tags.hrefs.append(_written(before + mark))
+                is_left_out = obey_nofollow and "nofollow" in relations
+                (tags.unfollowed if is_left_out else tags.hrefs).append(_written(before + mark))
         elif element.namespace is not Namespace.HTML:
             continue
         elif name == b"title":

@@ -276,13 +276,15 @@ class LinkFilter:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
         A redirect keeps the depth and the tag of its source and adds a hop. A URL in a sitemap has the depth of the
-        sitemap. Any other link is one deeper than its page. `hints`: values to add to the score, by URL; `mode`: "moved" if
-        the page is a known one and the only link is where it is now, "again" if it `leads_back`. Such a link is queued
-        although it was seen.
+        sitemap. Any other link is one deeper than its page. Feeds are only taken from seeds: blogs have one on each page,
+        for the comments. `hints`: values to add to the score, by URL; `mode`: "moved" if the page is a known one and the
+        only link is where it is now, "again" if it `leads_back`. Such a link is queued although it was seen.
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
         for url, kind in links if mode != "new" else self._recent.not_recent(links):
+            if kind is LinkKind.FEED and found_on.depth:
+                continue
             depth, hops = _place(kind, found_on)
             reason: str | None = self.scope.judge(url, depth, hops, found_on.domain)
             if mode == "again":

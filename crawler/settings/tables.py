@@ -230,6 +230,9 @@ class PolitenessTable(Table, frozen=True, kw_only=True):
 _Patterns = Annotated[tuple[str, ...], checked_by(lambda patterns: Scope.of(include=patterns))]
 
 
+LinkKindName = Literal["canonical", "next", "prev", "alternate", "feed", "src", "srcset", "data-src", "json-ld"]
+
+
 class ScopeTable(Table, frozen=True, kw_only=True):
     """Which links belong to the crawl. Changes apply to URLs that are queued already, too, except those of `max_hops` and
     of a `kind` that becomes `seeds`; to seeds, only `exclude` applies."""
@@ -255,6 +258,13 @@ class ScopeTable(Table, frozen=True, kw_only=True):
         Count, Meta(le=15), "Maximum number of consecutive redirects, and of sitemap indexes that name each other."
     ] = 10
     sitemaps: Annotated[bool, "Fetch the sitemaps that robots.txt names, and queue the URLs that they list."] = True
+    links: Annotated[
+        tuple[LinkKindName, ...],
+        "Which links to follow besides those of `a` elements and frames. `canonical`, `next`, `prev` and `alternate` "
+        "(translations and other versions): in `link` elements, Link headers and sitemaps. `feed`: what RSS, Atom and "
+        "JSON feeds list, and the feeds that seeds announce. `src`, `srcset` and `data-src`: images and media. "
+        "`json-ld`: each `url` in data for search engines.",
+    ] = ("canonical", "next", "prev", "alternate", "feed")
     strip_params: Annotated[
         tuple[str, ...],
         restarts(_NEW_URLS),

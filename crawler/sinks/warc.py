@@ -53,6 +53,8 @@ _OUTLINK = {
     LinkKind.LINK: "L link/@href",
     LinkKind.SITEMAP: "M sitemap/loc",
     LinkKind.LISTED: "M url/loc",
+    LinkKind.FEED: "L link/@href",
+    LinkKind.ITEM: "M item/link",
 }
 """Heritrix's letter for the kind of hop, and where the link was found."""
 

@@ -49,9 +49,6 @@ from politeness.robots_match import Rules
 from politeness.tdmrep import NOT_STATED, SiteUsage
 from politeness.usage import NO_USAGE
 
-NAMED_SITEMAPS = 500
-"""The most sitemaps that are taken from one robots.txt."""
-
 LINKS_AT_ONCE = 100
 """Links that are filtered before the event loop may have to go on: about 1 ms."""
 
@@ -128,15 +125,20 @@ class PageBuilder:
         for reason, count in dropped.items():
             self._runtime.events.emit(LinkDropped(reason, count))
 
-    def sitemaps(self, origin: str, domain: str, named: Iterable[str]) -> list[Entry]:
+    async def sitemaps(self, origin: str, domain: str, named: Iterable[str]) -> list[Entry]:
         """Return the entries for the sitemaps that the robots.txt of `origin` names."""
         if not self.settings.sitemaps:
             return []
-        base = f"{origin}/robots.txt"
-        urls, _ = canonicalize_links(named, base, self.settings.extract.rules, NAMED_SITEMAPS)
-        entries, dropped = self._links.select(((url, LinkKind.SITEMAP) for url in urls.values()), Entry(base, domain))
-        self._report_dropped(dropped)
-        return self._found_on(base, entries)
+        base, rules, selected = f"{origin}/robots.txt", self.settings.extract.rules, list[Entry]()
+        time_slice = TimeSlice(self._runtime.clock)
+        for part in batched(tuple(named), LINKS_AT_ONCE):
+            urls, _ = canonicalize_links(part, base, rules, LINKS_AT_ONCE)
+            links = ((url, LinkKind.SITEMAP) for url in urls.values())
+            entries, dropped = self._links.select(links, Entry(base, domain))
+            selected += entries
+            self._report_dropped(dropped)
+            await time_slice.end_if_over()
+        return self._found_on(base, selected)
 
     async def build(
         self,
@@ -163,12 +165,23 @@ class PageBuilder:
         noted = noted_fields(fields)
         target = self._redirect(exchange) if 300 <= exchange.status < 400 else None
         if target is None:
-            is_named = rules is not None and bool(rules.sitemaps) and self._is_named_sitemap(entry.url, origin, rules)
-            tags = robots_tags(noted) if noted else ()
-            has_sitemaps = self.settings.sitemaps and exchange.status == HTTPStatus.OK
+            # A robots.txt or an index led here, or it is a redirect's target that is visited again, which does no harm.
+            is_named = entry.hops > 0 and not entry.chain
+            if not is_named and rules is not None and rules.sitemaps:
+                is_named = self._is_named_sitemap(entry.url, origin, rules)
+            is_ok = exchange.status == HTTPStatus.OK
             coding = content_coding(coding, content_type, exchange.body)
             document = Document(
-                exchange.body, exchange.url, coding, content_type, tags, has_sitemaps, is_named, exchange.started_at
+                exchange.body,
+                exchange.url,
+                coding,
+                content_type,
+                robots_tags(noted) if noted else (),
+                self.settings.sitemaps and is_ok,
+                is_named,
+                exchange.started_at,
+                is_ok and "feed" in self.settings.extract.link_kinds,
+                _text(fields, b"link"),
             )
             reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
             if refresh := _text(fields, b"refresh"):
@@ -301,7 +314,7 @@ def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
     )
 
 
-_READ = NOTED | {b"content-type", b"content-encoding", b"refresh"}
+_READ = NOTED | {b"content-type", b"content-encoding", b"link", b"refresh"}
 
 
 def _text(fields: Fields, name: bytes) -> str:

@@ -276,8 +276,8 @@ class SitemapHints:
 
 def hinted(page: Page) -> list[str]:
     """The pages and sitemaps of its own domain that the sitemap `page` says have changed since it was visited last, the
-    latest first. What is said to change in the future does not count. Empty for what is not a sitemap."""
-    if not page.links or page.links[0].kind not in (LinkKind.LISTED, LinkKind.SITEMAP):
+    latest first. What is said to change in the future does not count. Empty for what is neither a sitemap nor a feed."""
+    if not page.links or page.links[0].kind not in (LinkKind.LISTED, LinkKind.SITEMAP, LinkKind.ITEM):
         return []
     new = [link for link in page.links if page.previous_at < link.lastmod <= page.settled_at]
     new.sort(key=lambda link: -link.lastmod)

@@ -161,7 +161,7 @@ class RobotsLookup:
         if known.rules is not None and known.rules.sitemaps:
             links: Sequence[Entry] = ()
             try:
-                links = self.builder.sitemaps(origin, leased.domain, known.rules.sitemaps)
+                links = await self.builder.sitemaps(origin, leased.domain, known.rules.sitemaps)
             except Exception as error:
                 self.runtime.events.emit(defect("robots", f"{origin}/robots.txt", error))
             if links:

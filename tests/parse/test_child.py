@@ -149,7 +149,7 @@ LONG_URLS = [
     Document(b"<base href='%b'>" % SEMICOLONS.encode() + NUMBERED, URL, content_type="text/html"),
     Document(NUMBERED, "https://a.test" + SEMICOLONS, content_type="text/html"),
     TEXT_SITEMAP._replace(
-        body=b"https://a.test/\n" + b"".join(b"%d\n" % n for n in range(5_000)), url="https://a.test" + SEMICOLONS
+        body=b"<urlset>" + b"".join(b"<loc>%d</loc><url>" % n for n in range(1_500)), url="https://a.test" + SEMICOLONS
     ),
 ]
 SMALL = Document(b"<a href=x>x</a>", URL, content_type="text/html")

@@ -187,10 +187,56 @@ def test_related_pages_are_links_and_style_sheets_are_not() -> None:
         "<link rel=alternate hreflang=de href=de><link rel=alternate type=application/rss+xml href=feed>"
         "<link rel='alternate stylesheet' href=s2><link rel=icon href=i><link rel=next>"
     )
-    assert links(html) == ["/c", "/dir/p", "/dir/de"]
+    assert links(html) == ["/c", "/dir/p", "/dir/de", "/dir/feed"]
+    assert read(html).links[-1].kind is LinkKind.FEED
     assert read(html).canonical == "http://example.com/c"
-    assert links(html, link_rels=frozenset({"icon"})) == ["/dir/i"]
+    assert links(html, link_kinds=frozenset({"icon"})) == ["/dir/i"]
     assert read("<link rel=canonical href='mailto:x'>").canonical == ""
+
+
+def test_links_in_headers_are_those_of_link_elements() -> None:
+    header = (
+        '<c>; rel="canonical", </de,x>; rel=alternate; hreflang=de, </f>; rel=alternate; type="application/rss+xml", '
+        '</s.css>; rel=preload, </no>; rel=next; anchor="/other", <http://h.test/p>; title="a, \\"b>"; rel="x next"'
+    )
+    found = extract(b"<base href=/b/><a href=a>", URL, "text/html", ExtractPolicy(), link_header=header)
+    urls = [link.url.removeprefix("http://example.com") for link in found.links]
+    assert urls == ["/b/a", "/dir/c", "/de,x", "http://h.test/p"]
+    assert found.canonical == "http://example.com/dir/c"
+    pdf = extract(b"%PDF", URL, "application/pdf", ExtractPolicy(), link_header=header)
+    assert [link.url for link in pdf.links] == [link.url for link in found.links[1:]]
+    assert pdf.canonical == found.canonical
+    for policy, tags in ((ExtractPolicy(link_kinds=frozenset()), ()), (ExtractPolicy(), ("nofollow",))):
+        assert not extract(b"%PDF", URL, "application/pdf", policy, tags, link_header=header).links
+
+
+def test_images_and_data_are_links_if_they_are_asked_for() -> None:
+    html = (
+        "<!-- <img src=no> -->"
+        "<img src=1.png srcset='2.png 2x, /3,3.png 100w,\n4.png' data-src=5.png data-srcset='6.png 1x'>"
+        "<script>'<img src=no>'</script><source srcset='7.png'>"
+        """<script type="application/ld+json">{"@graph": [{"url": "/8"}, {"image": {"url": "/9"}}]}</script>"""
+        "<script type=application/ld+json>{</script>"
+    )
+    assert links(html) == []
+    for kind, found in (
+        ("src", ["/dir/1.png"]),
+        ("srcset", ["/dir/2.png", "/3,3.png", "/dir/4.png", "/dir/7.png"]),
+        ("data-src", ["/dir/5.png", "/dir/6.png"]),
+        ("json-ld", ["/9", "/8"]),
+    ):
+        assert sorted(links(html, link_kinds=frozenset({kind}))) == sorted(found), kind
+
+
+def test_links_that_say_nofollow_are_counted() -> None:
+    html = "<a href=1><a href=2 rel=nofollow><a name=x><area rel='ugc nofollow' href=3#x>"
+    for page in (html, html + "<svg><a></a></svg>\0"):
+        found = read(page)
+        assert (len(found.links), found.dropped) == (1, {"nofollow": 2})
+        assert not read(page, obey_nofollow=False).dropped
+    whole = read("<meta name=robots content='index, nofollow'><link rel=next href=n>" + html)
+    assert (whole.links, whole.dropped) == ((), {"nofollow": 4})
+    assert not read("<meta name=robots content=nofollow><p>").dropped
 
 
 @pytest.mark.parametrize(
