@@ -107,21 +107,28 @@ OVERVIEW = Dashboard(
             ],
         ),
         Row(
-            "Incomplete pages",
+            "Incomplete and malformed pages",
             [
                 Panel(
                     "Bodies truncated",
                     "cps",
                     rate("bodies_truncated_total", "reason"),
                     "Response bodies of which a part was not received, by reason.",
-                    width=12,
+                    width=8,
                 ),
                 Panel(
                     "Pages cut",
                     "cps",
                     rate("pages_cut_total", "reason"),
                     "Pages of which links, text or other parts were left out, by reason.",
-                    width=12,
+                    width=8,
+                ),
+                Panel(
+                    "Responses repaired",
+                    "cps",
+                    rate("pages_repaired_total", "part"),
+                    "Pages with a malformed response that was read, by its malformed part.",
+                    width=8,
                 ),
             ],
         ),
