@@ -46,7 +46,7 @@ from crawler.defects import Stage
 from crawler.errors import OURS
 from crawler.observe.health import FadingAges
 from crawler.observe.summary import Summary
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Exchange, Outcome, Page, Repaired
 from crawler.scope.next_visit import Found
 from frontier.clock import Clock
 
@@ -103,6 +103,8 @@ class Metrics:
             self.defects.labels(stage)
         for kind in OURS:
             self.own_failures.labels(kind)
+        for part in get_args(Repaired):
+            self.repaired.labels(part)
         for found in get_args(Found):  # the same
             self.visits.labels(found)
         for state in ("fresh", "outdated"):
