@@ -105,6 +105,9 @@ class Metrics:
             self.own_failures.labels(kind)
         for part in get_args(Repaired):
             self.repaired.labels(part)
+        self._data_sets: set[str] = set()
+        for items in (self.items, self.items_rejected):
+            items.labels(OTHER)
         for found in get_args(Found):  # the same
             self.visits.labels(found)
         for state in ("fresh", "outdated"):
@@ -197,8 +200,9 @@ class Metrics:
         )
         self.hook_failures = self._counter("hook_failures", "Failures of page hooks", "hook")
         self.handler_failures = self._counter("handler_failures", "Pages whose handler failed or took too long")
+        self.items = self._counter("items", "Items that were found, by data set", "data_set")
         self.items_rejected = self._counter(
-            "items_rejected", "Items that were not written: a value is missing, or of another type"
+            "items_rejected", "Items that were not written: a value is missing, or of another type", "data_set"
         )
         self.defects = self._counter("defects", "Unexpected errors while handling data from sites, by stage", "stage")
         self.sink_blocked = self._counter("sink_blocked", "Writes refused because the sink had no room")
@@ -265,8 +269,6 @@ class Metrics:
                 self.hook_failures.labels(hook).inc()
             case ev.HandlerFailed():
                 self.handler_failures.inc()
-            case ev.ItemsRejected(_, count):
-                self.items_rejected.inc(count)
             case ev.DefectFound(stage):
                 self.defects.labels(stage).inc()
             case ev.SinkBlocked():
@@ -303,6 +305,16 @@ class Metrics:
             for part in page.repaired:
                 self.repaired.labels(part).inc()
 
+        for item in page.items:
+            self.items.labels(self._data_set(item.name)).inc()
+        for word, number in page.rejected_by.items():
+            self.items_rejected.labels(self._data_set(word.partition(":")[0])).inc(number)
+
+    def _data_set(self, name: str) -> str:
+        if len(self._data_sets) < MOST_DATA_SETS:
+            self._data_sets.add(name)
+        return name if name in self._data_sets else OTHER
+
     def _exchange(self, exchange: Exchange) -> None:
         self.bytes.inc(len(exchange.body))
         self.response.observe(exchange.elapsed)
@@ -331,6 +343,10 @@ class Metrics:
     def render(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+MOST_DATA_SETS, OTHER = 20, "other"
+"""The data sets with a label of their own, and the label of all others: a handler may make up names."""
 
 
 def bounded(reason: str) -> str:

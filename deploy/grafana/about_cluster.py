@@ -349,11 +349,8 @@ REPLICA = Dashboard(
                 Panel(
                     "Hooks and handlers",
                     "cps",
-                    rate("hook_failures_total", "hook", ONE)
-                    | rate("handler_failures_total", "replica", ONE)
-                    | rate("items_rejected_total", "replica", ONE),
-                    "Failures of your page hooks, by hook, and of handlers, and items that were extracted but not written. "
-                    "Each is logged with its URL.",
+                    rate("hook_failures_total", "hook", ONE) | rate("handler_failures_total", "replica", ONE),
+                    "Failures of your page hooks, by hook, and of handlers. Each is logged with its URL.",
                 ),
                 Panel(
                     "DNS, machine, proxy",

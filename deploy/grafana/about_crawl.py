@@ -133,6 +133,25 @@ OVERVIEW = Dashboard(
             ],
         ),
         Row(
+            "Items",
+            [
+                Panel(
+                    "Items",
+                    "cps",
+                    rate("items_total", "data_set"),
+                    "Items that were found, by data set. See the alert PeercrawlNoItems.",
+                    width=12,
+                ),
+                Panel(
+                    "Items rejected",
+                    "cps",
+                    rate("items_rejected_total", "data_set"),
+                    "Items that were not written, because a value is missing or of another type, by data set.",
+                    width=12,
+                ),
+            ],
+        ),
+        Row(
             "Known pages, with [recrawl]",
             [
                 Panel(

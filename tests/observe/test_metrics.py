@@ -9,8 +9,8 @@ import pytest
 from crawler import __version__
 from crawler.events import LinksPushed, PageSettled, WritesRepeated
 from crawler.observe.health import HALF_LIFE_S, FadingAges, total_ages
-from crawler.observe.metrics import Metrics
-from crawler.page import CopyAge, Outcome, Page
+from crawler.observe.metrics import MOST_DATA_SETS, OTHER, Metrics
+from crawler.page import CopyAge, Item, Outcome, Page
 
 
 def test_links_are_counted_by_result() -> None:
@@ -78,3 +78,18 @@ def test_every_series_names_its_crawl_and_replica() -> None:
 def test_the_versions_are_labels_of_a_metric() -> None:
     labels = {"version": __version__, "python": platform.python_version()}
     assert Metrics().registry.get_sample_value("peercrawl_build_info", labels) == 1
+
+
+def test_items_are_counted_by_data_set_and_those_of_many_as_others() -> None:
+    metrics = Metrics()
+    names = ["products", *(f"made-up-{number}" for number in range(100))]
+    items = tuple(Item(name, b"{}") for name in names)
+    rejected = {"products:price:missing": 3}
+    page = Page("http://a.test/", "a.test", 0, Outcome.DONE, "ok", 1.0, items=items, rejected_by=rejected)
+    metrics.observe(PageSettled(page))
+
+    def counted(name: str, data_set: str) -> float | None:
+        return metrics.registry.get_sample_value(f"peercrawl_{name}_total", {"data_set": data_set})
+
+    assert (counted("items", "products"), counted("items", OTHER)) == (1, len(names) - MOST_DATA_SETS)
+    assert counted("items_rejected", "products") == 3
