@@ -27,7 +27,10 @@ class Outcome(StrEnum):
     DENIED = "denied"
 
 
-KEPT_DENIALS = frozenset({"blocked", "crawl_delay", "forbidden_address", "forbidden_port"})
+ACTIONS = frozenset({"logout", "delete", "edit", "unsubscribe", "cart"})
+"""What links do that are not followed where a rule sends secrets or keeps cookies (`crawler.scope.actions`)."""
+
+KEPT_DENIALS = frozenset({"blocked", "crawl_delay", "forbidden_address", "forbidden_port", *ACTIONS})
 """The reasons of denied URLs that Redis keeps with the dead letters, so that they can be queued again. They come from the
 operator's own settings and commands, which may change. URLs that a robots.txt denies are not kept: there may be more of
 them than pages."""
@@ -278,7 +281,9 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     were queued, by their tags, if its handler has chosen them; None if they follow from `links`. `text_digest`: the
     fingerprint of its main text, if that tells whether the page has changed. `content`: its text and data, if they are
     wanted and were extracted before the page is written, because that takes long. `repaired`: what of its response was
-    malformed. `detail`: the reason in words: why the request failed, or where the redirect leads; may be empty.
+    malformed. `detail`: the reason in words: why the request failed, or where the redirect leads; may be empty. `put_off`:
+    if its shape brings nothing new, the name of the shape, and how many more of its pages, and of the useless ones, are to
+    be counted.
     """
 
     url: str
@@ -322,6 +327,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     content: Content | None = None
     repaired: tuple[Repaired, ...] = ()
     detail: str = ""
+    put_off: tuple[str, int, int] = ("", 0, 0)
 
     @property
     def rejected_count(self) -> int:

@@ -79,6 +79,8 @@ class Counts(msgspec.Struct, frozen=True):
     items: dict[str, int] = {}  # data set -> items
     repaired: dict[str, int] = {}  # part -> malformed pages that could be read
     rejected: dict[str, int] = {}  # words of `Settlement.rejected` -> items that were not written
+    put_off: int = 0  # URLs that were queued again, to come last, because their shape brings nothing new
+    shapes: dict[str, int] = {}  # "pages:", "useless:" or "denied:" and a shape that is put off -> URLs
 
     @property
     def settled(self) -> int:
@@ -243,14 +245,17 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
     named = {name.decode(): number for name, number in numbers.items()}
     requeued_by = _with_prefix("requeued:", named)
     requeued = {outcome: sum(_with_prefix(f"{outcome}:", requeued_by).values()) for outcome in ("denied", "dead")}
-    outcomes = {name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES}
+    outcomes = {
+        name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES and name != "retry:put_off"
+    }
     return Counts(
         accepted=numbers[b"accepted"] - sum(requeued.values()),
         done=numbers[b"done"],
         restored=numbers[b"restored"],
         denied=numbers[b"denied"] - requeued["denied"],
         dead=numbers[b"dead"] - requeued["dead"],
-        retried=numbers[b"retry"],
+        retried=numbers[b"retry"] - numbers[b"retry:put_off"],
+        put_off=numbers[b"retry:put_off"],
         waiting=waiting,
         domains_unleased=due,
         domains_leased=leased,
@@ -272,6 +277,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         items=_with_prefix("items:", named),
         repaired=_with_prefix("repaired:", named),
         rejected=_with_prefix("rejected:", named),
+        shapes=_with_prefix("shapes:", named),
     )
 
 

@@ -80,7 +80,8 @@ class Settlement(msgspec.Struct):
     `next_ms`: when the next request to the domain may start, by `ServerClock.now_ms`. For the crawl's counters:
     `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
     `cut`: number of truncated pages by reason; `repaired`: number of malformed pages that could be read, by part; `items`:
-    number of items by data set; `rejected`: number of items that were not written, by words without spaces.
+    number of items by data set; `rejected`: number of items that were not written, by words without spaces; `shapes`: pages
+    of shapes of URLs that are put off, by the same.
     """
 
     lease: Lease
@@ -94,6 +95,7 @@ class Settlement(msgspec.Struct):
     items: Mapping[str, int] = {}
     rejected: Mapping[str, int] = {}
     repaired: Mapping[str, int] = {}
+    shapes: Mapping[str, int] = {}
 
     @property
     def leased(self) -> list[LeasedUrl]:
@@ -114,7 +116,7 @@ class Settlement(msgspec.Struct):
             self.duplicates,
             " ".join(
                 f"{name}:{word} {number}"
-                for name in ("cut", "items", "rejected", "repaired")
+                for name in ("cut", "items", "rejected", "repaired", "shapes")
                 for word, number in getattr(self, name).items()
             ),
             len(ends),

@@ -30,6 +30,7 @@ from crawler.app.requests import RequestSetup, fetch_settings
 from crawler.events import CrawlEnded, Event, Events, PageSettled, RedisOutageBegan, RedisOutageEnded
 from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher, HttpClient
+from crawler.fetch.request_rules import Origin, RequestRules
 from crawler.handlers.router import Context, Router, app_settings, load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
@@ -37,9 +38,11 @@ from crawler.logs import log
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.html import ExtractPolicy
 from crawler.redis_retry import RedisRetry
+from crawler.scope.actions import Action, action_of
 from crawler.scope.next_visit import parse_rules
 from crawler.scope.scope import LinkFilter, RecentUrls, TrapPolicy
 from crawler.scope.seeds import read_seeds
+from crawler.scope.shapes import Shapes
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import (
     extract_rules,
@@ -88,7 +91,7 @@ from frontier.queue import Frontier, FrontierSettings, PushReply
 from frontier.reservations import Reservations
 from frontier.shards import Nodes
 from frontier.store import Store
-from frontier.urls import UrlRules, canonicalize
+from frontier.urls import UrlRules, canonicalize, origin_of
 from politeness.policy import CurrentPolicy
 from politeness.rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.robots_cache import RobotsCache
@@ -221,8 +224,13 @@ class Engine:
         self._offload = DocumentOffloader(self._pool.extra_worker, events=deps.events)
         fetch, throttle, limiter = self._fetch, self._throttle, self._limiter
         held, queue, permits = self.held, self._queue, self.permits
-        links = link_filter(settings, self._recent)
-        builder = PageBuilder(runtime, build_settings(settings), links, self._offload, cache, self.control)
+        self._shapes = Shapes(settings.limits.put_off_share)
+        self._avoids_actions = settings.scope.actions == "avoid"
+        self._rules = RequestRules(deps.setup.rules, ()) if deps.setup.rules else None
+        links = link_filter(settings, self._recent, self._shapes)
+        builder = PageBuilder(
+            runtime, build_settings(settings), links, self._offload, cache, self.control, self._shapes
+        )
         foreign = ForeignDomains(runtime, self._reservations)
         robots = RobotsLookup(runtime, cache, fetch, throttle, limiter, foreign, builder, self.committer)
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
@@ -240,10 +248,19 @@ class Engine:
         )
         validators = Validators(refetched(settings))
         deps.events.subscribe(validators.observe, PageSettled)
-        visits = UrlVisits(runtime, permits, fetch, throttle, builder, self._handling, self.committer, validators)
+        visits = UrlVisits(
+            runtime, permits, fetch, throttle, builder, self._handling, self.committer, validators, self._action_of
+        )
         hints = SitemapHints(runtime, deps.store, self.frontier, self.tasks.spawn).observe
         deps.events.subscribe(hints, PageSettled)
         self._worker = Worker(runtime, queue, held, turns, self.committer, robots, permits, throttle, limiter, visits)
+
+    def _action_of(self, url: str) -> Action | None:
+        """Return what `url` does that nobody wants who is logged in. None if the request has no secret and no cookie."""
+        if self._rules is None or not self._avoids_actions:
+            return None
+        handling = self._rules.of(Origin.parse(origin_of(url)), url)
+        return action_of(url) if handling.cookies or handling.secret_fields.text else None
 
     def _rate_limiter(self, policy: RateLimitPolicy) -> RateLimiter:
         if policy.shared:
@@ -408,7 +425,9 @@ class Engine:
 
     def _apply(self, settings: CrawlSettings, revision: int) -> None:
         """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""
-        build, links = build_settings(settings), link_filter(settings, self._recent)
+        build, links = build_settings(settings), link_filter(settings, self._recent, self._shapes)
+        self._shapes.apply(settings.limits.put_off_share)
+        self._avoids_actions = settings.scope.actions == "avoid"
         policy = politeness_policy(settings)
         self.runtime.policy.replace(policy)
         self.frontier.settings = frontier_settings(settings)
@@ -630,9 +649,10 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
     )
 
 
-def link_filter(settings: CrawlSettings, recent: RecentUrls) -> LinkFilter:
+def link_filter(settings: CrawlSettings, recent: RecentUrls, shapes: Shapes | None = None) -> LinkFilter:
     """Return which links are followed. Raises UserError if the scorer cannot be loaded."""
-    return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent)
+    actions_last = settings.scope.actions == "avoid"
+    return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent, shapes, actions_last)
 
 
 def sink(

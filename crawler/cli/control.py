@@ -29,6 +29,7 @@ from crawler.cli.text import about_url, did_you_mean, emit, note
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, UserError
 from crawler.observe import summary
 from crawler.observe.status import HALTS, CrawlReader
+from crawler.page import ACTIONS
 from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import url_rules
@@ -76,7 +77,8 @@ REASONS = tuple(
             *(str(kind) for kind in FailureKind if kind not in NOT_THE_URLS_FAULT),
             *("robots_unreachable", "robots", "redirect_loop", "usage", "usage_unreachable", "lost_with_holder"),
             *("excluded", "not_included", "depth", "outside"),
-            *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout"),
+            *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout", "put_off"),
+            *ACTIONS,
             *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),
         }
     )

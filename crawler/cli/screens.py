@@ -38,6 +38,7 @@ from crawler.observe.status import (
     how_to_allow,
     items_in_words,
     never_found_in_words,
+    put_off_in_words,
     rejected_in_words,
 )
 from crawler.observe.status import status as read_status
@@ -232,9 +233,11 @@ def _most_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _items(found: Status) -> list[tuple[str, int, str]]:
-    """Return the items that were found, those that were rejected, and the fields that were never found: each as a name, a
-    number and words."""
+    """Return the URLs that were put off and not fetched, the items that were found, those that were rejected, and the
+    fields that were never found: each as a name, a number and words."""
     lines = []
+    if words := put_off_in_words(found.shapes):
+        lines.append(("put off", found.reasons.get("denied:put_off", 0), words))
     if found.items or found.extracted:
         words = items_in_words(found.items, found.extracted, found.rejected)
         lines.append(("items", sum(found.items.values()), words))

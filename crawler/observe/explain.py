@@ -21,6 +21,7 @@ from crawler.page import KEPT_DENIALS
 from crawler.scope.next_visit import Visits, described
 from crawler.scope.scope import TrapPolicy, judge_trap
 from crawler.scope.seeds import has_scheme, url_named
+from crawler.scope.shapes import LAST, PUT_OFF
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import not_allowed, politeness_policy, scope, url_rules
 from crawler.sinks.lines import newest_line
@@ -276,11 +277,15 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return f"queued: {unreachable}" if unreachable else "queued, and will be denied by robots.txt"
         case "queued" if refusal := facts.robots_usage.refusal(facts.settings.politeness.purpose):
             return f"queued, and will be denied: its owner refuses {refusal.category} ({refusal.by})"
+        case "queued" if status.entry is not None and status.entry.priority <= LAST / 2:
+            return f"queued, and comes last: {_why_last(status.entry.priority)}"
         case "queued":
             others = facts.domain.queued - 1
             ahead = f"; it may wait for {count_of(others, 'other URL')} of its domain" if others > TWO_LEASES else ""
             due = f": its domain waits for {waits_for}" if waits_for else ", and its domain is due"
             return f"queued{due}{ahead}"
+        case _ if line is not None and line.get("reason") == "put_off":
+            return f"not fetched: {_why_last(PUT_OFF)}, and limits.put_off_share is used up"
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({_reason(line)})"
     folders = " or ".join(facts.searched)
@@ -294,6 +299,12 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return f"settled, but not found in {folders}; name its output folders with --out, once for each"
         case _:
             return "settled; the output says how"
+
+
+def _why_last(priority: float) -> str:
+    if priority <= PUT_OFF:
+        return "most pages with such a path and such parameters bring nothing new (noindex, copies or near duplicates)"
+    return "it looks as if it does something, or shows another view of a page"
 
 
 def _why_unseen(facts: Facts, in_scope: str, trap: str) -> str:

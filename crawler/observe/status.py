@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from crawler.observe import summary as summaries
 from crawler.observe.health import HealthRecord, health_records
 from crawler.observe.summary import DomainLine, Summary
-from crawler.page import words_of
+from crawler.page import ACTIONS, words_of
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import extract_rules
 from crawler.wording import count_of, eviction_warning, redis_remedy
@@ -40,6 +40,9 @@ MOST_DOMAINS = 3
 
 MOST_SETS = 10
 """Data sets and fields that are listed."""
+
+MOST_SHAPES = 3
+"""Shapes of URLs that are named."""
 
 Word = Literal[
     "starting",
@@ -413,9 +416,22 @@ def _first_sets(texts: list[str]) -> str:
     return ", ".join(texts[:MOST_SETS]) + (f" and {more:,} more data sets" if more > 0 else "")
 
 
+def put_off_in_words(shapes: Mapping[str, int]) -> str:
+    """Return which shapes of URLs that bring nothing new took most requests. `shapes`: `Counts.shapes`."""
+    pages = {name.removeprefix("pages:"): number for name, number in shapes.items() if name.startswith("pages:")}
+    words = []
+    for name, number in sorted(pages.items(), key=lambda item: -item[1])[:MOST_SHAPES]:
+        share = shapes.get(f"useless:{name}", 0) / number
+        denied = shapes.get(f"denied:{name}", 0)
+        words.append(f"{name}: {count_of(number, 'page')}, {share:.0%} with nothing new, {denied:,} more not fetched")
+    return "most requests: " + "; ".join(words) if words else ""
+
+
 def how_to_allow(reason: str, origin: str = "") -> str:
     """Return what to do about URLs that the settings deny for `reason`, for that of `origin` if it is given. "" if it is
     another reason."""
+    if reason in ACTIONS:
+        return f'to follow such links, set scope.actions = "follow", then `crawler dead requeue --reason {reason}`'
     port = urlsplit(origin).port or "N"
     option = {"forbidden_port": f"--port {port}", "forbidden_address": "--allow NET"}.get(reason)
     if option is None:

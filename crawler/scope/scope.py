@@ -20,6 +20,8 @@ from typing import Literal, TypeVar
 import msgspec
 
 from crawler.page import LinkKind
+from crawler.scope.actions import comes_last
+from crawler.scope.shapes import LAST, PUT_OFF, Shapes
 from frontier.entries import Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize, origin_of
@@ -52,8 +54,11 @@ def judge_trap(href: str, policy: TrapPolicy) -> TrapReason | None:
             return "path_depth"
         if _repeats(segments, policy.max_repeats):
             return "repetition"
-    if "?" in href and href.count("&") >= policy.max_params:
-        return "params"
+    if "&" in href:
+        if (more := href.count("&")) >= policy.max_params:
+            return "params"
+        if more >= _ROUNDS - 1 and _repeats_pair(href.partition("?")[2].split("&")):
+            return "repetition"
     if "%2525" in href:
         return "nesting"
     return None
@@ -65,6 +70,13 @@ def _repeats(segments: list[str], max_repeats: int) -> bool:
     if max(Counter(filter(None, segments)).values(), default=0) > max_repeats:
         return True
     return any(_has_cycle(segments, size) for size in range(1, _LONGEST_CYCLE + 1))
+
+
+def _repeats_pair(pairs: list[str]) -> bool:
+    """Whether a `name=value` occurs `_ROUNDS` times. Some pages add one to their own query."""
+    if len(pairs) - len(set(pairs)) < _ROUNDS - 1:
+        return False
+    return max(Counter(pair for pair in pairs if "=" in pair).values(), default=0) >= _ROUNDS
 
 
 def _has_cycle(segments: list[str], size: int) -> bool:
@@ -258,13 +270,24 @@ NO_HINTS: Mapping[str, float] = MappingProxyType({})
 
 
 class LinkFilter:
-    """Turns links into entries. `recent`: links that need no check, because they were pushed recently."""
+    """Turns links into entries. `recent`: links that need no check, because they were pushed recently. `shapes`: which are
+    put off; `actions_last`: whether links that do something come last."""
 
-    def __init__(self, scope: Scope, traps: TrapPolicy, scorer: Scorer, recent: RecentUrls) -> None:
+    def __init__(
+        self,
+        scope: Scope,
+        traps: TrapPolicy,
+        scorer: Scorer,
+        recent: RecentUrls,
+        shapes: Shapes | None = None,
+        actions_last: bool = False,
+    ) -> None:
         self.scope = scope
         self._traps = traps
         self._scorer = scorer
         self._recent = recent
+        self._shapes = shapes or Shapes()
+        self._actions_last = actions_last
 
     def select(
         self,
@@ -296,6 +319,10 @@ class LinkFilter:
             reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
             if reason is None:
                 score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
+                if self._shapes.puts_off(url.href, url.domain):
+                    score = PUT_OFF
+                elif self._actions_last and "?" in url.href and comes_last(url.href.partition("?")[2]):
+                    score += LAST
                 link = Entry(url.href, url.domain, score, depth, hops=hops, mode="known" if may_be_seeds else mode)
                 if kind is LinkKind.REDIRECT:
                     link = msgspec.structs.replace(link, tag=found_on.tag, chain=_chain(found_on))

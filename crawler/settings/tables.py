@@ -277,6 +277,12 @@ class ScopeTable(Table, frozen=True, kw_only=True):
         "Parameters to remove from the query and the path if their value looks like a session id. If you "
         "change this or `strip_params` during a crawl, pages whose URLs change are fetched again.",
     ] = SESSION_PARAMS
+    actions: Annotated[
+        Literal["avoid", "follow"],
+        "Links that look as if they log out, delete, edit, unsubscribe or fill a cart. `avoid`: they are denied where a "
+        "rule in `[[requests]]` sends secrets or keeps cookies. Elsewhere, those with a query come last, as do other views "
+        "of a page, such as its history. `follow`: they are treated like other links.",
+    ] = "avoid"
     nofollow: Annotated[bool, "Respect `rel=nofollow`, and `nofollow` in meta robots and X-Robots-Tag."] = True
 
 
@@ -292,6 +298,14 @@ class LimitsTable(Table, frozen=True, kw_only=True):
         Count,
         "Maximum number of URLs accepted per domain in the whole crawl; the rest are dropped and counted. 0: no limit.",
     ] = 0
+    put_off_share: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        "Share of the pages of a domain, and at least ten, that are fetched of URLs that are put off: once 30 pages with "
+        "a path and parameters like theirs were fetched, and 80 % of them say noindex, have the body of another page or "
+        "are near duplicates, such URLs come last, and those beyond the share are denied with the reason `put_off`. "
+        "1: nothing is put off.",
+    ] = 0.1
     max_body: Annotated[
         PositiveInt,
         "Maximum size of a response body as received, in bytes. A longer body is truncated, and its "

@@ -72,15 +72,16 @@ class Likeness:
         if page.exchange.status in GONE:
             return NO_CONTENT
         if self._near != "off" and fingerprint is not None:
-            near_of = self._near_of(page.url, fingerprint)
+            near_of = self._near_of(page, fingerprint)
         judged = msgspec.structs.replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)
         drops = (near_of and self._near == "drop") or (soft_404 and self._soft_404 == "drop")
         return msgspec.structs.replace(judged, text=None, markdown=None, is_dropped=True) if drops else judged
 
-    def _near_of(self, url: str, fingerprint: int) -> str | None:
+    def _near_of(self, page: Page, fingerprint: int) -> str | None:
+        url = page.url
         found = next((other for known, other in self._unsure if is_near(known, fingerprint)), None)
         found = found or self._index.find(fingerprint)
-        if found is None:
+        if found is None and _may_be_original(page):
             self._unsure.append((fingerprint, url))
         return found if found != url else None  # the same page, fetched again
 
@@ -93,6 +94,16 @@ class Likeness:
     def undo(self) -> None:
         """Forget the pages judged since `confirm`, which will be judged again."""
         self._unsure.clear()
+
+
+def _may_be_original(page: Page) -> bool:
+    """Whether `page` does not say itself that it is not the one to keep: many old versions are found before the new one."""
+    return not page.noindex and (not page.canonical or _bare(page.canonical) == _bare(page.url))
+
+
+def _bare(url: str) -> str:
+    """`url` without what differs between two URLs of one page on sites whose canonical URLs are never linked."""
+    return url.partition("://")[2].removeprefix("www.").rstrip("/")
 
 
 class ErrorPages:

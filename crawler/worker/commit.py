@@ -167,11 +167,18 @@ class LeaseReport(msgspec.Struct):
     items: dict[str, int] = msgspec.field(default_factory=dict)
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
     repaired: dict[str, int] = msgspec.field(default_factory=dict)
+    shapes: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
         """Add one URL of the domain."""
         self.urls.append(settled)
         self.duplicates += is_duplicate
+        if page is not None and page.put_off[0]:
+            name, pages, useless = page.put_off
+            counts = {"pages": pages, "useless": useless, "denied": int(page.outcome is Outcome.DENIED)}
+            for word, number in counts.items():
+                if number:
+                    _count(self.shapes, f"{word}:{name}", number, otherwise=f"{word}:{OTHER}")
         if page is not None and page.exchange is not None:
             self.received_bytes += len(page.exchange.body)
             for reason in page.cut:
@@ -196,7 +203,8 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     next_ms, state = runtime.server_ms(leased.next_at), str(leased.backoff)
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
-    counts = (report.received_bytes, report.duplicates, report.cut, report.items, report.rejected, report.repaired)
+    counted = (report.cut, report.items, report.rejected, report.repaired, report.shapes)
+    counts = (report.received_bytes, report.duplicates, *counted)
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)
 
 

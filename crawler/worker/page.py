@@ -16,6 +16,7 @@ from crawler.events import Events, HandlerFailed, LinkDropped
 from crawler.hooks import Handled, PageHandlers, Wanted
 from crawler.page import NO_CONTENT, Exchange, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
+from crawler.parse.coding import decode_body
 from crawler.parse.document import (
     NOTED,
     Document,
@@ -33,6 +34,7 @@ from crawler.parse.text import ContentJob, ContentWanted, is_light
 from crawler.scope.extract_rules import ExtractRule, declared
 from crawler.scope.next_visit import RecrawlRule
 from crawler.scope.scope import NO_HINTS, LinkFilter, leads_back
+from crawler.scope.shapes import Shapes
 from crawler.worker.items import ItemTypes, extract_items
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.revisits import has_moved, with_text_digest
@@ -101,7 +103,9 @@ class PageBuilder:
         offload: DocumentOffloader,
         robots: RobotsCache,
         control: Control,
+        shapes: Shapes | None = None,
     ) -> None:
+        self.shapes = shapes or Shapes()
         self.apply(settings, links)
         self._runtime = runtime
         self._control = control
@@ -196,13 +200,38 @@ class PageBuilder:
         if target is not None:
             back = leads_back(entry, target.href)
             mode = "again" if back else "moved" if has_moved(entry, exchange) else "new"
-        entries = await self._select(entry, reading, mode)
+        followed = reading
+        if not 300 <= exchange.status < 400:
+            page, followed = self._compared(entry, page, exchange, reading)
+        entries = await self._select(entry, followed, mode)
         self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
         if recrawled := self.settings.recrawl_rules:
             page = await with_text_digest(recrawled, entry, page, self._limits.max_decoded, self._offload)
         usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
+
+    def _compared(
+        self, entry: Entry, page: Page, exchange: Exchange, reading: ParsedDocument
+    ) -> tuple[Page, ParsedDocument]:
+        """Compare a page with others of its site. If its body is that of another one, its relative links lead to more of
+        the same, so only its frames are followed. Returns `page`, and the part of `reading` with the links to follow."""
+        found = reading.found
+
+        def decoded() -> bytes:
+            return decode_body(exchange.body, exchange.content_coding, COMPARED_BYTES).data
+
+        noted = self.shapes.note(entry, found.title, found.noindex, exchange.body, decoded)
+        if noted.shape:
+            page = msgspec.structs.replace(page, put_off=(noted.shape, noted.pages, noted.useless))
+        if noted.is_copy and found.links:
+            kept = [
+                (link, url) for link, url in zip(found.links, found.urls, strict=True) if link.kind not in _OF_COPIES
+            ]
+            self._report_dropped({"copy": len(found.links) - len(kept)})
+            links, urls = tuple(link for link, _ in kept), tuple(url for _, url in kept)
+            reading = reading._replace(found=msgspec.structs.replace(found, links=links, urls=urls))
+        return page, reading
 
     def redirect_to_itself(self, entry: Entry, exchange: Exchange) -> str | None:
         """How the redirect in `exchange` writes the URL of `entry`, or None if it leads elsewhere."""
@@ -313,6 +342,12 @@ def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
         dropped={**found.dropped, "forgotten": dropped} if dropped else found.dropped,
     )
 
+
+_OF_COPIES = frozenset({LinkKind.ANCHOR, LinkKind.LINK})
+"""Links that are not followed from a page with the body of another one. Its frames are parts of the page."""
+
+COMPARED_BYTES = 65_536
+"""Bytes of a decoded body that are compared with those of other pages."""
 
 _READ = NOTED | {b"content-type", b"content-encoding", b"link", b"refresh"}
 

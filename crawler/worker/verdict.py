@@ -62,6 +62,12 @@ FORBIDDEN = frozenset({FailureKind.FORBIDDEN_ADDRESS, FailureKind.FORBIDDEN_PORT
 PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")
 """RFC 9110 15.5.3 (402): the site offers the page for money, by whatever scheme. That is an answer and no error."""
 
+LATER = UrlResult(Outcome.RETRY, "put_off")
+"""The result for a URL whose shape brings nothing new (`crawler.scope.shapes`): it is queued again, and comes last."""
+
+NOT_FETCHED = UrlResult(Outcome.DENIED, "put_off")
+"""The result for such a URL when the share of pages that may be put off and fetched is used."""
+
 REDIRECT_LOOP = UrlResult(Outcome.DEAD, "redirect_loop")
 """The result for a URL that redirects to itself more often than it is requested once more."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 
 import msgspec
@@ -12,6 +12,8 @@ from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
 from crawler.events import UrlPostponed
 from crawler.page import KEPT_DENIALS, UNREADABLE, Exchange, Outcome, Page
 from crawler.parse.document import header_usage
+from crawler.scope.actions import Action
+from crawler.scope.shapes import PUT_OFF
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
 from crawler.worker.leases import LeasedDomain
@@ -21,6 +23,8 @@ from crawler.worker.revisits import SiteGains, Validators, planned
 from crawler.worker.runtime import Runtime
 from crawler.worker.verdict import (
     DEFECT,
+    LATER,
+    NOT_FETCHED,
     REDIRECT_LOOP,
     REFUSED,
     USAGE_UNREACHABLE,
@@ -38,7 +42,8 @@ from politeness.tdmrep import NOT_STATED
 @dataclass(eq=False, repr=False)
 class UrlVisits:
     """Requests the URLs of leased domains or settles them without a request, and passes the results to the committer.
-    `validators`: those of pages that are fetched on a schedule."""
+    `validators`: those of pages that are fetched on a schedule; `actions`: says what a URL does that must not be requested
+    because the request would have a secret or a cookie."""
 
     runtime: Runtime
     permits: PagePermits
@@ -48,6 +53,7 @@ class UrlVisits:
     handling: PageHandling
     committer: Committer
     validators: Validators
+    actions: Callable[[str], Action | None] | None = None
     gains: SiteGains = field(default_factory=SiteGains, init=False)
 
     async def request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> None:
@@ -79,13 +85,30 @@ class UrlVisits:
             leased.body_bytes = len(exchange.body)
             await self._settle_response(leased, entry, exchange, known)
 
+    def verdict(self, leased: LeasedDomain, entry: Entry) -> UrlResult | None:
+        """What becomes of `entry` because of its URL: it does something, or brings nothing new. None if it is requested."""
+        if self.actions is not None and (action := self.actions(entry.url)):
+            return UrlResult(Outcome.DENIED, action)
+        shapes = self.builder.shapes
+        if entry.depth == 0 or entry.visit or entry.tag or entry.url in leased.repeats:
+            return None  # somebody has asked for it
+        if not shapes.puts_off(entry.url, entry.domain):
+            return None
+        if entry.priority > PUT_OFF:
+            return LATER
+        return None if shapes.may_fetch(entry.domain) else NOT_FETCHED
+
     async def settle_without_request(
         self, leased: LeasedDomain, entry: Entry, result: UrlResult, known: OriginRobots | None
     ) -> None:
         """Settle `entry` as denied or dead, or postpone it until the unreachable file in `known` is fetched again. If
         the file was fetched, but cannot be applied to `entry`, retry that later."""
         is_of_tdm = result.reason == USAGE_UNREACHABLE
-        if result.outcome is Outcome.RETRY and known is not None and (is_of_tdm or known.record.access == "disallow"):
+        if result is LATER:
+            self.runtime.events.emit(UrlPostponed(result.reason))
+            entry = msgspec.structs.replace(entry, priority=PUT_OFF)
+            await self._commit(leased, postpone(entry, result.reason, self.runtime.server_clock.now_ms()))
+        elif result.outcome is Outcome.RETRY and known is not None and (is_of_tdm or known.record.access == "disallow"):
             at_ms = known.record.tdm_retry_at_ms if is_of_tdm else known.record.retry_at_ms
             self.runtime.events.emit(UrlPostponed(result.reason))
             await self._commit(leased, postpone(entry, result.reason, at_ms))
@@ -139,6 +162,10 @@ class UrlVisits:
             site = known.usage(entry.url) if known is not None else NOT_STATED
             page, links = await self.builder.build(entry, result, exchange, now_s, site, detail)
             page = _if_allowed(page, purpose) if purpose else page
+            if result is NOT_FETCHED:
+                page = msgspec.structs.replace(
+                    page, put_off=(self.builder.shapes.puts_off(entry.url, entry.domain), 0, 0)
+                )
             if page.outcome is Outcome.DONE:
                 page, links = await self.handling.handle(leased, entry, page, links)
                 page = await self._with_content(leased, entry, page)

@@ -226,7 +226,9 @@ class Worker:
                 known = self.robots.at_hand(entry.url) or await self.robots.robots_for(leased, entry.url)
                 if known is None or self.throttle.put_off_if_early(leased, known):
                     return None  # robots.txt was requested, or it is too early for this origin
-                result = self._verdict_by_robots(entry, leased.written(entry), known)
+                result = self._verdict_by_robots(entry, leased.written(entry), known) or self.visits.verdict(
+                    leased, entry
+                )
             if result is None:
                 assert known is not None
                 leased.concurrency = self.throttle.concurrency(leased, known)

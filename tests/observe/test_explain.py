@@ -11,6 +11,7 @@ import pytest
 from crawler.observe.explain import CUT, HALTS, Explanation, Facts, explanation, rows
 from crawler.observe.status import Condition, Word
 from crawler.page import Cut
+from crawler.scope.shapes import LAST, PUT_OFF
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import PolitenessTable, ScopeTable
 from crawler.sinks.lines import newest_line
@@ -40,6 +41,9 @@ DOMAIN = DomainStatus(
     queued=1,
     in_flight=0,
 )
+
+
+NOTHING_NEW = "most pages with such a path and such parameters bring nothing new (noindex, copies or near duplicates)"
 
 
 def domain(**changes: object) -> DomainStatus:
@@ -130,6 +134,21 @@ def in_scope(**scope: object) -> CrawlSettings:
             "queued: robots.txt unreachable (timeout), next try now",
         ),
         (SETTLED, {"line": {"outcome": "done", "reason": "ok"}}, "settled: done (ok)"),
+        (
+            SETTLED,
+            {"line": {"outcome": "denied", "reason": "put_off"}},
+            f"not fetched: {NOTHING_NEW}, and limits.put_off_share is used up",
+        ),
+        (
+            UrlStatus("queued", msgspec.structs.replace(ENTRY, priority=PUT_OFF)),
+            {},
+            f"queued, and comes last: {NOTHING_NEW}",
+        ),
+        (
+            UrlStatus("queued", msgspec.structs.replace(ENTRY, priority=LAST - 3)),
+            {},
+            "queued, and comes last: it looks as if it does something, or shows another view of a page",
+        ),
         (SETTLED, {}, "settled; the output says how"),
         (
             SETTLED,

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -89,6 +90,23 @@ def test_a_page_is_compared_with_those_of_its_own_group_and_of_earlier_ones() ->
         "https://site.test/first",
         None,
     ]
+
+
+@pytest.mark.parametrize(
+    ("said", "is_original"),
+    [
+        ({}, True),
+        ({"noindex": True}, False),
+        ({"canonical": "https://site.test/now"}, False),
+        ({"canonical": "http://www.site.test/old/"}, True),
+    ],
+)
+def test_an_old_version_that_is_found_first_is_not_the_original(said: dict[str, Any], is_original: bool) -> None:
+    likeness = Likeness("drop", "off", 100)
+    old = msgspec.structs.replace(text_page("old", words(5_000)), **said)
+    assert judged(likeness, old).near_of is None
+    now = judged(likeness, text_page("now", words(5_000)))
+    assert (now.near_of, now.is_dropped) == ("https://site.test/old" if is_original else None, is_original)
 
 
 def test_no_page_is_a_copy_of_one_that_was_not_written() -> None:

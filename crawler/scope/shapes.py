@@ -1,0 +1,298 @@
+"""Learns which shapes of URLs bring nothing new, so that calendars, permutations of filters and views of other pages come
+last. No I/O.
+
+A *shape* is the host, the first two path segments with numbers and ids left out, and the names of the parameters. There
+is a wider one for each, with any last segment, to which each narrow one adds a few pages: `/wiki/*?action` is learnt from
+the pages of several articles. A shape is useless when 30 of its pages were fetched and 80 % of the latest brought nothing:
+
+- the page says noindex,
+- its body is that of another page of the site,
+- or its title is that of an earlier page, dates left out, and nearly all its text is in one of the last pages of its
+  shape.
+
+A new title is new content, so texts are compared only for pages without one, and only of some pages of a shape. That keeps
+the cost of an ordinary page at some microseconds.
+
+URLs of a useless shape are put off: they get the lowest priority. When nothing else is left of their domain, some are
+fetched, up to a share of its pages, and the others are denied. All of this is forgotten when a domain moves to another
+replica, which then needs 30 pages of each shape again.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable
+from typing import Generic, TypeVar
+
+import msgspec
+from xxhash import xxh3_64_intdigest
+
+from frontier.entries import MOST_PRIORITY, Entry
+from frontier.urls import origin_of
+
+LEARNT_FROM = 30
+"""Pages of a shape before it can be useless."""
+
+_WINDOW = 30  # latest pages that were judged
+_LEAST_JUDGED = 20
+_USELESS = 0.8
+
+_PER_NARROW = 10  # pages that a shape adds to the wider one
+_UNREAD = 10  # pages of a shape before texts are compared
+_ROUND = 10  # pages that are compared each time when the number of pages has doubled
+_ALL_BAD = 0xFF  # while the latest eight were useless, the next ones are compared, too
+
+_NEW_TEXT = 0.03  # share of a text that a near duplicate may have of its own
+_TEXTS = 12  # per shape: those of a calendar whose titles name months
+_PIECES = 2_000  # distinct pieces of a text that is compared, 200 KB in memory
+
+LEAST = 10
+"""Pages that are put off and fetched anyway, from each domain."""
+
+PUT_OFF = -MOST_PRIORITY
+"""The priority of URLs that are put off."""
+
+LAST = -0.9 * MOST_PRIORITY
+"""Added to the priority of URLs that come last although nothing is known of their shape."""
+
+NAMED = 20
+"""Useless shapes that a replica counts by name."""
+
+OTHER = "other"
+"""The name of all others."""
+
+_NUMBERS = re.compile(r"\d+")
+_SEPARATOR = re.compile("[&;]")
+_DATE = (
+    r"(?:[0-9]{1,2}[^0-9<>]{0,14}){0,2}(?:19|20)[0-9]{2}(?![0-9])(?:[^0-9<>]{1,3}[0-9]{1,2}(?![0-9])){0,2}"
+    r"|[0-9]{1,2}:[0-9]{2}"
+)
+"""2026-11-02, 02/11/2026, 2 November 2026, 12:30. Other numbers may be all that tells two products apart."""
+
+_DATES = re.compile(_DATE)
+_DATES_OF_PAGES = re.compile(_DATE.encode())
+_LONG_ID = 16  # characters of a segment that, with digits in it, is an id
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class Recent(Generic[K, V]):
+    """A bounded dict in two generations. When the young one is full, the old one is discarded."""
+
+    def __init__(self, capacity: int) -> None:
+        self._half = max(1, capacity // 2)
+        self._young: dict[K, V] = {}
+        self._old: dict[K, V] = {}
+
+    def __len__(self) -> int:
+        return len(self._young) + len(self._old)
+
+    def get(self, key: K) -> V | None:
+        found = self._young.get(key)
+        if found is None and (found := self._old.pop(key, None)) is not None:
+            self.put(key, found)
+        return found
+
+    def put(self, key: K, value: V) -> None:
+        if len(self._young) >= self._half:
+            self._old, self._young = self._young, {}
+        self._young[key] = value
+
+
+class _Shape:
+    """What is known of a shape. `latest`: a bit for each of the latest pages that were judged, 1 for a useless one."""
+
+    __slots__ = ("judged", "latest", "name", "pages")
+
+    def __init__(self) -> None:
+        self.pages = self.judged = self.latest = 0
+        self.name = ""
+
+    @property
+    def is_useless(self) -> bool:
+        if self.pages < LEARNT_FROM or self.judged < _LEAST_JUDGED:
+            return False
+        return self.latest.bit_count() >= _USELESS * min(self.judged, _WINDOW)
+
+    @property
+    def compares(self) -> bool:
+        """Whether the text of the next page is compared."""
+        pages = self.pages
+        if pages < LEARNT_FROM + _ROUND:
+            return pages >= _UNREAD
+        return self.latest & _ALL_BAD == _ALL_BAD or pages - (1 << (pages.bit_length() - 1)) < _ROUND
+
+    def judge(self, is_useless: bool) -> None:
+        self.judged += 1
+        self.latest = (self.latest << 1 | is_useless) & ((1 << _WINDOW) - 1)
+
+
+class Noted(msgspec.Struct, frozen=True):
+    """What is to be said of a page. `is_copy`: its body is that of another page of the domain. `shape`: the name of its
+    shape if that is useless; `pages` and `useless`: how many more pages of the shape, and useless ones among them, are to
+    be counted."""
+
+    is_copy: bool = False
+    shape: str = ""
+    pages: int = 0
+    useless: int = 0
+
+
+NOTHING = Noted()
+
+
+class Shapes:
+    """The shapes that one replica has seen. `share`: that of the pages of a domain up to which URLs that are put off are
+    fetched; with 1, none is put off."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        self._share = share
+        self._shapes = Recent[str, _Shape](20_000)
+        self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
+        self._titles = Recent[int, int](65_536)
+        self._domains = Recent[str, list[int]](8_192)  # pages, and those of them that were put off
+        self._texts = Recent[str, list[frozenset[bytes]]](16)  # of a narrow shape
+        self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
+        self._named = 0
+
+    def __repr__(self) -> str:
+        return f"<Shapes {len(self._shapes)} share={self._share}>"
+
+    def apply(self, share: float) -> None:
+        """Use this share from now on."""
+        self._share = share
+
+    def puts_off(self, url: str, domain: str) -> str:
+        """The name of the useless shape of `url`, or "" if it is not to be put off."""
+        useless = self._useless.get(domain)
+        if not useless or self._share >= 1:
+            return ""
+        narrow, wide = shapes_of(url)
+        if narrow in useless:
+            return self._name(narrow)
+        if wide not in useless:
+            return ""
+        known = self._shapes.get(narrow)
+        return "" if known is not None and known.pages >= LEARNT_FROM else self._name(wide)
+
+    def may_fetch(self, domain: str) -> bool:
+        """Whether one more URL that was put off may be fetched from `domain`."""
+        pages, put_off = self._domains.get(domain) or (0, 0)
+        return put_off < max(LEAST, self._share * pages)
+
+    def note(self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes]) -> Noted:
+        """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding."""
+        domain, page, host = entry.domain, hash(entry.url), origin_of(entry.url)
+        is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), host, page)
+        if self._share >= 1:
+            return Noted(is_copy) if is_copy else NOTHING
+        counts = self._domains.get(domain)
+        if counts is None:
+            self._domains.put(domain, counts := [0, 0])
+        counts[entry.priority <= PUT_OFF] += 1
+        names = shapes_of(entry.url)
+        narrow, wide = (self._shape(name) for name in names)
+        is_repeated = self._is_repeated(self._titles, hash(_DATES.sub("", title)), host, page)
+        adds_to_wide = narrow.pages < _PER_NARROW
+        useless: bool | None = False
+        if noindex or is_copy:
+            useless = True
+        elif is_repeated:
+            useless = None
+            if narrow.compares or (adds_to_wide and wide.compares):
+                useless = self._is_near(names[0], decoded())
+        of = (narrow, wide) if adds_to_wide else (narrow,)
+        for shape in of:
+            shape.pages += 1
+            if useless is not None:
+                shape.judge(useless)
+        return self._learn(domain, names, (narrow, wide), is_copy, bool(useless))
+
+    def _learn(
+        self, domain: str, names: tuple[str, str], shapes: tuple[_Shape, _Shape], is_copy: bool, useless: bool
+    ) -> Noted:
+        known = self._useless.get(domain)
+        new = 0
+        for name, shape in zip(names, shapes, strict=True):
+            if shape.is_useless:
+                if known is None:
+                    self._useless.put(domain, known := set())
+                new = max(new, shape.pages) if name not in known else new
+                known.add(name)
+            elif known and name in known:
+                known.remove(name)
+        if not known or not (found := next((name for name in names if name in known), "")):
+            return Noted(is_copy) if is_copy else NOTHING
+        shape = shapes[names.index(found)]
+        if new:
+            rate = shape.latest.bit_count() / min(shape.judged, _WINDOW)
+            return Noted(is_copy, self._name(found), new, round(rate * new))
+        return Noted(is_copy, self._name(found), 1, int(useless))
+
+    def _is_near(self, name: str, page: bytes) -> bool:
+        """Whether nearly all text of `page` is in one of the last texts of its shape. If not, it is remembered."""
+        text, others = _text(page), self._texts.get(name) or []
+        if len(text) > _PIECES:
+            return False
+        allowed = _NEW_TEXT * sum(map(len, text))
+        if any(sum(map(len, text - other)) <= allowed for other in others):
+            return True
+        self._texts.put(name, [text, *others[: _TEXTS - 1]])
+        return False
+
+    def _name(self, name: str) -> str:
+        shape = self._shape(name)
+        if not shape.name:
+            self._named += 1
+            shape.name = name[:120] if self._named <= NAMED else OTHER
+        return shape.name
+
+    def _shape(self, name: str) -> _Shape:
+        shape = self._shapes.get(name)
+        if shape is None:
+            self._shapes.put(name, shape := _Shape())
+        return shape
+
+    def _is_repeated(self, seen: Recent[int, int], value: int, host: str, page: int) -> bool:
+        key = hash((host, value))
+        first = seen.get(key)
+        if first is None:
+            seen.put(key, page)
+        return first is not None and first != page
+
+
+def shapes_of(url: str) -> tuple[str, str]:
+    """The shape of the canonical `url`, and the wider one."""
+    start = url.index("/", 8)
+    path, mark, query = url[start + 1 :].partition("?")
+    names = ""
+    if mark:
+        pairs = _SEPARATOR.split(query) if ";" in query else query.split("&")
+        names = "?" + "&".join(sorted({_plain(pair.partition("=")[0]) for pair in pairs}))
+    first, slash, rest = path.partition("/")
+    second, more, _ = rest.partition("/")
+    host = url[url.index("/") + 2 : start]
+    if not slash:
+        return f"{host}/{_plain(first)}{names}", f"{host}/*{names}"
+    begin, end = f"{host}/{_plain(first)}/", f"{'/...' if more else ''}{names}"
+    if not second:
+        return f"{begin}{end}", f"{host}/*/{end}"
+    return f"{begin}{_plain(second)}{end}", f"{begin}*{end}"
+
+
+def _plain(segment: str) -> str:
+    if segment.isalpha():
+        return segment
+    plain = _NUMBERS.sub("0", segment)
+    return "0" if len(segment) >= _LONG_ID and "0" in plain else plain
+
+
+def _text(page: bytes) -> frozenset[bytes]:
+    """The pieces of text between the tags of `page`, without dates."""
+    found = set()
+    for piece in _DATES_OF_PAGES.sub(b"", page).split(b"<"):
+        tag, _, text = piece.partition(b">")
+        if (text := text.strip()) and not tag[:6].lower().startswith((b"script", b"style")):
+            found.add(text)
+    return frozenset(found)

@@ -1,0 +1,223 @@
+"""Sites that never end, and links that do things: what a crawl with its defaults makes of them."""
+
+from __future__ import annotations
+
+import datetime
+import random
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit
+
+import pytest
+
+from crawler import Crawl
+from tests.site import Reply, Request, Site
+
+WORDS = ["".join(random.Random(number).choices("aeioulnrst", k=6)) for number in range(5_000)]
+
+
+def prose(seed: int, count: int = 80) -> str:
+    return " ".join(random.Random(seed).choices(WORDS, k=count))
+
+
+def links(*hrefs: str) -> str:
+    return "".join(f"<a href='{href.replace('&', '&amp;')}'>{number % 9}</a>" for number, href in enumerate(hrefs))
+
+
+def titled(title: str, *rest: str) -> str:
+    return f"<!doctype html><title>{title}</title><h1>{title}</h1>{''.join(rest)}"
+
+
+def calendar(path: str, query: str) -> str:
+    found = re.search(r"day=(\d+)-(\d+)-(\d+)", query)
+    day = datetime.date(*map(int, found.groups())) if found else datetime.date(2026, 11, 1)
+    one = datetime.timedelta(days=1)
+    return titled("Calendar", f"<p>No events on {day}.", links(f"/cal?day={day + one}", f"/cal?day={day - one}"))
+
+
+def months(path: str, query: str) -> str:
+    """A calendar without a query, whose titles have the names of months."""
+    found = re.match(r"/(\d+)/(\d+)/", path)
+    year, month = map(int, found.groups()) if found else (2026, 11)
+    name = datetime.date(year, month, 1).strftime("%B %Y")
+    days = "".join(f"<td>{day}</td>" for day in range(1, 29))
+    after, before = (year + month // 12, month % 12 + 1), (year - (month == 1), (month - 2) % 12 + 1)
+    return titled(f"Events in {name}", days, links(f"/{after[0]}/{after[1]}/", f"/{before[0]}/{before[1]}/"))
+
+
+def parameters(path: str, query: str) -> str:
+    """Each page adds parameters to its own query."""
+    return titled("List", links(*(f"/list?{query}{'&' if query else ''}ver={number}" for number in range(3))))
+
+
+def entities(path: str, query: str) -> str:
+    return titled(f"Shop {len(query)}", links(*(f"/best?{quote(query, '=&')}&p={number}" for number in (2, 3))))
+
+
+def menu(path: str, query: str) -> str:
+    """Relative links on a server that answers every path."""
+    return titled("Menu", links("infra/www/", "common/", "cron/update", "about/us/"))
+
+
+def folders(path: str, query: str) -> str:
+    """The same, and each page shows its path."""
+    return titled("Folders", f"<p>{path}", links("a/", "b/", "c/"), f"<p>{prose(1)}")
+
+
+def sessions(path: str, query: str) -> str:
+    """A new session in each link."""
+    of = [f"/page{number}?tok={random.Random(f'{path}{query}{number}').getrandbits(64):x}" for number in range(4)]
+    name = path.strip("/") or "home"
+    return titled(name, f"<p>{prose(len(name) + ord(name[-1]))}", links(*of))
+
+
+def paths_of_sessions(path: str, query: str) -> str:
+    session = f"(S({random.Random(path).getrandbits(100):026x}))"
+    name = path.rpartition("/")[2] or "home"
+    return titled(name, f"<p>{prose(ord(name[-1]))}", links(*(f"/{session}/page{number}" for number in range(3))))
+
+
+def facets(path: str, query: str) -> str:
+    """Filters that are added to each other, over the same three products."""
+    if path.startswith("/product"):
+        return titled(f"Product {prose(int(path[8:]), 2)}", f"<p>{prose(int(path[8:]))}")
+    more = [f"/?{query}&{name}={value}" for name in ("size", "colour", "brand") for value in range(5)]
+    return titled("All products", f"<p>{prose(3)}", links(*(f"/product{number}" for number in range(3)), *more))
+
+
+def index_of_files(path: str, query: str) -> str:
+    """Apache's directory index, whose columns can be sorted."""
+    if path.endswith(".txt"):
+        return prose(hash(path))
+    depth = path.count("/")
+    names = (
+        [f"{letter}{depth}/" for letter in "abc"]
+        if depth < 4
+        else [f"{path.replace('/', '')}{n}.txt" for n in range(4)]
+    )
+    columns = [f"?C={column};O={order}" for column in "NMSD" for order in "AD"]
+    random.Random(query).shuffle(names)
+    rows = "".join(f"<tr><td><a href='{name}'>{name}</a><td>2026-01-0{number}" for number, name in enumerate(names, 1))
+    return titled(f"Index of {path}", links(*columns), rows)
+
+
+TRAPS: dict[str, tuple[Callable[[str, str], str], int]] = {
+    "calendar": (calendar, 60),
+    "months": (months, 90),
+    "parameters": (parameters, 60),
+    "entities": (entities, 60),
+    "menu": (menu, 10),
+    "folders": (folders, 120),
+    "sessions": (sessions, 200),
+    "paths-of-sessions": (paths_of_sessions, 60),
+    "facets": (facets, 250),
+}
+
+
+def settings(site: Site, folder: Path, **tables: Any) -> dict[str, Any]:
+    reach = {"fetch": {"host_map": [f"*=127.0.0.1:{site.port}"]}}
+    quick = {"politeness": {"delay": 0, "address_rate_limit": "off"}}
+    return site.settings(folder) | reach | quick | {"limits": {"max_pages": 3_000}} | tables
+
+
+async def crawled(site: Site, folder: Path, seeds: Sequence[str], **tables: Any) -> Counter[tuple[str, str]]:
+    """How many pages ended in which way, by host."""
+    async with Crawl(seeds, settings=settings(site, folder, **tables)) as crawl:
+        return Counter([(urlsplit(page.url).hostname or "", page.reason) async for page in crawl])
+
+
+async def test_traps_end_within_some_dozens_of_pages(tmp_path: Path) -> None:
+    def respond(request: Request) -> str | None:
+        path, _, query = request.path.partition("?")
+        return None if path == "/robots.txt" else TRAPS[request.host.removesuffix(".test")][0](path, query)
+
+    with Site(respond) as site:
+        ended = await crawled(site, tmp_path, [f"http://{name}.test/" for name in TRAPS])
+    fetched = {name: ended[f"{name}.test", "ok"] for name in TRAPS}
+    too_many = {name: number for name, number in fetched.items() if number > TRAPS[name][1]}
+    assert not too_many
+    assert ended["calendar.test", "put_off"]
+
+
+async def test_each_page_of_large_good_sites_is_fetched(tmp_path: Path) -> None:
+    """Thousands of pages of one shape: a forum whose pages all have the same title, a shop with numbers in its paths, a
+    wiki whose articles have histories, and an index of files."""
+    articles = [f"/wiki/{prose(number, 2).replace(' ', '_')}" for number in range(60)]
+    views = ("edit", "history", "raw", "info")
+
+    def respond(request: Request) -> str | None:
+        path, _, query = request.path.partition("?")
+        number = int("".join(filter(str.isdigit, path + query)) or 0)
+        match request.host, path:
+            case _, "/robots.txt":
+                return None
+            case "forum.test", "/":
+                pages = links(*(f"/?topic={topic}" for topic in range(1, 600))) if not query else ""
+                return titled("My forum", f"<p>{prose(number, 12)}", pages)
+            case "shop.test", "/":
+                return titled("Shop", links(*(f"/product/{product}" for product in range(1, 600))))
+            case "shop.test", _:
+                return titled(f"Screw M{number}", f"<p>In stock: {number % 7}. Add to cart.")
+            case "wiki.test", "/":
+                return titled("Wiki", links(*articles))
+            case "wiki.test", _ if query:
+                return titled(path, "<meta name=robots content=noindex>", prose(len(query)))
+            case "wiki.test", _:
+                seed = articles.index(path)
+                return titled(path, prose(seed), links(*(f"{path}?action={view}" for view in views)))
+            case _:
+                return index_of_files(path, query)
+
+    hosts = ("forum", "shop", "wiki", "files")
+    with Site(respond) as site:
+        ended = await crawled(site, tmp_path, [f"http://{host}.test/" for host in hosts])
+        asked = {request.host + request.path for request, _ in site.answered}
+    assert ended["forum.test", "ok"] == ended["shop.test", "ok"] == 600
+    assert (ended["forum.test", "put_off"], ended["shop.test", "put_off"]) == (0, 0)
+    assert {f"wiki.test{path}" for path in articles} <= asked
+    assert ended["wiki.test", "ok"] < 61 + 30 + 12 < 61 + 4 * 60
+    assert len({url for url in asked if url.startswith("files.test/") and url.endswith("0.txt")}) == 27
+    assert sum("?C=" in url for url in asked) < 40 * 8 / 2
+
+
+async def test_a_crawl_that_is_logged_in_never_logs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Logged in, links that do things are not followed, whether a page or a redirect leads there; otherwise they are, and
+    come last."""
+    actions = {
+        "/logout": "logout",
+        "/wp-login.php?action=logout&_wpnonce=1": "logout",
+        "/post/5/edit": "edit",
+        "/post.php?post=1&action=trash": "delete",
+        "/?add-to-cart=5": "cart",
+        "/newsletter/unsubscribe?u=1": "unsubscribe",
+    }
+
+    def respond(request: Request) -> Reply | str | None:
+        if request.path == "/robots.txt":
+            return None
+        if request.path == "/bye":
+            return Reply("", 302, {"Location": "/user/logout"})
+        is_home = request.path == "/"
+        return titled(request.path, prose(7), links(*actions, "/bye", "/docs/install/", "/read") if is_home else "")
+
+    monkeypatch.setenv("SESSION", "sess=s0")
+    rule = {"origin": "http://a.test", "over_http": True, "headers_env": ["Cookie: SESSION"]}
+    with Site(respond) as site:
+        ended = await crawled(site, tmp_path / "in", ["http://a.test/"], requests=[rule])
+        asked = set(site.asked)
+        cookies = await crawled(site, tmp_path / "jar", ["http://a.test/"], requests=[{"cookies": True}])
+        follow = {"scope": {"actions": "follow"}, "requests": [rule]}
+        followed = await crawled(site, tmp_path / "follow", ["http://a.test/"], **follow)
+        before = len(site.asked)
+        await crawled(site, tmp_path / "out", ["http://a.test/"])
+        outside = site.asked[before:]
+    assert asked == {"/robots.txt", "/", "/bye", "/docs/install/", "/read"}
+    expected = Counter(actions.values()) + Counter({"logout": 1, "ok": 3, "redirect": 1})
+    assert Counter({reason: number for (_, reason), number in ended.items()}) == expected
+    assert cookies == ended
+    assert followed["a.test", "ok"] == len(actions) + 4
+    first = [path for path in outside if path != "/user/logout"]  # found when the others were leased
+    assert set(first[-3:]) == {one for one in actions if "?" in one and "/newsletter" not in one}

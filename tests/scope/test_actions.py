@@ -1,0 +1,56 @@
+"""What links do, by the way in which applications write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.scope.actions import action_of, comes_last
+
+
+@pytest.mark.parametrize(
+    ("action", "paths"),
+    [
+        (
+            "logout",
+            "/logout /logout.php /user/logout /accounts/sign_out /wp-login.php?action=logout&_wpnonce=1 /?q=user/logout "
+            "/customer/account/logoutSuccess/../logout/ /my-account/customer-logout/ /index.php/Special:UserLogout "
+            "/index.php?title=Special:UserLogout&returnto=A /issue1?@action=logout /issue1?%40action=logout "
+            "/ucp.php?mode=logout&sid=3 /index.php?option=com_users&task=user.logout /index.php?route=account/logout "
+            "/abmelden /d%C3%A9connexion /%D0%B2%D1%8B%D1%85%D0%BE%D0%B4",
+        ),
+        ("edit", "/node/1/edit /w/index.php?title=A&action=edit /doku.php?id=a&do=edit /a?action=approve"),
+        ("delete", "/node/1/delete /wp-admin/post.php?post=1&action=trash /cgi?op=delete&id=4 /items/delete/7"),
+        ("cart", "/?add-to-cart=5 /cart/add/5 /checkout/cart/add/uenc/x/product/5/ /wishlist/add/3 /add_to_cart/4"),
+        ("unsubscribe", "/unsubscribe?u=3 /newsletter/unsubscribe /list?unsubscribe=a /user/cancel-account"),
+    ],
+)
+def test_links_that_do_things_are_recognised(action: str, paths: str) -> None:
+    assert {path: action_of(f"https://a.test{path}") for path in paths.split()} == dict.fromkeys(paths.split(), action)
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/",
+        "/login",
+        "/blog/how-to-edit-photos",
+        "/docs/delete-statement.html",
+        "/docs/cli/install",
+        "/edit/how/to/draw/index.html",
+        "/search?q=delete",
+        "/a?page=2&sort=new",
+        "/store/updates?mode=list",
+        "/a?do=show",
+        "/cart",
+    ],
+)
+def test_pages_about_such_things_are_left_alone(path: str) -> None:
+    assert action_of(f"https://a.test{path}") is None
+    assert not comes_last(path.partition("?")[2])
+
+
+@pytest.mark.parametrize(
+    "query", ["title=A&action=history", "replytocom=4", "title=A&oldid=5", "do=diff&id=a", "print=1"]
+)
+def test_views_of_other_pages_come_last(query: str) -> None:
+    assert comes_last(query)

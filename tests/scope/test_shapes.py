@@ -1,0 +1,117 @@
+"""Which shapes of URLs bring nothing new."""
+
+from __future__ import annotations
+
+import time
+from random import Random
+
+import pytest
+
+from crawler.scope.shapes import LEARNT_FROM, LEAST, PUT_OFF, Shapes, shapes_of
+from frontier.entries import Entry
+
+SITE = "https://a.test"
+
+
+def fetch(
+    shapes: Shapes, path: str, title: str = "", text: str = "", noindex: bool = False, priority: float = 0
+) -> str:
+    """Note a page. Returns the shape whose pages are counted."""
+    body = f"<title>{title}</title><p>{text or path}".encode()
+    entry = Entry(SITE + path, "a.test", priority)
+    return shapes.note(entry, title, noindex, body, lambda: body).shape
+
+
+def is_put_off(shapes: Shapes, path: str) -> bool:
+    return bool(shapes.puts_off(SITE + path, "a.test"))
+
+
+@pytest.mark.parametrize(
+    ("path", "narrow", "wide"),
+    [
+        ("/", "/", "/*"),
+        ("/a?b=1&a=2&b=3", "/a?a&b", "/*?a&b"),
+        ("/2026/11/03/title", "/0/0/...", "/0/*/..."),
+        ("/wiki/Foo?action=edit", "/wiki/Foo?action", "/wiki/*?action"),
+        ("/pool/main/?C=N;O=D", "/pool/main/...?C&O", "/pool/*/...?C&O"),
+        ("/pool/?C=N;O=D", "/pool/?C&O", "/*/?C&O"),
+        ("/(S(lit3py55t21z5v55vlm25s55))/x", "/0/x", "/0/*"),
+    ],
+)
+def test_a_shape_is_two_segments_and_the_names_of_the_parameters(path: str, narrow: str, wide: str) -> None:
+    assert shapes_of(SITE + path) == (f"a.test{narrow}", f"a.test{wide}")
+
+
+@pytest.mark.parametrize("kind", ["noindex", "copies", "near duplicates"])
+def test_a_shape_is_put_off_after_thirty_pages_that_bring_nothing(kind: str) -> None:
+    shapes = Shapes(0.1)
+    for number in range(LEARNT_FROM + 1):
+        assert not is_put_off(shapes, "/list?sort=x")
+        text = "the same" if kind == "copies" else f"{number}<p>{'much is the same in both of them' * 5}"
+        title = f"Page {number}" if kind == "noindex" else "List"
+        if fetch(shapes, f"/list?sort={number}", title, text, noindex=kind == "noindex"):
+            break
+    assert is_put_off(shapes, "/list?sort=x")
+    assert not is_put_off(shapes, "/list")
+    assert not is_put_off(shapes, "/other?page=x")
+
+
+def test_pages_with_new_titles_or_new_texts_are_never_put_off() -> None:
+    shapes, rng = Shapes(0.1), Random(1)
+    for number in range(2_000):
+        text = " ".join(rng.choices(["one", "two", "three", "four", "five", "six", "seven"], k=30))
+        assert not fetch(shapes, f"/topic/{number}", "A forum", text)
+        assert not fetch(shapes, f"/product/{number}", f"Screw {number}", "In stock.")
+    assert not is_put_off(shapes, "/topic/5000")
+
+
+def test_views_of_many_pages_are_learnt_together_and_a_good_page_among_them_stays() -> None:
+    shapes = Shapes(0.1)
+    for article in range(10):
+        for view in range(3):
+            fetch(shapes, f"/wiki/{'abcdefghij'[article]}?action={view}", f"{article} {view}", noindex=True)
+    assert is_put_off(shapes, "/wiki/New?action=edit")
+    assert not is_put_off(shapes, "/wiki/New")
+
+
+def test_a_shape_whose_pages_turn_out_to_be_new_is_not_put_off_any_more() -> None:
+    shapes = Shapes(0.1)
+    for number in range(LEARNT_FROM):
+        fetch(shapes, f"/list?id={number}", noindex=True)
+    assert is_put_off(shapes, "/list?id=x")
+    for number in range(10):
+        fetch(shapes, f"/list?id={number + 100}", f"New {number}", priority=PUT_OFF)
+    assert not is_put_off(shapes, "/list?id=x")
+
+
+def test_a_share_of_the_pages_is_fetched_and_none_is_put_off_with_all_of_them() -> None:
+    shapes, everything = Shapes(0.1), Shapes(1.0)
+    for number in range(300):
+        fetch(shapes, f"/good/{number}", f"Title {number}")
+    fetched = 0
+    while shapes.may_fetch("a.test"):
+        fetch(shapes, f"/list?sort={fetched}", noindex=True, priority=PUT_OFF)
+        fetched += 1
+    assert fetched == 30
+    for number in range(LEAST):
+        assert Shapes(0.0).may_fetch("b.test")
+        fetch(everything, f"/list?sort={number * 10}", noindex=True)
+    assert not is_put_off(everything, "/list?sort=x")
+
+
+def test_a_page_that_is_visited_again_is_no_copy_of_itself() -> None:
+    shapes = Shapes(1.0)
+    entries = [Entry(f"{SITE}/{name}", "a.test") for name in "aab"]
+    assert [shapes.note(one, "", False, b"body", bytes).is_copy for one in entries] == [False, False, True]
+    assert not shapes.note(Entry("https://b.test/", "b.test"), "", False, b"body", bytes).is_copy
+
+
+@pytest.mark.timed
+def test_an_ordinary_page_costs_microseconds() -> None:
+    shapes, body, pages = Shapes(0.1), b"<p>text" * 6_000, 20_000
+    bodies = [body + b"%d" % number for number in range(100)]
+    began = time.process_time()
+    for number in range(pages):
+        entry = Entry(f"{SITE}/library/page{number}.html", "a.test")
+        shapes.note(entry, f"Page {number}", False, bodies[number % 100] if number < 100 else bodies[0][:number], bytes)
+    assert (time.process_time() - began) / pages < 20e-6
