@@ -21,6 +21,7 @@ replica, which then needs 30 pages of each shape again.
 from __future__ import annotations
 
 import re
+from array import array
 from collections.abc import Callable, Hashable
 from typing import Generic, TypeVar
 
@@ -38,13 +39,13 @@ _LEAST_JUDGED = 20
 _USELESS = 0.8
 
 _PER_NARROW = 10  # pages that a shape adds to the wider one
-_UNREAD = 10  # pages of a shape before texts are compared
+_UNREAD = 5  # pages of a shape before texts are compared
 _ROUND = 10  # pages that are compared each time when the number of pages has doubled
 _ALL_BAD = 0xFF  # while the latest eight were useless, the next ones are compared, too
 
 _NEW_TEXT = 0.03  # share of a text that a near duplicate may have of its own
 _TEXTS = 12  # per shape: those of a calendar whose titles name months
-_PIECES = 2_000  # distinct pieces of a text that is compared, 200 KB in memory
+_PIECES = 2_000  # distinct pieces of a text that is compared, eight bytes each in memory
 
 LEAST = 10
 """Pages that are put off and fetched anyway, from each domain."""
@@ -152,7 +153,7 @@ class Shapes:
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
         self._domains = Recent[str, list[int]](8_192)  # pages, and those of them that were put off
-        self._texts = Recent[str, list[frozenset[bytes]]](16)  # of a narrow shape
+        self._texts: Recent[str, list[tuple[int, array[int]]]] = Recent(512)  # titles and texts by narrow shape
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._named = 0
 
@@ -193,7 +194,8 @@ class Shapes:
         counts[entry.priority <= PUT_OFF] += 1
         names = shapes_of(entry.url)
         narrow, wide = (self._shape(name) for name in names)
-        is_repeated = self._is_repeated(self._titles, hash(_DATES.sub("", title)), host, page)
+        name = hash(_DATES.sub("", title))
+        is_repeated = self._is_repeated(self._titles, name, host, page)
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
         if noindex or is_copy:
@@ -201,7 +203,7 @@ class Shapes:
         elif is_repeated:
             useless = None
             if narrow.compares or (adds_to_wide and wide.compares):
-                useless = self._is_near(names[0], decoded())
+                useless = self._is_near(names[0], name, decoded())
         of = (narrow, wide) if adds_to_wide else (narrow,)
         for shape in of:
             shape.pages += 1
@@ -230,16 +232,17 @@ class Shapes:
             return Noted(is_copy, self._name(found), new, round(rate * new))
         return Noted(is_copy, self._name(found), 1, int(useless))
 
-    def _is_near(self, name: str, page: bytes) -> bool:
-        """Whether nearly all text of `page` is in one of the last texts of its shape. If not, it is remembered."""
-        text, others = _text(page), self._texts.get(name) or []
+    def _is_near(self, shape: str, title: int, page: bytes) -> bool | None:
+        """Whether nearly all text of `page` is in one of the last texts of its shape. If not, it is remembered. None: none
+        of those has its title, so the page with its title that was seen before may have the same text."""
+        text, others = _text(page), self._texts.get(shape) or []
         if len(text) > _PIECES:
             return False
-        allowed = _NEW_TEXT * sum(map(len, text))
-        if any(sum(map(len, text - other)) <= allowed for other in others):
+        allowed = _NEW_TEXT * sum(text.values())
+        if any(sum(map(text.__getitem__, text.keys() - set(other))) <= allowed for _, other in others):
             return True
-        self._texts.put(name, [text, *others[: _TEXTS - 1]])
-        return False
+        self._texts.put(shape, [(title, array("q", text)), *others[: _TEXTS - 1]])
+        return False if any(title == known for known, _ in others) else None
 
     def _name(self, name: str) -> str:
         shape = self._shape(name)
@@ -288,11 +291,11 @@ def _plain(segment: str) -> str:
     return "0" if len(segment) >= _LONG_ID and "0" in plain else plain
 
 
-def _text(page: bytes) -> frozenset[bytes]:
-    """The pieces of text between the tags of `page`, without dates."""
-    found = set()
+def _text(page: bytes) -> dict[int, int]:
+    """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths."""
+    found: dict[int, int] = {}
     for piece in _DATES_OF_PAGES.sub(b"", page).split(b"<"):
         tag, _, text = piece.partition(b">")
         if (text := text.strip()) and not tag[:6].lower().startswith((b"script", b"style")):
-            found.add(text)
-    return frozenset(found)
+            found[hash(text)] = len(text)
+    return found

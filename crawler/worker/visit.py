@@ -87,7 +87,8 @@ class UrlVisits:
 
     def verdict(self, leased: LeasedDomain, entry: Entry) -> UrlResult | None:
         """What becomes of `entry` because of its URL: it does something, or brings nothing new. None if it is requested."""
-        if self.actions is not None and (action := self.actions(entry.url)):
+        is_seed = entry.depth == entry.hops == 0
+        if self.actions is not None and not is_seed and (action := self.actions(entry.url)):
             return UrlResult(Outcome.DENIED, action)
         shapes = self.builder.shapes
         if entry.depth == 0 or entry.visit or entry.tag or entry.url in leased.repeats:
