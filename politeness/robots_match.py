@@ -33,7 +33,7 @@ from politeness.robots_syntax import (
     extract,
     readable,
 )
-from politeness.usage import Statement, answers_in, decisive, quoted
+from politeness.usage import Statement, answers_in, decisive, quoted, signals_in
 
 T = TypeVar("T")
 
@@ -323,9 +323,10 @@ class UsageRules:
             if number and number % SLICE == 0:
                 yield
             path, value = divided(line.value)
-            text = quoted(f"robots.txt line {line.line}", f"Content-Usage: {readable(line.value)}")
+            name, answers = ("Content-Signal", signals_in) if line.is_signal else ("Content-Usage", answers_in)
+            text = quoted(f"robots.txt line {line.line}", f"{name}: {readable(line.value)}")
             _, statements = by_path.setdefault(comparable_rule(path), (line.line, []))
-            statements.append(Statement(text, answers_in(value)))
+            statements.append(Statement(text, answers(value)))
         for number, (path_form, (first, statements)) in enumerate(by_path.items()):
             if number and number % SLICE == 0:
                 yield

@@ -50,7 +50,7 @@ MAX_SITEMAP_BYTES: Final = 2_048
 MAX_LICENSES: Final = 16
 """The most License records that are read. Each line of the output has all of them."""
 
-Field = Literal["agent", "allow", "disallow", "delay", "rate", "sitemap", "usage", "license"]
+Field = Literal["agent", "allow", "disallow", "delay", "rate", "sitemap", "usage", "signal", "license"]
 
 _FIELDS: Final[dict[bytes, Field]] = {
     b"user-agent": "agent",
@@ -72,6 +72,8 @@ _FIELDS: Final[dict[bytes, Field]] = {
     b"sitemaps": "sitemap",
     b"site-map": "sitemap",
     b"content-usage": "usage",
+    b"content-signal": "signal",
+    b"content-signals": "signal",
     b"license": "license",
 }
 _FIRST: Final = frozenset(b"\t\v\f ") | {byte for name in _FIELDS for byte in (name[0], name.upper()[0])}
@@ -105,7 +107,7 @@ class Section:
         self.rules: list[tuple[int, Field, bytes]] = []
         self.delays: list[str] = []
         self.rates: list[str] = []
-        self.usage: dict[bytes, int] = {}  # value of a Content-Usage line -> the first line with it
+        self.usage: dict[tuple[bytes, bool], int] = {}  # value, whether a Content-Signal -> the first line with it
 
 
 class GroupReader:
@@ -133,7 +135,10 @@ class GroupReader:
         elif field == "usage":
             self._in_rules = True  # a rule like the two below (draft-ietf-aipref-attach-05 3)
             for section in self._current if value else ():
-                section.usage.setdefault(value, line)
+                section.usage.setdefault((value, False), line)
+        elif field == "signal":
+            for section in self._current if value else ():
+                section.usage.setdefault((value, True), line)
         elif field == "license":
             # RSL 1.0, "Adding RSL to robots.txt": the absolute URL of a licence, of no group.
             if (
@@ -298,10 +303,11 @@ class Rule(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class UsageRule(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A Content-Usage line: its number in the file, from 1, and its value as written."""
+    """A Content-Usage line, or a Content-Signal line: its number in the file, from 1, and its value as written."""
 
     line: int
     value: bytes
+    is_signal: bool = False
 
 
 class Excerpt(msgspec.Struct, frozen=True, array_like=True):
@@ -365,7 +371,7 @@ def extract(body: bytes, product_token: str) -> Generator[None, None, Excerpt]:
         if rule.is_allow and not known.is_allow:  # of equal paths Allow counts (RFC 9309 2.2.2), otherwise the first
             rules[path] = rule
     delay, rate = _longest_delay(section.delays), _slowest_rate(section.rates)
-    usage = [UsageRule(line, value) for value, line in section.usage.items()]
+    usage = [UsageRule(line, value, is_signal) for (value, is_signal), line in section.usage.items()]
     return Excerpt(
         section.name, list(rules.values()), delay, rate, tuple(reader.sitemaps), usage, tuple(reader.licenses)
     )

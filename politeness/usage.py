@@ -186,6 +186,17 @@ def _parsed(value: bytes) -> Answers:
     return tuple((category, word == b"y") for category, word in said if word in (b"y", b"n"))
 
 
+_SIGNAL: Final = re.compile(rb"(search|ai-train|ai-input)[ \t]*+=[ \t]*+(yes|no)\b", re.IGNORECASE)
+_OF_SIGNAL: Final[dict[bytes, Category]] = {b"search": "search", b"ai-train": "train-ai", b"ai-input": "ai-use"}
+
+
+def signals_in(value: bytes) -> Answers:
+    """What the `value` of a Content-Signal record says (contentsignals.org). If a signal occurs several times, the last one
+    counts."""
+    said = {_OF_SIGNAL[name.lower()]: word.lower() == b"yes" for name, word in _SIGNAL.findall(value)}
+    return tuple((category, said[category]) for category in CATEGORIES if category in said)
+
+
 _REMEMBERED_BYTES: Final = 200
 _remembered = lru_cache(maxsize=256)(_parsed)  # a site says the same about each of its pages
 

@@ -26,14 +26,14 @@ from frontier.errors import BadInput
 from frontier.urls import UrlPattern, is_in_url
 
 LARGEST = 16**15 - 1
-_PADDING, _STRONG, _WEAK, _DATE, _OTHER = "01234"  # the kinds of validators
+_PADDING, _STRONG, _WEAK, _DATE, _OTHER, _BOTH = "012345"  # the kinds of validators
 _QUOTES = {_STRONG: 'e"', _WEAK: 'eW/"'}
 _TAG_DIGITS = "0123456789abcdefg"  # g stands for the hyphen
 
 
 def state_text(numbers: Sequence[int], digest: str, validator: str) -> str:
     """The text of `numbers`, which are cut to 0 and LARGEST, of `digest`, at most 15 hexadecimal digits, and of
-    `validator`, "e" and an ETag, "m" and the seconds of a date, or empty."""
+    `validator`, as `validator_of` gives it."""
     fields = [f"{min(number, LARGEST):x}" if number > 0 else "" for number in numbers]
     text = "".join(f"{len(field):x}{field}" for field in (*fields, digest))
     kind = _validator_text(validator)
@@ -51,6 +51,9 @@ def parsed_state(text: str, count: int) -> tuple[list[int], str, str]:
 
 
 def _validator_text(validator: str) -> str:
+    tag, both, seconds = validator.partition("\t")
+    if both:
+        return f"{_BOTH}{int(seconds):010x}{_validator_text(tag)}"
     for kind, beginning in _QUOTES.items():
         tag = validator.removeprefix(beginning).removesuffix('"')
         if validator == f'{beginning}{tag}"' and tag and not tag.strip("0123456789abcdef-"):
@@ -66,6 +69,8 @@ def _validator(text: str) -> str:
         return f'{_QUOTES[kind]}{_tag(int(digits, 16))}"'
     if kind == _DATE:
         return f"m{int(digits, 16)}"
+    if kind == _BOTH:
+        return f"{_validator(digits[10:])}\t{int(digits[:10], 16)}"
     return f"e{bytes.fromhex(digits).decode()}" if kind else ""
 
 
@@ -211,7 +216,7 @@ class Visits(msgspec.Struct, frozen=True):
     next; `rule`: the mark of its rule. `compared`: visits that showed whether the page has changed; `changes`: how
     many had; `changed_s`, `unchanged_s`: the sums of their intervals. `misses`: visits in a row that did not find the
     page. `digest`: of the payload, or, with TEXT_DIGEST digits, of the main text; empty if the page is gone.
-    `validator`: "e" and an ETag, or "m" and the seconds of a Last-Modified.
+    `validator`: as `validator_of` gives it.
     """
 
     last_at: float
@@ -261,22 +266,31 @@ class Visits(msgspec.Struct, frozen=True):
 
 
 def validator_of(etag: str, last_modified: str) -> str:
-    """What `Visits.validator` keeps of these header fields, empty if nothing can be used."""
-    if len(etag) <= LONGEST_ETAG and _ETAG.fullmatch(etag):
-        return f"e{etag}"
+    """What `Visits.validator` keeps of these header fields: "e" and an ETag, "m" and the seconds of a date, the former with
+    a tab and those seconds, or empty if nothing can be used."""
+    tag = f"e{etag}" if len(etag) <= LONGEST_ETAG and _ETAG.fullmatch(etag) else ""
     try:
         seconds = int(parsedate_to_datetime(last_modified).timestamp())
     except (ValueError, OverflowError):
-        return ""
-    return f"m{seconds}" if 0 <= seconds <= _LAST_DATE else ""
+        return tag
+    if not 0 <= seconds <= _LAST_DATE:
+        return tag
+    return f"{tag}\t{seconds}" if tag else f"m{seconds}"
 
 
 def conditions_of(validator: str) -> Headers:
-    """The header fields that make a request conditional (RFC 9110 13.1.2 and 13.1.3). `validator`: from `validator_of`."""
-    kind, value = validator[:1], validator[1:]
-    if kind == "e":
-        return (("If-None-Match", value),)
-    return (("If-Modified-Since", formatdate(int(value), usegmt=True)),) if kind == "m" else ()
+    """The header fields that make a request conditional (RFC 9110 13.1.2 and 13.1.3). `validator`: from `validator_of`.
+    Apache's mod_deflate sends an ETag with `-gzip`, and does not know it when it comes back, so the one without is sent,
+    too (https://bz.apache.org/bugzilla/show_bug.cgi?id=45023)."""
+    tag, _, seconds = validator[1:].partition("\t")
+    if validator.startswith("m"):
+        tag, seconds = "", tag
+    plain = _OF_CODING.sub('"', tag)
+    tags = (("If-None-Match", tag if plain == tag else f"{tag}, {plain}"),) if tag else ()
+    return (*tags, ("If-Modified-Since", formatdate(int(seconds), usegmt=True))) if seconds else tags
+
+
+_OF_CODING = re.compile(r'(?<=[^"])--?(?:gzip|br|deflate|zstd)"$')
 
 
 _MAX_AGE = re.compile(rb"(?:^|[\s,])max-age\s*=\s*\"?(\d{1,20})", re.IGNORECASE)

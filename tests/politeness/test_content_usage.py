@@ -57,6 +57,18 @@ def test_the_example_of_section_3_4(token: str, path: str, crawl: bool, preferen
         assert said(EXAMPLE, path, token) == preference
 
 
+def test_content_signals_are_read_like_content_usage() -> None:
+    body = group("Content-Signal: search=yes,ai-train=no", "Content-Signal: /x/ ai-input = NO; other=yes", "Allow: /")
+    assert said(body, "/a") == "train-ai=n, search=y"
+    assert said(body, "/x/a") == "ai-use=n"
+    (one,) = combined(rules_of(body).usage.stated("/x/a")).statements  # type: ignore[union-attr]
+    assert one == "robots.txt line 3: Content-Signal: /x/ ai-input = NO; other=yes"
+    both = group("Content-Usage: train-ai=y", "Content-Signal: ai-train=no")
+    assert said(both, "/") == "train-ai=n"
+    agents = "User-agent: ourbot\nContent-Signal: ai-train=no\nUser-agent: b\nDisallow: /x\n"
+    assert not rules_of(agents).decide("https://a.test/x").allowed
+
+
 def test_the_examples_of_section_1_2() -> None:
     assert said(b"User-Agent: *\nAllow: /\nContent-Usage: train-ai=n\n", "/any") == "train-ai=n"
     assert str(combined([header_statement(b"train-ai=n")])) == "train-ai=n"
