@@ -159,6 +159,10 @@ class ServerClock:
             ahead_ms = self._others_ahead_ms = 0
         return math.ceil(self.reading.round_trip_ms) + ahead_ms
 
+    def time_s(self) -> float:
+        """Seconds since 1970 by the server's clock, or by this machine's before the first reading."""
+        return time.time() if self.reading is None else self.now_ms() / 1000
+
     def now_ms(self) -> int:
         """The server's current time, or slightly earlier. Raises RuntimeError before the first reading."""
         if self.reading is None:

@@ -113,6 +113,10 @@ wait starts again."""
 
 POLL_S = 0.1
 
+OUTSIDE = 2
+"""Views without a replica that are normal after its start. After more, its claims are late: its interval is too short for
+the way to Redis, or it hangs."""
+
 RECENT_URLS = 200_000
 """URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
 
@@ -150,6 +154,7 @@ class Engine:
         self.ended = asyncio.Event()
         self.tasks = Tasks(self.ended)
         self.has_other_shards = False  # or is being given another number of them
+        self._outside = 0  # views in a row that did not contain this replica
         self.uploads_left = 0  # files that could not be uploaded, after `stop`
         self.skips_grace = False  # set to stop without waiting for running turns; their URLs are fetched again later
         self.following: list[asyncio.Task[None]] = []
@@ -401,6 +406,9 @@ class Engine:
 
     async def _follow_views(self) -> None:
         async for view in self.peers.views(on_away=self.runtime.retry.crawl_node_failed):
+            self._outside = 0 if view.index else self._outside + 1
+            if self._outside == OUTSIDE + 1:
+                log(logging.WARNING, "claims_too_late", replica=self._deps.replica, interval=self._local.interval)
             await self.runtime.retry.call_crawl_node(self._verify)
             self.leases.adopt(view)
 
@@ -452,7 +460,8 @@ class Engine:
         while True:
             await clock.sleep(period_s(min(0.5, self._local.interval / 2), self.replicas()))
             view = self.leases.view
-            idle = not len(self.held) and view is not None and view.index
+            # A replica that always claims too late is in no view, and owns nothing.
+            idle = not len(self.held) and view is not None and (view.index or self._outside > OUTSIDE)
             if idle and await retry.call(lambda: self.counters.has_ended(self.frontier.visits_by_ms)):
                 await retry.call_crawl_node(self._verify)  # a Redis that lost all data has counters of 0, too
                 latest = self.frontier.runs()  # a server may have been restarted since the counters were read
@@ -598,9 +607,11 @@ def production_dependencies(
     *,
     replica: str = "",
     router: Router | None = None,
+    time: CrawlTime | None = None,
 ) -> Dependencies:
     """Return the external dependencies of the replica `replica`, or of a new one, in production. `setup`: what its
-    machine adds to requests. `router`: handlers that replace those in the settings. Raises UserError if a hook, a
+    machine adds to requests. `router`: handlers that replace those in the settings. `time`: as in `Dependencies`; it
+    also dates what is archived, because the clock of a machine may be wrong. Raises UserError if a hook, a
     sink or a router in the settings cannot be loaded, and if `[app]` does not fit."""
     library_privates.install()
     replica = replica or new_id()
@@ -608,6 +619,7 @@ def production_dependencies(
     if router is None and settings.handlers.app:
         router = load_router(settings.handlers.app)
     signer, about = (setup.identity.signer, setup.identity.about) if setup.identity else (None, ())
+    time = time or CrawlTime(store, crawl.keys.peers, clock, replica, local.interval)
     fetch = fetch_settings(settings, max_idle=processes.raise_fd_limit(local.concurrency))
     return Dependencies(
         replica=replica,
@@ -615,9 +627,12 @@ def production_dependencies(
         store=store,
         clock=clock,
         rng=random.Random(),
-        http=Fetcher(msgspec.structs.replace(fetch, rules=setup.rules), clock, signer=signer),
+        http=Fetcher(
+            msgspec.structs.replace(fetch, rules=setup.rules), clock, signer=signer, wall=time.server_clock.time_s
+        ),
         sink=sink(crawl.name, replica, settings, local, events, about),
         events=events,
+        time=time,
         setup=setup,
         router=router,
         context=Context(app_settings(router, settings.app) if router else None, crawl.name, replica),

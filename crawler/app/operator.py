@@ -43,10 +43,10 @@ from politeness.delay import delay_ms, with_set_delay
 from politeness.robots_cache import RobotsCache, longest_asked_delay
 
 
-async def set_domain_delay(store: RedisStore, crawl: Crawl, domain: str, seconds: float | None) -> None:
-    """Set the delay of `domain`, None for that of the crawl. The stored delay, which commands show and the next lease
-    uses, is replaced at once. Otherwise it would be that of the last response until the next one. Raises RedisAway, and
-    has then changed nothing."""
+async def set_domain_delay(store: RedisStore, crawl: Crawl, domain: str, seconds: float | None) -> float:
+    """Set the delay of `domain`, None for that of the crawl, and return which holds now, in seconds: a longer one that its
+    robots.txt asks for, if any. The stored delay, which commands show and the next lease uses, is replaced at once.
+    Otherwise it would be that of the last response until the next one. Raises RedisAway, and has then changed nothing."""
     control = Control(store, crawl.keys)
     robots = crawl.keys.shards[shard_of(domain, crawl.shards)].robots(domain)
     (records,) = await store.send([command("HVALS", robots)])
@@ -55,6 +55,7 @@ async def set_domain_delay(store: RedisStore, crawl: Crawl, domain: str, seconds
     shown_ms = delay_ms(with_set_delay(policy, seconds), longest_asked_delay(records), None, 0.0)
     with contextlib.suppress(RedisAway):  # the delay is set, and shown after the next response
         await control.show_delay(domain, shown_ms)
+    return shown_ms / 1000
 
 
 async def _forget_robots_failures(store: RedisStore, crawl: Crawl, origins: dict[str, str]) -> ServerClock:

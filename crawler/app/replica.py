@@ -19,6 +19,7 @@ import itertools
 import logging
 import math
 import resource
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from functools import partial
@@ -54,7 +55,7 @@ from frontier.errors import (
     Resharding,
     ShardLost,
 )
-from frontier.peers import REPORTS_A_SECOND, Health, PeerLoop, PeerSettings, period_s
+from frontier.peers import CLAIMING, REPORTS_A_SECOND, Health, PeerLoop, PeerSettings, period_s
 from frontier.shards import lost_shards
 from frontier.store import RedisStore
 
@@ -67,6 +68,12 @@ RESHARD_POLL_S, RESHARD_LOGGED_S = 0.5, 10.0
 
 RATE_SAMPLES = 10
 """Samples, a second or less apart, over which the reported rate is averaged: a single second fluctuates too much."""
+
+READINGS, CLAIM_ROUND_TRIPS = 3, 3
+"""Round trips of which the fastest counts, and those that a claim takes, with its readings of the clock."""
+
+CLOCK_OFF_S = 2.0
+"""Seconds by which a machine's clock may differ from that of the crawl. Below, NTP is at work."""
 
 WAITED_S, MOST_WAITED_FOR = 5.0, 10
 """Seconds without a complete response after which a domain is reported, and the most such domains."""
@@ -85,6 +92,7 @@ class Replica:
         self.local = local
         self._settings_warnings = settings.warnings
         self._pages_per_s = 0.0
+        self._is_clock_off = False
         self._lifecycle = Lifecycle(deps.router, deps.context, settings.handlers.timeout)
         self._tasks: list[asyncio.Task[None]] = []
         keys = deps.crawl.keys
@@ -115,6 +123,7 @@ class Replica:
     async def start(self, until_empty: bool) -> None:
         """Start crawling. Raises UserError if the status address or the output folder cannot be used, and if a user's
         function for the start fails."""
+        await self._check_interval()
         await self.status.start()
         try:
             await self._lifecycle.start()
@@ -134,6 +143,16 @@ class Replica:
         if warning := eviction_warning(self.store.eviction_policy):
             log(logging.WARNING, "redis_may_evict", warning=warning)
 
+    async def _check_interval(self) -> None:
+        """Raises UserError if Redis is so far away that no claim could arrive within its interval."""
+        round_trips_s = [(await self.engine.peers.server_clock.read()).round_trip_ms / 1000 for _ in range(READINGS)]
+        needed_s = CLAIM_ROUND_TRIPS * min(round_trips_s) / (1 - CLAIMING)
+        if needed_s > self.local.interval:
+            raise UserError(
+                f"replica.interval is {self.local.interval:g} s, but a round trip to Redis takes {min(round_trips_s):.2f} "
+                f"s, so this replica would own nothing: set it to {math.ceil(2 * needed_s)} or more for all replicas"
+            )
+
     def next_id(self) -> str:
         """An id for the replica that continues in this process."""
         return new_id()
@@ -143,8 +162,9 @@ class Replica:
         that this one has applied. It has not started."""
         engine, settings = self.engine, self.engine.follower.settings
         local = msgspec.structs.replace(self.local, listen=self.status.listen)
-        deps = production_dependencies(crawl, self.store, settings, local, self._deps.setup, replica=name)
-        return Replica(self.store, msgspec.structs.replace(deps, time=engine.peers.time), settings, local)
+        setup, time = self._deps.setup, engine.peers.time
+        deps = production_dependencies(crawl, self.store, settings, local, setup, replica=name, time=time)
+        return Replica(self.store, deps, settings, local)
 
     def _keep_settings(self, _: Event | None = None) -> None:
         keep_settings(self.local.out, self.crawl.name, self.engine.follower.settings.with_shards(self.crawl.shards))
@@ -242,7 +262,17 @@ class Replica:
             waits_for=self._waits_for(),
             cpu_s=round(used.ru_utime + used.ru_stime, 1),
             copies=self.metrics.copy_ages.sums,
+            clock_off_s=self._clock_off_s(),
         )
+
+    def _clock_off_s(self) -> float:
+        """By how many seconds this machine's clock is ahead of that of the crawl, 0 for little. Logs changes."""
+        off_s = time.time() - self.engine.runtime.server_clock.time_s()
+        is_off = abs(off_s) > CLOCK_OFF_S
+        if is_off and not self._is_clock_off:
+            log(logging.WARNING, "clock_is_off", replica=self.id, ahead_s=round(off_s, 1))
+        self._is_clock_off = is_off
+        return round(off_s, 1) if is_off else 0.0
 
     def _waits_for(self) -> list[str]:
         """The domains whose responses have not been complete for some seconds, those with the oldest requests first."""

@@ -204,9 +204,17 @@ def _show_change(
     """Print a change of the control state of a crawl, with a `warning` if it is probably a mistake."""
     if warning:
         note(warning)
-    unit = f" {seconds:g} s" if seconds is not None else " as the crawl's own" if action == "delay" else ""
+    delay = f"now waits {seconds:g} s between requests" if seconds is not None else "now has the crawl's own delay"
+    sentence = {
+        "pause": "is paused",
+        "resume": "may go on",
+        "stop": "is stopped",
+        "block": f"no longer fetches from {domain}",
+        "unblock": f"may fetch from {domain} again",
+        "delay": f"{delay} at {domain}",
+    }[action]
     done = {"crawl": access.crawl, "action": action, "domain": domain, "seconds": seconds}
-    emit(done, as_json, Text(f"{titled(access.crawl)}: {action} {domain}".rstrip() + unit))
+    emit(done, as_json, Text(f"{titled(access.crawl, 'the crawl')} {sentence}"))
 
 
 def state_note(action: str, before: str, at_rest: str, place: str) -> str:
@@ -286,8 +294,10 @@ def delay(domain: str, seconds: float | None, access: CrawlAccess, as_json: bool
 
     name = domain_named(domain)  # only now, because a number in its place gets an error about the order
 
-    async def write(control: Control, store: RedisStore, opened: Crawl) -> None:
-        await set_domain_delay(store, opened, name, seconds)
+    async def write(control: Control, store: RedisStore, opened: Crawl) -> str:
+        held_s = await set_domain_delay(store, opened, name, seconds)
+        asked = f"the robots.txt of {name} asks for {held_s:g} s between requests, which holds"
+        return asked if seconds is not None and held_s > seconds else ""
 
     _change_rule(access, "delay", name, as_json, write, seconds)
 
@@ -297,10 +307,10 @@ def _change_rule(
     action: str,
     domain: str,
     as_json: bool,
-    write: Callable[[Control, RedisStore, Crawl], Awaitable[None]],
+    write: Callable[[Control, RedisStore, Crawl], Awaitable[str | None]],
     seconds: float | None = None,
 ) -> None:
-    """Change what a crawl does with `domain` with `write`."""
+    """Change what a crawl does with `domain` with `write`, which may return a warning."""
 
     async def change(store: RedisStore, opened: Crawl) -> str:
         control = Control(store, opened.keys)
@@ -308,8 +318,8 @@ def _change_rule(
         before = control.rules
         if before.is_forgotten(domain):
             raise UserError(FORGOTTEN.format(domain=domain))
-        await write(control, store, opened)
-        return await _rule_warning(store, opened, action, domain, before, is_reset=seconds is None)
+        warning = await write(control, store, opened)
+        return warning or await _rule_warning(store, opened, action, domain, before, is_reset=seconds is None)
 
     _show_change(access, action, access.do(change), as_json, domain, seconds)
 
@@ -340,7 +350,11 @@ def _block_all(access: CrawlAccess, domains: list[str], as_json: bool) -> None:
         more = f" and {count_of(len(unknown) - SHOWN_LINES, 'other')}" if len(unknown) > SHOWN_LINES else ""
         note(f"not known to this crawl, blocked anyway: {', '.join(unknown[:SHOWN_LINES])}{more}")
     done = {"crawl": access.crawl, "domains": domains}
-    emit(done, as_json, Text(f"{titled(access.crawl)}: block {count_of(len(domains), 'domain')}"))
+    emit(
+        done,
+        as_json,
+        Text(f"{titled(access.crawl, 'the crawl')} no longer fetches from {count_of(len(domains), 'domain')}"),
+    )
 
 
 def domains_in(file: Path) -> list[str]:

@@ -33,6 +33,7 @@ from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore
 from frontier.urls import Url, canonicalize
 from politeness.backoff import BackoffState, is_given_up, is_parked
+from politeness.delay import delay_ms, with_set_delay
 from politeness.robots_cache import OriginRobots, RobotsCache
 from politeness.usage import NO_USAGE, Usage
 
@@ -87,6 +88,7 @@ class Explanation(msgspec.Struct, frozen=True):
     domain_leased_until: str
     domain_due: str
     delay_s: float | None
+    delay_from: str
     backoff: str
     domain_queued: int
     domain_in_flight: int
@@ -228,6 +230,7 @@ def explanation(facts: Facts) -> Explanation:
         domain_leased_until=_iso(domain.leased_until_ms),
         domain_due=_iso(domain.due_ms),
         delay_s=None if domain.delay_ms is None else domain.delay_ms / 1000,
+        delay_from=_delay_from(facts),
         backoff=_backoff(facts),
         domain_queued=domain.queued,
         domain_in_flight=domain.in_flight,
@@ -397,6 +400,19 @@ def _robots(facts: Facts) -> tuple[str, int | None, str]:
     return f"{answer}: {by}{stale}", decision.line, decision.rule or ""
 
 
+def _delay_from(facts: Facts) -> str:
+    """Return whose delay holds for the domain of the URL."""
+    set_s = facts.rules.delays.get(facts.url.domain)
+    policy = with_set_delay(politeness_policy(facts.settings).throttle.delay, set_s)
+    own_ms, rules = delay_ms(policy, None, None, 0.0), facts.robots.rules if facts.robots else None
+    asked_ms = 0 if rules is None else delay_ms(policy, rules.crawl_delay, rules.request_rate, 0.0)
+    if (facts.domain.delay_ms or 0) == asked_ms > own_ms:
+        return "robots.txt asks for it"
+    if (facts.domain.delay_ms or 0) > own_ms:
+        return "its last response took long, or the robots.txt of another host asks for it"
+    return "politeness.delay" if set_s is None else "set with `crawler delay`"
+
+
 def _backoff(facts: Facts) -> str:
     state, policy = facts.backoff, politeness_policy(facts.settings).throttle.backoff
     if not state.failures:
@@ -422,7 +438,7 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
     tried = f": depth {found.depth}, {tries}, {hops}" if found.depth is not None else ""
     if tried and found.priority is not None:
         tried += f", priority {found.priority:g}"
-    delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart"
+    delay = "" if found.delay_s is None else f", {found.delay_s:g} s apart ({found.delay_from})"
     wait = f"{found.waits_for}, {f'until {found.waits_until}' if found.waits_until else 'due now'}"
     refused = f", which refuses {found.refused}, the purpose of the crawl" if found.refused else ""
     leased = f"last leased by {found.last_holder}" if found.last_holder else "not leased yet"

@@ -90,7 +90,8 @@ class HealthRecord(msgspec.Struct, frozen=True):
 
     `blocked`: what keeps it from crawling, or "". `nodes_away`: the nodes of a Redis Cluster that it cannot use, while it
     can use others. `copies`: how old the copies were that it has visited again. `waits_for`: some of the domains of which a
-    request has had no complete response for some seconds, those with the oldest requests first.
+    request has had no complete response for some seconds, those with the oldest requests first. `clock_off_s`: by how much
+    its machine's clock is ahead of that of the crawl, 0 for little.
     """
 
     replica: str
@@ -115,6 +116,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     cpu_s: float = 0.0
     copies: CopyAges = CopyAges()
     waits_for: list[str] = []
+    clock_off_s: float = 0.0
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:

@@ -359,12 +359,20 @@ def obstacles(records: Sequence[HealthRecord]) -> list[str]:
     replicas_of: defaultdict[str, list[str]] = defaultdict(list)
     for record in records:
         away = [f"{'' if node == UNSERVED else 'Redis node '}{node} away" for node in record.nodes_away]
-        for obstacle in ["Redis away"] if record.redis_away else filter(None, [record.blocked, *away]):
+        for obstacle in ["Redis away"] if record.redis_away else filter(None, [record.blocked, *away, _off(record)]):
             replicas_of[obstacle].append(str(record.index or record.replica))
     return [
         f"{'replica' if len(names) == 1 else 'replicas'} {', '.join(names)}: {obstacle}"
         for obstacle, names in replicas_of.items()
     ]
+
+
+def _off(record: HealthRecord) -> str:
+    """Return that the clock of the replica's machine is wrong, or ""."""
+    if not record.clock_off_s:
+        return ""
+    side = "ahead of" if record.clock_off_s > 0 else "behind"
+    return f"its clock is {abs(record.clock_off_s):,.0f} s {side} the crawl's: synchronize it with NTP"
 
 
 # items and denied URLs in words

@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import time
 import weakref
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from crawler.app.engine import production_dependencies
 from crawler.app.replica import Replica, Run, paced_collection
+from crawler.errors import UserError
+from crawler.fetch.client import Fetcher
+from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import ReplicaTable
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
@@ -18,7 +24,7 @@ from frontier.errors import ShardLost
 from frontier.reshard import Reshard
 from frontier.scripts import command
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, reshard_crawl
+from tests.frontier.helpers import CountingStore, ManualTime, reshard_crawl
 
 
 class Starting:
@@ -160,3 +166,46 @@ async def test_the_setting_of_the_interpreter_is_restored() -> None:
         assert gc.get_freeze_count() > 0
     assert gc.isenabled()
     assert gc.get_freeze_count() == 0
+
+
+class Far(CountingStore):
+    """A way to Redis that takes `seconds` for each round trip."""
+
+    seconds = 0.4
+
+    async def time_ms(self) -> float:
+        await asyncio.sleep(self.seconds)
+        return await self._store.time_ms()
+
+
+async def test_an_interval_that_is_too_short_for_the_way_to_redis_is_refused(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    """The replica would be in no view, and would never fetch anything."""
+    crawl = await create_crawl(store, crawl_name, 2, b"{}")
+    far, settings = Far(store), CrawlSettings()
+    for interval, is_refused in ((1.0, True), (5.0, False)):
+        local = ReplicaTable(out=tmp_path, interval=interval, listen="127.0.0.1:0")
+        deps = production_dependencies(crawl, far, settings, local)
+        replica = Replica(store, deps, settings, local)
+        if is_refused:
+            with pytest.raises(
+                UserError, match=r"interval is 1 s, but a round trip to Redis takes 0.4\d s.*set it to 3"
+            ):
+                await replica._check_interval()
+        else:
+            await replica._check_interval()
+        assert deps.time is not None
+        assert deps.time is replica.engine.peers.time
+
+
+async def test_pages_are_dated_by_the_clock_of_the_crawl(store: RedisStore, crawl_name: str, tmp_path: Path) -> None:
+    """The clock of a machine may be wrong by hours."""
+    crawl = await create_crawl(store, crawl_name, 2, b"{}")
+    await store.send([command("HSET", f"{crawl.keys.peers}:clock", "correction_ms", 3_600_000)])
+    deps = production_dependencies(crawl, store, CrawlSettings(), ReplicaTable(out=tmp_path))
+    assert deps.time is not None
+    wall = cast(Fetcher, deps.http)._wall
+    assert abs(wall() - time.time()) < 60  # not known yet
+    await deps.time.check(0)
+    assert 3_590 < wall() - time.time() < 3_610

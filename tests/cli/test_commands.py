@@ -54,7 +54,7 @@ def test_a_command_sets_the_state_of_the_crawl(hand: Hand, command: str, state: 
 
 
 def test_any_host_or_url_of_a_domain_blocks_it(hand: Hand) -> None:
-    assert "block b.test" in hand.type("block", "https://WWW.b.test/x")
+    assert "no longer fetches from b.test" in hand.type("block", "https://WWW.b.test/x")
     assert hand.with_store(rules).rules == DomainRules(frozenset({"b.test"}))
     hand.type("unblock", "b.test")
     assert hand.with_store(rules).rules == DomainRules()
@@ -63,7 +63,7 @@ def test_any_host_or_url_of_a_domain_blocks_it(hand: Hand) -> None:
 def test_the_delay_of_a_domain_is_set_and_reset(hand: Hand) -> None:
     assert hand.json("delay", "a.test", "2.5")["seconds"] == 2.5
     assert hand.with_store(rules).rules.delays == {"a.test": 2.5}
-    assert "delay a.test as the crawl's own" in hand.type("delay", "a.test")
+    assert "now has the crawl's own delay at a.test" in hand.type("delay", "a.test")
     assert hand.with_store(rules).rules.delays == {}
 
 

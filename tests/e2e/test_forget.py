@@ -223,9 +223,9 @@ def test_a_list_is_blocked_as_a_whole_or_not_at_all(commands: Bench, type_: Type
     assert "; line 5: " in done.err
     assert commands.status()["rules"] == []
     done = block("# objections\n\nwww.d00002.test\nhttps://d00003.test/a # by mail\nd00002.test\n")
-    assert (done.code, done.out, done.err) == (0, "crawl: block 2 domains\n", "")
+    assert (done.code, done.out, done.err) == (0, "the crawl no longer fetches from 2 domains\n", "")
     done = block("d00002.test\ntypo.test\n")
-    assert (done.code, done.out) == (0, "crawl: block 2 domains\n")
+    assert (done.code, done.out) == (0, "the crawl no longer fetches from 2 domains\n")
     assert done.err == "note: not known to this crawl, blocked anyway: typo.test\n"
     assert commands.run("unblock", "typo.test").code == 0
     assert [rule["domain"] for rule in commands.status()["rules"]] == ["d00002.test", "d00003.test"]

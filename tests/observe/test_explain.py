@@ -317,3 +317,18 @@ def test_the_output_says_what_the_response_said() -> None:
     found = explained(SETTLED, settings=wanted(purpose=("train-ai",)), line=line)
     assert found.verdict == "settled: denied (usage)"
     assert (found.refused, found.usage_statements) == ("train-ai", ("meta robots: noai",))
+
+
+@pytest.mark.parametrize(
+    ("delay_ms", "set_s", "body", "whose"),
+    [
+        (1_000, None, BODY, "politeness.delay"),
+        (4_000, 4.0, BODY, "set with `crawler delay`"),
+        (9_000, 4.0, b"User-agent: *\nCrawl-delay: 9\n", "robots.txt asks for it"),
+        (7_000, None, BODY, "its last response took long, or the robots.txt of another host asks for it"),
+    ],
+)
+def test_whose_delay_holds_is_said(delay_ms: int, set_s: float | None, body: bytes, whose: str) -> None:
+    rules = DomainRules(delays={} if set_s is None else {"a.test": set_s})
+    found = explained(QUEUED, domain=domain(delay_ms=delay_ms), rules=rules, robots=robots(body=body))
+    assert f"{delay_ms // 1000} s apart ({whose})" in dict(rows(found))["domain"]

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from crawler.observe import summary
-from crawler.observe.status import MOST_SETS, CrawlReader, items_in_words, rejected_in_words, status
+from crawler.observe.health import HealthRecord
+from crawler.observe.status import MOST_SETS, CrawlReader, condition_of, items_in_words, rejected_in_words, status
 from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock
 from frontier.crawls import create_crawl, open_crawl
@@ -80,3 +81,12 @@ def test_a_data_set_of_which_all_items_were_rejected_is_told_apart_from_one_with
     rejected = {"shop:price:type": 1, "prices:price:type": 2_000, "prices:price:missing": 1, "b::unread": 4}
     said = items_in_words({"shop": 3}, ["prices", "news"], rejected)
     assert said == "shop 3, b none kept, 4 rejected, news none, prices none kept, 2,001 rejected"
+
+
+def test_a_replica_whose_clock_is_wrong_is_named() -> None:
+    record = HealthRecord("r1", "", 1, 2, 4, 0, 0, 0, 0.0, 0.0, redis_away=False, clock_off_s=-3_600.5)
+    found = condition_of("run", [record], None, 0)
+    assert (found.level, found.obstacles) == (
+        "warn",
+        ["replica 2: its clock is 3,600 s behind the crawl's: synchronize it with NTP"],
+    )
