@@ -118,6 +118,7 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     tls: str | None = None  # cipher suite and version, None over plain http
     phases: Phases | None = None  # None when the connection was reused
     repaired: tuple[Repaired, ...] = ()
+    encoding: str = ""  # of the body, as a rule says; empty: as the response says
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of the header `name` (in lower case), or None."""

@@ -16,6 +16,7 @@ import msgspec
 from crawler.errors import UserError
 from crawler.fetch.address_policy import HostMap
 from crawler.identity.published import KEY_SET_FIELD
+from crawler.parse.encoding import encoding_named
 from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.policies import addresses
 from crawler.settings.tables import DIRECT, IdentityTable, RequestsTable, check_value, fields_of, origin_of
@@ -163,6 +164,8 @@ def _rule(name: str, table: RequestsTable, environment: Mapping[str, str]) -> Re
         except UserError as error:
             raise UserError(f"{name}.{key}: the value of the environment variable {variable} {error}") from None
 
+    if table.encoding and encoding_named(table.encoding) is None:
+        raise UserError(f"{name}.encoding: {table.encoding} is no encoding of the Encoding standard")
     secrets = [(field, read("headers_env", variable, check_value)) for field, variable in fields_of(table.headers_env)]
     if table.basic_env:
         secrets.append(("Authorization", read("basic_env", table.basic_env, _basic)))
@@ -181,6 +184,8 @@ def _rule(name: str, table: RequestsTable, environment: Mapping[str, str]) -> Re
         fields=(*fields_of(table.headers), *language),
         secrets=tuple((field, Secret(value)) for field, value in secrets),
         cookies=table.cookies,
+        weak_tls=table.weak_tls,
+        encoding=table.encoding,
         proxy=proxy,
         is_direct=table.proxy == DIRECT,
     )

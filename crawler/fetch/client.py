@@ -12,10 +12,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import os
 import ssl
 import time
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import cached_property, partial
+from http import HTTPStatus
 from typing import Protocol
 
 import aiohttp
@@ -28,10 +30,13 @@ from crawler.fetch.cookies import Cookies
 from crawler.fetch.request_rules import Handling, Origin, ProxyAnswers, RequestRule, RequestRules, Signer, header_lines
 from crawler.fetch.resolver import DnsLookup, HostLookup, Resolver, ResolverSettings, has_route
 from crawler.fetch.response import describe
+from crawler.fetch.tls import MAX_CERTIFICATE, Issuers, tls_in_words, unverified, weak_context
 from crawler.page import Exchange
 from crawler.processes import IDLE_CONNECTIONS, is_out_of_files
 from frontier.clock import Clock
 from frontier.domains import host_of
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
 
 _ACCEPTED = (
     ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5"),
@@ -116,6 +121,7 @@ class Fetcher:
         self._fields = header_lines(usual)
         self._rules = RequestRules(settings.rules, usual) if settings.rules else None
         self._cookies = Cookies(wall)
+        self._issuers = Issuers(tls)
         self._proxy_answers = ProxyAnswers()
         self._connect_timeout = aiohttp.ClientTimeout(
             total=None, connect=min(settings.connect_timeout_s, settings.total_timeout_s)
@@ -183,7 +189,12 @@ class Fetcher:
         request = self._request(url, is_too_late, extra_headers)
         self._under_way += 1
         try:
-            return await self._exchange(connector, request, url)
+            try:
+                return await self._exchange(connector, request, url)
+            except aiohttp.ClientConnectorCertificateError as error:
+                if (context := await self._with_issuers(connector, request, error)) is None:
+                    raise
+                return await self._exchange(connector, _with_tls(request, context), url)
         except (aiohttp.ClientError, FetchFailed, TimeoutError, ValueError) as error:
             if self._connector is None:
                 sent = isinstance(error, FetchFailed) and error.request_sent
@@ -193,7 +204,7 @@ class Fetcher:
             if isinstance(error, aiohttp.ClientConnectorError):
                 _forget_frames(error)
             kind = await self._overdue(request, error) or _failure_kind(error)
-            raise FetchFailed(kind, describe(error)) from error
+            raise FetchFailed(kind, _in_words(kind, error)) from error
         finally:
             self._under_way -= 1
             if not self._under_way:
@@ -217,9 +228,14 @@ class Fetcher:
         return await self._resolver.first(host_of(url))
 
     def _request(
-        self, url: str, is_too_late: Callable[[], bool] | None, extra_headers: Iterable[tuple[str, str]]
+        self,
+        url: str,
+        is_too_late: Callable[[], bool] | None,
+        extra_headers: Iterable[tuple[str, str]],
+        is_bare: bool = False,
     ) -> Request:
-        """Raises FetchFailed: BAD_URL or FORBIDDEN_PORT."""
+        """`is_bare`: for a certificate and not for the crawl, so without signature and rules. Raises FetchFailed: BAD_URL
+        or FORBIDDEN_PORT."""
         settings = self._settings
         slash = url.find("/", url.find("://") + 3)
         if slash < 0:
@@ -230,8 +246,8 @@ class Fetcher:
             raise FetchFailed(FailureKind.FORBIDDEN_PORT, f"port {port}")
         now = self._loop.time()
         until = now + settings.total_timeout_s
-        sign = None if self._signer is None else partial(self._signer, origin.authority, url[slash:])
-        if self._rules is None:
+        sign = None if self._signer is None or is_bare else partial(self._signer, origin.authority, url[slash:])
+        if self._rules is None or is_bare:
             handling, key = None, origin.key
             head = origin.request_head(url[slash:], self._fields, extra_headers)
         else:
@@ -239,7 +255,55 @@ class Fetcher:
             if handling.cookies and (cookies := self._cookies.value(url, host_of(url), handling.start_cookies.text)):
                 extra_headers = [("Cookie", cookies), *extra_headers]
             head, key = handling.head(origin, url[slash:], extra_headers), handling.key(origin)
-        return Request(origin.url, key, head, is_too_late, now, until, settings.max_body_bytes, sign, handling)
+        most = MAX_CERTIFICATE if is_bare else settings.max_body_bytes
+        request = Request(origin.url, key, head, is_too_late, now, until, most, sign, handling)
+        if not origin.key.is_ssl:
+            return request
+        is_weak = handling is not None and handling.weak_tls
+        context = self._weak_tls if is_weak else self._issuers.context_of(str(origin.url))
+        return request if context is None else _with_tls(request, context)
+
+    @cached_property
+    def _weak_tls(self) -> ssl.SSLContext:
+        return weak_context(self._tls, self._settings.verify_tls)
+
+    async def _with_issuers(
+        self, connector: GuardedConnector, request: Request, error: Exception
+    ) -> ssl.SSLContext | None:
+        """The context with which `request` may succeed after `error`, because of certificates that its server does not
+        send. None if there is none, and through a proxy."""
+        server = str(request.url)
+        if not self._issuers.may_help(server, error) or request.connection_key.proxy is not None:
+            return None
+        try:
+            anyone = _with_tls(request, unverified(ssl.create_default_context()))
+            connection = await connector.obtain(anyone, self._connect_timeout)
+        except (aiohttp.ClientError, TimeoutError):
+            return None
+        peer = connection.transport.get_extra_info("ssl_object") if connection.transport else None
+        connection.close()
+        certificate = peer.getpeercert(True) if peer else None
+        await self._issuers.find(server, certificate or b"", partial(self._certificate, connector))
+        return self._issuers.context_of(server)
+
+    async def _certificate(self, connector: GuardedConnector, url: str) -> bytes:
+        """What `url` has. Raises FetchFailed."""
+        try:
+            url = canonicalize(url).href
+            request = self._request(url, None, (), is_bare=True)
+            connection = await connector.obtain(request, self._connect_timeout)
+            try:
+                protocol = connection.protocol
+                assert isinstance(protocol, GuardedProtocol)
+                protocol.send(request, self._wall())
+                exchange = await protocol.receive(url)
+            finally:
+                connection.close()
+        except (aiohttp.ClientError, TimeoutError, ValueError, BadUrl) as error:
+            raise FetchFailed(FailureKind.TLS, describe(error)) from error
+        if exchange.status != HTTPStatus.OK or exchange.truncated:
+            raise FetchFailed(FailureKind.TLS, f"status {exchange.status} of {url}")
+        return exchange.body
 
     def _handling(self, rules: RequestRules, origin: Origin, url: str) -> Handling:
         """How `rules` have the canonical `url` requested. A host of the host map is not asked for through a proxy."""
@@ -266,6 +330,12 @@ class Fetcher:
         if request.handling.cookies:
             self._cookies.received(url, host_of(url), exchange.headers)
         return request.handling.recorded(exchange)
+
+
+def _with_tls(request: Request, context: ssl.SSLContext) -> Request:
+    """`request` on a connection with this context."""
+    key = request.connection_key._replace(ssl=context)
+    return msgspec.structs.replace(request, ssl=context, connection_key=key)
 
 
 _ERRNO_KINDS = {
@@ -302,6 +372,15 @@ def _failure_kind(error: Exception) -> FailureKind:
             return FailureKind.BAD_URL
         case _:
             return FailureKind.DISCONNECTED
+
+
+def _in_words(kind: FailureKind, error: Exception) -> str:
+    """What there is to say about `error` beside its kind."""
+    if kind is FailureKind.TLS:
+        return tls_in_words(error)
+    if isinstance(error, aiohttp.ClientConnectorError) and error.errno:
+        return "" if kind is FailureKind.REFUSED else os.strerror(error.errno)
+    return describe(error)
 
 
 def _connect_failure(error: OSError, host: str) -> FailureKind:

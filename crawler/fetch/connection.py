@@ -25,7 +25,7 @@ import ssl
 from asyncio import AbstractEventLoop, BaseTransport, Future, TimerHandle, Transport
 from collections.abc import Callable
 from functools import cached_property, partial
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar, Literal, cast
 
 import msgspec
 from aiohttp import ClientRequest, ClientTimeout, TCPConnector
@@ -41,12 +41,14 @@ from crawler.fetch.request_rules import Handling
 from crawler.fetch.response import ResponseReader, describe
 from crawler.page import Exchange, Phases
 
+TlsContext = ssl.SSLContext
+
 
 class Request(msgspec.Struct, frozen=True):
     """A request in the form that aiohttp's connector reads. It was made at `asked_at` and must be over at `until`, both in
     event loop time. `is_too_late` is called once, immediately before the request is written; if it returns True, nothing is
     written. `sign`: returns the header lines that sign the request at a time in seconds since 1970. `handling`: what rules
-    add to it.
+    add to it. `ssl`: the TLS context, True for that of the connector.
     """
 
     url: URL  # of the origin
@@ -58,8 +60,8 @@ class Request(msgspec.Struct, frozen=True):
     max_body_bytes: int
     sign: Callable[[float], bytes] | None = None
     handling: Handling | None = None
+    ssl: TlsContext | Literal[True] = True
 
-    ssl: ClassVar = True  # the TLS context of the connector
     proxy: ClassVar = None  # aiohttp's own way would send and read by its own classes
     server_hostname: ClassVar = None
 
@@ -286,7 +288,8 @@ class GuardedConnector(TCPConnector):
     async def _connect_through(self, proxy: Proxy, request: Request, timeout: ClientTimeout) -> GuardedProtocol:
         await self._judge_behind(proxy, request)
         host = request.connection_key.host
-        to = Destination(host, request.port or 0, self._proxied_tls if request.is_ssl() else None)
+        tls = self._proxied_tls if request.ssl is True else request.ssl
+        to = Destination(host, request.port or 0, tls if request.is_ssl() else None)
         connecting_at = self._loop.time()
         proxy_tls = self._proxied_tls if proxy.scheme == "https" else None
         made = await open_through(proxy, proxy_tls, to, self._factory, (timeout.connect or 0) * PROXY_SHARE)

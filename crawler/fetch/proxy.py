@@ -20,6 +20,7 @@ import msgspec
 
 from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.fetch.response import describe
+from crawler.fetch.tls import tls_in_words
 
 
 class Secret:
@@ -176,7 +177,7 @@ async def _of_the_site(made: Any) -> Any:
     try:
         return await made
     except ssl.SSLError as error:
-        raise FetchFailed(FailureKind.TLS, describe(error)) from error
+        raise FetchFailed(FailureKind.TLS, tls_in_words(error)) from error
     except OSError as error:
         if isinstance(error, TimeoutError):
             raise

@@ -107,7 +107,8 @@ Field = tuple[str, str]
 class RequestRule(msgspec.Struct, frozen=True):
     """What one rule adds to the requests to `origin` (scheme, host and port), to `host` with its subdomains, or for URLs
     that `match` is found in; empty or None: to all. `secrets`: fields whose values are not recorded, only with an `origin`.
-    None as `cookies` or `proxy`: another rule decides. `is_direct`: without the proxy of another rule."""
+    None as `cookies`, `weak_tls` or `proxy`: another rule decides. `is_direct`: without the proxy of another rule.
+    `weak_tls`: accept old versions of TLS and small keys. `encoding`: of the pages, whatever they declare."""
 
     origin: str = ""
     host: str = ""
@@ -117,6 +118,8 @@ class RequestRule(msgspec.Struct, frozen=True):
     cookies: bool | None = None
     proxy: Proxy | None = None
     is_direct: bool = False
+    weak_tls: bool | None = None
+    encoding: str = ""
 
     def may_apply_to(self, origin: Origin) -> bool:
         """Whether the rule applies to URLs of `origin`, or to some of them."""
@@ -142,6 +145,8 @@ class Handling(msgspec.Struct, frozen=True):
     proxy_field: Secret
     proxy_key: tuple[str, int] | None
     start_cookies: Secret = Secret("")
+    weak_tls: bool = False
+    encoding: str = ""
 
     def head(self, origin: Origin, target: str, extra: Iterable[Field]) -> bytes:
         """Return the head of a request for `target`, with the fields `extra`. Raises FetchFailed: BAD_URL."""
@@ -174,6 +179,8 @@ class Handling(msgspec.Struct, frozen=True):
             changes["address"] = ""
             if exchange.url.startswith("http:"):
                 changes["tls"] = None
+        if self.encoding:
+            changes["encoding"] = self.encoding
         if self.hidden:
             changes["request_head"] = redacted(exchange.request_head, self.hidden, HIDDEN)
             changes["response_head"] = response_head = redacted(exchange.response_head, self.hidden, HIDDEN)
@@ -253,4 +260,6 @@ class RequestRules:
             proxy_field=Secret("") if proxy is None else proxy.authorization,
             proxy_key=None if proxy is None else proxy.key,
             start_cookies=start_cookies,
+            weak_tls=next((one.weak_tls for one in rules if one.weak_tls is not None), False),
+            encoding=next((one.encoding for one in rules if one.encoding), ""),
         )

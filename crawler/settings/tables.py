@@ -1008,6 +1008,17 @@ class RequestsTable(Table, frozen=True, kw_only=True):
         "replica alone, and are lost when it stops or another replica takes over the domain. Records have `[redacted]` "
         "instead of their values. Unset: as other rules say; without any, cookies are ignored.",
     ] = None
+    weak_tls: Annotated[
+        bool | None,
+        "Whether to accept TLS 1.0 and 1.1, small keys, weak algorithms and unsafe renegotiation. Certificates are "
+        "verified all the same. Unset: as other rules say; without any, they are refused.",
+    ] = None
+    encoding: Annotated[
+        str,
+        Meta(examples=["windows-1251"]),
+        "Encoding of pages, whatever they declare, by its name in the Encoding standard. Empty: as they declare, or as "
+        "it is recognised.",
+    ] = ""
     proxy: Annotated[
         str,
         checked_by(_check_proxy),

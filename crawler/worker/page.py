@@ -28,6 +28,7 @@ from crawler.parse.document import (
     robots_tags,
     usage_of,
 )
+from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy, refresh_target
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.text import ContentJob, ContentWanted, is_light
@@ -175,6 +176,8 @@ class PageBuilder:
                 is_named = self._is_named_sitemap(entry.url, origin, rules)
             is_ok = exchange.status == HTTPStatus.OK
             coding = content_coding(coding, content_type, exchange.body)
+            if exchange.encoding:
+                content_type = f"{MediaType.parse(content_type).essence or 'text/html'}; charset={exchange.encoding}"
             document = Document(
                 exchange.body,
                 exchange.url,

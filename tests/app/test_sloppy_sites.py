@@ -9,7 +9,10 @@ from asyncio import StreamReader, StreamWriter
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from crawler import Crawl, LinkKind, Page
+from crawler.errors import UserError
 from tests.fetch.loopback import LoopbackServer
 
 MISSING = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n"
@@ -108,6 +111,23 @@ async def test_bytes_in_a_location_are_sent_back_as_they_are(tmp_path: Path) -> 
     assert lines_in(tmp_path)["/0"]["detail"] == "to http://a.test/caf%E9"
 
 
+async def test_a_rule_names_the_encoding_of_a_site(tmp_path: Path) -> None:
+    page = "<meta charset=utf-8><title>Библиотека</title><a href='/q?s=я'>".encode("windows-1251")
+    async with RawSite({"/": response(page)}) as site:
+        rules = [{"host": "b.test", "encoding": "koi8-r"}, {"host": "a.test", "encoding": "windows-1251"}]
+        pages = await pages_of(site, tmp_path, requests=rules)
+    assert (pages["/"].title, pages["/"].charset) == ("Библиотека", "windows-1251")
+    assert site.asked == ["/robots.txt", "/", "/q?s=%FF"]
+    (records,) = (tmp_path / "out").glob("*.warc.gz")
+    assert site.responses["/"] in gzip.decompress(records.read_bytes())  # the head is as it was sent
+
+
+async def test_a_rule_with_an_unknown_encoding_stops_the_start(tmp_path: Path) -> None:
+    async with RawSite({}) as site:
+        with pytest.raises(UserError, match=r"requests\.0\.encoding: klingon is no encoding"):
+            await pages_of(site, tmp_path, requests=[{"host": "a.test", "encoding": "klingon"}])
+
+
 async def test_why_a_request_failed_is_said_in_words(tmp_path: Path) -> None:
     sent = {
         "/": response(b"<a href=/two><a href=/none><a href=/long>"),
@@ -132,4 +152,4 @@ async def test_a_robots_txt_that_cannot_be_fetched_says_why_on_each_of_its_pages
         site.port = port
         pages = await pages_of(site, tmp_path)
     assert pages["/"].reason == "robots_unreachable"
-    assert pages["/"].detail.startswith("robots.txt: refused: ")
+    assert pages["/"].detail == "robots.txt: refused"
