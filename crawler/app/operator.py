@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 from ipaddress import ip_address
+from itertools import islice
 from urllib.parse import urlsplit
 
 import msgspec
@@ -146,16 +147,17 @@ class RefusedSeed(msgspec.Struct, frozen=True):
 
 
 async def refused_seeds(
-    seeds: Sequence[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable]
+    seeds: Sequence[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable], looks_up: bool = True
 ) -> dict[Seed, RefusedSeed]:
-    """Return those of `seeds` that `settings` forbid to fetch. `requests`: the rules for requests of this machine."""
+    """Return those of `seeds` that `settings` forbid to fetch. `requests`: the rules for requests of this machine;
+    `looks_up`: also those whose hosts have addresses that are not allowed."""
     policy, mapped = addresses(settings), HostMap.parse(settings.fetch.host_map)
     origins = {seed.url.origin: urlsplit(seed.url.origin) for seed in seeds}
     hosts = {parts.hostname or "": None for parts in origins.values()}
     judged = {host: _addresses_of(host) for host in hosts if mapped.find(host) is None}
     left = {seed for seed in seeds if leaves_names_to_proxy(requests, seed.url)}
     names = {origins[seed.url.origin].hostname or "": None for seed in seeds if seed not in left}
-    looked_up = await _look_up([host for host in names if judged.get(host) == ()])
+    looked_up = await _look_up([host for host in names if judged.get(host) == ()]) if looks_up else {}
     refused = {}
     for seed in seeds:
         parts = origins[seed.url.origin]
@@ -216,9 +218,19 @@ async def _look_up(hosts: Sequence[str]) -> dict[str, tuple[str, ...]]:
 SEED_CHUNK = 5_000
 """Seeds pushed in one round trip."""
 
+AGAIN_CHUNK = 100_000
+"""Seeds that are looked for among the dead letters at once: these are all read each time."""
+
+
+def parts_of(seeds: Iterable[Seed], size: int = SEED_CHUNK) -> Iterator[list[Seed]]:
+    """Return `seeds` in lists of at most `size`."""
+    rest = iter(seeds)
+    while part := list(islice(rest, size)):
+        yield part
+
 
 async def queue_seeds(
-    store: RedisStore, crawl: Crawl, seeds: Sequence[Seed], settings: CrawlSettings, mode: PushMode = "new"
+    store: RedisStore, crawl: Crawl, seeds: Iterable[Seed], settings: CrawlSettings, mode: PushMode = "new"
 ) -> PushReply:
     """Queue `seeds` at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue`
     does. `settings`: those of the crawl. Raises UserError if their scorer cannot be loaded."""
@@ -230,20 +242,24 @@ async def queue_seeds(
     )
     frontier = Frontier(store, crawl.keys, clock, limits, crawl.fingerprint_key)
     score = scorer(settings.frontier.scorer)
-    entries = [
-        Entry(
-            seed.url.href,
-            seed.url.domain,
-            score(seed.url.href, 0, LinkKind.ANCHOR) if seed.priority is None else seed.priority,
-            mode=mode,
-        )
-        for seed in seeds
-    ]
-    requeued = await requeue_urls(store, crawl, {entry.url for entry in entries}) if mode == "again" else set()
-    entries = [entry for entry in entries if entry.url not in requeued]
-    parts = [await frontier.push(entries[at : at + SEED_CHUNK]) for at in range(0, len(entries), SEED_CHUNK)]
+    accepted = seen = capped = outside = 0
+    for part in parts_of(seeds, SEED_CHUNK if mode == "new" else AGAIN_CHUNK):
+        entries = [
+            Entry(
+                seed.url.href,
+                seed.url.domain,
+                score(seed.url.href, 0, LinkKind.ANCHOR) if seed.priority is None else seed.priority,
+                mode=mode,
+            )
+            for seed in part
+        ]
+        if mode == "again":
+            requeued = await requeue_urls(store, crawl, {entry.url for entry in entries})
+            accepted += len(requeued)
+            entries = [entry for entry in entries if entry.url not in requeued]
+        for at in range(0, len(entries), SEED_CHUNK):
+            pushed = await frontier.push(entries[at : at + SEED_CHUNK])
+            accepted, seen = accepted + pushed.accepted, seen + pushed.seen
+            capped, outside = capped + pushed.capped, outside + pushed.outside
     await Control(store, crawl.keys).seeded()
-    accepted, seen, capped, outside = (
-        sum(getattr(part, name) for part in parts) for name in ("accepted", "seen", "capped", "outside")
-    )
-    return PushReply(accepted + len(requeued), seen, capped, outside)
+    return PushReply(accepted, seen, capped, outside)

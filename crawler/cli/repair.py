@@ -35,7 +35,7 @@ from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
 from crawler.observe.health import health_records
 from crawler.page import LinkKind, Outcome
 from crawler.scope.scope import LinkFilter, RecentUrls
-from crawler.scope.seeds import Seed
+from crawler.scope.seeds import SeedList
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load
 from crawler.settings.policies import url_rules
@@ -183,7 +183,7 @@ def _note_ignored(crawl: Crawl, access: CrawlAccess) -> None:
 
 
 async def _repair(
-    store: RedisStore, crawl: Crawl, access: CrawlAccess, seeds: Sequence[Seed], folders: Sequence[Path]
+    store: RedisStore, crawl: Crawl, access: CrawlAccess, seeds: SeedList, folders: Sequence[Path]
 ) -> Repaired:
     settings = CrawlSettings.from_json(crawl.settings)
     check_guarded(settings, accepted(access.settings), {"frontier.scorer"})

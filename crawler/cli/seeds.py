@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import io
 import re
 import signal
@@ -16,14 +17,14 @@ import click
 from crawler import logs
 from crawler.app.crawl_settings import OnDifference, adopt, choose, choose_and_adopt
 from crawler.app.embedded_valkey import open_store
-from crawler.app.operator import queue_seeds, refused_seeds
+from crawler.app.operator import parts_of, queue_seeds, refused_seeds
 from crawler.app.signals import run_until_signal
 from crawler.cli import options as option
 from crawler.cli.options import command, given_settings, note_eviction, or_restored, place_of, titled, typed_options
 from crawler.cli.text import Terminal, about_url, note
 from crawler.errors import UserError
 from crawler.logs import without_secrets
-from crawler.scope.seeds import BadSeedLine, Seed, read_seeds
+from crawler.scope.seeds import BadSeedLine, Seed, SeedList, column_of, each_seed, read_seeds, table_of
 from crawler.settings.guarded import accepted, check_guarded, consent, needs_consent
 from crawler.settings.load import CrawlSettings, Settings, missing_contact
 from crawler.settings.policies import check, url_rules
@@ -61,7 +62,7 @@ seed_options = option.options(
         "files",
         type=option.FILE,
         multiple=True,
-        help="Seed file with one URL per line. Can be repeated.",
+        help="Seed file with one URL per line; - for standard input. Can be repeated.",
     ),
 )
 
@@ -139,7 +140,7 @@ def no_seeds(files: Sequence[Path]) -> str:
 # checking and queueing
 
 
-async def check_first(seeds: list[Seed], settings: Settings) -> list[Seed]:
+async def check_first(seeds: SeedList, settings: Settings) -> SeedList:
     """Check the seeds of a crawl that cannot exist yet before its folder is created. Returns and raises what `fetchable`
     does."""
     local = settings.replica
@@ -153,10 +154,10 @@ async def open_for(
     store: RedisStore,
     name: str,
     settings: Settings,
-    seeds: list[Seed],
+    seeds: SeedList,
     on_difference: OnDifference,
     whole: bool = False,
-) -> tuple[Crawl, list[Seed]]:
+) -> tuple[Crawl, SeedList]:
     """Open the crawl `name` with the settings that apply, or create it if there are seeds. Returns the crawl, and the seeds
     that it can fetch. `whole`: see `choose_and_adopt`.
 
@@ -188,26 +189,31 @@ async def _find(store: RedisStore, name: str) -> Crawl | None:
 
 
 async def fetchable(
-    seeds: list[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable], also: str = ""
-) -> list[Seed]:
+    seeds: SeedList, settings: CrawlSettings, requests: Sequence[RequestsTable], also: str = ""
+) -> SeedList:
     """Return the seeds that `settings` allow to fetch, and report the others. `requests`: the rules for requests of this
     machine; `also`: what else a command needs to change the settings. Raises UserError if there are only others."""
-    refused = await refused_seeds(seeds, settings, requests)
-    console = Terminal(stderr=True)
-    for one in list(refused.values())[:SHOWN]:
-        console.tell(" ".join([str(one), also]).rstrip())
-    if len(refused) > SHOWN:
-        console.tell(f"and {count_of(len(refused) - SHOWN, 'more seed')} that cannot be fetched")
-    if seeds and len(refused) == len(seeds):
+    allowed, console, refused, parts = SeedList(), Terminal(stderr=True), 0, 0
+    for part in parts_of(seeds):
+        found = await refused_seeds(part, settings, requests, looks_up=not parts)
+        for one in list(found.values())[: max(0, SHOWN - refused)]:
+            console.tell(" ".join([str(one), also]).rstrip())
+        refused, parts = refused + len(found), parts + 1
+        for seed in part:
+            if seed not in found:
+                allowed.add(seed)
+    if refused > SHOWN:
+        console.tell(f"and {count_of(refused - SHOWN, 'more seed')} that cannot be fetched")
+    if refused and not allowed:
         raise UserError(
             "no seed can be fetched, so nothing was queued or started: add the options shown above, or change these "
             "settings"
         )
-    return [seed for seed in seeds if seed not in refused]
+    return allowed
 
 
 async def push_seeds(
-    store: RedisStore, crawl: Crawl, seeds: list[Seed], read_by: Settings, mode: PushMode = "new"
+    store: RedisStore, crawl: Crawl, seeds: SeedList, read_by: Settings, mode: PushMode = "new"
 ) -> PushReply:
     """Queue the seeds at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue`
     does. `read_by`: the settings with which they were parsed. Raises UserError for a scorer in Redis that `read_by` does
@@ -223,40 +229,39 @@ async def push_seeds(
     return pushed
 
 
-def _reread(seeds: list[Seed], settings: CrawlSettings) -> list[Seed]:
+def _reread(seeds: SeedList, settings: CrawlSettings) -> SeedList:
     """Parse `seeds` again with the URL rules of `settings`. A URL that becomes too long, because these rules keep more
     parameters, is reported and skipped."""
-    found, errors = read_seeds((seed.text for seed in seeds), url_rules(settings))
-    for broken in errors:
-        Terminal(stderr=True).tell(f"seed {without_secrets(broken.text)[:80]!r}: {about_url(broken)}")
+    found = SeedList()
+    for one in each_seed((seed.text for seed in seeds), url_rules(settings)):
+        if isinstance(one, Seed):
+            found.add(one)
+        else:
+            Terminal(stderr=True).tell(f"seed {without_secrets(one.text)[:80]!r}: {about_url(one)}")
     return found
 
 
 # reading
 
 
-def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> list[Seed]:
+def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> SeedList:
     """Return the seeds from the command line and the files. A note says which scheme was chosen for URLs without one.
     Invalid lines in files are reported and skipped. Raises UserError for an invalid URL on the command line, and for a file
     that cannot be read or is not text."""
     rules, urls = url_rules(settings), tuple(urls)
     for word in urls:
         _check_word(word)
-    seeds, errors = read_seeds(urls, rules)
+    typed, errors = read_seeds(urls, rules)
     if errors:
         more = f" (and {len(errors) - 1} more of the URLs cannot be used)" if len(errors) > 1 else ""
         raise UserError(f"seed {_shown(errors[0])}: {about_url(errors[0])}{more}")
-    for seed in seeds:
+    seeds = SeedList()
+    for seed in typed:
+        seeds.add(seed)
         if not seed.has_scheme:
             note(f"{seed.text.split()[0]} has no scheme, so it is fetched as {_choice(seed)}")
     for path in files:
-        found, errors = _seeds_in(path, rules)
-        seeds += found
-        _report(path, errors)
-        plain = [seed for seed in found if not seed.has_scheme and seed.url.href.startswith("http:")]
-        if plain:
-            more = f", and {count_of(len(plain) - 1, 'more seed')}" if len(plain) > 1 else ""
-            note(f"{path}:{plain[0].line}: no scheme, so it is fetched as {_choice(plain[0])}{more}")
+        _read_file(path, rules, seeds)
     return seeds
 
 
@@ -283,18 +288,61 @@ def _check_word(word: str) -> None:
         raise UserError(f"{word} looks like a file, but there is none here; name a seed file with -f FILE")
 
 
-def _seeds_in(path: Path, rules: UrlRules) -> tuple[list[Seed], list[BadSeedLine]]:
+def _read_file(path: Path, rules: UrlRules, seeds: SeedList) -> None:
+    """Add the seeds in the file `path`, "-" for standard input, to `seeds`. What cannot be used is reported."""
     if path.suffix == ".toml" and path.is_file():
         raise UserError(f"seed file {path} is a settings file: use it with --settings {path}")
+    name = "standard input" if str(path) == "-" else str(path)
+    console, bad, plain, first = Terminal(stderr=True), 0, 0, None
     try:
         # Opened once: what was read of a pipe cannot be read again.
-        with _interruptible(), io.BufferedReader(path.open("rb", buffering=0), SAMPLED) as file:
-            if _NO_TEXT.search(file.peek(SAMPLED)):
-                raise UserError(f"seed file {path} is not a text file in UTF-8; a seed file has one URL per line")
-            with io.TextIOWrapper(file, encoding="utf-8", errors="replace") as lines:
-                return read_seeds(lines, rules)
+        with (
+            _interruptible(),
+            io.FileIO(0, closefd=False) if str(path) == "-" else path.open("rb", buffering=0) as raw,
+            io.BufferedReader(raw, SAMPLED) as file,
+        ):
+            sample = file.peek(SAMPLED)
+            if _NO_TEXT.search(sample):
+                raise UserError(f"seed file {name} is not a text file in UTF-8; a seed file has one URL per line")
+            encoding = _encoding_of(sample)
+            if encoding != "utf-8":
+                note(f"{name} is not in UTF-8, so it is read as Windows-1252 (Latin-1)")
+            with io.TextIOWrapper(file, encoding=encoding, errors="replace") as text:
+                lines: Iterable[str] = text
+                whole_lines = sample.decode(encoding, "replace").splitlines()[: 20 if len(sample) < SAMPLED else -1][
+                    :20
+                ]
+                if table := table_of(whole_lines):
+                    lines = column_of(text, *table)
+                    note(f"{name} is a table: the URLs in its column {table[1] + 1} are the seeds")
+                for seed in each_seed(lines, rules):
+                    if isinstance(seed, Seed):
+                        seeds.add(seed)
+                        if not seed.has_scheme and seed.url.href.startswith("http:"):
+                            plain, first = plain + 1, first or seed
+                        continue
+                    bad += 1
+                    if bad <= SHOWN:
+                        said = about_url(seed, "on a line of its own")
+                        console.tell(f"{name}:{seed.line}: {_shown(seed)}: {said}")
     except OSError as error:
-        raise UserError(f"seed file {path}: {error.strerror}") from error
+        raise UserError(f"seed file {name}: {error.strerror}") from error
+    if bad > SHOWN:
+        console.tell(f"{name}: and {bad - SHOWN:,} more lines that are not seeds")
+    if bad:
+        console.tell(f"{name}: {count_of(bad, 'line')} skipped")
+    if first:
+        more = f", and {count_of(plain - 1, 'more seed')}" if plain > 1 else ""
+        note(f"{name}:{first.line}: no scheme, so it is fetched as {_choice(first)}{more}")
+
+
+def _encoding_of(sample: bytes) -> str:
+    """Return the encoding of a text that begins with `sample`, whose last character may be incomplete."""
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(sample)
+    except UnicodeDecodeError:
+        return "cp1252"
+    return "utf-8"
 
 
 @contextmanager
@@ -309,13 +357,3 @@ def _interruptible() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def _report(path: Path, errors: list[BadSeedLine]) -> None:
-    console = Terminal(stderr=True)
-    for broken in errors[:SHOWN]:
-        console.tell(f"{path}:{broken.line}: {_shown(broken)}: {about_url(broken, 'on a line of its own')}")
-    if len(errors) > SHOWN:
-        console.tell(f"{path}: and {len(errors) - SHOWN:,} more lines that are not seeds")
-    if errors:
-        console.tell(f"{path}: {count_of(len(errors), 'line')} skipped")

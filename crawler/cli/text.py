@@ -68,6 +68,7 @@ _REASONS = {
     "length": "a URL can have 2,048 characters; shorten it or leave it out",
     "syntax": "this is not a URL; write {url}",
     "priority": "the priority is not a number, or beyond 1e11; write it as priority=5",
+    "encoding": "the file changes its encoding here; save it as UTF-8",
     "option": "only priority=NUMBER can follow a URL, after a space; give each URL {place}",
     "comma": "no host has a comma; give each URL {place}, and nothing else",
     "port": "the port is not a number from 1 to 65535; write it as https://HOST:PORT/PATH",

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import csv
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from ipaddress import ip_address
+from itertools import chain
 from urllib.parse import urlsplit
+from zlib import compress, decompress
 
 import msgspec
 
 from frontier.entries import MOST_PRIORITY
 from frontier.errors import BadUrl
-from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize
+from frontier.urls import DEFAULT_RULES, Url, UrlRules, canonicalize, origin_of
 
 _COMMENT = re.compile(r"(?:^|\s)#.*")
 _HAS_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*:(?![0-9]+(?:[/?#]|$))", re.IGNORECASE)
@@ -30,6 +33,20 @@ _PORT = re.compile(r"(?:[a-z]+://)?(?:[^/?#:\[\]]+|\[[^\]]*\]):([^/?#]+)", re.IG
 """Matches the beginning of a location with a port, to see why its host and port are not valid."""
 
 
+_QUOTES = "\"'\u2018\u2019\u201c\u201d\u201e\u00ab\u00bb\u2039\u203a<>"
+"""What word processors and programs put around a URL."""
+
+_NAMES_OF_URLS = frozenset(
+    {"url", "urls", "link", "domain", "domains", "host", "hostname", "site", "website", "homepage"}
+)
+"""Names of columns that have seeds."""
+
+_LIKE_A_SITE = re.compile(r"(?:https?://\S+|(?:[\w-]+\.)+[^\W\d_]{2,}(?:[:/]\S*)?)", re.IGNORECASE)
+_OPTION = re.compile(r"priority=|#")
+
+_BLOCK = 5_000  # seeds
+
+
 class Seed(msgspec.Struct, frozen=True):
     """A seed URL. `priority`: None if the list gives none; `line`: line number from 1; `text`: the line without its
     comment. `has_scheme`: whether the list gives it; otherwise see `with_scheme`."""
@@ -43,30 +60,93 @@ class Seed(msgspec.Struct, frozen=True):
 
 class BadSeedLine(msgspec.Struct, frozen=True):
     """A line that is not a valid seed. `reason`: that of BadUrl (`scheme`, `host`, `length`, `syntax`), `priority`,
-    `option`, `colon` if that of a scheme is missing, `comma` if the host has one, `port`, or `email`."""
+    `option`, `encoding`, `colon` if that of a scheme is missing, `comma` if the host has one, `port`, or `email`."""
 
     line: int
     text: str
     reason: str
 
 
+class SeedList:
+    """Seeds in the order in which they were added. A million of them take 20 MB: they are kept as compressed texts, and
+    made again when they are iterated over."""
+
+    def __init__(self) -> None:
+        self._blocks: list[bytes] = []
+        self._rows: list[str] = []
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[Seed]:
+        for rows in chain((decompress(block).decode().split("\n") for block in self._blocks), [self._rows]):
+            for row in rows:
+                href, domain, priority, line, has_scheme, text = row.split("\t")
+                url = Url(href, domain, origin_of(href))
+                yield Seed(url, float(priority) if priority else None, int(line), text or href, bool(has_scheme))
+
+    def add(self, seed: Seed) -> None:
+        """Add `seed`."""
+        text = "" if seed.text == seed.url.href else " ".join(seed.text.split())
+        priority = "" if seed.priority is None else repr(seed.priority)
+        has_scheme = "1" if seed.has_scheme else ""
+        self._rows.append("\t".join((seed.url.href, seed.url.domain, priority, str(seed.line), has_scheme, text)))
+        self._count += 1
+        if len(self._rows) == _BLOCK:
+            self._blocks.append(compress("\n".join(self._rows).encode(), 1))
+            self._rows = []
+
+
 def read_seeds(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> tuple[list[Seed], list[BadSeedLine]]:
     """The seeds in `lines`, and the invalid lines. An invalid line does not affect the others."""
-    seeds: list[Seed] = []
-    errors: list[BadSeedLine] = []
+    read = list(each_seed(lines, rules))
+    return [one for one in read if isinstance(one, Seed)], [one for one in read if isinstance(one, BadSeedLine)]
+
+
+def each_seed(lines: Iterable[str], rules: UrlRules = DEFAULT_RULES) -> Iterator[Seed | BadSeedLine]:
+    """What `read_seeds` returns, in the order of the lines."""
     for number, line in enumerate(lines, 1):
         text = _COMMENT.sub("", line.lstrip("\ufeff").strip()).strip()
         if not text:
             continue
         try:
-            seeds.append(_seed(text, number, rules))
+            yield _seed(text, number, rules)
         except BadUrl as error:
-            errors.append(BadSeedLine(number, text, error.reason))
-    return seeds, errors
+            yield BadSeedLine(number, text, error.reason)
+
+
+def table_of(sample: Sequence[str]) -> tuple[str, int] | None:
+    """The delimiter and the number of the column of URLs, from 0, if the lines of a `sample` are those of a table, such as
+    a list of domains with their ranks. None for a seed list: a comma in a URL is no delimiter."""
+    rows = [line for line in sample if line.strip() and not line.lstrip().startswith("#")]
+    for delimiter in ",;\t":
+        table = list(csv.reader(rows, delimiter=delimiter))
+        if len(table) < 1 or min(map(len, table)) < 2:
+            continue
+        head = [cell.strip().strip("\ufeff").lower() for cell in table[0]]
+        if (named := next((at for at, cell in enumerate(head) if cell in _NAMES_OF_URLS), None)) is not None:
+            return delimiter, named
+        is_quoted = all(row.lstrip("\ufeff ").startswith('"') for row in rows)
+        columns = range(min(map(len, table)))
+        urls = [at for at in columns if all(_LIKE_A_SITE.fullmatch(row[at].strip()) for row in table)]
+        if urls and (urls[0] > 0 or is_quoted or (delimiter == "\t" and not _OPTION.match(table[0][1]))):
+            return delimiter, urls[0]
+    return None
+
+
+def column_of(lines: Iterable[str], delimiter: str, at: int) -> Iterator[str]:
+    """The cells of the column `at` of a table, one for each line, "" if it has none. The name of the column is left out."""
+    for row in csv.reader(lines, delimiter=delimiter):
+        cell = row[at].strip() if at < len(row) else ""
+        yield "" if cell.lower() in _NAMES_OF_URLS else cell
 
 
 def _seed(text: str, line: int, rules: UrlRules) -> Seed:
     location, *options = text.split()
+    location = location.strip(_QUOTES)
+    if not location or "\ufffd" in location:
+        raise BadUrl(text, "encoding" if location else "syntax")
     url = url_named(location, rules)
     priority: float | None = None
     for option in options:

@@ -266,7 +266,7 @@ def _from_file(path: Path) -> Source:
     import tomllib  # noqa: PLC0415 - a replica of a supervisor has no file
 
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         return Source(tomllib.loads(text), {name: f"{path}:{line}" for name, line in _lines(text).items()})
     except OSError as error:
         raise UserError(f"settings file {path}: {error.strerror}") from error

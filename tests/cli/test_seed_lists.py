@@ -168,3 +168,45 @@ def test_one_interrupt_ends_a_command_that_waits_for_a_seed_file(tmp_path: Path,
         _, err = process.communicate(timeout=180)
     assert (process.returncode, err) == (130, "interrupted\n")
     assert not (tmp_path / ".crawler").exists()
+
+
+def test_lists_of_other_programs_are_read(typed: Typed, tmp_path: Path) -> None:
+    """What was recognised is said."""
+    (tmp_path / "top.csv").write_text("1,a.test\n2,b.test\n")
+    (tmp_path / "latin").write_bytes("https://c.test/stra\xdfe\nhttps://c.test/\x80\n".encode("latin-1"))
+    (tmp_path / "quoted").write_text("\u201chttps://d.test/\u201d\n")
+    done = typed("seed", "-f", "top.csv", "-f", "latin", "-f", "quoted")
+    assert done.code == 0, done.err
+    assert "5 seeds queued" in done.out
+    assert done.err.splitlines() == [
+        "note: top.csv is a table: the URLs in its column 2 are the seeds",
+        "note: latin is not in UTF-8, so it is read as Windows-1252 (Latin-1)",
+    ]
+    for url in ("b.test", "https://c.test/stra\xdfe", "https://c.test/\u20ac", "https://d.test/"):
+        assert "queued" in typed("why", url).out
+
+
+def test_seeds_can_come_from_standard_input_and_settings_may_have_a_byte_order_mark(tmp_path: Path) -> None:
+    (tmp_path / "s.toml").write_text("\ufeff[limits]\nmax_pages = 7\n", encoding="utf-8")
+    command = [sys.executable, "-m", "crawler", "seed", "-f", "-", "--settings", "s.toml"]
+    given = "https://a.test/\nftp://x/\nb.test\n"
+    done = subprocess.run(command, cwd=tmp_path, input=given, capture_output=True, text=True, timeout=180, check=False)
+    assert "2 seeds queued" in done.stdout, done.stderr
+    assert "standard input:2: 'ftp://x/'" in done.stderr
+
+
+def test_many_seeds_take_little_memory(tmp_path: Path) -> None:
+    """Each 100,000 took 70 MB."""
+    (tmp_path / "many").write_text("".join(f"https://s{n % 50}.test/some/path/page-{n}.html\n" for n in range(100_000)))
+    measure = (
+        "import resource, sys; from crawler.cli.seeds import gather_seeds; from crawler.settings.load import CrawlSettings;"
+        "from pathlib import Path; peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss;"
+        "gather_seeds(CrawlSettings(), ['a.test'], []); before = peak();"
+        "print(len(gather_seeds(CrawlSettings(), [], [Path('many')])), peak() - before)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", measure], cwd=tmp_path, capture_output=True, text=True, timeout=180, check=True
+    )
+    number, grown_kb = map(int, done.stdout.split())
+    assert number == 100_000
+    assert grown_kb < 15_000

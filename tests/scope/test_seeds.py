@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from crawler.scope.seeds import read_seeds
+from crawler.scope.seeds import SeedList, read_seeds, table_of
 from frontier.urls import UrlRules
 
 SEEDS = Path(__file__).parents[2] / "seeds"
@@ -74,7 +74,8 @@ def test_without_a_scheme_servers_of_ones_own_get_http(line: str, url: str) -> N
         ("https://[::1]:65536/", "port"),
         ("127.0.0.1:0", "port"),
         ("https://https://example.com", "host"),
-        ('"https://example.com"', "host"),
+        ("http://example.com/stra\ufffde", "encoding"),
+        ("\u201c\u201d", "syntax"),
         ("\u200bhttps://example.com", "host"),
         ("a.com;b.com", "host"),
         ("*.example.com", "host"),
@@ -106,3 +107,46 @@ def test_the_examples_are_well_formed(path: Path) -> None:
     seeds, errors = read_seeds(path.read_text(encoding="utf-8").splitlines())
     assert seeds
     assert errors == []
+
+
+@pytest.mark.parametrize("quotes", ['""', "\u201c\u201d", "\u2018\u2019", "\u00ab\u00bb", "<>", "''"])
+def test_quotes_around_a_url_are_no_part_of_it(quotes: str) -> None:
+    (seed,), errors = read_seeds([f"{quotes[0]}https://example.com/a{quotes[1]} priority=5"])
+    assert (seed.url.href, seed.priority, errors) == ("https://example.com/a", 5.0, [])
+
+
+@pytest.mark.parametrize(
+    ("lines", "found"),
+    [
+        (["1,google.com", "2,facebook.com"], (",", 1)),
+        (["Rank;Domain", "1;a.example"], (";", 1)),
+        (["id\tname\turl", "1\tA shop\thttps://a.example/"], ("\t", 2)),
+        (["\ufeffurl,title", "https://a.example/,A"], (",", 0)),
+        (['"https://a.example/","A, B"', '"https://b.example/","C"'], (",", 0)),
+        (['"GlobalRank","TldRank","Domain"', '"1","1","google.com"'], (",", 2)),
+        (["1,a.example,x", "# a comment", "", "2,b.example,y"], (",", 1)),
+        (["https://a.example/a,1.html", "https://a.example/b,2.html"], None),
+        (["https://a.example/,www.b.example", "https://a.example/x"], None),
+        (["https://a.example/?a=1;b=2"], None),
+        (["https://a.example/ priority=5", "b.example"], None),
+        (["https://a.example/\tpriority=5", "b.example\t# x"], None),
+        (["a.example", "b.example"], None),
+        ([], None),
+    ],
+)
+def test_a_table_is_recognised(lines: list[str], found: tuple[str, int] | None) -> None:
+    assert table_of(lines) == found
+
+
+def test_a_seed_list_keeps_what_it_is_given() -> None:
+    lines = [f"https://example.com/{n} priority={n % 3}" for n in range(12_000)] + [
+        "example.org",
+        "http://a.test/  # x",
+    ]
+    seeds, _ = read_seeds(lines)
+    kept = SeedList()
+    for seed in seeds:
+        kept.add(seed)
+    assert len(kept) == len(seeds)
+    assert list(kept) == seeds
+    assert list(kept) == seeds
