@@ -282,7 +282,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     were queued, by their tags, if its handler has chosen them; None if they follow from `links`. `text_digest`: the
     fingerprint of its main text, if that tells whether the page has changed. `content`: its text and data, if they are
     wanted and were extracted before the page is written, because that takes long. `repaired`: what of its response was
-    malformed. `detail`: the reason in words: why the request failed, or where the redirect leads; may be empty. `put_off`:
+    malformed. `unfollowed`: links that are not followed, because they or the page say nofollow. `detail`: the reason in
+    words: why the request failed, or where the redirect leads; may be empty. `put_off`:
     if its shape brings nothing new, the name of the shape, and how many more of its pages, and of the useless ones, are to
     be counted.
     """
@@ -327,6 +328,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     visit_state: str = ""
     content: Content | None = None
     repaired: tuple[Repaired, ...] = ()
+    unfollowed: int = 0
     detail: str = ""
     put_off: tuple[str, int, int] = ("", 0, 0)
 

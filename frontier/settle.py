@@ -81,7 +81,7 @@ class Settlement(msgspec.Struct):
     `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
     `cut`: number of truncated pages by reason; `repaired`: number of malformed pages that could be read, by part; `items`:
     number of items by data set; `rejected`: number of items that were not written, by words without spaces; `shapes`: pages
-    of shapes of URLs that are put off, by the same.
+    of shapes of URLs that are put off, by the same; `drop`: links that were not followed, by reason.
     """
 
     lease: Lease
@@ -96,6 +96,7 @@ class Settlement(msgspec.Struct):
     rejected: Mapping[str, int] = {}
     repaired: Mapping[str, int] = {}
     shapes: Mapping[str, int] = {}
+    drop: Mapping[str, int] = {}
 
     @property
     def leased(self) -> list[LeasedUrl]:
@@ -116,7 +117,7 @@ class Settlement(msgspec.Struct):
             self.duplicates,
             " ".join(
                 f"{name}:{word} {number}"
-                for name in ("cut", "items", "rejected", "repaired", "shapes")
+                for name in ("cut", "items", "rejected", "repaired", "shapes", "drop")
                 for word, number in getattr(self, name).items()
             ),
             len(ends),

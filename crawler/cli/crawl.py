@@ -34,7 +34,7 @@ from crawler.cli.options import (
     typed_options,
 )
 from crawler.cli.output_folders import remember
-from crawler.cli.screens import follow, good_pages, has_failed, log_above, summarize
+from crawler.cli.screens import follow, found_nothing, good_pages, has_failed, log_above, summarize
 from crawler.cli.seeds import check_first, gather_seeds, no_seeds, open_for, push_seeds, seed_options
 from crawler.cli.text import Terminal, note, print_json
 from crawler.errors import UserError
@@ -207,6 +207,9 @@ class CrawlJob(msgspec.Struct, frozen=True):
                 code = await follow(store, self.crawl, supervisor, display, self._place)
             summary = await summarize(store, self.crawl, local.out, Terminal(), self._place)
         has_work = bool(pushed.accepted or (before.open and not good_before))  # otherwise the crawl had ended before
+        hint = found_nothing(summary, pushed.accepted) if code == 0 and summary is not None else ""
+        if hint and self.settings.scope.max_depth != 0:
+            console.print(hint)
         if code == 0 and summary is not None and has_work and has_failed(summary, good_before):
             console.print(NO_PAGE)
             return 1

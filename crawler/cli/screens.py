@@ -621,6 +621,21 @@ async def summarize(store: RedisStore, crawl: str, out: Path, console: Console, 
     return found
 
 
+def found_nothing(found: Status, seeds: int) -> str:
+    """Return what may help if the crawl has ended with its `seeds` alone; empty if it found more."""
+    statuses = _reasons(found, "done")
+    pages = sum(number for status, number in statuses.items() if status.isdigit() and 200 <= int(status) < 300)
+    if found.open or 0 < found.max_pages <= found.done or not 0 < pages <= seeds:
+        return ""
+    if unfollowed := found.dropped.get("nofollow", 0):
+        count = count_of(unfollowed, "link") + (" says" if unfollowed == 1 else " say")
+        return f"no page but the seeds was found: {count} nofollow, and are followed only with scope.nofollow = false"
+    return (
+        "no page but the seeds was found: they have no links in the scope of the crawl. If the site builds its pages with "
+        "JavaScript, give its sitemap or more of its pages as seeds; `crawler try URL` shows the links of a page"
+    )
+
+
 def has_failed(found: Status, good_before: int) -> bool:
     """Return whether the crawl has ended without a page in this run: no URL was left and no response was successful.
     `good_before`: the successful responses of earlier runs."""

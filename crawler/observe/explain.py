@@ -30,6 +30,7 @@ from frontier.control import Control, DomainRules
 from frontier.crawls import Crawl, crawl_clock
 from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
 from frontier.queue import Frontier, FrontierSettings
+from frontier.scripts import command
 from frontier.store import RedisStore
 from frontier.urls import Url, canonicalize
 from politeness.backoff import BackoffState, is_given_up, is_parked
@@ -112,7 +113,7 @@ class Explanation(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """The input of `explanation`. `line`: the newest JSON line of the URL in the output, None if there is none.
     `rules`: those that an operator has set; `searched`: the output folders; `condition`: that of the crawl if the URL
-    is to be fetched."""
+    is to be fetched; `unfollowed`: links in its shard that say nofollow."""
 
     asked: str
     url: Url
@@ -125,6 +126,7 @@ class Facts(msgspec.Struct, frozen=True):
     rules: DomainRules = DomainRules()
     searched: tuple[str, ...] = ()
     condition: Condition | None = None
+    unfollowed: int = 0
 
     @property
     def backoff(self) -> BackoffState:
@@ -185,6 +187,8 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     await control.refresh()
     lines = [line for folder in folders if (line := newest_line(folder, url.href, crawl.name)) is not None]
     status = await lookup.url(url.href, url.domain)
+    stats = crawl.keys.of(url.domain).stats
+    (unfollowed,) = await store.send([command("HGET", stats, "drop:nofollow")])
     return Facts(
         asked=asked,
         url=url,
@@ -196,6 +200,7 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
         line=max(lines, key=lambda line: str(line.get("settled_at")), default=None),
         rules=control.rules,
         searched=tuple(map(str, folders)),
+        unfollowed=int(unfollowed or 0),
         condition=(await CrawlReader(store, crawl.keys).complete()).condition if status.where in OPEN else None,
     )
 
@@ -329,6 +334,8 @@ def _why_unseen(facts: Facts, in_scope: str, trap: str) -> str:
         )
     if 0 < settings.limits.domain_cap <= accepted:
         return f"{url.domain} has as many URLs as limits.domain_cap allows; links to others are dropped{also}"
+    if facts.unfollowed and settings.scope.nofollow:
+        also = f", or the link says nofollow, as {count_of(facts.unfollowed, 'link')} of its site or others do{also}"
     return f"no page that was crawled links to it, or a limit dropped the link{also}"
 
 
@@ -468,6 +475,11 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ("backoff", found.backoff),
         ("shard", f"{found.shard}, {leased}"),
         ("last", _last(found.last)),
+        ("found on", str(last.get("via") or "")),
+        ("links", f"{last.get('link_count') or 0:,}" if last.get("outcome") == "done" else ""),
+        ("noindex", "yes: it asks not to be listed by search engines" if last.get("noindex") else ""),
+        ("canonical", canonical if (canonical := str(last.get("canonical") or "")) != found.url else ""),
+        ("near of", str(last.get("near_of") or "")),
         ("searched", ", ".join(found.searched) if found.seen else ""),
         ("handler", str(last.get("handler_error") or "")),
         *(("cut", reason) for reason in found.cut),

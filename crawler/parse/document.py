@@ -15,7 +15,7 @@ import msgspec
 from crawler.page import GZIP, Cut, Page, Repaired
 from crawler.parse.coding import Decoded, decode_body
 from crawler.parse.encoding import MediaType
-from crawler.parse.html import Extracted, ExtractPolicy, extract
+from crawler.parse.html import NOFOLLOW, Extracted, ExtractPolicy, extract
 from crawler.parse.sitemaps import form_of, sitemap_links
 from crawler.parse.tags import TakesLong
 from crawler.scope.scope import NO_HINTS
@@ -87,6 +87,7 @@ class ParsedDocument(NamedTuple):
             decoded_size=self.decoded_size,
             noarchive=found.noarchive,
             noindex=found.noindex,
+            unfollowed=found.dropped.get(NOFOLLOW, 0),
             cut=(cast(Cut, truncated), *self.cut) if truncated else self.cut,
             repaired=(*page.exchange.repaired, *self.repaired) if page.exchange else self.repaired,
         )

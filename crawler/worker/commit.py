@@ -44,6 +44,7 @@ from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import GroupCommitted, LinksPushed, PageSettled, SinkBlocked, WritesRepeated
 from crawler.page import Exchange, Outcome, Page, Written
+from crawler.parse.html import NOFOLLOW
 from crawler.scope.scope import RecentUrls
 from crawler.worker.leases import HeldLeases, LeasedDomain
 from crawler.worker.runtime import Runtime, TimeSlice
@@ -168,6 +169,7 @@ class LeaseReport(msgspec.Struct):
     rejected: dict[str, int] = msgspec.field(default_factory=dict)
     repaired: dict[str, int] = msgspec.field(default_factory=dict)
     shapes: dict[str, int] = msgspec.field(default_factory=dict)
+    drop: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
         """Add one URL of the domain."""
@@ -183,6 +185,8 @@ class LeaseReport(msgspec.Struct):
             self.received_bytes += len(page.exchange.body)
             for reason in page.cut:
                 self.cut[reason] = self.cut.get(reason, 0) + 1
+            if page.unfollowed:
+                self.drop[NOFOLLOW] = self.drop.get(NOFOLLOW, 0) + page.unfollowed
             for part in page.repaired:
                 self.repaired[part] = self.repaired.get(part, 0) + 1
             for item in page.items:
@@ -203,7 +207,7 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     next_ms, state = runtime.server_ms(leased.next_at), str(leased.backoff)
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
-    counted = (report.cut, report.items, report.rejected, report.repaired, report.shapes)
+    counted = (report.cut, report.items, report.rejected, report.repaired, report.shapes, report.drop)
     counts = (report.received_bytes, report.duplicates, *counted)
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)
 

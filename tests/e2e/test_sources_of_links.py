@@ -1,0 +1,52 @@
+"""Where a crawl finds pages besides in links: sitemaps, feeds and headers; and what it says if it finds none."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.site import TEXT, Reply, Site
+from tests.typed import Typed
+
+pytestmark = pytest.mark.e2e
+
+XML = {"Content-Type": "text/xml"}
+BLOG = {
+    "/robots.txt": Reply("Sitemap: /index.xml\n", headers=TEXT),
+    "/": Reply("<link rel=alternate type=application/rss+xml href=/rss>", headers={"Link": "</next>; rel=next"}),
+    "/index.xml": Reply("<sitemapindex><sitemap><loc>/list.txt</loc></sitemap><sitemap><loc>/map</loc>", headers=XML),
+    "/list.txt": Reply("http://blog.test/in-list\nno URL\n", headers=TEXT),
+    "/map": Reply("<urlset><url><loc>/in-map?a&b</loc></url><url><loc>/after</loc></url></urlset>"),
+    "/rss": Reply("<rss><item><link>/in-feed</link></item></rss>", headers={"Content-Type": "application/rss+xml"}),
+    "/in-feed": Reply("<link rel=alternate type=application/rss+xml href=/comments>"),
+}
+FOUND = ["/next", "/in-list", "/in-map?a&b", "/after", "/in-feed"]
+
+
+def crawl(typed: Typed, site: Site) -> str:
+    environment = {"CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")), "CRAWLER_POLITENESS__DELAY": "0.01"}
+    done = typed("crawl", "http://blog.test/", "--quiet", environment=environment)
+    assert done.code == 0, done.err
+    return done.out + done.err
+
+
+def test_pages_are_found_in_sitemaps_feeds_and_headers(tmp_path: Path, typed: Typed) -> None:
+    with Site(lambda request: BLOG.get(request.path, Reply("page") if request.path in FOUND else None)) as site:
+        said = crawl(typed, site)
+    assert sorted(site.asked) == sorted({*BLOG, *FOUND})
+    assert "nofollow" not in said
+    assert "sitemap: 1" in said.replace("\N{NO-BREAK SPACE}", " ")  # the index breaks off
+
+
+def test_a_crawl_that_finds_only_its_seed_says_what_may_help(tmp_path: Path, typed: Typed) -> None:
+    front = "<meta name=robots content='index,nofollow'><link rel=canonical href=/c><a href=/x><a href=/y>"
+    with Site(lambda request: Reply(front) if request.path == "/" else None) as site:
+        said = " ".join(crawl(typed, site).split())
+        assert "no page but the seeds was found: 3 links say nofollow" in said
+        assert json.loads(typed("status", "--json").out)["dropped"] == {"nofollow": 3}
+        assert "the link says nofollow, as 3 links" in " ".join(typed("why", "http://blog.test/x").out.split())
+        about = typed("why", "http://blog.test/").out
+        assert "canonical" in about
+        assert "http://blog.test/c" in about
