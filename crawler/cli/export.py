@@ -8,15 +8,29 @@ import signal
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from threading import Event
-from typing import NamedTuple, get_args
+from typing import TYPE_CHECKING, NamedTuple, cast, get_args
 
 import click
+import msgspec
 from click.core import ParameterSource
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from crawler.cli.options import FILE, FOLDER, USES, Decorator, Whole, command, of_crawl, options
+from crawler.cli.options import (
+    FILE,
+    FOLDER,
+    USES,
+    Decorator,
+    Whole,
+    app,
+    command,
+    given_settings,
+    of_crawl,
+    options,
+    settings_file,
+)
 from crawler.cli.output_folders import not_named, one_crawl
 from crawler.cli.text import Terminal, note
 from crawler.errors import UserError, reason_of
@@ -34,7 +48,13 @@ from crawler.sinks.postgres import LOOK_S, Destination, Observer, write_items
 from crawler.sinks.wacz import SUFFIX, write_wacz
 from crawler.wording import count_of
 
+if TYPE_CHECKING:
+    from crawler.app.archived_items import ItemFinder
+
 FORMS = ("jsonl", "parquet", "markdown", "wacz", "csv")
+
+_WITH_CHANGES = ("markdown", "wacz")
+"""The formats in which changes are pages as in other exports."""
 
 TABLE_FORMS = ("jsonl", "csv", "parquet")
 """The formats of items and of changes."""
@@ -43,19 +63,19 @@ _FILES = frozenset({".csv", ".gz", ".json", ".jsonl", ".md", ".parquet", ".warc"
 """Endings of names that people give to files, not to folders."""
 
 _ALWAYS = frozenset({"archives", "out", "crawl"})
-_OF_PAGES = _ALWAYS | {"form", "usage", "processes"}
+_OF_PAGES = _ALWAYS | {"form", "usage", "processes", "since"}
 
 USED = {
-    "pages": _OF_PAGES | {"text", "structured", "links", "simhash"},
-    "--format markdown": _OF_PAGES,
-    "--format wacz": _ALWAYS | {"form", "text", "processes", "usage"},
-    "--items": _ALWAYS | {"form", "items", "table", "key", "follow"},
+    "pages": _OF_PAGES | {"text", "structured", "links", "simhash", "settings", "app"},
+    "--format markdown": _OF_PAGES | {"changes"},
+    "--format wacz": _ALWAYS | {"form", "text", "processes", "usage", "since", "changes"},
+    "--items": _ALWAYS | {"form", "items", "table", "key", "follow", "since", "latest"},
     "--to": _ALWAYS | {"items", "to", "table", "key", "follow"},
     "--changes": _ALWAYS | {"form", "changes", "since", "items"},
 }
 """What is exported -> the options, by parameter, that have an effect on it, or are refused with a reason of their own."""
 
-_NEEDS = {"table": "--to", "key": "--to", "follow": "--items and --to", "since": "--changes"}
+_NEEDS = {"table": "--to", "key": "--items", "follow": "--items and --to", "latest": "--items"}
 
 
 def _page_options(text: TextForm) -> Decorator:
@@ -80,12 +100,14 @@ def _page_options(text: TextForm) -> Decorator:
 
 
 class Target(NamedTuple):
-    """The options `--to`, `--table`, `--key` and `--follow`."""
+    """The options `--to`, `--table`, `--key`, `--follow`, `--latest` and `--since`, in seconds since 1970."""
 
     url: str | None
     table: str | None
     keys: tuple[str, ...]
     follow: bool
+    latest: bool
+    since: float
 
 
 @command()
@@ -120,13 +142,20 @@ class Target(NamedTuple):
 @click.option(
     "--table", metavar="NAME", help="Table for --to, TABLE or SCHEMA.TABLE; default: the name of the data set."
 )
-@click.option("--key", multiple=True, metavar="FIELD", help="Field that tells items apart in the table. Repeatable.")
+@click.option(
+    "--key", multiple=True, metavar="FIELD", help="Field that tells items apart; for --to, --latest. Repeatable."
+)
+@click.option("--latest", is_flag=True, help="Of the items with the same --key, write only the latest.")
 @click.option("--follow", is_flag=True, help="With --to: go on with new items until Ctrl-C.")
 @click.option("--changes", is_flag=True, help="Write which pages are new, changed, gone or back; needs --since.")
 @click.option(
-    "--since", metavar="TIME", help="Changes from this time on: 2026-03-01, 2026-03-01T12:00:00Z, or 24h ago."
+    "--since",
+    metavar="TIME",
+    help="Only what was visited from this time on: 2026-03-01, 2026-03-01T12:00:00Z, or 24h ago.",
 )
 @_page_options("off")
+@settings_file
+@app
 @of_crawl
 @click.option("--processes", type=Whole(1), help="Number of processes; default: one per core.")
 def export(
@@ -141,6 +170,7 @@ def export(
     follow: bool,
     changes: bool,
     since: str | None,
+    latest: bool,
     text: TextForm,
     structured: bool,
     links: bool,
@@ -175,17 +205,37 @@ def export(
         crawler export crawl-out --format markdown --out notes
         crawler export crawl-out --format wacz --out news.wacz
         crawler export crawl-out --usage train-ai --text text
+        crawler export crawl-out --settings shop.toml --out again
     """
     configure("console", "warning")
     check_options(_given(context), form, out)
     paths, only = list(archives), "" if follow else one_crawl(archives, crawl, of_each=True)
-    if changes or since is not None:
-        _export_changes(_of(paths, only, (LINES,)), since if changes else None, out, form, items is not None)
+    begin = data_sets.since_time(since, datetime.now(UTC)) if since is not None else 0.0
+    if changes and since is None:
+        raise UserError("--changes needs --since TIME, such as --changes --since 24h")
+    if changes and form not in _WITH_CHANGES:
+        _export_changes(_of(paths, only, (LINES,)), begin, out, form, items is not None)
     elif items is not None or to is not None:
-        _export_items(_of(paths, only, (LINES,)), items, out, form, Target(to, table, key, follow))
+        _export_items(_of(paths, only, (LINES,)), items, out, form, Target(to, table, key, follow, latest, begin))
     else:
-        settings = ExportSettings(out, form, text, structured, links, simhash, frozenset(usage))  # type: ignore[arg-type] # not csv
+        shape = cast("exporting.Form", form)  # not csv
+        settings = ExportSettings(
+            out, shape, text, structured, links, simhash, frozenset(usage), begin, *_finder(context)
+        )
         (_export_wacz if form == "wacz" else _export_pages)(paths, settings, processes, only)
+
+
+def _finder(context: click.Context) -> tuple[ItemFinder | None, str]:
+    """Return what finds items on archived pages if --settings or --app is given, and from what it is made, as text."""
+    if not {"settings", "app"} & _given(context).keys():
+        return None, ""
+    from crawler.app.archived_items import ItemFinder  # noqa: PLC0415 - imports handlers and parsers
+
+    settings = given_settings()
+    if not settings.extract and not settings.handlers.app:
+        raise UserError("nothing finds items: the settings have neither [[extract]] nor a router in handlers.app")
+    made_from = msgspec.json.encode([settings.extract, settings.handlers, settings.app])
+    return ItemFinder(settings), blake2b(made_from, digest_size=8).hexdigest()
 
 
 def _of(paths: list[Path], crawl: str, suffixes: Iterable[str]) -> list[Path]:
@@ -200,8 +250,10 @@ def _of(paths: list[Path], crawl: str, suffixes: Iterable[str]) -> list[Path]:
 
 def _export_pages(archives: list[Path], settings: ExportSettings, processes: int | None, crawl: str) -> None:
     files = exporting.warc_files(_of(archives, crawl, READ_SUFFIXES))
+    folders = [path for path in archives if path.is_dir()]
+    lines = [file for path in folders for file in files_of(path, (LINES,), crawl)]
     with _progress(len(files)) as advance:
-        done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance)
+        done = exporting.export(files, settings, processes or os.cpu_count() or 1, advance, lines)
     for line in _results(done, settings, len(files)):
         Terminal().tell(line)
     for line in _not_exported(done, settings):
@@ -246,6 +298,8 @@ def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int 
         raise UserError("--usage cannot be used with --format wacz, which packs whole WARC files")
     out, text = settings.out, settings.text
     files = exporting.warc_files(_of(archives, crawl, READ_SUFFIXES))
+    if not (files := [file for file in files if file.stat().st_mtime >= settings.since]):
+        raise UserError(f"no WARC file was written since {iso_time(settings.since)}")
     target = out if out.suffix == SUFFIX else out / f"{archives[0].resolve().name.partition('.warc')[0]}{SUFFIX}"
     check_output_folder(target.parent)
     with _progress(len(files)) as advance:
@@ -279,7 +333,11 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
             f"earlier results with other options were replaced; different: {', '.join(sorted(done.differing))}"
         )
     if done.left_out:
-        lines.append(f"left out, because without main text: {count_of(done.left_out, 'response')}")
+        lines.append(f"left out, because without main text: {count_of(done.left_out, 'page')}")
+    if done.gone:
+        lines.append(f"left out, because gone, moved or denied at the last visit: {count_of(done.gone, 'page')}")
+    if done.removed:
+        lines.append(f"removed, because of earlier visits: {count_of(done.removed, 'file')}")
     return lines
 
 
@@ -301,7 +359,11 @@ def _not_exported(done: Exported, settings: ExportSettings) -> list[str]:
 @command()
 @click.argument("archives", type=FILE, nargs=-1, required=True, help="WARC files.")
 @_page_options("text")
+@settings_file
+@app
+@click.pass_context
 def extract(
+    context: click.Context,
     archives: tuple[Path, ...],
     text: TextForm,
     structured: bool,
@@ -311,19 +373,27 @@ def extract(
 ) -> None:
     """Print a JSON line for each page in WARC files, which may be open.
 
-    Example:
+    With `--settings` or `--app`, the lines have the items that the `[[extract]]` tables or the handlers find on the
+    archived pages. Nothing is fetched.
+
+    Examples:
 
         crawler extract crawl-out/crawl-00001.warc.gz | head -1
+        crawler extract crawl-out/crawl-00001.warc.gz --settings shop.toml
     """
     configure("console", "warning")
-    settings = ExportSettings(Path(), "jsonl", text, structured, links, simhash, frozenset(usage))
+    settings = ExportSettings(
+        Path(), "jsonl", text, structured, links, simhash, frozenset(usage), 0.0, *_finder(context)
+    )
     done = Exported()
     for archive in archives:
         if archive.is_dir():
             raise UserError(f"{archive} is a folder; use `crawler export {archive}`, or name WARC files in it")
-    for file in exporting.warc_files(list(archives)):
+    files = exporting.warc_files(list(archives))
+    _, plans = exporting.planned(files, settings, 1, ())
+    for file in files:
         try:
-            for lines in exporting.encoded(file, settings, done):
+            for lines in exporting.encoded(file, settings, done, plans[file].refused):
                 sys.stdout.buffer.write(printable(lines.decode()).encode())
             sys.stdout.flush()
         except BrokenPipeError:  # the reader, such as `head`, has closed the pipe
@@ -342,7 +412,7 @@ def extract(
 def _given(context: click.Context) -> dict[str, str]:
     """Return the parameters that are on the command line, each with the option as it was typed."""
     return {
-        one.name: (one.secondary_opts if context.params[one.name] is False else one.opts)[0]
+        one.name: (one.secondary_opts if context.params.get(one.name) is False else one.opts)[0]
         for one in context.command.params
         if one.name and context.get_parameter_source(one.name) is ParameterSource.COMMANDLINE
     }
@@ -368,7 +438,7 @@ def check_options(options: dict[str, str], form: str, out: Path) -> None:
 
 
 def _exported(options: Collection[str], form: str) -> str:
-    if "changes" in options or "since" in options:
+    if "changes" in options and form not in _WITH_CHANGES:
         return "--changes"
     if "to" in options or "items" in options:
         return "--to" if "to" in options else "--items"
@@ -382,15 +452,12 @@ def _with(exported: str) -> str:
 # changes
 
 
-def _export_changes(paths: Sequence[Path], since: str | None, out: Path, form: str, has_items: bool) -> None:
-    """Write the changes `since` a time to a file in the folder `out`. Raises UserError."""
-    if since is None:
-        raise UserError("--changes and --since TIME need each other, such as --changes --since 24h")
+def _export_changes(paths: Sequence[Path], begin: float, out: Path, form: str, has_items: bool) -> None:
+    """Write the changes since `begin`, in seconds since 1970, to a file in the folder `out`. Raises UserError."""
     if has_items:
         raise UserError("--items and --changes are two exports: use one at a time")
     if form not in TABLE_FORMS:
         raise UserError("changes have the formats jsonl, csv and parquet")
-    begin = data_sets.since_time(since, datetime.now(UTC))
     done = data_sets.export_changes(list(paths), begin, out, form)  # type: ignore[arg-type]
     Terminal().tell(f"{count_of(done.changes, 'change')} since {iso_time(begin)} in {done.file}")
 
@@ -405,9 +472,11 @@ def _export_items(paths: list[Path], name: str | None, out: Path, form: str, tar
     if not DATA_SET.fullmatch(name):
         raise UserError(f"{name!r} cannot be the name of a data set")
     if target.url is None:
-        if target.follow or target.keys or target.table:
-            raise UserError("--table, --key and --follow need --to")
-        _to_file(paths, name, out, form)
+        if target.follow or target.table or (target.keys and not target.latest):
+            raise UserError("--table and --follow need --to, and --key needs --to or --latest")
+        if target.latest and not target.keys:
+            raise UserError("--latest needs --key: the field that tells items apart, such as --key url")
+        _to_file(paths, name, out, form, target)
     elif not target.keys:
         raise UserError("--to needs --key: the field that tells items apart, such as --key url")
     else:
@@ -415,10 +484,10 @@ def _export_items(paths: list[Path], name: str | None, out: Path, form: str, tar
         _to_table(paths, name, out, destination, target.follow)
 
 
-def _to_file(paths: list[Path], name: str, out: Path, form: str) -> None:
+def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target) -> None:
     if form not in TABLE_FORMS:
         raise UserError("items have the formats jsonl, csv and parquet")
-    done = data_sets.export_items(paths, name, out, form)  # type: ignore[arg-type]
+    done = data_sets.export_items(paths, name, out, form, target.keys, target.since)  # type: ignore[arg-type]
     Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
     _note_rejected(done.rejected)
     if done.left_open:

@@ -6,6 +6,10 @@ first one stopped. The rows of an open file are in a file whose name contains `.
 a file that was cut or damaged in one whose name contains `.cut`. Each run replaces it, and removes it once the WARC file is
 finished, or whole.
 
+Markdown has one file for each page, of the response that has its body now (`crawler.sinks.last_visits`). Files whose text
+is the same stay as they are, and those of pages that are gone or refused are removed. So is what refers to a page under
+another name: the URL in a file says which page it is of.
+
 The file `.exported.json` in the folder of the results says how these were made, so that a result is kept only if the same
 export would make it again. It is written after outdated results were removed and before new ones are made, so an
 interrupted export leaves no result that it describes wrongly.
@@ -19,15 +23,16 @@ import multiprocessing
 import multiprocessing.connection
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import blake2b
-from itertools import islice
+from itertools import takewhile
 from pathlib import Path
 from threading import Thread
-from typing import Literal, TypeVar
+from typing import Literal, NamedTuple, TypeVar
 from urllib.parse import urlsplit
 
 import msgspec
@@ -47,6 +52,7 @@ from crawler.sinks.files import (
     scratch_file,
     whole_file,
 )
+from crawler.sinks.last_visits import LastVisits, Response, add_lines, is_failed, visits_in
 from crawler.sinks.lines import PageLines, Row, iso_time, lost_from
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
@@ -60,7 +66,8 @@ _SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 class ExportSettings(msgspec.Struct, frozen=True):
     """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: as in `ArchiveSettings`. `usage`: leave out
-    pages whose owner refuses one of these uses."""
+    pages whose owner refuses one of these uses at the last visit. `since`: leave out what was fetched before, in seconds
+    since 1970. `finder`: yields what puts items into the pages of a file; `rules`: says what it does, as text."""
 
     out: Path
     form: Form = "jsonl"
@@ -69,11 +76,18 @@ class ExportSettings(msgspec.Struct, frozen=True):
     links: bool = True
     simhash: bool = False
     usage: frozenset[str] = frozenset()
+    since: float = 0.0
+    finder: Callable[[], AbstractContextManager[Callable[[Page], Page]]] | None = None
+    rules: str = ""
 
-    @property
-    def options(self) -> dict[str, str]:
-        """The options on which the content of a file depends, with their values as text."""
+    def options(self, refused: Iterable[str] = ()) -> dict[str, str]:
+        """What the content of a file depends on, by the names of options, with their values as text. `refused`: the URLs
+        in it whose owners refuse the use."""
+        last_word = blake2b("\n".join(sorted(refused)).encode(), digest_size=8).hexdigest() if refused else ""
         return {
+            **({"--since": iso_time(self.since)} if self.since else {}),
+            **({"--settings": self.rules} if self.rules else {}),
+            **({"last word of owners": last_word} if last_word else {}),
             "--text": self.text,
             "--structured": "on" if self.structured else "off",
             "--links": "on" if self.links else "off",
@@ -83,48 +97,53 @@ class ExportSettings(msgspec.Struct, frozen=True):
 
 
 class Exported(msgspec.Struct):
-    """The result of an export. `rows`: written rows, or Markdown files. `left_out`: responses without a Markdown file,
-    because they have no main text. `kept`: WARC files that were exported before with the same options. `differing`: the
-    options of replaced files that were others. `refused`: responses that were left out because of `ExportSettings.usage`.
-    `unrecorded`: other responses without a metadata record, so that the preferences in robots.txt are unknown. `unread`:
-    the records that could not be read, by WARC file. `broken`: WARC files that could not be read to the end, each with the
-    reason."""
+    """The result of an export. `rows`: written rows, or Markdown files. `left_out`: pages without a Markdown file, because
+    they have no main text. `gone`: those that have none at their last visit; `removed`: their files of earlier exports, and
+    those under other names. `files`: the Markdown files. `kept`: WARC files that were exported before with the same
+    options. `differing`: the options of replaced files that were others. `refused`: responses, or with Markdown pages, that
+    were left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
+    preferences in robots.txt are unknown. `unread`: the records that could not be read, by WARC file. `broken`: WARC files
+    that could not be read to the end, each with the reason."""
 
     rows: int = 0
     left_out: int = 0
     kept: int = 0
     refused: int = 0
     unrecorded: int = 0
+    gone: int = 0
+    removed: int = 0
+    files: frozenset[Path] = frozenset()
     unread: dict[Path, Unread] = {}
     differing: frozenset[str] = frozenset()
     broken: dict[Path, str] = {}
 
     def add(self, other: Exported) -> None:
         """Add the numbers of `other`, and its unread records and broken files."""
-        for name in ("rows", "left_out", "kept", "refused", "unrecorded"):
+        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "gone", "removed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.files |= other.files
         self.unread |= other.unread
         self.broken |= other.broken
 
-    def selected(self, path: Path, usage: frozenset[str]) -> Iterator[Row]:
-        """The rows of the WARC file at `path`, without those of pages whose owners refuse one of the uses in `usage`.
-        Counts what is left out. Raises OSError."""
+    def selected(self, path: Path, settings: ExportSettings, refused: Collection[str] = ()) -> Iterator[Row]:
+        """The rows of the WARC file at `path`, without those of the URLs `refused`, whose owners refuse the use, and
+        those before `settings.since`. Counts what is left out."""
 
         def on_unread(url: str, error: Exception) -> None:
             self.unread.setdefault(path, Unread()).add(url, error)
 
         try:
             for row in read_rows(path, on_unread):
-                if row.page.usage.refusal(usage):
+                if row.page.url in refused or (row.page.usage.refusal(settings.usage) and is_failed(row.page)):
                     self.refused += 1
-                else:
+                elif not settings.since or (row.page.exchange and row.page.exchange.started_at >= settings.since):
                     # The depth is in each metadata record of this crawler.
-                    self.unrecorded += bool(usage) and row.columns.get("depth") is None
+                    self.unrecorded += bool(settings.usage) and row.columns.get("depth") is None
                     yield row
             if lost := lost_from(path):
                 self.broken[path] = lost
-        except BrokenFraming as error:
-            self.broken[path] = str(error)
+        except (BrokenFraming, OSError) as error:  # others are exported all the same
+            self.broken[path] = reason_of(error, path)
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
@@ -143,11 +162,48 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
     return found
 
 
+class Plan(NamedTuple):
+    """What to take of a WARC file: `pages`, the URLs of the pages whose body a response has, and all but what is
+    `refused`."""
+
+    pages: Mapping[Response, Sequence[str]]
+    refused: frozenset[str]
+
+
+def planned(
+    files: Sequence[Path], settings: ExportSettings, processes: int, lines: Iterable[Path]
+) -> tuple[LastVisits, dict[Path, Plan]]:
+    """What the last visits in `files` and in the `lines` of their crawls say, and what to take of each file therefore."""
+    visits = LastVisits()
+    if settings.form != "markdown" and not settings.usage:
+        return visits, {path: Plan({}, frozenset()) for path in files}
+    found = in_processes(partial(visits_in, settings.usage), files, processes, lambda path: None)
+    for one in found:
+        visits.update(one)
+    add_lines(visits, lines, settings.usage)
+    pages: dict[str, dict[float, list[str]]] = {}  # URL and time of a response -> the pages with its body
+    for url in visits.urls(settings.since) if settings.form == "markdown" else ():
+        if body := visits.body_of(url):
+            pages.setdefault(body[0], {}).setdefault(body[1], []).append(url)
+    return visits, {
+        path: Plan(
+            {(url, at): names for url in one.with_bodies() for at, names in pages.get(url, {}).items()},
+            frozenset(filter(visits.is_refused, one.urls())) if settings.usage else frozenset(),
+        )
+        for path, one in zip(files, found, strict=True)
+    }
+
+
 def export(
-    files: Sequence[Path], settings: ExportSettings, processes: int, on_done: Callable[[Path], None]
+    files: Sequence[Path],
+    settings: ExportSettings,
+    processes: int,
+    on_done: Callable[[Path], None],
+    lines: Iterable[Path] = (),
 ) -> Exported:
     """Export `files`, and call `on_done` with each finished one. Files that were exported with the same options are kept,
-    and those with other options are replaced.
+    and those with other options are replaced. `lines`: the files with the lines of the pages of the same crawls, which say
+    what was denied.
 
     Raises UserError for a file that cannot be opened or written.
     """
@@ -155,6 +211,7 @@ def export(
         require_pyarrow("--format parquet")
     check_output_folder(settings.out)
     total = Exported()
+    visits, plans = planned(files, settings, processes, lines)
     try:
         settings.out.mkdir(parents=True, exist_ok=True)
         remove_left_over(settings.out)
@@ -162,21 +219,35 @@ def export(
             for folder in filter(Path.is_dir, settings.out.iterdir()):
                 remove_left_over(folder)
         else:
-            total.differing = _prepare(settings.out, _wanted(files, settings))
+            total.differing = _prepare(settings.out, _wanted(plans, settings))
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
-    for done in in_processes(partial(_export_file, settings), files, processes, on_done):
+    for done in in_processes(partial(_export_file, settings), files, processes, on_done, plans):
         total.add(done)
+    if settings.form == "markdown":
+        urls = set(visits.urls(settings.since))
+        total.refused = sum(map(visits.is_refused, urls))
+        total.gone = sum(visits.body_of(url) is None for url in urls) - total.refused
+        total.removed = _remove_others(settings.out, urls, total.files)
     return total
 
 
-def _wanted(files: Sequence[Path], settings: ExportSettings) -> dict[Path, Made]:
-    """Return the results of the finished `files`, and how they are made. Raises UserError for two files with one name."""
+def _remove_others(out: Path, urls: Collection[str], files: Collection[Path]) -> int:
+    """Remove the Markdown files in `out` of pages among `urls` that are not among `files`. Returns how many there were."""
+    outdated = [path for path in out.rglob("*.md") if path not in files and _head(path).get("url") in urls]
+    for path in outdated:
+        path.unlink(missing_ok=True)
+    return len(outdated)
+
+
+def _wanted(plans: Mapping[Path, Plan], settings: ExportSettings) -> dict[Path, Made]:
+    """Return the results of the finished files of `plans`, and how they are made. Raises UserError for two files with one
+    name."""
     wanted: dict[Path, Made] = {}
-    for path in files:
+    for path, plan in plans.items():
         if is_open(path):
             continue
-        made = Made(str(path.resolve()), path.stat().st_size, settings.options)
+        made = Made(str(path.resolve()), path.stat().st_size, settings.options(plan.refused))
         other = wanted.setdefault(_result(path, settings), made)
         if other.source != made.source:
             raise UserError(
@@ -196,15 +267,19 @@ def _stem(path: Path) -> str:
     return path.name.partition(".warc")[0]
 
 
-def _export_file(settings: ExportSettings, path: Path) -> Exported:
+def _export_file(settings: ExportSettings, path: Path, plan: Plan) -> Exported:
     """Export one WARC file, unless its result exists. Raises OSError."""
     done = Exported()
     if settings.form == "markdown":
-        for row in done.selected(path, settings.usage):
-            if _write_markdown(row.page, settings.out):
-                done.rows += 1
-            else:
-                done.left_out += 1
+        for row in done.selected(path, settings) if plan.pages else ():
+            assert row.page.exchange is not None
+            for url in plan.pages.get((row.page.url, row.page.exchange.started_at), ()):
+                written = _write_markdown(msgspec.structs.replace(row.page, url=url), settings.out)
+                if written is None:
+                    done.left_out += 1
+                else:
+                    done.rows += 1
+                    done.files |= {written}
         return done
     result = _result(path, settings)
     if not is_open(path):
@@ -217,28 +292,33 @@ def _export_file(settings: ExportSettings, path: Path) -> Exported:
             return Exported(kept=1)
     with scratch_file(result.with_name(f"{result.name}.lines")) as scratch:
         with scratch.open("wb") as file:
-            file.writelines(encoded(path, settings, done))
+            file.writelines(encoded(path, settings, done, plan.refused))
         if done.broken:
             result.unlink(missing_ok=True)
             result = _result(path, settings, is_broken=True)
-        if settings.form == "parquet":
+        if settings.since and not done.rows:
+            pass  # a file for each WARC file of years would be empty
+        elif settings.form == "parquet":
             write_parquet(scratch, result)
         else:
             scratch.rename(result)
     return done
 
 
-def encoded(path: Path, settings: ExportSettings, done: Exported) -> Iterator[bytes]:
+def encoded(path: Path, settings: ExportSettings, done: Exported, refused: Collection[str] = ()) -> Iterator[bytes]:
     """The JSON lines of the rows of the WARC file at `path`. Counts them in `done`. Raises OSError.
 
     If part of a record cannot be processed, its line has the cut `defect`, and the error is logged.
     """
     lines = PageLines(settings.links, "")
     likeness = Likeness("off", "off", simhash=settings.simhash)
-    for row in done.selected(path, settings.usage):
-        content = _content(row.page, settings, likeness) if has_body(row) else NO_CONTENT
-        done.rows += 1
-        yield lines.encode(row._replace(content=content), report)
+    with settings.finder() if settings.finder else contextlib.nullcontext() as with_items:
+        for row in done.selected(path, settings, refused):
+            if with_items is not None and has_body(row):
+                row = row._replace(page=with_items(row.page))
+            content = _content(row.page, settings, likeness) if has_body(row) else NO_CONTENT
+            done.rows += 1
+            yield lines.encode(row._replace(content=content), report)
 
 
 def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Content:
@@ -250,16 +330,16 @@ def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Conten
         return UNREADABLE
 
 
-def _write_markdown(page: Page, out: Path) -> bool:
-    """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`, unless it has a later response of the URL. Returns
-    whether the page has a file."""
+def _write_markdown(page: Page, out: Path) -> Path | None:
+    """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`, unless it has the same text already. Returns the
+    file, None if the page has no main text."""
     try:
         markdown = content_of(page, "markdown", structured=False).markdown
     except Exception as error:  # pages contain what sites sent
         report(page.url, error)
-        return False
+        return None
     if markdown is None:
-        return False
+        return None
     assert page.exchange is not None
     slug = _SLUG.sub("-", urlsplit(page.url).path).strip("-.")[:80] or "index"
     name = f"{slug}-{blake2b(page.url.encode(), digest_size=4).hexdigest()}.md"
@@ -267,19 +347,31 @@ def _write_markdown(page: Page, out: Path) -> bool:
     folder.mkdir(parents=True, exist_ok=True)
     title = page.title.replace("\\", "\\\\").replace('"', '\\"')
     fetched = iso_time(page.exchange.started_at)
-    if _fetched(folder / name) <= fetched:
-        head = f'---\nurl: {page.url}\ntitle: "{title}"\nfetched: {fetched}\n---\n\n'
-        with whole_file(folder / name) as scratch:
-            scratch.write_text(head + markdown.rstrip() + "\n", encoding="utf-8", errors="replace")
-    return True
+    head = f'---\nurl: {page.url}\ntitle: "{title}"\nfetched: {fetched}\n---\n\n'
+    _write_changed(folder / name, head + markdown.rstrip() + "\n")
+    return folder / name
 
 
-def _fetched(path: Path) -> str:
-    """Return when the response in the Markdown file at `path` was fetched, "" if there is no such file."""
-    if not path.is_file():
-        return ""
+_FETCHED = re.compile(r"^fetched: .*$", re.MULTILINE)
+
+
+def _write_changed(path: Path, text: str) -> None:
+    """Write `text` to the file at `path`, unless nothing but the time of fetching has changed. Raises OSError."""
+    if path.is_file():
+        before = path.read_text(encoding="utf-8", errors="replace")
+        if _FETCHED.sub("", before, count=1) == _FETCHED.sub("", text, count=1):
+            return
+    with whole_file(path) as scratch:
+        scratch.write_text(text, encoding="utf-8", errors="replace")
+
+
+def _head(path: Path) -> dict[str, str]:
+    """The fields at the top of the Markdown file at `path`."""
     with path.open(encoding="utf-8", errors="replace") as lines:
-        return next((line[len("fetched: ") : -1] for line in islice(lines, 4) if line.startswith("fetched: ")), "")
+        if next(lines, "") != "---\n":
+            return {}
+        fields = (line.rstrip("\n").partition(": ") for line in takewhile(lambda line: line != "---\n", lines))
+        return {name: value for name, _, value in fields}
 
 
 NAME = ".exported.json"
@@ -324,12 +416,17 @@ T = TypeVar("T")
 
 
 def in_processes(
-    work: Callable[[Path], T], files: Sequence[Path], processes: int, on_done: Callable[[Path], None]
+    work: Callable[..., T],
+    files: Sequence[Path],
+    processes: int,
+    on_done: Callable[[Path], None],
+    also: Mapping[Path, object] | None = None,
 ) -> list[T]:
-    """The results of `work` for each of `files`, in their order, from at most this many processes. Calls `on_done` with
-    each finished file. Raises UserError for a file for which `work` raises OSError or BrokenFraming."""
+    """The results of `work` for each of `files`, and for what is `also` given for it, in their order, from at most this
+    many processes. Calls `on_done` with each finished file. Raises UserError for a file for which `work` raises OSError or
+    BrokenFraming."""
     with shared_work(max(1, min(processes, len(files)))) as pool:
-        running = {pool.submit(work, path): path for path in files}
+        running = {pool.submit(work, path, *([also[path]] if also else [])): path for path in files}
         for future in as_completed(running):
             path = running[future]
             try:

@@ -56,11 +56,21 @@ SHOWN = 20
 
 
 class FoundItem(NamedTuple):
-    """An item as JSON, the URL of its page, and when that was settled."""
+    """An item as JSON, the URL of its page, when that was settled and fetched, and what the visit found."""
 
     url: str
     json: bytes
     settled_at: str
+    fetched_at: str | None = None
+    visit: str | None = None
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """The fields of the item, and `fetched_at` and `visit` if it has no such fields."""
+        fields = msgspec.json.decode(self.json, type=dict[str, Any])
+        fields.setdefault("fetched_at", self.fetched_at)
+        fields.setdefault("visit", self.visit)
+        return fields
 
 
 class Refused(NamedTuple):
@@ -85,7 +95,9 @@ class ItemsExported(msgspec.Struct, frozen=True):
 
 class _Line(msgspec.Struct):
     url: str
-    settled_at: str
+    settled_at: str | None = None  # null in lines from archives
+    fetched_at: str | None = None
+    visit: str | None = None
     items: dict[str, list[msgspec.Raw]] | None = None
     rejected: list[str] = []
     rejected_items: dict[str, list[RejectedLine]] | None = None
@@ -133,7 +145,10 @@ def items_of(line: bytes, name: str) -> list[FoundItem]:
     if b'"items":{' not in line:
         return []
     read = _decoder.decode(line)
-    return [FoundItem(read.url, bytes(item), read.settled_at) for item in (read.items or {}).get(name, ())]
+    at = read.settled_at or read.fetched_at or ""
+    return [
+        FoundItem(read.url, bytes(item), at, read.fetched_at, read.visit) for item in (read.items or {}).get(name, ())
+    ]
 
 
 class Rejected(NamedTuple):
@@ -150,16 +165,25 @@ def read_rejected(paths: Sequence[Path], name: str) -> Rejected:
     items, named = list[Refused](), 0
     for line in _read(paths, lambda line: [_decoder.decode(line)] if b'"rejected":["' in line else []):
         whole = (line.rejected_items or {}).get(name, ())
-        items += (Refused(FoundItem(line.url, bytes(one.item), line.settled_at), one.reason) for one in whole)
+        items += (Refused(FoundItem(line.url, bytes(one.item), line.settled_at or ""), one.reason) for one in whole)
         named += sum(
             text.startswith(f"{name}.") and text not in {one.reason for one in whole} for text in line.rejected
         )
     return Rejected(items, named)
 
 
-def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) -> ItemsExported:
-    """Write the data set `name` to a file in the folder `out`, in place of one from an earlier export. Raises UserError if
-    there is no such item, and for a file that cannot be read or written."""
+def export_items(
+    paths: Sequence[Path],
+    name: str,
+    out: Path,
+    form: ItemForm,
+    keys: Sequence[str] = (),
+    since: float = 0.0,
+) -> ItemsExported:
+    """Write the data set `name` to a file in the folder `out`, in place of one from an earlier export. `keys`: fields; of
+    the items with the same values there, only the one that was settled last is written, all if there are none. `since`:
+    leave out pages that were settled before, in seconds since 1970. Raises UserError if there is no such item, and for a
+    file that cannot be read or written."""
     if form == "parquet":
         require_pyarrow("--format parquet")
     files = line_files(paths)  # once, because replicas may finish others meanwhile
@@ -167,8 +191,14 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
     files = [file for file in files if file not in left_open]
     schema, rejected = Schema(known=kept_types(paths, name)), read_rejected(files, name)
     refused: list[Refused] = []
-    count = 0
-    for item in read_items(files, name):
+    count, begin = 0, iso_time(since) if since else ""
+    latest = _latest((item for item in read_items(files, name) if item.settled_at >= begin), keys) if keys else None
+
+    def wanted() -> Iterator[FoundItem]:
+        items = (item for item in read_items(files, name) if item.settled_at >= begin)
+        return (item for number, item in enumerate(items) if latest is None or number in latest)
+
+    for item in wanted():
         if reason := schema.add(msgspec.json.decode(item.json)):
             refused.append(Refused(item, reason))
         else:
@@ -177,11 +207,29 @@ def export_items(paths: Sequence[Path], name: str, out: Path, form: ItemForm) ->
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         raise UserError(without_items(paths, files, name) + more)
     left_out = {(item.url, item.json) for item, _ in refused}
-    kept = (item for item in read_items(files, name) if (item.url, item.json) not in left_out)
+    kept = (item for item in wanted() if (item.url, item.json) not in left_out)
+    schema.learn({one: kind for one, kind in _ADDED.items() if one not in schema.kinds})
     target, _ = _write_table(out, name, form, kept, schema)
     refused = [*rejected.items, *refused]
     _write_refused(out / f"{name}.rejected.jsonl", refused)
     return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), rejected.others, left_open)
+
+
+_ADDED: dict[str, Kind | None] = {"fetched_at": "time", "visit": "text"}
+"""Fields of the page that all items have in a file, unless they have fields of these names."""
+
+
+def _latest(items: Iterable[FoundItem], keys: Sequence[str]) -> set[int]:
+    """The numbers of the items that were settled last of all with the same values of `keys`. An item that lacks one of them
+    is the only one of its kind."""
+    last: dict[bytes, tuple[str, int]] = {}
+    for number, item in enumerate(items):
+        fields = msgspec.json.decode(item.json)
+        values = [fields.get(key) for key in keys]
+        key = msgspec.json.encode(values if None not in values else number)
+        if key not in last or item.settled_at >= last[key][0]:
+            last[key] = item.settled_at, number
+    return {number for _, number in last.values()}
 
 
 def without_items(paths: Sequence[Path], files: Sequence[Path], name: str) -> str:
@@ -242,7 +290,7 @@ def refused_line(one: Refused) -> bytes:
 
 def _write_jsonl(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
     with path.open("wb") as file:
-        file.writelines(item.json + b"\n" for item in items)
+        file.writelines(msgspec.json.encode(item.fields) + b"\n" for item in items)
 
 
 def _write_csv(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
@@ -275,7 +323,7 @@ def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema) -> No
 def _row(item: FoundItem, schema: Schema, as_text: bool) -> dict[str, Any]:
     """The fields of `item`: lists and objects as JSON text. `as_text`: also true and false, as JSON writes them."""
     row: dict[str, Any] = {}
-    for name, value in msgspec.json.decode(item.json).items():
+    for name, value in item.fields.items():
         is_json = isinstance(value, (list, dict)) or (as_text and isinstance(value, bool))
         row[name] = msgspec.json.encode(value).decode() if is_json else value
         if schema.kinds[name] == "float" and isinstance(value, int) and not as_text:

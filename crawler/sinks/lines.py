@@ -154,7 +154,8 @@ SHOWN = 20
 
 class Row(NamedTuple):
     """What becomes a line. `digest`: of the body, empty without one; `extra`: fields from hooks, as JSON. `columns`: values
-    that replace those from the page; None for unknown ones."""
+    that replace those from the page; None for unknown ones. `refers`: the URL and time of the response to which a revisit
+    record refers."""
 
     page: Page
     digest: str = ""
@@ -162,6 +163,7 @@ class Row(NamedTuple):
     extra: msgspec.Raw | None = None
     content: Content = NO_CONTENT
     columns: Mapping[str, Any] = {}
+    refers: tuple[str, float] | None = None
 
 
 class PageLines:

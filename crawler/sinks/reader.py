@@ -16,6 +16,7 @@ was in the page.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import logging
 import os
@@ -43,6 +44,7 @@ from crawler.sinks.compression import COMPRESSIONS, Compression, CompressionName
 from crawler.sinks.files import OPEN_SUFFIX, finished_path, is_open, open_either
 from crawler.sinks.lines import Place, Row, iso_time
 from crawler.wording import count_of
+from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 from politeness import tdmrep
 from politeness.tdmrep import NOT_STATED
@@ -510,7 +512,16 @@ def _response(record: WarcRecord) -> _Response | None:
     digest = headers.get("WARC-Payload-Digest") or ""
     if not digest and http.status != HTTPStatus.NOT_MODIFIED:
         columns["digest"] = None
-    return _Response(headers.get("WARC-Record-ID") or "", Row(page, digest), columns, has_body)
+    row = Row(page, digest, refers=None if has_body else _referred(record))
+    return _Response(headers.get("WARC-Record-ID") or "", row, columns, has_body)
+
+
+def _referred(record: WarcRecord) -> tuple[str, float] | None:
+    """The URL and time of the response to which a revisit record refers, None if it does not say."""
+    url, date = target_of(record, "WARC-Refers-To-Target-URI"), _date(record.headers.get("WARC-Refers-To-Date"))
+    with contextlib.suppress(BadUrl):
+        return (canonicalize(url, None).href, datetime.fromisoformat(date).timestamp()) if url and date else None
+    return None
 
 
 def _body(http: Head, stored: bytes) -> tuple[bytes, bool]:

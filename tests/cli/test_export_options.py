@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -17,7 +18,7 @@ from crawler.page import Item
 from crawler.sinks.archive import Archive
 from tests.e2e.harness import Finished
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
-from tests.sinks.values import exchange, page, settings
+from tests.sinks.values import NOON, exchange, page, settings
 from tests.typed import Typed
 
 need_postgres()
@@ -32,6 +33,9 @@ OPTIONS = {
     "follow": ("--follow",),
     "changes": ("--changes",),
     "since": ("--since", "2026-01-01"),
+    "latest": ("--latest",),
+    "settings": ("--settings", "shop.toml"),
+    "app": ("--app", "shop:router"),
     "text": ("--text", "text"),
     "structured": ("--structured",),
     "links": ("--no-links",),
@@ -60,13 +64,22 @@ HTML = b'<title>T</title><script type=\'application/ld+json\'>{"@type": "Product
 
 
 async def crawled(folder: Path) -> None:
-    archive = Archive(settings(folder))
-    await archive.start()
+    """Two files, the first of the year before."""
     one = {"content_type": "text/html", "visit": "new"}
     items = tuple(Item("shop", msgspec.json.encode({"url": name, "n": name})) for name in "ab")
-    refused = exchange("b", HTML, b"Content-Usage: train-ai=n")
-    await archive.write([page(exchange("a", HTML), items=items, **one), page(refused, **one)])
-    await archive.stop()
+    at = NOON - 366 * 86_400
+    first = page(exchange("a", HTML, started_at=at), items=items[:1], settled_at=at, **one)
+    second = page(exchange("b", HTML, b"Content-Usage: train-ai=n"), items=items[1:], **one)
+    for written in (first, second):
+        archive = Archive(settings(folder), lambda now=written.settled_at: now)
+        await archive.start()
+        await archive.write([written])
+        await archive.stop()
+    (folder.parent / "shop.toml").write_text('[[extract]]\nname = "x"\nfields = { t = { css = "title" } }\n')
+    (folder.parent / "shop.py").write_text(
+        "from crawler import Router\nrouter = Router()\n"
+        "@router.handler()\ndef handle(page, crawl): crawl.push('y', {'t': page.select_text('title')})\n"
+    )
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +92,8 @@ def server() -> Iterator[PostgresProcess]:
 async def run(typed: Typed, server: PostgresProcess, tmp_path: Path) -> Run:
     """Exports a crawl into an empty folder or an empty table. Returns what the command said, and what came of it."""
     await crawled(tmp_path / "crawl-out")
+    for path in (tmp_path / "crawl-out").glob("*-2025*"):
+        os.utime(path, (0, 0))
 
     @cache
     def export(*words: str) -> tuple[Finished, Outcome]:
@@ -150,7 +165,9 @@ def test_each_option_has_an_effect_in_a_kind_of_export_or_is_refused(run: Run, k
         (("--items", "shop", "--to", "URL", "--key", "url", "--format", "csv"), "--format has no effect with --to"),
         (("--items", "shop", "--no-links"), "--no-links has no effect with --items"),
         (("--follow",), "--follow needs --items and --to"),
-        (("--items", "shop", "--follow"), "--table, --key and --follow need --to"),
+        (("--items", "shop", "--follow"), "--table and --follow need --to, and --key needs --to or --latest"),
+        (("--items", "shop", "--latest"), "--latest needs --key: the field that tells items apart"),
+        (("--latest",), "--latest needs --items"),
         (("--changes", "--since", "2d", "--follow"), "--follow has no effect with --changes: leave it out"),
         (("--format", "markdown", "--text", "text"), "--text has no effect with --format markdown"),
         (("--crawl", "other"), "no file of a crawl 'other' to export in crawl-out"),
@@ -177,6 +194,6 @@ def test_a_folder_may_have_any_name(run: Run, tmp_path: Path) -> None:
 
 async def test_warc_files_have_no_items(typed: Typed, tmp_path: Path) -> None:
     await crawled(tmp_path / "crawl-out")
-    (file,) = (tmp_path / "crawl-out").glob("*.warc.gz")
+    file, _ = (tmp_path / "crawl-out").glob("*.warc.gz")
     done = typed("export", str(file), "--items", "shop")
     assert is_refused(done) and "is a WARC file: items and changes are in the files *.pages.jsonl" in done.err

@@ -234,7 +234,7 @@ def test_an_export_to_markdown_says_how_many_pages_it_left_out(crawl: Path, type
     done = typed("export", str(crawl), "--format", "markdown")
     assert done.out.splitlines() == [
         "2 files from 2 WARC files in export/",
-        "left out, because without main text: 1 response",
+        "left out, because without main text: 1 page",
     ]
 
 

@@ -1,0 +1,147 @@
+"""What the last visit of each URL says, in WARC files and in the lines of a crawl: which response has the body of its page
+now, and whether its owner refuses a use.
+
+An export that has one result for a page (Markdown), or that leaves out what owners refuse, depends on the last visit, not
+on what each response said in its time. A 304, or a body that was archived before, stands for an earlier response. A page
+that is gone, that redirects, that its robots.txt denies, or whose owner wants it neither archived nor used, has no body any
+more. A visit that failed (5xx, 408, 429, no response) says nothing, so the one before it counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from http import HTTPStatus
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from crawler.errors import UserError, reason_of
+from crawler.page import Page
+from crawler.sinks.lines import Place, Row, lines_in
+from crawler.sinks.reader import BrokenFraming, has_body, read_rows
+from politeness.usage import Usage
+
+Response = tuple[str, float]
+"""The URL and the time of a response."""
+
+_FAILED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+
+
+class Visit(NamedTuple):
+    """What a visit at the time `at` (seconds since 1970) says of its URL. `body`: the response with the body of the page,
+    None if it has none; "" as its URL stands for the response before. `is_refused`: whether the owner refuses the use."""
+
+    at: float
+    body: Response | None
+    is_refused: bool = False
+
+
+_BEFORE: Response = ("", 0.0)
+
+
+class LastVisits:
+    """The last visits of URLs, and the last one of each with a body of its own, by URL."""
+
+    def __init__(self) -> None:
+        self._last: dict[str, Visit] = {}
+        self._bodies: dict[str, Visit] = {}
+
+    def add(self, url: str, visit: Visit) -> None:
+        """Add a visit, in any order."""
+        if url not in self._last or visit.at >= self._last[url].at:
+            self._last[url] = visit
+        if visit.body == (url, visit.at) and (url not in self._bodies or visit.at >= self._bodies[url].at):
+            self._bodies[url] = visit
+
+    def update(self, other: LastVisits) -> None:
+        """Add what `other` has."""
+        for visits in (other._bodies, other._last):
+            for url, visit in visits.items():
+                self.add(url, visit)
+
+    def urls(self, since: float = 0.0) -> Iterator[str]:
+        """The URLs that were visited `since` then."""
+        return (url for url, visit in self._last.items() if visit.at >= since)
+
+    def with_bodies(self) -> Iterable[str]:
+        """The URLs of which there is a response with a body."""
+        return self._bodies
+
+    def body_of(self, url: str) -> Response | None:
+        """The response that has the body of the page `url` now, None if it has none or the use is refused."""
+        if self.is_refused(url):
+            return None
+        body = self._last[url].body
+        if body != _BEFORE:
+            return body
+        return self._bodies[url].body if url in self._bodies else None
+
+    def is_refused(self, url: str) -> bool:
+        """Whether the owner of `url` refuses the use. A 304 stands for a body that may say so itself."""
+        last = self._last.get(url)
+        if last is None:
+            return False
+        of_body = self._bodies.get(url) if last.body == _BEFORE else None
+        return last.is_refused or (of_body is not None and of_body.is_refused)
+
+
+def visits_in(usage: Collection[str], path: Path) -> LastVisits:
+    """The last visits in the WARC file at `path`, as far as it can be read. `usage`: the uses that may be refused."""
+    found = LastVisits()
+    try:
+        for row in read_rows(path, lambda url, error: None):  # the export reports it
+            if (visit := _visit(row, usage)) is not None:
+                found.add(row.page.url, visit)
+    except (OSError, BrokenFraming):
+        pass  # so does this
+    return found
+
+
+def is_failed(page: Page) -> bool:
+    """Whether the visit of `page` failed, for now, so that it says nothing of it."""
+    status = page.exchange.status if page.exchange else 0
+    return status >= 500 or status < 200 or status in _FAILED
+
+
+def _visit(row: Row, usage: Collection[str]) -> Visit | None:
+    page, exchange = row.page, row.page.exchange
+    assert exchange is not None
+    status, at = exchange.status, exchange.started_at
+    is_refused = page.usage.refusal(usage) is not None
+    if is_failed(page):
+        return None
+    if status == HTTPStatus.NOT_MODIFIED:
+        return Visit(at, _BEFORE, is_refused)
+    if status >= 300:
+        return Visit(at, None, is_refused)
+    return Visit(at, (page.url, at) if has_body(row) else row.refers or _BEFORE, is_refused)
+
+
+class _Line(msgspec.Struct):
+    url: str
+    outcome: str | None = None
+    status: int | None = None
+    settled_at: str | None = None
+    fetched_at: str | None = None
+    warc: Place | None = None
+    usage: str | None = None
+
+
+_decoder = msgspec.json.Decoder(_Line)
+
+
+def add_lines(visits: LastVisits, files: Iterable[Path], usage: Collection[str]) -> None:
+    """Add what the lines of pages in `files` say of URLs that were not fetched, or not archived. Raises UserError for a
+    file that cannot be read."""
+    for path in files:
+        try:
+            for line in map(_decoder.decode, lines_in(path)):
+                is_page = line.outcome == "done" and line.status is not None and line.status < 300
+                if line.outcome == "denied" or (is_page and line.warc is None):
+                    at = datetime.fromisoformat(line.fetched_at or line.settled_at or "1970-01-01T00:00Z").timestamp()
+                    is_refused = Usage.recorded(line.usage or "", (), "").refusal(usage) is not None
+                    visits.add(line.url, Visit(at, None, is_refused))
+        except (OSError, msgspec.MsgspecError, ValueError) as error:
+            raise UserError(f"{path}: {reason_of(error, path)}") from error

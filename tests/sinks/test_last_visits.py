@@ -1,0 +1,167 @@
+"""The last visit of a page decides what an export has of it, and files that need no change stay as they are."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawler.page import Item, Outcome, Page
+from tests.parse.test_text import HTML
+from tests.sinks.values import NOON, archiving, exchange, page
+from tests.typed import Typed
+
+WEEK_S = 7 * 86_400
+HTML_PAGE: dict[str, Any] = {"content_type": "text/html", "charset": "utf-8", "title": "T", "links": ()}
+
+
+def visited(name: str, week: int, body: bytes = HTML, *headers: bytes, **more: Any) -> Page:
+    """The page at `name`, as it was in a week."""
+    at = NOON + week * WEEK_S
+    status = more.pop("status", 200)
+    head = b"\r\n".join([b"HTTP/1.1 %d X" % status, b"Content-Type: text/html", *headers, b"", b""])
+    made = exchange(name, body, *headers, status=status, started_at=at, response_head=head)
+    return page(made, **{**HTML_PAGE, "settled_at": at + 1, **more})
+
+
+def denied(name: str, week: int, reason: str = "robots") -> Page:
+    return page(None, name, outcome=Outcome.DENIED, reason=reason, settled_at=NOON + week * WEEK_S, links=())
+
+
+async def crawl(folder: Path, week: int, *pages: Page) -> None:
+    async with archiving(folder, lambda: NOON + week * WEEK_S, metadata=True) as archive:
+        for one in pages:
+            await archive.write([one])
+
+
+def export(typed: Typed, *words: str) -> str:
+    done = typed("export", "crawl-out", "--format", "markdown", "--out", "notes", "--processes", "1", *words)
+    assert done.code == 0, done.err
+    return done.out + done.err
+
+
+def notes(folder: Path) -> dict[str, tuple[str, int]]:
+    """The text without the time of fetching, and the time of each file, by URL."""
+    found = {}
+    for path in (folder / "notes").rglob("*.md"):
+        lines = path.read_text().splitlines()
+        url = next(line for line in lines if line.startswith("url: ")).rpartition("/")[2]
+        found[url] = "\n".join(line for line in lines if not line.startswith("fetched: ")), path.stat().st_mtime_ns
+    return found
+
+
+def other(name: str) -> bytes:
+    return HTML.replace(b"A heading", name.encode())
+
+
+async def test_a_folder_is_as_a_fresh_crawl_would_make_it(typed: Typed, tmp_path: Path) -> None:
+    out = tmp_path / "crawl-out"
+    names = ("same", "validated", "changed", "deleted", "moved", "secret", "untrained", "flaky", "back", "withheld")
+    await crawl(out, 0, *(visited(name, 0, other(name)) for name in names))
+    export(typed, "--usage", "train-ai")
+    first = notes(tmp_path)
+    assert first.keys() == set(names)
+    await crawl(
+        out,
+        1,
+        visited("same", 1, other("same")),
+        visited("validated", 1, b"", status=304, body_at=NOON),
+        visited("changed", 1, other("changed now")),
+        visited("deleted", 1, b"gone", status=404),
+        visited("moved", 1, b"", b"Location: /moved-to", status=301),
+        visited("moved-to", 1, other("moved")),
+        denied("secret", 1),
+        visited("untrained", 1, other("untrained"), b"Content-Usage: train-ai=n"),
+        visited("flaky", 1, b"sorry", status=503),
+        visited("back", 1, b"gone", status=410),
+        denied("withheld", 1, "usage"),
+        visited("new", 1, other("new")),
+    )
+    said = export(typed, "--usage", "train-ai")
+    second = notes(tmp_path)
+    assert second.keys() == {"same", "validated", "changed", "moved-to", "flaky", "new"}
+    assert {name for name in second.keys() & first if second[name] != first[name]} == {"changed"}
+    assert "changed now" in second["changed"][0]
+    assert "removed, because of earlier visits: 6 files" in said
+    assert "left out, because their owners refuse train-ai: 1 page" in said
+    await crawl(out, 2, visited("back", 2, other("back")), visited("untrained", 2, other("untrained")))
+    export(typed, "--usage", "train-ai", "--since", "2026-10-01", "--changes")
+    third = notes(tmp_path)
+    assert third.keys() == second.keys() | {"back", "untrained"}
+    assert {name: third[name] for name in second} == second
+    export(typed, "--usage", "train-ai")
+    assert notes(tmp_path) == third
+
+
+async def test_a_file_of_a_page_under_another_name_is_removed(typed: Typed, tmp_path: Path) -> None:
+    await crawl(tmp_path / "crawl-out", 0, visited("a", 0))
+    export(typed)
+    (file,) = (tmp_path / "notes").rglob("*.md")
+    own = file.with_name("mine.md")
+    own.write_text("my own text")
+    file.rename(file.with_name("old-name.md"))
+    assert "removed, because of earlier visits: 1 file" in export(typed)
+    assert set((tmp_path / "notes").rglob("*.md")) == {file, own}
+
+
+async def test_a_body_that_was_archived_for_another_url_counts(typed: Typed, tmp_path: Path) -> None:
+    body = HTML + b"<p>" + b"The same long text on two pages. " * 60
+    async with archiving(tmp_path / "crawl-out", revisits=8) as archive:
+        await archive.write([visited("a", 0, body), visited("copy", 1, body)])
+    export(typed)
+    found = notes(tmp_path)
+    assert found.keys() == {"a", "copy"}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet"])
+async def test_rows_obey_the_last_word_of_owners(typed: Typed, tmp_path: Path, form: str) -> None:
+    out = tmp_path / "crawl-out"
+    await crawl(out, 0, visited("a", 0), visited("b", 0, HTML, b"Content-Usage: train-ai=n"))
+    words = ("export", "crawl-out", "--format", form, "--usage", "train-ai")
+    assert "1 row from 1 WARC file" in typed(*words).out
+    await crawl(out, 1, visited("a", 1, HTML, b"Content-Usage: train-ai=n"), visited("b", 1))
+    assert "2 rows from 2 WARC files" in typed(*words).out  # both of b, none of a
+    assert "already exported" in typed(*words).out
+
+
+async def test_rows_and_items_since_a_time(typed: Typed, tmp_path: Path) -> None:
+    out = tmp_path / "crawl-out"
+    item = Item("shop", b'{"sku":1,"price":2}')
+    await crawl(out, 0, visited("a", 0, items=(item,), visit="new"))
+    await crawl(
+        out, 1, visited("a", 1, items=(Item("shop", b'{"sku":1,"price":3}'), Item("shop", b"{}")), visit="changed")
+    )
+    assert "1 row from 2 WARC files" in typed("export", "crawl-out", "--since", "2026-09-25").out
+    assert len(list((tmp_path / "export").glob("*.pages.jsonl"))) == 1
+    latest, since = ("--latest", "--key", "sku"), ("--since", "2026-09-25")
+    for words, prices in ((latest, [3, None]), (since, [3, None]), ((), [2, 3, None])):
+        assert typed("export", "crawl-out", "--items", "shop", *words).code == 0
+        rows = [msgspec.json.decode(line) for line in (tmp_path / "export/shop.jsonl").read_bytes().splitlines()]
+        assert [row.get("price") for row in rows] == prices
+    assert rows[0] == {"sku": 1, "price": 2, "fetched_at": "2026-09-21T14:13:20.123Z", "visit": "new"}
+
+
+def test_rules_and_handlers_find_items_on_archived_pages(typed: Typed, tmp_path: Path) -> None:
+    pages = visited("a", 0, b"<h1>Lamp</h1><p>1.50"), visited("b", 0, b"", status=404)
+    asyncio.run(crawl(tmp_path / "crawl-out", 0, *pages))
+    (tmp_path / "shop.toml").write_text('[[extract]]\nname = "shop"\nfields = { name = { css = "h1" } }\n')
+    (tmp_path / "handled_pages.py").write_text(
+        "from crawler import Router\nrouter = Router()\n@router.on_start\ndef start(crawl): crawl.state['unit'] = 'EUR'\n"
+        "@router.handler()\nasync def handle(page, crawl):\n"
+        "    await crawl.push('prices', {'price': page.select_text('p'), 'unit': crawl.state['unit']})\n"
+    )
+    words = ("--settings", "shop.toml", "--app", "handled_pages:router")
+    assert typed("export", "crawl-out", "--out", "again", *words).code == 0
+    (file,) = (tmp_path / "again").glob("*.pages.jsonl")
+    first, _ = map(msgspec.json.decode, file.read_bytes().splitlines())
+    assert first["items"] == {"shop": [{"name": "Lamp"}], "prices": [{"price": "1.50", "unit": "EUR"}]}
+    assert typed("export", "again", "--items", "shop", "--format", "csv", "--out", "csv").code == 0
+    assert (tmp_path / "csv/shop.csv").read_text().splitlines()[1] == "Lamp,2026-09-21T14:13:20.123Z,"
+    (warc,) = (tmp_path / "crawl-out").glob("*.warc.gz")
+    printed = typed("extract", str(warc), "--settings", "shop.toml")
+    assert '"items":{"shop":[{"name":"Lamp"}]}' in printed.out
+    refused = typed("extract", str(warc), "--settings", "none.toml")
+    assert refused.code != 0
