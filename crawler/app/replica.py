@@ -254,6 +254,7 @@ class Replica:
             busy=own.busy,
             urls=own.urls,
             recent_failures=list(self._troubles.failures),
+            recent_pages=list(self._troubles.pages),
             settings_revision=engine.follower.revision,
             settings_waiting=engine.follower.waiting,
             settings_refused=engine.follower.refused,

@@ -20,7 +20,7 @@ HEALTH_INTERVALS = 3
 HALF_LIFE_S = 86_400.0
 """After so many seconds, a visit counts half. Shorter: the shares follow changes sooner, but vary more."""
 
-MOST_FAILURES = 10
+MOST_FAILURES = MOST_PAGES = 10
 LONGEST_URL = 200
 
 
@@ -80,10 +80,18 @@ class Failure(msgspec.Struct, frozen=True):
     reason: str
 
 
+class Fetched(msgspec.Struct, frozen=True, gc=False):
+    """A page that was done. `at_ms`: server time in milliseconds since 1970; `status`: 0 without a response."""
+
+    at_ms: int
+    url: str
+    status: int
+
+
 class HealthRecord(msgspec.Struct, frozen=True):
     """The state of a replica. `pages` and `received_bytes` count since its start; `domains`: leased to it; `busy`:
     requests in flight; `urls`: leased URLs; `rss_mb`: peak resident memory; `cpu_s`: processor seconds of the process;
-    `recent_failures`: newest first.
+    `recent_failures`, `recent_pages`: newest first.
 
     `settings_revision`: the latest revision of the settings that it applies completely; `settings_waiting`: settings of a
     later revision that wait for a restart; `settings_refused`: why that revision cannot be used, or "".
@@ -108,6 +116,7 @@ class HealthRecord(msgspec.Struct, frozen=True):
     busy: int = 0
     urls: int = 0
     recent_failures: list[Failure] = []
+    recent_pages: list[Fetched] = []
     settings_revision: int = 0
     settings_waiting: tuple[str, ...] = ()
     settings_refused: str = ""
@@ -137,13 +146,17 @@ class Troubles:
 
     def __init__(self) -> None:
         self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
+        self.pages: deque[Fetched] = deque(maxlen=MOST_PAGES)  # that were done last, newest first
         self._sink = self._own = ""
 
     def observe(self, event: Event) -> None:
         match event:
+            case PageSettled(page) if page.outcome is Outcome.DONE:
+                status = page.exchange.status if page.exchange else 0
+                self.pages.appendleft(Fetched(int(page.settled_at * 1000), _shortened(page.url), status))
             case PageSettled(page) if page.outcome in (Outcome.RETRY, Outcome.DEAD):
-                url = page.url if len(page.url) <= LONGEST_URL else page.url[: LONGEST_URL - 1] + "…"
-                self.failures.appendleft(Failure(int(page.settled_at * 1000), url, page.outcome, page.reason))
+                failure = Failure(int(page.settled_at * 1000), _shortened(page.url), page.outcome, page.reason)
+                self.failures.appendleft(failure)
             case SinkBlocked(error):
                 self._sink = error
             case OwnFailure(kind, error):
@@ -161,3 +174,7 @@ class Troubles:
         if self._sink:
             return f"cannot write output: {self._sink}"
         return self._own or ("waits for page permits, which other replicas hold" if waits_for_permits else "")
+
+
+def _shortened(url: str) -> str:
+    return url if len(url) <= LONGEST_URL else url[: LONGEST_URL - 1] + "…"

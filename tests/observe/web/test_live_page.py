@@ -10,7 +10,7 @@ import pytest
 
 from crawler.observe import summary
 from crawler.observe.health import HealthRecord
-from crawler.observe.summary import Sample
+from crawler.observe.summary import DomainLine, Sample
 from crawler.settings.load import CrawlSettings
 from frontier.control import Control
 from frontier.crawls import create_crawl
@@ -66,6 +66,30 @@ async def test_the_chart_has_axes_a_time_span_and_values_under_the_pointer(store
         assert "errors/s2.5" in await browser.value(tip)
         await browser.value("at('chart-pages').dispatchEvent(new KeyboardEvent('keydown', {key: 'ArrowLeft'}))")
         assert "pages/s29.9" in await browser.value(tip)
+        assert browser.errors == []
+
+
+async def test_items_the_time_that_is_left_and_overdue_domains_are_shown(store: RedisStore, crawl_name: str) -> None:
+    """A domain in the list of those that were overdue may have been put off since."""
+    async with serving(store, crawl_name) as server, Browser() as browser:
+        await populate(store, crawl_name, server.address)
+        await browser.open(f"http://{server.address}/")
+        await browser.wait_for("document.querySelectorAll('#replicas tbody tr').length == 2")
+        assert await browser.value("at('items-card').hidden")
+        written = await summary.load(store, CrawlKeys(crawl_name, 4))
+        assert written is not None
+        at = written.at_ms
+        overdue = [DomainLine(f"d{n}.test", 0, "due", at + 1_000 * n, 1, None, 0, "") for n in (5, -60, -600)]
+        data = {"items": {"shop": 1_200}, "rejected": {"shop:price:missing": 2, "shop:name:missing": 1}}
+        samples = [Sample(at, 2.0, 0.0, 0)]
+        new = {"overdue": overdue, "samples": samples, "open": 240, "first_ms": at - 90_000, "last_ms": at, **data}
+        await summary.save(store, CrawlKeys(crawl_name, 4), msgspec.structs.replace(written, **new), 60)
+        await browser.wait_for("!at('items-card').hidden")
+        cells = "[...document.querySelectorAll('#{} tbody td')].map(cell => cell.textContent)"
+        assert await browser.value(cells.format("items")) == ["shop", "1,200", "3"]
+        assert await browser.value(cells.format("overdue")) == ["d-600.test", "1", "10 min", "d-60.test", "1", "60 s"]
+        assert await browser.value("at('elapsed').textContent") == "2 min"
+        assert "takes 2 min more" in await browser.value("at('progress').textContent")
         assert browser.errors == []
 
 
