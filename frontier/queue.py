@@ -24,7 +24,7 @@ from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
 from frontier.packing import Packer, Queue, Sizes
-from frontier.recent_writes import RecentWrites, Write
+from frontier.recent_writes import KEPT_MS, RecentWrites, Write
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
 from frontier.settle import LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
 from frontier.shards import send_to_shards, shard_call
@@ -346,6 +346,21 @@ class Frontier:
         """The shards whose server was restarted or replaced since this replica wrote to them, and the run that serves them
         now. What was written in the last seconds may be lost: see `repeat_pushes`."""
         return self._recent.replaced_runs()
+
+    async def old_shards(self, runs: Mapping[int, str]) -> dict[int, int]:
+        """Those of the shards in `runs`, which were replaced by these, that came back in a state older than the last writes
+        reach, as from a snapshot: shard -> the time of the last lease that it knows, in server ms. They have been noticed
+        to be another run. Raises RedisAway."""
+        shards = [shard for shard in runs if self._recent.last_token(shard)]
+        found = await self._store.send(
+            [command("HMGET", self.keys.shards[one].owner, "run", "token", "tails") for one in shards]
+        )
+        known: dict[int, int] = {}
+        for shard, (run, token, tails) in zip(shards, found, strict=True):
+            # The last of the ranges of lost tokens begins with the last token that this run has found.
+            has_noticed = (run or b"").decode() == runs[shard] and tails
+            known[shard] = int(tails.split()[-1].partition(b"-")[0] if has_noticed else token or 0)
+        return {one: at for one, at in known.items() if at and self._recent.last_token(one) - at > KEPT_MS}
 
     def may_repeat(self, url: LeasedUrl) -> bool:
         """Whether a settlement under the lease of `url` may still be sent again, and turn out to have no effect. May be

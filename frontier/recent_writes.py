@@ -61,12 +61,17 @@ class RecentWrites:
         self._entries = 0
         self._swept_ms = 0
         self._leases: Counter[tuple[int, int]] = Counter()  # shard and token -> settlements among the writes
+        self._tokens: dict[int, int] = {}  # shard -> the last one that it gave to this replica
         self._runs: dict[int, str] = {}  # shard -> the run that has all writes to it
         self._replaced: dict[int, str] = {}
         self._compared: Hashable = None  # the runs of which `_replaced` holds; None: it may be outdated
 
     def __repr__(self) -> str:
         return f"<RecentWrites {len(self._writes)} urls={self._entries}>"
+
+    def last_token(self, shard: int) -> int:
+        """The last token that `shard` gave to this replica, 0 for none. It is at least the time of the lease, in ms."""
+        return self._tokens.get(shard, 0)
 
     def one_of_each(self, node_of: Callable[[int], str], if_lately: bool = False) -> Collection[int]:
         """For each node, one of its shards that were written to or leased from. `node_of`: shard -> its node.
@@ -88,6 +93,8 @@ class RecentWrites:
 
     def leased(self, shard: int, leases: Sequence[Lease]) -> None:
         """Record `leases` of `shard`, whose URLs were pushed by anyone."""
+        if leases:
+            self._tokens[shard] = max(lease.token for lease in leases)
         self._add(Write(self._now_ms(), shard, [entry for lease in leases for entry in lease.entries]))
 
     def kept(self, shard: int, links: Sequence[Entry]) -> None:

@@ -32,6 +32,9 @@ from frontier.store import Store, batched
 CHUNK = 500
 """URLs per call, which then takes about 1 ms."""
 
+QUIET_MS = 1_000
+"""The longest time for which a shard can be told to grant no leases."""
+
 PAGES = 100
 """Known pages per call, which then takes 2 to 3 ms."""
 
@@ -62,15 +65,21 @@ class Repair:
     `finish`. What was settled is restored before anything is pushed. All methods that await raise RedisAway, and may then
     be repeated."""
 
-    def __init__(self, store: Store, crawl: Crawl, clock: ServerClock, domain_cap: int) -> None:
+    def __init__(
+        self, store: Store, crawl: Crawl, clock: ServerClock, domain_cap: int, in_use: Iterable[int] | None = None
+    ) -> None:
+        """`in_use`: shards that are in use and came back in an old state, for which `begin` and `finish` are not called."""
         self._store = store
         self._crawl = crawl
-        self._keys = with_identity(crawl.keys, f"{crawl.keys.identity}:repair")
+        self._clock = clock
+        self._keys = crawl.keys
+        if in_use is None:
+            self._keys = with_identity(crawl.keys, f"{crawl.keys.identity}:repair")
         # What was settled was accepted before, perhaps with a higher cap. `restore` looks for it in the queues.
         settled, found = (FrontierSettings(domain_cap=cap, pack_above=0) for cap in (0, domain_cap))
         self._settled = Frontier(store, self._keys, clock, settled, crawl.fingerprint_key)
         self._frontier = Frontier(store, self._keys, clock, found, crawl.fingerprint_key)
-        self.shards: frozenset[int] = frozenset()  # those that are lost
+        self.shards = frozenset(in_use or ())  # those that are lost
         self._items: dict[int, Counter[str]] = defaultdict(Counter)
 
     async def begin(self, forgotten: Collection[str] = ()) -> Sequence[int]:
@@ -91,18 +100,30 @@ class Repair:
         await self._store.send(calls)
         return sorted(self.shards)
 
+    def shard_of(self, domain: str) -> int:
+        """The shard of `domain`."""
+        return self._keys.shard_of(domain)
+
     def concerns(self, domain: str) -> bool:
         """Whether `domain` belongs to a lost shard."""
-        return self._keys.shard_of(domain) in self.shards
+        return self.shard_of(domain) in self.shards
+
+    async def keep_quiet(self) -> None:
+        """Have the shards grant no leases for a second (`lost_writes.lua`)."""
+        until_ms = self._clock.now_ms() + QUIET_MS
+        shards = [self._keys.shards[shard] for shard in self.shards]
+        await self._store.send([command("HSET", of.owner, "quiet_ms", until_ms) for of in shards])
 
     def count_items(self, domain: str, numbers: Mapping[str, int]) -> None:
         """Count the items of a visit to a page of `domain`, which belongs to a lost shard: their numbers by data set.
         `finish` stores the sums."""
         self._items[self._keys.shard_of(domain)].update(numbers)
 
-    async def push(self, entries: Iterable[Entry]) -> int:
-        """Queue those of `entries` that belong to lost shards and are not known. Returns how many were queued."""
-        return (await self._frontier.push([entry for entry in entries if self.concerns(entry.domain)])).accepted
+    async def push(self, entries: Iterable[Entry], everywhere: bool = False) -> int:
+        """Queue those of `entries` that are not known, and that belong to lost shards unless `everywhere`. Returns how many
+        were queued."""
+        wanted = [entry for entry in entries if everywhere or self.concerns(entry.domain)]
+        return (await self._frontier.push(wanted)).accepted
 
     async def restore(self, ended: Sequence[Ended]) -> int:
         """Record those of `ended` that belong to lost shards as settled. Returns how many were not known yet."""

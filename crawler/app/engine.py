@@ -27,6 +27,7 @@ import msgspec
 from crawler import processes
 from crawler.app.crawl_settings import Follower
 from crawler.app.requests import RequestSetup, fetch_settings
+from crawler.app.restore import OldState
 from crawler.events import CrawlEnded, Event, Events, PageSettled, RedisOutageBegan, RedisOutageEnded
 from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher, HttpClient
@@ -208,6 +209,14 @@ class Engine:
         self._queue = DelayQueue(self._deps.clock)
         self.permits = PagePermits(self.runtime, self._budget, self._queue, self._local.concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._deps.sink, self._recent, self.held)
+        if (
+            not self._settings.recrawl.rules
+        ):  # a page that is planned again would be taken for one that was fetched since
+            deps, settings = self._deps, self._settings
+            links, cap = link_filter(settings, RecentUrls(1)), settings.limits.domain_cap
+            clock, out = self.runtime.server_clock, self._local.out
+            old = OldState(deps.store, deps.crawl, clock, out, links, url_rules(settings), cap)
+            self.committer.restore_old = old.restore
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 
     def _build_fetch(self, settings: CrawlSettings) -> None:

@@ -6,10 +6,9 @@ from __future__ import annotations
 
 import contextlib
 import sys
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice, starmap
+from collections.abc import Sequence
+from itertools import starmap
 from pathlib import Path
-from typing import TypeVar
 
 import click
 import msgspec
@@ -17,6 +16,7 @@ import msgspec
 from crawler import logs
 from crawler.app.crawl_settings import SHOWN, differences, kept_settings
 from crawler.app.embedded_valkey import open_store
+from crawler.app.restore import batches, linked, page_lines
 from crawler.app.signals import run_until_signal
 from crawler.cli.options import (
     FILE,
@@ -33,8 +33,8 @@ from crawler.cli.seeds import gather_seeds
 from crawler.cli.text import emit, note
 from crawler.errors import UPLOADS_LEFT, SinkFull, UserError
 from crawler.observe.health import health_records
-from crawler.page import LinkKind, Outcome
-from crawler.scope.scope import LinkFilter, RecentUrls
+from crawler.page import Outcome
+from crawler.scope.scope import RecentUrls
 from crawler.scope.seeds import SeedList
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load
@@ -43,7 +43,7 @@ from crawler.sinks.archive_settings import archive_settings
 from crawler.sinks.files import translated
 from crawler.sinks.forget import marks_in
 from crawler.sinks.items import types_of
-from crawler.sinks.lines import LastVisits, VisitLine, decoded_lines, is_of_another, line_files
+from crawler.sinks.lines import LastVisits
 from crawler.sinks.recovery import (
     find_orphans,
     finish_orphans,
@@ -59,15 +59,9 @@ from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate_crawl
 from frontier.entries import Entry
-from frontier.errors import BadUrl, NoSuchCrawl
+from frontier.errors import NoSuchCrawl
 from frontier.repair import Ended, Repair, clear_shards
 from frontier.store import RedisStore
-from frontier.urls import UrlRules, canonicalize
-
-T = TypeVar("T")
-
-PAGES_AT_ONCE = 200
-"""Pages whose lines are taken in one step. With their links, this is about one second's work of a replica."""
 
 SHOWN_VOLUMES = 3
 
@@ -200,19 +194,19 @@ async def _repair(
     with contextlib.closing(LastVisits(folders)) as visits:
         # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
         for is_done in (True, False):
-            lines = _lines(folders, crawl.name)
-            for of_kind in _batches(line for line in lines if (line.outcome == Outcome.DONE) is is_done):
+            lines = page_lines(folders, crawl.name)
+            for of_kind in batches(line for line in lines if (line.outcome == Outcome.DONE) is is_done):
                 restored += await repair.restore([Ended(line.entry, line.outcome, line.reason) for line in of_kind])
                 concerned = [line for line in of_kind if repair.concerns(line.domain)]
                 visits.add(concerned)
                 for line in concerned:
                     if line.items:
                         repair.count_items(line.domain, {name: len(items) for name, items in line.items.items()})
-        known = sum([await repair.restore_visits(pages) for pages in _batches(visits.pages())])
+        known = sum([await repair.restore_visits(pages) for pages in batches(visits.pages())])
     queued = await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
-    for line in _lines(folders, crawl.name):
-        queued += await repair.push(_linked(line, links, rules))
+    for line in page_lines(folders, crawl.name):
+        queued += await repair.push(linked(line, links, rules))
         without_links += line.links is None and line.link_count > 0
     await repair.finish()
     return Repaired(sorted(repair.shards), restored, known, queued, without_links)
@@ -227,48 +221,6 @@ async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -
     if marks > control.rules.forgotten:
         await control.restore_forgotten(marks - control.rules.forgotten)
     return marks
-
-
-class _Line(VisitLine, kw_only=True):
-    """The fields of a page line that a repair needs."""
-
-    outcome: str
-    reason: str
-    status: int | None = None
-    link_count: int = 0
-    links: list[str] | None = None
-    replica: str | None = None
-    followed: dict[str, list[str]] | None = None
-    items: dict[str, list[msgspec.Raw]] | None = None
-
-
-_decoder = msgspec.json.Decoder(_Line)
-
-
-def _lines(folders: Sequence[Path], crawl: str) -> Iterator[_Line]:
-    for path in (path for folder in folders for path in line_files(folder)):
-        for line in decoded_lines(path, _decoder):
-            if not is_of_another(path, str(line.replica), crawl):
-                yield line
-
-
-def _batches(items: Iterable[T]) -> Iterator[list[T]]:
-    rest = iter(items)
-    while batch := list(islice(rest, PAGES_AT_ONCE)):
-        yield batch
-
-
-def _linked(line: _Line, links: LinkFilter, rules: UrlRules) -> list[Entry]:
-    """The entries of the links of a page, those that its handler has chosen with their tags. How they were linked is not
-    archived, except for redirects."""
-    kind = LinkKind.REDIRECT if line.status is not None and 300 <= line.status < 400 else LinkKind.ANCHOR
-    tags = {href: tag for tag, hrefs in (line.followed or {}).items() for href in hrefs}
-    urls = []
-    for href in (line.links or ()) if line.followed is None else tags:
-        with contextlib.suppress(BadUrl):  # the rules have changed since
-            urls.append((canonicalize(href, rules=rules), kind))
-    entries = links.select(urls, line.entry)[0]
-    return [msgspec.structs.replace(entry, tag=tags.get(entry.url, entry.tag)) for entry in entries]
 
 
 def _repaired_lines(result: Repaired) -> str:

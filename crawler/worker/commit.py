@@ -299,6 +299,8 @@ class Committer:
         self._late: dict[asyncio.Task[None], SettlingGroup] = {}  # groups that are settled later
         self._late_nodes: Counter[str] = Counter()
         self._forgotten_runs: dict[int, str] = {}  # shards and their new runs for which `recent` was cleared
+        self.restore_old: Callable[[Mapping[int, int]], Awaitable[None]] | None = None
+        """Restores shards that came back in a state older than the last writes: shard -> the time of its state, in ms."""
         self._timer: asyncio.TimerHandle | None = None
         self._has_work = asyncio.Event()
         self._room = asyncio.Event()
@@ -687,6 +689,13 @@ class Committer:
                 _shard,
                 lambda shards: self._frontier.repeat_settlements({shard: runs[shard] for shard in shards}),
             )
+            if self.restore_old is not None:
+                served = [shard for shards, _ in done for shard in shards]
+                found, _ = await self._retry.each_node(
+                    served, _shard, lambda part: self._frontier.old_shards({shard: runs[shard] for shard in part})
+                )
+                if old := {shard: at for _, of_node in found for shard, at in of_node.items()}:
+                    await self.restore_old(old)
             if unsettled := [url for _, urls in done for url in urls]:
                 await self._sink.take_back(unsettled)
             if repeated := sum(len(shards) for shards, _ in done):

@@ -1,8 +1,9 @@
 -- restore: record URLs of a lost shard as settled that were settled before, as an archive shows. They have just been
--- pushed; one that is not queued is skipped, so a repeated call counts once.
+-- pushed; one that is not queued is skipped, so a repeated call counts once. In a shard that came back in an old state, it
+-- may be in flight under a lease of which nobody knows any more.
 --
 -- KEYS[1] stats  hash  crawl, done, dead, denied, <outcome>:<reason>, restored (of those that are done)
--- KEYS[2] the prefix of due zset, dead hash, q:<domain> zset
+-- KEYS[2] the prefix of due zset, dead hash, q:<domain> zset, inflight:<domain> zset
 -- ARGV[1] crawl   ARGV[2...] for each URL: domain, outcome, reason, entry
 --
 -- Returns {"restored", number} | {"lost"}
@@ -12,7 +13,7 @@ local base, restored = KEYS[2], 0
 for i = 2, #ARGV, 4 do
   local domain, outcome, reason, entry = unpack(ARGV, i, i + 3)
   local queue = base .. 'q:' .. domain
-  if redis.call('ZREM', queue, entry) == 1 then
+  if redis.call('ZREM', queue, entry) == 1 or redis.call('ZREM', base .. 'inflight:' .. domain, entry) == 1 then
     restored = restored + 1
     redis.call('HINCRBY', KEYS[1], outcome, 1)
     redis.call('HINCRBY', KEYS[1], outcome .. ':' .. reason, 1)

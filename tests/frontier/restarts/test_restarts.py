@@ -65,6 +65,27 @@ class TestALostTail:
         server.time.ms += 100_000
         assert [item.url for item in (await lease_one(one, shard=home(one))).entries] == ["https://a.test/link"]
 
+    @pytest.mark.parametrize(("lost_ms", "is_old"), [(KEPT_MS // 2, False), (6 * KEPT_MS, True)])
+    async def test_a_state_that_is_older_than_the_last_writes_is_told(
+        self, server: Server, lost_ms: int, is_old: bool
+    ) -> None:
+        """As from a snapshot: what was settled in between cannot be repeated."""
+        one = await server.replica()
+        await one.push([entry(), entry("https://a.test/2")])
+        lease = await lease_one(one, shard=home(one))
+        await one.settle([settle_all(lease)])
+        kept = server.log_size()
+        server.time.ms += lost_ms
+        await one.push([entry("https://a.test/3")])
+        await lease_one(one, shard=home(one))
+        server.restart(kept)
+        await notice(one)
+        runs = one.replaced_runs()
+        assert await one.old_shards(runs) == ({home(one): lease.token} if is_old else {})
+        await repeat(one)
+        await one.lease([home(one)], 1, "r1", 1)
+        assert await one.old_shards(runs) == ({home(one): lease.token} if is_old else {})
+
     async def test_the_writes_before_a_long_outage_are_repeated_after_it(self, server: Server) -> None:
         one = await server.replica()
         await one.push([entry()])

@@ -1,0 +1,58 @@
+"""Shards that come back in an old state are restored from the lines of pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from crawler.app.engine import link_filter
+from crawler.app.restore import OldState
+from crawler.scope.scope import RecentUrls
+from crawler.settings.load import CrawlSettings
+from crawler.settings.policies import url_rules
+from crawler.sinks.lines import iso_time
+from frontier.clock import ServerClock
+from frontier.counters import Counters
+from frontier.crawls import create_crawl
+from frontier.entries import Entry
+from frontier.queue import Frontier, FrontierSettings
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, lease_one
+
+
+async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
+    store: RedisStore, crawl_name: str, tmp_path: Path
+) -> None:
+    time = ManualTime()
+    clock = ServerClock(time, time.read_ms)
+    await clock.refresh()
+    crawl = await create_crawl(store, crawl_name, 1, b"{}")
+    frontier = Frontier(store, crawl.keys, clock, FrontierSettings(batch=1), crawl.fingerprint_key)
+    urls = [f"https://a.test/{name}" for name in ("in-flight", "queued", "left", "without-links")]
+    # Given a state in which one URL is in flight and others are queued,
+    await frontier.push([Entry(url, "a.test", priority=-number) for number, url in enumerate(urls)])
+    await lease_one(frontier)
+    # and lines of pages that were settled afterwards, one of them found afterwards, too,
+    at_s = int(clock.now_ms() / 1000) + 10
+    about = {"domain": "a.test", "outcome": "done", "reason": "200", "depth": 0, "replica": "r1", "status": 200}
+    lines = [
+        {**about, "url": urls[0], "links": ["https://a.test/found", "https://a.test/new"], "link_count": 2},
+        {**about, "url": urls[1], "links": []},
+        {**about, "url": urls[3], "link_count": 7},
+        {**about, "url": "https://a.test/found", "links": [], "depth": 1},
+    ]
+    text = "".join(json.dumps({**line, "settled_at": iso_time(at_s)}) + "\n" for line in lines)
+    (tmp_path / f"{crawl_name}-r1-1.pages.jsonl").write_text(text)
+    # when the shard is restored, twice because two replicas share the folder,
+    settings = CrawlSettings()
+    old = OldState(store, crawl, clock, tmp_path, link_filter(settings, RecentUrls(1)), url_rules(settings), 0)
+    for _ in range(2):
+        await old.restore({0: clock.now_ms()})
+    # then the pages count once; their links, and the page whose links are unknown, are left.
+    counts = await Counters(store, crawl.keys).counts()
+    assert (counts.accepted, counts.done, counts.open) == (6, 3, 3)
+    # What was settled before is not looked at, and no lease is granted for a second.
+    await old.restore({0: 1000 * (at_s + 1)})
+    assert (await Counters(store, crawl.keys).counts()).done == 3
+    ((early,), _) = await frontier.lease([0], 1, "r1", 1)
+    assert early.leases == ()
