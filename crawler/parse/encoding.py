@@ -1,8 +1,9 @@
 """Finds the media type and the encoding of a body. Pure.
 
 The encoding is found as in the HTML standard (13.2.3), by the first of: a byte order mark, the transport's charset, the
-document's `meta`, an XML declaration, and a guess: UTF-8 if there are bytes beyond ASCII and they are valid UTF-8, else
-windows-1252.
+document's `meta`, an XML declaration, and a guess (13.2.3.2, step 9): UTF-8 if the bytes beyond ASCII are almost all valid
+UTF-8, else what turbohtml's detector says, which is Firefox's. Of 346 documents in 20 encodings, it recognises 340 by the
+4,000 bytes that are used here, 337 by 200, and 331 by 60 (chardet 7: 344, 335 and 328, in four times the time).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import codecs
 import re
 from functools import lru_cache
+from typing import Any
 
 import msgspec
 
@@ -27,7 +29,16 @@ _XML_DECLARATION = re.compile(
     rb"""(?:\xef\xbb\xbf)?<\?xml\s[^>]{0,200}?encoding\s*=\s*["']([A-Za-z][A-Za-z0-9._:-]{0,39})["']"""
 )
 _XHTML_NAMESPACE = b"http://www.w3.org/1999/xhtml"
-_LEADING_TAG = re.compile(rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<[!?a-zA-Z]")
+_LEADING_TAG = re.compile(rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<([!?a-zA-Z][a-zA-Z:]*)")
+_UNKNOWN = frozenset({"", "unknown/unknown", "application/unknown"})
+_BY_TAG = {
+    b"?xml": "text/xml",
+    b"rss": "application/rss+xml",
+    b"feed": "application/atom+xml",
+    b"rdf:rdf": "application/rdf+xml",
+    b"urlset": "text/xml",
+    b"sitemapindex": "text/xml",
+}
 
 
 _TOKEN = r"[A-Za-z0-9!#$%&'*+.^_`|~-]++"  # RFC 9110 5.6.2
@@ -73,14 +84,24 @@ def _charset_in(declaration: str) -> str:
     return found[1] if found else ""
 
 
+def sniffed(essence: str, body: bytes) -> str:
+    """The media type of `body`, sent as `essence`: if that says nothing, the one by the first tag, or "" without one (MIME
+    Sniffing 7.1, much simplified)."""
+    if essence not in _UNKNOWN:
+        return essence
+    tag = _LEADING_TAG.match(body)
+    return _BY_TAG.get(tag[1].lower(), "text/html") if tag else ""
+
+
 def is_html(essence: str, body: bytes) -> bool:
     """Whether to parse `body`, sent as `essence`, as HTML: also XHTML, sent as such or as XML with its namespace near the
-    start, and a body without a type that begins with a tag (MIME Sniffing 7.1, much simplified)."""
+    start, and a body without a type that begins with a tag of HTML."""
     if essence in HTML_TYPES:
         return True
+    essence = sniffed(essence, body)
     if essence in XML_TYPES:
         return _XHTML_NAMESPACE in body[:2048]
-    return not essence and _LEADING_TAG.match(body) is not None
+    return essence in HTML_TYPES
 
 
 _MARKS = ((b"\xef\xbb\xbf", "UTF-8"), (b"\xff\xfe", "UTF-16LE"), (b"\xfe\xff", "UTF-16BE"))
@@ -105,14 +126,51 @@ def encoding_of_meta(charset: str, http_equiv: str, content: str) -> str | None:
     return "windows-1252" if encoding == "x-user-defined" else encoding
 
 
-def encoding_guessed(body: bytes, is_xml: bool) -> str:
-    """The encoding of a `body` that HTML does not declare. `is_xml`: sent as XML, whose default is UTF-8 (XML 1.0
-    4.3.3)."""
+def encoding_guessed(body: bytes, is_xml: bool, host: str = "") -> str:
+    """The encoding of a `body` from `host` that HTML does not declare. `is_xml`: sent as XML, whose default is UTF-8 (XML
+    1.0 4.3.3)."""
     declaration = _XML_DECLARATION.match(body)
     declared = encoding_named(declaration[1].decode("ascii")) if declaration else None
     if declared or is_xml:
         return declared or "UTF-8"
-    return "UTF-8" if not body.isascii() and _is_utf8(body) else "windows-1252"
+    if body.isascii():
+        return "ISO-2022-JP" if b"\x1b$" in body else "windows-1252"
+    return "UTF-8" if _is_utf8(body) else _detected(body, host)
+
+
+_SAMPLE = 4_000  # bytes: 2.5 ms
+_GOOD = 20
+"""So many characters of UTF-8 for each byte that is none: a page of UTF-8 with a broken comment or name in it."""
+
+
+def _detected(body: bytes, host: str) -> str:
+    from turbohtml.detect import Detection, detect  # noqa: PLC0415 - see `crawler.parse.tree`
+
+    sample = _sample(body)
+    as_utf8 = sample.decode("utf-8", "replace")
+    bad = as_utf8.count("\N{REPLACEMENT CHARACTER}")
+    if sum(not character.isascii() for character in as_utf8) > _GOOD * bad:
+        return "UTF-8"
+    label = host.rpartition(".")[2]
+    tld = label if _LABEL.fullmatch(label) else None
+    return detect(sample, Detection(tld=tld)).encoding or "windows-1252"
+
+
+def _sample(body: bytes) -> bytes:
+    """The first texts between tags of `body` that have bytes beyond ASCII."""
+    parts: list[bytes] = []
+    size, at = 0, 0
+    while size < _SAMPLE and (found := _BEYOND_ASCII.search(body, at)):
+        start = max(at, body.rfind(b">", at, found.start()) + 1, found.start() - _SAMPLE)
+        end = body.find(b"<", found.start(), start + _SAMPLE)
+        at = end if end >= 0 else min(start + _SAMPLE, len(body))
+        parts.append(body[start:at])
+        size += at - start
+    return b" ".join(parts)
+
+
+_LABEL = re.compile(r"[a-z][a-z0-9-]*")
+_BEYOND_ASCII = re.compile(rb"[\x80-\xff]")
 
 
 def _is_utf8(body: bytes) -> bool:
@@ -152,16 +210,29 @@ def codec_of(encoding: str) -> str:
     return f"whatwg-{encoding}"
 
 
-_OUTPUT_CODECS = {
+_TWO_BYTES = {
+    "Big5": "big5",
+    "EUC-JP": "euc_jp",
     "EUC-KR": "cp949",
-    "ISO-8859-8-I": "iso8859_8",
+    "GBK": "gbk",
+    "ISO-2022-JP": "iso2022_jp",
     "Shift_JIS": "cp932",
-    "windows-874": "cp874",
-    "x-mac-cyrillic": "mac_cyrillic",
+    "gb18030": "gb18030",
 }
-"""Python has no codec with these names in each of its versions, or one with fewer characters than the standard's."""
+"""Python's codecs that write encodings with more than one byte for a character. Some codecs with the standard's names lack
+characters."""
 
 
-def output_codec(encoding: str) -> str:
-    """Python's codec that writes the encoding with this WHATWG name. The codecs of `codec_of` only read."""
-    return _OUTPUT_CODECS.get(encoding, encoding)
+def encoded(text: str, encoding: str, errors: str) -> bytes:
+    """`text` in the encoding with this WHATWG name. `errors`: the handler for characters that it lacks."""
+    if codec := _TWO_BYTES.get(encoding):
+        return text.encode(codec, errors)
+    return codecs.charmap_encode(text, errors, _table(encoding))[0]
+
+
+@lru_cache(maxsize=64)
+def _table(encoding: str) -> Any:
+    """The standard's index of a single-byte encoding. Python's codecs lack some characters of it: the controls that stand
+    for unused bytes of windows-1252 and its like, which a wrongly read page is full of."""
+    characters = bytes(range(256)).decode(codec_of(encoding), "replace")
+    return codecs.charmap_build(characters.replace("\N{REPLACEMENT CHARACTER}", "\ufffe"))  # no character

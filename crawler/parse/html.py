@@ -21,14 +21,16 @@ from crawler.parse.encoding import (
     HTML_TYPES,
     MediaType,
     codec_of,
+    encoded,
     encoding_guessed,
     encoding_of_meta,
     encoding_sent,
     is_html,
-    output_codec,
+    sniffed,
 )
 from crawler.parse.markup import as_html, attribute_text, attributes, content_text
 from crawler.parse.tags import INLINE_PAGE, INLINE_TREE, Tags, TakesLong, is_plain, scan
+from frontier.domains import host_of
 from frontier.errors import BadUrl
 from frontier.urls import DEFAULT_RULES, LONGEST_WRITTEN, Url, UrlRules, canonicalize, canonicalize_links
 
@@ -158,7 +160,8 @@ def extract(
     """
     media = MediaType.parse(content_type)
     sent = _links_sent(link_header, url, policy.rules) if link_header else []
-    if not is_html(media.essence, body):
+    essence = sniffed(media.essence, body)
+    if not is_html(essence, body):
         said = directives((), robots_tags, policy.user_agent)
         related = (
             {LinkKind.LINK: _related(sent, policy)} if sent and not (said.nofollow and policy.obey_nofollow) else {}
@@ -166,7 +169,7 @@ def extract(
         links, urls, dropped = _join(related, url, "UTF-8", policy)
         of_header = {"links": links, "urls": urls, "dropped": dropped, "canonical": _canonical(sent, url, policy.rules)}
         return Extracted(**msgspec.structs.asdict(said), **of_header, error="type")  # type: ignore[arg-type]
-    page = _read(body, media, policy, is_inline)
+    page = _read(body, MediaType(essence, media.charset), url, policy, is_inline)
     named = [(meta["name"], meta["content"]) for meta in page.metas]
     said = directives(named, robots_tags, policy.user_agent)
     base = _base(page, url, policy.rules)
@@ -250,14 +253,14 @@ _TRANSCODED = frozenset({"UTF-16LE", "UTF-16BE", "ISO-2022-JP", "replacement"})
 """Encodings in which the bytes of ASCII do not always mean ASCII."""
 
 
-def _read(body: bytes, media: MediaType, policy: ExtractPolicy, is_inline: bool) -> _Markup:
-    is_xml = media.essence not in ("", "text/html")
+def _read(body: bytes, media: MediaType, url: str, policy: ExtractPolicy, is_inline: bool) -> _Markup:
+    is_xml = media.essence != "text/html"
     encoding = encoding_sent(body, media.charset)
     tags = _scanned(body, encoding, is_xml, policy, is_inline)
     metas = [_text_of(meta, "utf-8") for meta in tags.meta]
     if encoding is None:
         declared = (encoding_of_meta(meta["charset"], meta["http-equiv"], meta["content"]) for meta in metas)
-        encoding = next(filter(None, declared), None) or encoding_guessed(body, is_xml)
+        encoding = next(filter(None, declared), None) or encoding_guessed(body, is_xml, host_of(url))
         if encoding in _TRANSCODED:
             tags = _scanned(body, encoding, is_xml, policy, is_inline)
     codec = "utf-8" if encoding in _TRANSCODED else codec_of(encoding)
@@ -472,8 +475,8 @@ def _with_encoded_query(href: str, encoding: str) -> str:
     query, hash_mark, fragment = rest.partition("#")
     if not mark or query.isascii() or "#" in start:
         return href
-    encoded = query.encode(output_codec(encoding), "escaped_references")
-    return f"{start}{mark}{quote_from_bytes(encoded, _ASCII)}{hash_mark}{fragment}"
+    quoted = quote_from_bytes(encoded(query, encoding, "escaped_references"), _ASCII)
+    return f"{start}{mark}{quoted}{hash_mark}{fragment}"
 
 
 _ASCII = bytes(range(128)).replace(b"#", b"")

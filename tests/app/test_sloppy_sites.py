@@ -42,7 +42,7 @@ async def pages_of(site: RawSite, folder: Path, seed: str = "http://a.test/", **
     """The pages of a crawl from `seed`, by path."""
     settings = {
         "fetch": {"host_map": [f"*=127.0.0.1:{site.port}"]},
-        "politeness": {"delay": 0, "tries": 1},
+        "politeness": {"delay": 0, "tries": 1, "backoff_base": 0.01},
         "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out")},
     }
     async with Crawl([seed], settings=settings | tables) as crawl:
