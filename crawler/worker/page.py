@@ -326,7 +326,8 @@ class PageBuilder:
 
 def _location(exchange: Exchange) -> str | None:
     location = exchange.header(b"location")
-    return None if location is None else decoded_reference(location)
+    # An empty one leads nowhere in browsers, though it is a reference to the same page.
+    return decoded_reference(location) if location else None
 
 
 def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:

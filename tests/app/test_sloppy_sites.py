@@ -103,9 +103,11 @@ async def test_bytes_in_a_location_are_sent_back_as_they_are(tmp_path: Path) -> 
         b"/q?s=\xcd\xbc": "/q?s=%CD%BC",
     }
     sent = {f"/{number}": moved % target for number, target in enumerate(targets)}
+    sent["/empty"] = moved.replace(b"Content-Length: 0\r\n\r\n", b"Content-Length: 18\r\n\r\n<title>here</title>") % b""
     sent["/"] = response("".join(f"<a href={path}>" for path in sent).encode())
     async with RawSite(sent) as site:
         pages = await pages_of(site, tmp_path)
+    assert (pages["/empty"].reason, site.asked.count("/empty")) == ("redirect", 1)
     assert set(targets.values()) <= set(site.asked)
     assert pages["/0"].detail == "to http://a.test/caf%E9"
     assert lines_in(tmp_path)["/0"]["detail"] == "to http://a.test/caf%E9"
