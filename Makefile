@@ -31,9 +31,9 @@ test-all: test  ## the same, and the long tests: clusters, kills, real servers, 
 	$(PYTEST) -q -m "timed and long" $$(grep -rlE "mark\.timed" tests --include="test_*.py"); timed=$$?; \
 	exit $$((tests + redis + (timed != 5 && timed != 0)))
 
-# Servers format numbers of scripts differently. These tests take 50 s of CPU time.
-ON_REDIS := tests/lua tests/frontier $(patsubst %,tests/cli/test_%.py,commands refresh repair steering)
-NOT_ON_REDIS := $(patsubst %,--ignore=tests/frontier/test_%.py,cluster failover reshard reshard_cluster servers urls)
+# Servers format numbers of scripts differently. These tests take 100 s of CPU time.
+ON_REDIS := tests/lua tests/frontier $(patsubst %,tests/cli/test_%.py,commands redis_troubles refresh repair steering)
+NOT_ON_REDIS := --ignore=tests/frontier/test_servers.py
 test-redis: setup  ## the tests of scripts and of commands that steer a crawl, on the oldest server that is supported
 	@if command -v redis-server > /dev/null || [ -n "$$CI" ]; then \
 	PEERCRAWL_TEST_SERVER=redis-server $(PYTEST) --numprocesses 4 --dist loadfile -q -m "not timed" $(ON_REDIS) $(NOT_ON_REDIS); \

@@ -169,7 +169,7 @@ class Connection(asyncio.Protocol):
             future.set_exception(error)
 
 
-async def open_connection(address: Address, access: Access, timeout_s: float) -> Connection:
+async def open_connection(address: Address, access: Access, timeout_s: float, is_sentinel: bool = False) -> Connection:
     """Connect to `address` and make the connection ready for commands. Raises OSError (TimeoutError included), and
     hiredis.ReplyError if the server refuses a command of the handshake."""
     loop, password = asyncio.get_running_loop(), await access.current_password()
@@ -184,7 +184,7 @@ async def open_connection(address: Address, access: Access, timeout_s: float) ->
         else:
             _, connection = await loop.create_unix_connection(Connection, address.host)
         try:
-            await _handshake(connection, access, password)
+            await _handshake(connection, access, password, is_sentinel)
         except BaseException:
             connection.close()
             raise
@@ -199,8 +199,9 @@ def _is_ip_address(host: str) -> bool:
     return True
 
 
-async def _handshake(connection: Connection, access: Access, password: str) -> None:
-    """All in one round trip: who we are, and which server process this is."""
+async def _handshake(connection: Connection, access: Access, password: str, is_sentinel: bool) -> None:
+    """All in one round trip: who we are, and which server process this is. A user of Sentinels, as their documentation
+    describes it, may not ask them for INFO."""
     commands: list[tuple[Argument, ...]] = []
     if password or access.username:
         user = (access.username,) if access.username else ()
@@ -209,13 +210,14 @@ async def _handshake(connection: Connection, access: Access, password: str) -> N
         commands.append(("SELECT", access.database))
     if access.client_name:
         commands.append(("CLIENT", "SETNAME", access.client_name))
-    commands += [("CLIENT", "SETINFO", "LIB-NAME", LIBRARY_NAME), ("INFO",)]
+    commands += [("CLIENT", "SETINFO", "LIB-NAME", LIBRARY_NAME), *([] if is_sentinel else [("INFO",)])]
     replies = await connection.exchange(b"".join(packed_words(*words) for words in commands), len(commands))
     for words, reply in zip(commands, replies, strict=True):
         # Servers before Redis 7.2 do not know SETINFO.
         if isinstance(reply, hiredis.ReplyError) and "SETINFO" not in words:
             raise reply
-    connection.info.update(fields(replies[-1]))
+    if not is_sentinel:
+        connection.info.update(fields(replies[-1]))
 
 
 async def ask(address: Address, access: Access, question: bytes, timeout_s: float) -> Reply:
@@ -657,7 +659,8 @@ class Sentinels:
         try:
             async with asyncio.timeout(self._timeout_s):
                 if connection is None or not connection.is_open:
-                    connection = await open_connection(host, self._url.sentinel_access, self._timeout_s)
+                    access = self._url.sentinel_access
+                    connection = await open_connection(host, access, self._timeout_s, is_sentinel=True)
                 address, state = await connection.exchange(questions, 2)
         except BaseException as error:
             if connection is not None:

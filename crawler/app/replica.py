@@ -322,6 +322,8 @@ class Run:
         failure = engine.tasks.failure
         if await self._was_frozen(failure, waits=False):  # while it was stopping, or the crawl had ended
             failure = None
+        if isinstance(failure, CrawlLost):
+            await self._name_evictions(failure)
         if isinstance(failure, (UserError, FrontierError, SinkFull)):
             raise failure
         if failure is not None:
@@ -330,6 +332,14 @@ class Run:
         if self._stops > 1:
             return INTERRUPTED
         return UPLOADS_LEFT if engine.uploads_left else 0
+
+    async def _name_evictions(self, failure: CrawlLost) -> None:
+        """Add to `failure` that Redis has evicted keys, if it has."""
+        store = self._replica.store
+        with contextlib.suppress(FrontierError):
+            evicted = int((await store.info("stats")).get("evicted_keys", 0))
+            if evicted and (warning := eviction_warning(store.eviction_policy or "changed since", evicted)):
+                failure.reword(f"{failure}. {warning}")
 
     async def _start(self) -> bool:
         """Start the replica. If the crawl has got, or is being given, other shards since the replica opened it, start

@@ -20,11 +20,12 @@ from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import ReplicaTable
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl, create_crawl, open_crawl, verify_crawl
-from frontier.errors import ShardLost
+from frontier.errors import CrawlLost, RedisAway, ShardLost
 from frontier.reshard import Reshard
 from frontier.scripts import command
-from frontier.store import RedisStore
+from frontier.store import RedisStore, connect
 from tests.frontier.helpers import CountingStore, ManualTime, reshard_crawl
+from tests.valkey import ValkeyProcess
 
 
 class Starting:
@@ -209,3 +210,19 @@ async def test_pages_are_dated_by_the_clock_of_the_crawl(store: RedisStore, craw
     assert abs(wall() - time.time()) < 60  # not known yet
     await deps.time.check(0)
     assert 3_590 < wall() - time.time() < 3_610
+
+
+async def test_a_loss_by_eviction_is_named(crawl_name: str, tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        crawl = await create_crawl(store, crawl_name, 2, b"{}")
+        await store.send([command("CONFIG", "SET", "maxmemory-policy", "allkeys-random")])
+        await store.close()
+        store = await connect(server.url)
+        await store.send([command("CONFIG", "SET", "maxmemory", 1)])
+        with pytest.raises(RedisAway, match="OOM"):
+            await store.send([command("SET", "x", "y")])  # after all keys were evicted
+        await store.send([command("CONFIG", "SET", "maxmemory", 0)])
+        with pytest.raises(CrawlLost, match=r"Redis has evicted .*maxmemory-policy allkeys-random.*repair --evicted"):
+            await Run(cast(Replica, Ending(store, crawl, "first")), True).until_ended()
+        await store.close()

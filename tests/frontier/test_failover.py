@@ -137,6 +137,7 @@ async def test_sentinels_name_the_new_master(tmp_path: Path, how: str) -> None:
                 f"port {port}\nbind 127.0.0.1\ndir {tmp_path}\nrequirepass watch\nsentinel sentinel-pass watch\n"
                 f"sentinel monitor main 127.0.0.1 {first} 2\nsentinel down-after-milliseconds main 1000\n"
                 "sentinel failover-timeout main 3000\n"
+                "user crawler on >watch -@all +auth +sentinel|get-master-addr-by-name +sentinel|master\n"
             )
             log = stack.enter_context((tmp_path / f"{port}.log").open("wb"))
             words = [str(chosen_server()), str(config), "--sentinel"]
@@ -144,7 +145,7 @@ async def test_sentinels_name_the_new_master(tmp_path: Path, how: str) -> None:
             stack.callback(process.wait)
             stack.callback(process.kill)
         hosts = ",".join(f"127.0.0.1:{port}" for port in ports)
-        url = f"redis+sentinel://{hosts}/main/0?sentinel_password=watch&socket_timeout=2"
+        url = f"redis+sentinel://{hosts}/main/0?sentinel_username=crawler&sentinel_password=watch&socket_timeout=2"
         for port in ports:
             await _all_known(port)
         store = await connect(url)
