@@ -166,7 +166,8 @@ class GroupEncoder:
         place = Place(group.volume.warc.path.name, group.end - length, length)
         if self._settings.index:
             indexed = Indexed.of_exchange(exchange, made.digest, made.is_revisit)
-            group.index.append(indexed.line(place.file, place.offset, length))
+            if indexed.can_be_shown:
+                group.index.append(indexed.line(place.file, place.offset, length))
         return place
 
     def _content(self, group: Group, page: Page) -> Content:

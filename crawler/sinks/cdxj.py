@@ -1,7 +1,8 @@
 """The CDXJ index of a WARC file: a sorted file with which replay tools (pywb, OutbackCDX) find a URL's record.
 
 A line has the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
-record. The lines, about 350 bytes each, are collected while the file is written. If the
+record. Answers of 304 have no line: replay tools would show a blank page for them, and without a line show the response
+that they confirm. The lines, about 350 bytes each, are collected while the file is written. If the
 writer died, they are made from the records in the file. Requests and metadata are found through their response.
 """
 
@@ -39,6 +40,11 @@ class Indexed(NamedTuple):
     content_type: str
     digest: str
     is_revisit: bool
+
+    @property
+    def can_be_shown(self) -> bool:
+        """Whether a replay tool can show the record."""
+        return self.status != "304"
 
     @classmethod
     def of_exchange(cls, exchange: Exchange, digest: str, is_revisit: bool) -> Indexed:
@@ -103,7 +109,8 @@ def _lines(records: Iterable[WarcRecord], name: str, at: int, size: int) -> Iter
         if record.record_type not in (WarcRecordType.response, WarcRecordType.revisit):
             return None
         try:
-            return partial(Indexed.of_record(record).line, name)
+            indexed = Indexed.of_record(record)
+            return partial(indexed.line, name) if indexed.can_be_shown else None
         except Exception as error:  # records contain what sites sent
             log(logging.WARNING, "record_not_indexed", file=name, offset=at + record.stream_pos, error=error)
             return None

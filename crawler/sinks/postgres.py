@@ -323,22 +323,35 @@ class ItemTable:
         with cursor.copy(SQL("COPY {} ({}, {}) FROM STDIN").format(batch, names, number)) as copy:
             for at, (item, values) in enumerate(rows):
                 copy.write_row([*(_plain(values.get(field)) for field in fields), item.settled_at, at])
+        parts = {
+            "table": self._table,
+            "names": names,
+            "keys": keys,
+            "newest": SQL(
+                "(SELECT DISTINCT ON ({keys}) * FROM {batch} ORDER BY {keys}, {time} DESC, {number} DESC) AS newest"
+            ).format(keys=keys, batch=batch, time=Identifier(SETTLED_AT), number=number),
+            "time": Identifier(SETTLED_AT),
+            "is_old": SQL("kept.{0} IS NULL OR kept.{0} < newest.{0}").format(Identifier(SETTLED_AT)),
+            "changes": SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(name)) for name in columns),
+            # As text, because some types cannot be compared.
+            "differs": SQL(" OR ").join(
+                SQL("kept.{0}::text IS DISTINCT FROM newest.{0}::text").format(Identifier(name)) for name in fields
+            ),
+        }
         cursor.execute(
             SQL(
-                "INSERT INTO {table} AS kept ({names}) SELECT {names} FROM (SELECT DISTINCT ON ({keys}) * FROM {batch} "
-                "ORDER BY {keys}, {time} DESC, {number} DESC) AS newest ON CONFLICT ({keys}) DO UPDATE SET {changes} "
-                "WHERE kept.{time} IS NULL OR kept.{time} < excluded.{time}"
-            ).format(
-                table=self._table,
-                names=names,
-                keys=keys,
-                batch=batch,
-                time=Identifier(SETTLED_AT),
-                number=number,
-                changes=SQL(", ").join(SQL("{0} = excluded.{0}").format(Identifier(name)) for name in columns),
-            )
+                "SELECT count(*) FROM {newest} LEFT JOIN (SELECT TRUE AS is_there, * FROM {table}) AS kept "
+                "USING ({keys}) WHERE kept.is_there IS NULL OR (({is_old}) AND ({differs}))"
+            ).format(**parts)
         )
-        return cursor.rowcount
+        (changed,) = cursor.fetchone() or (0,)
+        cursor.execute(
+            SQL(
+                "INSERT INTO {table} AS kept ({names}) SELECT {names} FROM {newest} ON CONFLICT ({keys}) "
+                "DO UPDATE SET {changes} WHERE kept.{time} IS NULL OR kept.{time} < excluded.{time}"
+            ).format(**parts)
+        )
+        return int(changed)
 
     # positions
 

@@ -265,6 +265,9 @@ async def test_an_answer_of_304_refers_to_what_was_not_modified(tmp_path: Path) 
     assert revisit.headers["WARC-Refers-To-Date"] == response.headers["WARC-Date"]
     assert revisit.headers["WARC-Payload-Digest"] == response.headers["WARC-Payload-Digest"] == sha1(whole.body)
     assert dict(revisit.http) == {"ETag": "1"}
+    (indexed,) = file.with_name(file.name.replace(".warc.gz", ".cdxj")).read_bytes().splitlines()
+    assert b'"status":"200"' in indexed, "a replay of the 304 would be a blank page"
+    assert [line.rstrip(b"\n") for line in read_index(file)] == [indexed]
 
 
 async def test_an_answer_of_304_is_no_duplicate_of_a_body(tmp_path: Path) -> None:

@@ -54,6 +54,14 @@ async def test_a_table_is_made_of_the_items_and_a_second_run_changes_nothing(
     assert server.query("SELECT xmin FROM shop ORDER BY url") == versions
 
 
+async def test_only_rows_whose_values_change_are_counted(export: Export, tmp_path: Path) -> None:
+    await crawled(tmp_path / "out", *GROUPS)
+    assert export().out == "3 items; 3 rows of the table shop new or changed\n"
+    later = (product("a", price=9), product("b", price=2.5, size={"w": 1}), product("c", price=None), product("d"))
+    await crawled(tmp_path / "out", later, at=NOON + 3_600, replica="later")
+    assert export().out == "7 items; 2 rows of the table shop new or changed\n"
+
+
 async def test_the_visit_that_was_settled_last_counts(export: Export, server: PostgresProcess, tmp_path: Path) -> None:
     """Whatever the names of the files are, and in whichever order they are exported. What it lacks becomes null."""
     await crawled(tmp_path / "late", (product("a", price=2),), at=NOON + 60, replica="a")
