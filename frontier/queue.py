@@ -24,7 +24,7 @@ from frontier.errors import Fenced, RedisAway, ShardLost
 from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
 from frontier.packing import Packer, Queue, Sizes
-from frontier.recent_writes import KEPT_MS, RecentWrites, Write
+from frontier.recent_writes import RecentWrites, Write
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
 from frontier.settle import LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
 from frontier.shards import send_to_shards, shard_call
@@ -351,7 +351,7 @@ class Frontier:
         """Those of the shards in `runs`, which were replaced by these, that came back in a state older than the last writes
         reach, as from a snapshot: shard -> the time of the last lease that it knows, in server ms. They have been noticed
         to be another run. Raises RedisAway."""
-        shards = [shard for shard in runs if self._recent.last_token(shard)]
+        shards = [shard for shard in runs if self._recent.safe_token(shard)]
         found = await self._store.send(
             [command("HMGET", self.keys.shards[one].owner, "run", "token", "tails") for one in shards]
         )
@@ -360,7 +360,7 @@ class Frontier:
             # The last of the ranges of lost tokens begins with the last token that this run has found.
             has_noticed = (run or b"").decode() == runs[shard] and tails
             known[shard] = int(tails.split()[-1].partition(b"-")[0] if has_noticed else token or 0)
-        return {one: at for one, at in known.items() if at and self._recent.last_token(one) - at > KEPT_MS}
+        return {one: at for one, at in known.items() if at and self._recent.safe_token(one) > at}
 
     def may_repeat(self, url: LeasedUrl) -> bool:
         """Whether a settlement under the lease of `url` may still be sent again, and turn out to have no effect. May be

@@ -31,13 +31,14 @@ KEPT_ENTRIES = 100_000
 
 class Write(msgspec.Struct, frozen=True, eq=False):
     """One write to `shard` at `at_ms` (server time): pushed or leased URLs, or a settlement. `is_kept`: the URLs were put
-    into the outbox of the shard."""
+    into the outbox of the shard. `token`: the last one of leases."""
 
     at_ms: int
     shard: int
     entries: Sequence[Entry] = ()
     is_kept: bool = False
     settlement: Settlement | None = None
+    token: int = 0
 
 
 class RecentWrites:
@@ -61,7 +62,7 @@ class RecentWrites:
         self._entries = 0
         self._swept_ms = 0
         self._leases: Counter[tuple[int, int]] = Counter()  # shard and token -> settlements among the writes
-        self._tokens: dict[int, int] = {}  # shard -> the last one that it gave to this replica
+        self._tokens: dict[int, int] = {}  # shard -> the last token of the leases that are not kept any more
         self._runs: dict[int, str] = {}  # shard -> the run that has all writes to it
         self._replaced: dict[int, str] = {}
         self._compared: Hashable = None  # the runs of which `_replaced` holds; None: it may be outdated
@@ -69,8 +70,9 @@ class RecentWrites:
     def __repr__(self) -> str:
         return f"<RecentWrites {len(self._writes)} urls={self._entries}>"
 
-    def last_token(self, shard: int) -> int:
-        """The last token that `shard` gave to this replica, 0 for none. It is at least the time of the lease, in ms."""
+    def safe_token(self, shard: int) -> int:
+        """The last token of leases of `shard` that are no longer among the last writes, 0 for none. A server that does not
+        know it has lost more than can be repeated."""
         return self._tokens.get(shard, 0)
 
     def one_of_each(self, node_of: Callable[[int], str], if_lately: bool = False) -> Collection[int]:
@@ -93,9 +95,8 @@ class RecentWrites:
 
     def leased(self, shard: int, leases: Sequence[Lease]) -> None:
         """Record `leases` of `shard`, whose URLs were pushed by anyone."""
-        if leases:
-            self._tokens[shard] = max(lease.token for lease in leases)
-        self._add(Write(self._now_ms(), shard, [entry for lease in leases for entry in lease.entries]))
+        token = max((lease.token for lease in leases), default=0)
+        self._add(Write(self._now_ms(), shard, [entry for lease in leases for entry in lease.entries], token=token))
 
     def kept(self, shard: int, links: Sequence[Entry]) -> None:
         """Record that `links` were put into the outbox of `shard`."""
@@ -110,10 +111,22 @@ class RecentWrites:
         self._writes.append(write)
         self._count(write, 1)
         while self._is_safe(self._writes[0], write.at_ms) or self._entries > KEPT_ENTRIES + len(write.entries):
-            self._count(self._writes.popleft(), -1)
+            safe = self._writes.popleft()
+            self._count(safe, -1)
+            self._drop(safe)
         if write.at_ms >= self._swept_ms + KEPT_MS:  # there may be safe ones behind one that is not
             self._swept_ms = write.at_ms
-            self._replace([one for one in self._writes if not self._is_safe(one, write.at_ms)])
+            kept = []
+            for one in self._writes:
+                if self._is_safe(one, write.at_ms):
+                    self._drop(one)
+                else:
+                    kept.append(one)
+            self._replace(kept)
+
+    def _drop(self, write: Write) -> None:
+        if write.token:
+            self._tokens[write.shard] = max(write.token, self._tokens.get(write.shard, 0))
 
     def _count(self, write: Write, by: int) -> None:
         self._entries += by * len(write.entries)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from itertools import islice
 from pathlib import Path
@@ -124,9 +124,9 @@ class OldState:
         restored = 0
         try:
             # First as they were found, because links to them may come to the same URLs on other ways.
-            async for batch in _in_thread(pages()):
+            for batch in batches(pages()):
                 await repair.push(line.entry for line in batch)
-            async for batch in _in_thread(pages()):
+            for batch in batches(pages()):
                 for line in batch:
                     await repair.push(linked(line, self._links, self._rules), everywhere=True)
                 restored += await repair.restore([Ended(line.entry, line.outcome, line.reason) for line in batch])
@@ -142,12 +142,6 @@ class OldState:
             with contextlib.suppress(RedisAway):
                 await repair.keep_quiet()
             await asyncio.sleep(QUIET_S)
-
-
-async def _in_thread(lines: Iterator[PageLine]) -> AsyncIterator[list[PageLine]]:
-    """`lines` in batches, read in a thread."""
-    while batch := await asyncio.to_thread(lambda: list(islice(lines, PAGES_AT_ONCE))):
-        yield batch
 
 
 def _settled_ms(line: PageLine) -> float:

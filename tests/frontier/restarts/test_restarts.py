@@ -75,9 +75,11 @@ class TestALostTail:
         lease = await lease_one(one, shard=home(one))
         await one.settle([settle_all(lease)])
         kept = server.log_size()
-        server.time.ms += lost_ms
         await one.push([entry("https://a.test/3")])
+        server.time.ms += 1_000
         await lease_one(one, shard=home(one))
+        server.time.ms += lost_ms
+        await one.push([entry("https://a.test/4")])
         server.restart(kept)
         await notice(one)
         runs = one.replaced_runs()
