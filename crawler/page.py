@@ -235,7 +235,11 @@ class Content(msgspec.Struct, frozen=True):
 
     `json_ld`: the blocks, unchanged; `opengraph`: keys without "og:". `near_of`: the URL of an earlier page with nearly the
     same text; `is_dropped`: whether the body is therefore not stored. `cut`: "text" if only the beginning of the page was
-    parsed or only that of its text is here, or if it took too long; "defect" after an exception.
+    parsed or only that of its text is here, or if it took too long; "main" if the main text is less than half of the
+    content; "defect" after an exception.
+
+    `text_by`: where the main text is from (`crawler.parse.main_text.MainText.by`), or `plain`: the body is text.
+    `published`: when the page says that it was published, as it is written there.
 
     `simhash`: the fingerprint of the text to compare (`crawler.parse.text.text_to_compare`).
 
@@ -246,6 +250,8 @@ class Content(msgspec.Struct, frozen=True):
     description: str | None = None
     text: str | None = None
     markdown: str | None = None
+    text_by: str | None = None
+    published: str | None = None
     json_ld: list[Any] | None = None
     opengraph: dict[str, str] | None = None
     simhash: int | None = None

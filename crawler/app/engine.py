@@ -235,7 +235,9 @@ class Engine:
             deps.store, self.frontier, settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
         self._pool = WorkerPool()
-        self._offload = DocumentOffloader(self._pool.extra_worker, events=deps.events)
+        self._offload = DocumentOffloader(
+            self._pool.extra_worker, events=deps.events, processes=self._local.text_processes
+        )
         fetch, throttle, limiter = self._fetch, self._throttle, self._limiter
         held, queue, permits = self.held, self._queue, self.permits
         self._shapes = Shapes(settings.limits.put_off_share)

@@ -430,18 +430,19 @@ class DocumentOffloader:
         process: ChildProcess | None = None,
         events: Events | None = None,
         retry_s: float = RETRY_S,
+        processes: int = 1,
     ) -> None:
         self._stand_in = stand_in
-        self._process = process or ChildProcess()
+        self._processes = [process] if process else [ChildProcess() for _ in range(processes)]
+        self._free = list(reversed(self._processes))
         self._events = events or Events()
         self._retry_s = retry_s
         self._queue = FairQueue()
         self._text_budget = TextBudget()
-        self._is_busy = False
         self._waiting_documents = self._waiting_bytes = 0  # with lent slots
 
     def __repr__(self) -> str:
-        return f"<DocumentOffloader waiting={self._waiting_documents} bytes={self._waiting_bytes} {self._process!r}>"
+        return f"<DocumentOffloader waiting={self._waiting_documents} bytes={self._waiting_bytes} {self._processes!r}>"
 
     async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
         """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`."""
@@ -464,65 +465,68 @@ class DocumentOffloader:
         """The content of the page with this `body`: with the cut "text" if it exceeds the limits on time or memory. None if
         its domain has used up its budget. The caller keeps its slot."""
         loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
-        async with self._turn(domain):
+        async with self._turn(domain) as process:
             if self._text_budget.is_spent(domain, loop.time()):
                 return None
-            content = await self._run(job, body)
-            self._text_budget.spend(domain, self._process.cpu_s if content else job.CPU_S, loop.time())
+            content = await self._run(process, job, body)
+            self._text_budget.spend(domain, process.cpu_s if content else job.CPU_S, loop.time())
         return content or UNREAD
 
     async def stop(self) -> None:
-        """End the process. The next document starts another."""
-        await self._process.stop()
+        """End the processes. The next document starts another."""
+        for process in self._processes:
+            await process.stop()
 
     async def _wait(self, job: Job, body: bytes) -> Any:
         """The result of `job`, None if there is none. The slot of the caller is lent meanwhile."""
         size = len(body)
         if self._waiting_documents >= MAX_WAITING_DOCUMENTS or self._waiting_bytes + size > MAX_WAITING_BYTES:
-            async with self._turn(_domain_of(job.url)):
-                return await self._run(job, body)
+            async with self._turn(_domain_of(job.url)) as process:
+                return await self._run(process, job, body)
         self._waiting_documents, self._waiting_bytes = self._waiting_documents + 1, self._waiting_bytes + size
         try:
-            async with self._stand_in(), self._turn(_domain_of(job.url)):
-                return await self._run(job, body)
+            async with self._stand_in(), self._turn(_domain_of(job.url)) as process:
+                return await self._run(process, job, body)
         finally:
             self._waiting_documents, self._waiting_bytes = self._waiting_documents - 1, self._waiting_bytes - size
 
     @asynccontextmanager
-    async def _turn(self, domain: str) -> AsyncIterator[None]:
-        """A block that runs when `domain` has its turn, and no other at the same time."""
+    async def _turn(self, domain: str) -> AsyncIterator[ChildProcess]:
+        """A block that runs when `domain` has its turn. Yields a process that nobody else uses meanwhile."""
         loop = asyncio.get_running_loop()
-        if self._is_busy:
+        if self._free:
+            process = self._free.pop()
+        else:
             call = loop.create_future()
             self._queue.add(domain, call)
             try:
-                await call
+                process = await call
             except asyncio.CancelledError:
                 if call.cancelled():
                     self._queue.remove(domain, call)
                 else:  # called in the same moment
-                    self._call_next()
+                    self._call_next(call.result())
                 raise
-        self._is_busy = True
         began = loop.time()
         try:
-            yield
+            yield process
         finally:
             self._queue.ended(domain, loop.time() - began)
-            self._call_next()
+            self._call_next(process)
 
-    def _call_next(self) -> None:
-        """Call the next document. The process stays busy until none waits."""
+    def _call_next(self, process: ChildProcess) -> None:
+        """Give `process` to the next document. It is free if none waits."""
         call = self._queue.take()
-        self._is_busy = call is not None
-        if call is not None:
-            call.set_result(None)
+        if call is None:
+            self._free.append(process)
+        else:
+            call.set_result(process)
 
-    async def _run(self, job: Job, body: bytes) -> Any:
+    async def _run(self, process: ChildProcess, job: Job, body: bytes) -> Any:
         tries = 0
         while tries < TRIES:
             try:
-                return await self._process.run(job, body)
+                return await process.run(job, body)
             except ChildNotStarted as error:
                 self._events.emit(OwnFailure(FailureKind.MACHINE, f"no process for large documents starts: {error}"))
                 await asyncio.sleep(self._retry_s)

@@ -21,7 +21,8 @@ from xxhash import xxh3_64_digest
 
 from crawler.page import Page
 from crawler.parse.coding import decode_body
-from crawler.parse.encoding import is_html
+from crawler.parse.encoding import codec_of, encoding_guessed, is_html
+from crawler.parse.main_text import main_text, published_in
 from crawler.parse.structured import json_ld_of, plain
 from crawler.parse.tree import flatten_tables, parse, restored
 from crawler.scope.next_visit import TEXT_DIGEST
@@ -262,6 +263,9 @@ DATA_BYTES = 262_144
 """Maximum size of a large document's encoded JSON-LD. Each empty list takes two bytes, but is an object in the receiving
 process."""
 
+PLAIN_TYPES = frozenset({"text/plain", "text/markdown", "text/x-markdown"})
+"""Media types of pages that are their text."""
+
 GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 
 
@@ -274,21 +278,46 @@ def content_of(
     if not is_asked or page.exchange is None or not has_content(page, error_pages):
         return NO_CONTENT
     body = decoded(page.exchange, MAX_BYTES + 1)
+    if page.content_type in PLAIN_TYPES:
+        return _plain_content(body, page.charset, text)
     document = parse(body[:MAX_BYTES], page.charset or None)
-    main = document.main_content() if text != "off" or judged else None
-    markdown = restored(main.to_markdown()) if main and text == "markdown" else ""
-    if text == "text" or judged:
-        flatten_tables(document)
-    plain = restored(main.to_text()) if main and text == "text" else ""
+    structured_data = json_ld_of(document).values if structured or text != "off" else []
     content = Content(
         description=_description(document),
-        text=plain[:MAX_BYTES] or None,
-        markdown=markdown[:MAX_BYTES] or None,
-        json_ld=json_ld_of(document).values or None if structured else None,
+        json_ld=structured_data or None if structured else None,
         opengraph=_opengraph(document) if structured else None,
-        cut=("text",) if max(len(body), len(plain), len(markdown)) > MAX_BYTES else (),
+        published=published_in(document, structured_data) if structured_data or text != "off" else None,
+        cut=("text",) if len(body) > MAX_BYTES else (),
     )
-    return _to_be_judged(content, document, main) if judged else content
+    if judged:
+        main = document.main_content()
+        flatten_tables(document)
+        content = _to_be_judged(content, document, main)
+        document = parse(body[:MAX_BYTES], page.charset or None)
+    return _with_text(content, document, page.url, text) if text != "off" else content
+
+
+def _with_text(content: Content, document: Document, url: str, text: TextForm) -> Content:
+    """`content` with the main text of `document`. Changes `document`."""
+    main = main_text(document, url, is_markdown=text == "markdown")
+    cut = content.cut or (("text",) if len(main.text) > MAX_BYTES else ())
+    return msgspec.structs.replace(
+        content,
+        **{text: main.text[:MAX_BYTES] or None},
+        text_by=main.by or None,
+        cut=(*cut, "main") if main.is_small else cut,
+    )
+
+
+def _plain_content(body: bytes, charset: str, text: TextForm) -> Content:
+    """The content of a page that is text already. A fingerprint or data of it would say nothing."""
+    if text == "off":
+        return NO_CONTENT
+    found = body[:MAX_BYTES].decode(codec_of(charset or encoding_guessed(body, is_xml=False)), "replace")
+    found = found.removeprefix("\ufeff")
+    cut = ("text",) if len(body) > MAX_BYTES else ()
+    content = Content(text_by="plain", cut=cut)
+    return msgspec.structs.replace(content, **{text: found}) if found.strip() else NO_CONTENT
 
 
 class ContentWanted(msgspec.Struct, frozen=True):
@@ -346,6 +375,10 @@ def is_light(page: Page, wanted: ContentWanted) -> bool:
     """Whether extracting what is `wanted` of `page` is quick enough for a thread, whatever a site sent."""
     if not wanted or page.exchange is None or not has_content(page, wanted.error_pages):
         return True
+    if page.content_type in PLAIN_TYPES:
+        return not page.exchange.content_coding
+    if wanted.text != "off":
+        return False  # its main text takes tens of milliseconds
     return is_light_body(page.exchange.body, page.exchange.content_coding, page.charset)
 
 
@@ -355,7 +388,7 @@ def has_content(page: Page, error_pages: bool) -> bool:
         return False
     if page.exchange.status >= 300 and not (error_pages and page.exchange.status in GONE):
         return False
-    return is_html(page.content_type, page.exchange.body)
+    return page.content_type in PLAIN_TYPES or is_html(page.content_type, page.exchange.body)
 
 
 def _to_be_judged(content: Content, document: Document, main: Element | None) -> Content:

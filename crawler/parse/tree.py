@@ -178,7 +178,7 @@ def text_of(root: Element | Document, split_digits: bool = False) -> str:
     return restored("".join(parts))
 
 
-def flatten_tables(document: Document) -> None:
+def flatten_tables(document: Document | Element) -> None:
     """Make each row of the tables in `document` a line of its text, and separate the cells by a space.
 
     The parser would make columns: with one long cell, it pads each row to the length of that cell, which made 90 MB of a

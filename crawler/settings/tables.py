@@ -535,7 +535,8 @@ class ArchiveTable(Table, frozen=True, kw_only=True):
     index: Annotated[bool, "Write a CDXJ index for each WARC file, which pywb needs for replay."] = True
     text: Annotated[
         Literal["off", "text", "markdown"],
-        "Include the main text of each page, or its main content as Markdown, in its JSON line. Uses more CPU.",
+        "Include the main text of each page, or its main content as Markdown, in its JSON line. Takes about 20 ms of "
+        "CPU for a page in `replica.text_processes`, beside the crawl; `crawler export` can do the same later.",
     ] = "off"
     structured: Annotated[
         bool, "Include the JSON-LD and OpenGraph data of each page in its JSON line. Uses more CPU."
@@ -751,6 +752,13 @@ class ReplicaTable(Table, frozen=True, kw_only=True):
         "second, of which there may be twice as many. Higher: more sites are fetched at once, and memory use grows by one "
         "response body per request.",
     ] = 64
+    text_processes: Annotated[
+        int,
+        Meta(ge=1, le=1_000),
+        "Maximum number of processes beside the replica that extract the text of pages and read large documents. They "
+        "start when they are needed, take the CPU time that the replica leaves, and 150 MB each. One extracts about 50 "
+        "texts a second.",
+    ] = 2
     interval: Annotated[
         PositiveFloat,
         "Seconds between two claims in the peer loop. A dead replica is removed after one to two and an eighth "

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.page import NO_CONTENT, Content, Page
+from crawler.page import NO_CONTENT, Content, Exchange, Page
 from crawler.parse.structured import plain
 from crawler.scope.next_visit import Visits, visit_priority
 from crawler.sinks.compression import WARC_SUFFIXES
@@ -70,7 +70,8 @@ class Line(msgspec.Struct, frozen=True):
     are UTC with milliseconds. `size`: bytes of the body as received; `decoded_size`: after content decoding. `links`:
     the URLs found, in the order of the page; null if the settings leave them out. `simhash`: 16 hexadecimal digits,
     because not all JSON readers support integers of 64 bits. `cut`: why part of the page is missing
-    (`crawler.page.Cut`); also `text` if text and data after the first 4 MiB are missing, or took too long to extract,
+    (`crawler.page.Cut`); also `main` if the main text is less than half of the content,
+    `text` if text and data after the first 4 MiB are missing, or took too long to extract,
     and `defect` if the line could not be written completely. `usage`: what the owner says about the use of the page,
     such as `train-ai=n, search=y`, null if nothing; `usage_statements`: where and in which words; `tdm_policy`: the URL
     of a licence offer. `visit`: what the visit found, null unless pages are visited again; `previous_visit`:
@@ -139,6 +140,10 @@ class Line(msgspec.Struct, frozen=True):
     visit_state: str | None = None
     repaired: list[str] | None = []
     detail: str | None = None
+    text_by: str | None = None
+    published: str | None = None
+    content_language: str | None = None
+    last_modified: str | None = None
 
 
 class RejectedLine(msgspec.Struct, frozen=True):
@@ -248,6 +253,10 @@ class PageLines:
             visit_state=page.visit_state or None,
             repaired=list(page.repaired),
             detail=page.detail or None,
+            text_by=content.text_by,
+            published=content.published,
+            content_language=_field(exchange, b"content-language"),
+            last_modified=_field(exchange, b"last-modified"),
         )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
 
@@ -258,6 +267,11 @@ def _by_name(items: Iterable[tuple[str, Any]]) -> msgspec.Raw | None:
     for name, item in items:
         named.setdefault(name, []).append(item)
     return msgspec.Raw(msgspec.json.encode(named)) if named else None
+
+
+def _field(exchange: Exchange | None, name: bytes) -> str | None:
+    value = exchange.header(name) if exchange else None
+    return value.decode("latin-1") if value else None
 
 
 def _payload(tag: str) -> msgspec.Raw | None:

@@ -65,7 +65,7 @@ def test_text_or_markdown_of_the_main_content() -> None:
 
 def test_each_row_of_a_table_is_a_line_of_the_text() -> None:
     table = (
-        b"<main><p>" + b"A long text about it, and about more. " * 9 + b"</p><table><caption>Prices</caption>"
+        b"<main><p>" + b"A text about it, and about more. " * 3 + b"</p><table><caption>Prices</caption>"
         b"<thead><tr><th>fruit<th>price<tbody><tr><td>apple<td>1<tr><td>a fruit of a long name<td>"
         b"<table><tr><td>2<tr><td>3</table></table><p>The end."
     )

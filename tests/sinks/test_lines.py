@@ -94,6 +94,7 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
             ("simhash", "near_of", "soft_404", "via", "extra", "items", "handler_error", "visit", "previous_visit")
         ),
         **dict.fromkeys(("next_visit", "visit_state", "detail")),
+        **dict.fromkeys(("text_by", "published", "content_language", "last_modified")),
         "repaired": [],
         "usage": None,
         "usage_statements": [],

@@ -1,0 +1,125 @@
+"""The main text of pages of several kinds, and how it was found."""
+
+from __future__ import annotations
+
+import pytest
+import turbohtml
+
+from crawler.page import TextForm
+from crawler.parse.main_text import MainText, main_text, published_in
+from crawler.parse.text import content_of
+from tests.sinks.values import exchange, page
+
+SENTENCE = "Our office is open from nine to five on weekdays, and the phone is answered until six. "
+NAV = "<header><a href=/>Home</a></header><nav><a href=/shop>Shop</a></nav>"
+FOOTER = f"<footer><p>Example Ltd, Main Street. All rights reserved. {SENTENCE * 3}</p></footer>"
+ITEMS = range(12)
+
+CONTENTS = {
+    "table": "".join(f"<tr><td>Item {i}<td>{i}.00 EUR" for i in ITEMS).join(("<table>", "</table>")),
+    "definitions": "".join(f"<dt>Term {i}<dd>Item {i} means this" for i in ITEMS).join(("<dl>", "</dl>")),
+    "links": "".join(f"<li><a href=/d/{i}>Item {i}</a>" for i in ITEMS).join(("<ul>", "</ul>")),
+    "lines": "<br>".join(f"Item {i} of the long song" for i in ITEMS),
+    "code": "\n".join(f"def item(): # Item {i}" for i in ITEMS).join(("<pre>", "</pre>")),
+    "prose": "".join(f"<p>Item {i}. {SENTENCE}</p>" for i in ITEMS),
+    "short": f"<p>{' '.join(f'Item {i}' for i in ITEMS)}</p>",
+}
+
+
+def of(body: str, form: TextForm = "text", head: str = "") -> MainText:
+    html = f"<!doctype html><html><head><title>t</title>{head}</head><body>{body}</body></html>"
+    return main_text(turbohtml.parse(html), "https://site.test/docs/a", is_markdown=form == "markdown")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("around", ["main", "article", "div"])
+@pytest.mark.parametrize("kind", CONTENTS)
+def test_the_main_text_is_neither_the_footer_nor_a_part(kind: str, around: str, form: TextForm) -> None:
+    found = of(f"{NAV}<{around}><h1>A heading</h1>{CONTENTS[kind]}</{around}>{FOOTER}", form)
+    assert all(f"Item {i}" in found.text for i in ITEMS), found
+    assert "rights" not in found.text
+    assert not found.is_small
+
+
+@pytest.mark.parametrize(
+    "body", ["<header>words</header>", "<nav>words</nav>", "words", "<footer><p>words</p></footer>"]
+)
+def test_a_page_with_text_has_main_text(body: str) -> None:
+    assert of(body).text.strip() == "words"
+    assert of(body, "markdown").text.strip() == "words"
+
+
+def test_hidden_text_and_scripts_are_no_text() -> None:
+    hidden = "<p hidden>no</p><p style='display: none'>no</p><template>no</template><noscript>no</noscript>"
+    found = of(f"<main><p>words</p>{hidden}<script>no()</script></main>")
+    assert found.text.strip() == "words"
+
+
+def test_a_page_without_text_has_none() -> None:
+    assert of("<script>x()</script>") == MainText()
+
+
+def test_a_text_of_which_most_is_left_out_is_marked() -> None:
+    other = "".join(
+        f"<div><p>Number {i} is about something else entirely, and that is fine.</p></div>" for i in range(30)
+    )
+    found = of(f"<div><article><h1>News</h1>{CONTENTS['prose']}</article></div><div class=teasers>{other}</div>")
+    assert found.by in ("article", "trafilatura", "body")
+    assert "Item 11" in found.text
+
+
+def test_a_thread_has_its_comments() -> None:
+    comments = "".join(f"<div class=comment><p>Answer {i}. {SENTENCE * 2}</p></div>" for i in range(20))
+    found = of(f"<article><h1>Question</h1><p>{SENTENCE * 4}</p></article><section id=comments>{comments}</section>")
+    assert all(f"Answer {i}." in found.text for i in range(20))
+
+
+def test_markdown_has_absolute_links_and_no_marks() -> None:
+    body = (
+        "<main><h1>Title<a class=headerlink href=#t>¶</a></h1><pre>x = 1</pre><dl><dt>H<sub>2</sub>O<dd>x<sup>2</sup></dl>"
+        "<p><a href=b>link</a> <a href='javascript:no()'>script</a> <img src='data:image/png;base64,AAAA' alt=no> "
+        "<img data-src=/lazy.png src='data:,' alt=lazy></p></main>"
+    )
+    found = of(body, "markdown", head="<base href=/other/>").text
+    assert "# Title\n" in found
+    assert "[link](https://site.test/other/b) script" in found
+    assert "![lazy](https://site.test/lazy.png)" in found
+    assert "H<sub>2</sub>O" in found
+    assert "x<sup>2</sup>" in found
+    assert "data:" not in found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "<pre><code class='language-python'>x = 1</code></pre>",
+        "<pre class='language-python'>x = 1</pre>",
+        "<div class='highlight-python notranslate'><div class=highlight><pre>x = 1</pre></div></div>",
+        "<div class='highlight highlight-source-python'><pre>x = 1</pre></div>",
+        "<pre data-lang=python><code>x = 1</code></pre>",
+        "<pre class='brush: python'>x = 1</pre>",
+    ],
+)
+def test_markdown_names_the_language_of_code(code: str) -> None:
+    assert "```python\nx = 1\n```" in of(f"<main>{code}</main>", "markdown").text
+
+
+def test_links_that_cannot_be_read_do_no_harm() -> None:
+    assert "b](https://site.test/b)" in of("<main><a href='http://[x/'>a</a> <a href=/b>b</a></main>", "markdown").text
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("essence", ["text/plain", "text/markdown"])
+def test_plain_text_is_text(essence: str, form: TextForm) -> None:
+    found = content_of(page(exchange("a", "# Żółw <b>\n".encode()), content_type=essence), form, structured=False)
+    assert ((found.text or found.markdown), found.text_by) == ("# Żółw <b>\n", "plain")
+
+
+def test_the_date_of_publication_is_as_the_page_says() -> None:
+    meta = turbohtml.parse("<meta property='article:published_time' content='2026-03-01T10:00:00+01:00'>")
+    assert published_in(meta, []) == "2026-03-01T10:00:00+01:00"
+    nothing = turbohtml.parse("<p>1 March 2026")
+    assert (
+        published_in(nothing, [{"@graph": [{"@type": "NewsArticle", "datePublished": "2026-03-01"}]}]) == "2026-03-01"
+    )
+    assert published_in(nothing, [{"datePublished": 5}, "x", None]) is None
