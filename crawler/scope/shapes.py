@@ -41,7 +41,6 @@ _USELESS = 0.8
 _PER_NARROW = 10  # pages that a shape adds to the wider one
 _UNREAD = 5  # pages of a shape before texts are compared
 _ROUND = 10  # pages that are compared each time when the number of pages has doubled
-_FEW, _FEW_GOOD = 6, 0x3F  # the latest pages, all of which are good: the next ones are not compared for now
 _ALL_BAD = 0xFF  # while the latest eight were useless, the next ones are compared, too
 
 _NEW_TEXT = 0.03  # share of a text that a near duplicate may have of its own
@@ -70,8 +69,6 @@ _DATE = (
     r"|[0-9]{1,2}:[0-9]{2}"
 )
 """2026-11-02, 02/11/2026, 2 November 2026, 12:30. Other numbers may be all that tells two products apart."""
-
-_LONGEST_DATED = 400  # bytes of a piece of text in which dates are looked for
 
 _DATES = re.compile(_DATE)
 _DATES_OF_PAGES = re.compile(_DATE.encode())
@@ -123,8 +120,8 @@ class _Shape:
     def compares(self) -> bool:
         """Whether the text of the next page is compared."""
         pages = self.pages
-        if pages < LEARNT_FROM:
-            return pages >= _UNREAD and (self.judged < _FEW or bool(self.latest & _FEW_GOOD))
+        if pages < LEARNT_FROM + _ROUND:
+            return pages >= _UNREAD
         return self.latest & _ALL_BAD == _ALL_BAD or pages - (1 << (pages.bit_length() - 1)) < _ROUND
 
     def judge(self, is_useless: bool) -> None:
@@ -155,9 +152,7 @@ class Shapes:
         self._shapes = Recent[str, _Shape](20_000)
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
-        self._domains = Recent[str, list[int]](
-            8_192
-        )  # pages; those of them that were put off; useless or doubtful ones
+        self._domains = Recent[str, list[int]](8_192)  # pages, and those of them that were put off
         self._texts: Recent[str, list[tuple[int, array[int]]]] = Recent(512)  # titles and texts by narrow shape
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._named = 0
@@ -184,33 +179,28 @@ class Shapes:
 
     def may_fetch(self, domain: str) -> bool:
         """Whether one more URL that was put off may be fetched from `domain`."""
-        pages, put_off, _ = self._domains.get(domain) or (0, 0, 0)
+        pages, put_off = self._domains.get(domain) or (0, 0)
         return put_off < max(LEAST, self._share * pages)
 
-    def note(self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes] | None) -> Noted:
-        """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding, None if
-        it is not HTML."""
+    def note(self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes]) -> Noted:
+        """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding."""
         domain, page, host = entry.domain, hash(entry.url), origin_of(entry.url)
         is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), host, page)
         if self._share >= 1:
             return Noted(is_copy) if is_copy else NOTHING
         counts = self._domains.get(domain)
         if counts is None:
-            self._domains.put(domain, counts := [0, 0, 0])
+            self._domains.put(domain, counts := [0, 0])
         counts[entry.priority <= PUT_OFF] += 1
-        name = hash(_DATES.sub("", title) if "20" in title or "19" in title or ":" in title else title)
-        is_repeated = decoded is not None and self._is_repeated(self._titles, name, host, page)
-        if noindex or is_copy or is_repeated:
-            counts[2] += 1
-        elif not counts[2]:
-            return NOTHING  # pages of a domain before the first doubtful one need not be counted
         names = shapes_of(entry.url)
-        narrow, wide = self._shape(names[0]), self._shape(names[1])
+        narrow, wide = (self._shape(name) for name in names)
+        name = hash(_DATES.sub("", title))
+        is_repeated = self._is_repeated(self._titles, name, host, page)
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
         if noindex or is_copy:
             useless = True
-        elif is_repeated and decoded is not None:
+        elif is_repeated:
             useless = None
             if narrow.compares or (adds_to_wide and wide.compares):
                 useless = self._is_near(names[0], name, decoded())
@@ -219,8 +209,6 @@ class Shapes:
             shape.pages += 1
             if useless is not None:
                 shape.judge(useless)
-        if not useless and not self._useless.get(domain):
-            return NOTHING
         return self._learn(domain, names, (narrow, wide), is_copy, bool(useless))
 
     def _learn(
@@ -306,10 +294,8 @@ def _plain(segment: str) -> str:
 def _text(page: bytes) -> dict[int, int]:
     """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths."""
     found: dict[int, int] = {}
-    for piece in page.split(b"<"):
+    for piece in _DATES_OF_PAGES.sub(b"", page).split(b"<"):
         tag, _, text = piece.partition(b">")
         if (text := text.strip()) and not tag[:6].lower().startswith((b"script", b"style")):
-            if len(text) <= _LONGEST_DATED and (b"20" in text or b"19" in text or b":" in text):
-                text = _DATES_OF_PAGES.sub(b"", text)
             found[hash(text)] = len(text)
     return found

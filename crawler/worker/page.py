@@ -224,8 +224,7 @@ class PageBuilder:
         def decoded() -> bytes:
             return decode_body(exchange.body, exchange.content_coding, COMPARED_BYTES).data
 
-        is_html = found.error is None
-        noted = self.shapes.note(entry, found.title, found.noindex, exchange.body, decoded if is_html else None)
+        noted = self.shapes.note(entry, found.title, found.noindex, exchange.body, decoded)
         if noted.shape:
             page = msgspec.structs.replace(page, put_off=(noted.shape, noted.pages, noted.useless))
         if noted.is_copy and found.links:
@@ -351,7 +350,7 @@ def _without_forgotten(found: Extracted, rules: DomainRules) -> Extracted:
 _OF_COPIES = frozenset({LinkKind.ANCHOR, LinkKind.LINK})
 """Links that are not followed from a page with the body of another one. Its frames are parts of the page."""
 
-COMPARED_BYTES = 32_768
+COMPARED_BYTES = 65_536
 """Bytes of a decoded body that are compared with those of other pages."""
 
 _READ = NOTED | {b"content-type", b"content-encoding", b"link", b"refresh"}

@@ -17,7 +17,10 @@ if not (PEERS.exists() and shutil.which("curl") and shutil.which("wget") and shu
     pytest.skip("needs curl, wget, chromium and other programs in Python", allow_module_level=True)
 
 
-OPEN = (*("sitemap: ", "hop: ", "type: ", "text: wrong label", "before: BOM", "status: space before"),)
+OPEN = (
+    *("sitemap: NUL first before", "sitemap: open CDATA end", "hop: cookie no equal sign", "hop: to ", "type: "),
+    *("text: wrong label", "before: BOM", "status: space before"),
+)
 """Oddities that are still lost, by how their names begin."""
 
 

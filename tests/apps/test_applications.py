@@ -1,0 +1,40 @@
+"""Real applications are crawled with the defaults: all their content, each page once, and few other requests."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from tests.apps.__main__ import by_crawler
+from tests.apps.applications import APPLICATIONS, start
+
+pytestmark = [pytest.mark.e2e, pytest.mark.long]
+
+LIMIT_S = 400.0
+UNBOUNDED_S = 60.0
+"""For applications whose pages never end: content has to come first."""
+
+
+SITEMAP = pytest.mark.xfail(reason="a sitemap that no robots.txt names is not looked for", strict=True)
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[SITEMAP] if name == "VitePress" else []) for name in APPLICATIONS]
+)
+def test_all_content_is_fetched_once_and_the_crawl_ends(name: str, tmp_path: Path) -> None:
+    application = APPLICATIONS[name]
+    if not application.is_installed:
+        if os.environ.get("CI"):
+            raise RuntimeError(f"CI must install {name}; see .ci/run")
+        pytest.skip(f"needs {', '.join(map(str, application.needs))}")
+    (tmp_path / "site").mkdir()
+    (tmp_path / "crawl").mkdir()
+    with start(name, tmp_path / "site") as site:
+        crawl = by_crawler(site, tmp_path / "crawl", LIMIT_S if application.is_bounded else UNBOUNDED_S)
+    assert set(crawl.content(site)) == site.content
+    assert len(crawl.urls) == len(set(crawl.urls))
+    if application.is_bounded:
+        assert crawl.has_ended
+        assert len(crawl.urls) <= application.most, crawl.row(site)
