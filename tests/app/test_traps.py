@@ -106,7 +106,7 @@ def index_of_files(path: str, query: str) -> str:
 
 TRAPS: dict[str, tuple[Callable[[str, str], str], int]] = {
     "calendar": (calendar, 60),
-    "months": (months, 90),
+    "months": (months, 130),
     "parameters": (parameters, 60),
     "entities": (entities, 60),
     "menu": (menu, 10),
