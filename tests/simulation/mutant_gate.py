@@ -58,7 +58,6 @@ _TESTS = {
         "no-fence": "test_an_older_epoch_is_fenced_off",
         "no-rest-after-expiry": "test_an_expired_lease_is_taken_back_and_waits_the_delay",
         "push-makes-leased-due": "test_a_leased_domain_is_not_leased_again",
-        "wake-makes-leased-due": "test_a_waiting_url_that_wakes_does_not_make_a_leased_domain_due",
         "lost-holder-keeps-token": "test_a_lost_holder_cannot_settle_once_its_lease_was_taken_back",
         "token-without-clock": "test_a_token_that_redis_forgot_is_never_used_again",
     },

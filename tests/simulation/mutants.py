@@ -78,7 +78,6 @@ MUTANTS = (
         "expiry_ms",
     ),
     _without("push-makes-leased-due", LUA + "make_due.lua", LEASED_DUE, "if true then"),
-    _without("wake-makes-leased-due", LUA + "promote_retries.lua", LEASED_DUE, "if true then"),
     _without("lost-holder-keeps-token", LUA + "expire_leases.lua", KEEPS_TOKEN, KEEPS_TOKEN.partition("\n")[2]),
     _without("settles-twice", LUA + "settle.lua", GONE, GONE.replace("local gone =", "local gone = entries")),
     _without("late-call-shortens-lease", LUA + "settle.lua", "'GT', expiry_ms", "expiry_ms"),
