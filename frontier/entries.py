@@ -36,6 +36,9 @@ MOST_PRIORITY = 1e11
 QUEUED_VISIT = 1e12
 """Added to the priority of a known page while it is queued, as in `lua/known_pages.lua`."""
 
+GUESSED = "?"
+"""The chain of a seed for which https was guessed, because it had no scheme."""
+
 MAX_PAYLOAD = 1_024
 """Bytes of a payload as JSON, with each space as six characters. Redis keeps it as long as the URL is queued."""
 
@@ -59,9 +62,9 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     """A URL in the frontier. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
     maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, in an
     even number of hexadecimal digits, or empty before the first. The first 14 digits grow with the time of the last visit
-    (`lua/restore_visits.lua`). `tag`: what the program that queued it attached to it
-    (`tag_of`), or empty. `chain`: the mark (`mark_of`) of the URL with which the redirects began that led here, or empty;
-    not kept when the page is visited again."""
+    (`lua/restore_visits.lua`). `tag`: what the program that queued it attached to it (`tag_of`), or empty. `chain`: the
+    mark (`mark_of`) of the URL with which the redirects began that led here, or `GUESSED`, or empty; not kept when the page
+    is visited again."""
 
     url: str
     domain: str

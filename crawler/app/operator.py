@@ -34,7 +34,7 @@ from frontier.control import Control, RetryReply, retry_now
 from frontier.crawls import Crawl, crawl_clock
 from frontier.dead_letters import DeadLetter, DeadLetters
 from frontier.domains import shard_of
-from frontier.entries import Entry, PushMode
+from frontier.entries import GUESSED, Entry, PushMode
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, FrontierSettings, PushReply
 from frontier.scripts import command
@@ -250,6 +250,7 @@ async def queue_seeds(
                 seed.url.domain,
                 score(seed.url.href, 0, LinkKind.ANCHOR) if seed.priority is None else seed.priority,
                 mode=mode,
+                chain=GUESSED if not seed.has_scheme and seed.url.href.startswith("https:") else "",
             )
             for seed in part
         ]

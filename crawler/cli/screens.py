@@ -687,6 +687,9 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
     denied = [reason for reason in ("forbidden_port", "forbidden_address") if found.reasons.get(f"denied:{reason}")]
     allowing = with_place([f"{reason}: {how_to_allow(reason)}" for reason in denied], place)
     remedies = [Text(line, style="yellow") for line in allowing]
+    if plain := found.reasons.get("denied:no_https"):
+        who = count_of(plain, "seed")
+        remedies.append(Text(f"{who} without a scheme: https does not answer there, so http is used", style="yellow"))
     return Group(Text(f"crawl {found.crawl}", style="bold"), table, *remedies, Text(f"output in {out}/", style="green"))
 
 

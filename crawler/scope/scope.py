@@ -22,7 +22,7 @@ import msgspec
 from crawler.page import LinkKind
 from crawler.scope.actions import comes_last
 from crawler.scope.shapes import LAST, PUT_OFF, Shapes
-from frontier.entries import Entry, PushMode, mark_of
+from frontier.entries import GUESSED, Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize, origin_of
 
@@ -340,7 +340,9 @@ def leads_back(found_on: Entry, target: str) -> bool:
 
 def _chain(found_on: Entry) -> str:
     """The chain of what `found_on` redirects to. A page that is visited again begins none, so no chain goes on forever."""
-    return "" if found_on.visit else found_on.chain or mark_of(found_on.url)
+    if found_on.visit:
+        return ""
+    return found_on.chain if found_on.chain not in ("", GUESSED) else mark_of(found_on.url)
 
 
 def _place(kind: LinkKind, found_on: Entry) -> tuple[int, int]:

@@ -71,6 +71,17 @@ NOT_FETCHED = UrlResult(Outcome.DENIED, "put_off")
 REDIRECT_LOOP = UrlResult(Outcome.DEAD, "redirect_loop")
 """The result for a URL that redirects to itself more often than it is requested once more."""
 
+NO_HTTPS = UrlResult(Outcome.DENIED, "no_https")
+"""The result for a seed without a scheme whose host does not answer over https, and which is queued again with http."""
+
+NO_HTTPS_FAILURES = frozenset(
+    {
+        *(FailureKind.REFUSED, FailureKind.UNREACHABLE, FailureKind.CONNECT_TIMEOUT, FailureKind.TLS),
+        *(FailureKind.DISCONNECTED, FailureKind.PROTOCOL),
+    }
+)
+"""How the request for robots.txt fails then."""
+
 REFUSED = UrlResult(Outcome.DENIED, "usage")
 """The result for a URL whose owner refuses the purpose of the crawl in a file of the site."""
 

@@ -24,6 +24,8 @@ from crawler.worker.runtime import Runtime
 from crawler.worker.verdict import (
     DEFECT,
     LATER,
+    NO_HTTPS,
+    NO_HTTPS_FAILURES,
     NOT_FETCHED,
     REDIRECT_LOOP,
     REFUSED,
@@ -33,7 +35,7 @@ from crawler.worker.verdict import (
     judge_status,
     last_try,
 )
-from frontier.entries import Entry
+from frontier.entries import GUESSED, Entry
 from frontier.settle import KEEP, SettledUrl, postpone, retry
 from politeness.robots_cache import OriginRobots
 from politeness.tdmrep import NOT_STATED
@@ -105,6 +107,12 @@ class UrlVisits:
         """Settle `entry` as denied or dead, or postpone it until the unreachable file in `known` is fetched again. If
         the file was fetched, but cannot be applied to `entry`, retry that later."""
         is_of_tdm = result.reason == USAGE_UNREACHABLE
+        if entry.chain == GUESSED and known is not None and known.record.reason in NO_HTTPS_FAILURES:
+            plain = Entry("http" + entry.url.removeprefix("https"), entry.domain, entry.priority)
+            now_s = self.runtime.server_clock.now_ms() / 1000
+            page = bare_page(entry, NO_HTTPS, None, now_s)
+            await self._commit(leased, SettledUrl(entry, NO_HTTPS.outcome, NO_HTTPS.reason), page, [plain])
+            return
         if result is LATER:
             self.runtime.events.emit(UrlPostponed(result.reason))
             entry = msgspec.structs.replace(entry, priority=PUT_OFF)
