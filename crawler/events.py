@@ -220,7 +220,8 @@ class SettingsRefused(msgspec.Struct, frozen=True, gc=False):
 
 
 class CrawlEnded(msgspec.Struct, frozen=True, gc=False):
-    """This replica found that the crawl has ended. `reason`: "empty", "max_pages" or "stopped"."""
+    """This replica found that the crawl has ended. `reason`: "empty", "stopped", or the limit that it
+    has reached, such as "max_pages"."""
 
     reason: str
 

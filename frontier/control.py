@@ -60,7 +60,8 @@ class Control:
     """The control keys of a crawl: a hash of state and version, and a hash of rules. `settings_revision`: revision of the
     settings that replicas must apply; `seedings`: how often URLs were seeded. Both are from the last `refresh`, and 0
     before the first. `resharding`: how far a reshard of the crawl is, None if there is none; `has_other_shards`: the crawl
-    has another layout of shards than `keys`, or is being given one."""
+    has another layout of shards than `keys`, or is being given one. `limit`: the setting whose limit the crawl has reached,
+    with its latest settings, "" for none."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
@@ -69,6 +70,7 @@ class Control:
         self.state = "run"
         self.settings_revision = 0
         self.seedings = 0
+        self.limit = ""
         self.resharding: ReshardProgress | None = None
         self.has_other_shards = False
         self.rules = DomainRules()
@@ -83,12 +85,14 @@ class Control:
 
     async def refresh(self) -> None:
         """Read the keys. Raises RedisAway."""
-        words = command("HMGET", self._keys.control, "state", "version", "seedings")
+        words = command("HMGET", self._keys.control, "state", "version", "seedings", "limit")
         about = command("HMGET", self._keys.meta, "revision", "last_tokens", *RESHARD_FIELDS)
-        (state, version, seedings), (revision, tokens, *fields) = await self._store.send([words, about])
+        (state, version, seedings, limit), (revision, tokens, *fields) = await self._store.send([words, about])
         self.state = state.decode() if state else "run"
         self.seedings = int(seedings or 0)
         self.settings_revision = int(revision or 1)
+        name, _, limit_revision = (limit or b"").decode().partition(" ")
+        self.limit = name if limit_revision == str(self.settings_revision) else ""
         self.resharding = reshard_progress(self._keys.crawl, *fields)
         self.has_other_shards = bool(self.resharding) or tokens_of(tokens) != self._keys.last_tokens
         if version != self._version:
@@ -98,6 +102,10 @@ class Control:
     async def seeded(self) -> None:
         """Notify all replicas that URLs were seeded. Links that were out of scope may be in scope from now on."""
         await self._store.send([command("HINCRBY", self._keys.control, "seedings", 1)])
+
+    async def reach_limit(self, name: str, revision: int) -> None:
+        """Have all replicas end, because the crawl has reached the limit `name` in the settings of `revision`."""
+        await self._store.send([command("HSET", self._keys.control, "limit", f"{name} {revision}")])
 
     async def set(self, state: str) -> None:
         """Set the state of all replicas: "run", "pause" or "stop"."""

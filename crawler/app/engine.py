@@ -87,7 +87,7 @@ from frontier.crawls import Crawl, FieldTypes, verify_crawl
 from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
 from frontier.keys import owners_table
-from frontier.peers import Duties, PeerLoop, PeerSettings, new_replica_id, period_s
+from frontier.peers import Duties, PeerLoop, PeerSettings, new_replica_id, period_s, running_ms
 from frontier.queue import Frontier, FrontierSettings, PushReply
 from frontier.reservations import Reservations
 from frontier.shards import Nodes
@@ -117,6 +117,10 @@ POLL_S = 0.1
 OUTSIDE = 2
 """Views without a replica that are normal after its start. After more, its claims are late: its interval is too short for
 the way to Redis, or it hangs."""
+
+LIMIT_S_A_SHARD = 0.004
+"""Seconds for each shard between two readings of the counters for `limits.max_bytes` and `max_failed`: a hundredth of the
+time of a server."""
 
 RECENT_URLS = 200_000
 """URLs that are remembered to avoid pushing them to Redis again; typical ones take about 30 MB."""
@@ -149,7 +153,7 @@ class Engine:
 
     def __init__(self, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable) -> None:
         self._deps = deps
-        self._settings = settings
+        self._settings, self._revision = settings, deps.crawl.revision
         self._local = local
         self._recent = deps.recent
         self.ended = asyncio.Event()
@@ -310,6 +314,7 @@ class Engine:
             self.leases.run(),
             self.leases.keep_alive(),
             self._follow_control(),
+            self._watch_limits(),
             self.permits.run(self._on_spent),
             self.runtime.retry.watch(),
             self._outbox.run(),
@@ -437,6 +442,8 @@ class Engine:
                 self.leases.note_seeds()
             if control.stopped:
                 self._end("stopped")
+            if control.limit:
+                self._end(control.limit)
             self.leases.set_paused(control.paused)
             self.peers.is_paused = control.paused
             await retry.call_crawl_node(lambda: self.follower.follow(control.settings_revision))
@@ -444,6 +451,7 @@ class Engine:
 
     def _apply(self, settings: CrawlSettings, revision: int) -> None:
         """Apply changed settings of `revision`. Delays and leases that have begun keep their length."""
+        self._settings, self._revision = settings, revision
         build, links = build_settings(settings), link_filter(settings, self._recent, self._shapes)
         self._shapes.apply(settings.limits.put_off_share)
         self._avoids_actions = settings.scope.actions == "avoid"
@@ -457,6 +465,30 @@ class Engine:
         self._deps.http.apply(settings.limits.max_body, settings.politeness.parallel)
         self._handling.apply(build, links)
         self._recent.clear()  # links that were dropped before may be followed now
+
+    async def _watch_limits(self) -> None:
+        """While this is the first replica of the view, find out whether the crawl has reached a limit other than that of
+        pages, and notify all replicas."""
+        retry, peers_key, read_at = self.runtime.retry, self._deps.crawl.keys.peers, -math.inf
+        while True:
+            await self._deps.clock.sleep(1.0)
+            view, limits, revision = self.leases.view, self._settings.limits, self._revision
+            if view is None or view.index != 1 or not (limits.max_time or limits.max_bytes or limits.max_failed):
+                continue
+            reached = ""
+            if limits.max_time:
+                now_ms = self.runtime.server_clock.now_ms()
+                run_ms = await retry.call_crawl_node(partial(running_ms, self._deps.store, peers_key, now_ms))
+                reached = "max_time" if run_ms >= limits.max_time * 1000 else ""
+            now = self._deps.clock.monotonic()
+            if (limits.max_bytes or limits.max_failed) and now >= read_at + LIMIT_S_A_SHARD * self._deps.crawl.shards:
+                read_at, counts = now, await retry.call(self.counters.counts)
+                if 0 < limits.max_bytes <= counts.received_bytes:
+                    reached = "max_bytes"
+                elif 0 < limits.max_failed <= counts.dead:
+                    reached = "max_failed"
+            if reached:
+                await retry.call_crawl_node(partial(self.control.reach_limit, reached, revision))
 
     def _on_spent(self) -> None:
         if not self.held.is_busy:

@@ -136,6 +136,7 @@ _LATER = {
 _NOTHING_RUNS = {
     "finished": "the crawl has finished, so no replica runs",
     "page limit reached": "the crawl has reached limits.max_pages, so no replica runs",
+    "limit reached": "the crawl has reached a limit, so no replica runs",
 }
 
 _HOW_TO_GO_ON = {
@@ -143,6 +144,8 @@ _HOW_TO_GO_ON = {
     "again with `crawler dead requeue {place}`",
     "page limit reached": "the crawl has reached limits.max_pages: raise it with `crawler config apply FILE {place}`, "
     "and start replicas again",
+    "limit reached": "the crawl has reached a limit: raise it with `crawler config apply FILE {place}`, and start replicas "
+    "again",
     "data lost": "Redis has lost data of the crawl: see `crawler status {place}`",
 }
 

@@ -186,11 +186,13 @@ class CrawlJob(msgspec.Struct, frozen=True):
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
             running = len(await health_records(store, stored.keys))
-            if not stored.created and (resumed := _resumed(before, pushed.accepted, running, applied)):
+            control = Control(store, stored.keys)
+            await control.refresh()
+            if not stored.created and (resumed := _resumed(before, pushed.accepted, running, applied, control.limit)):
                 console.tell(f"{name} {resumed}")
             remember(local, self.crawl)
             good_before = good_pages(before)
-            await Control(store, stored.keys).set("run")
+            await control.set("run")
             for address in supervisor.addresses:
                 console.print(f"live page: http://{address}/")
 
@@ -234,14 +236,16 @@ class CrawlJob(msgspec.Struct, frozen=True):
         return place_of(self.crawl, typed_options(local.redis, data_dir, None))
 
 
-def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSettings) -> str:
+def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSettings, limit: str) -> str:
     """Return how an existing crawl goes on, or "" if it only gets new seeds. `accepted`: these seeds; `running`: replicas
-    that run already."""
+    that run already; `limit`: the setting whose limit is reached, "" for none."""
     max_pages, known = settings.limits.max_pages, count_of(before.known, "known page")
     if running:
         return f"is being crawled by {count_of(running, 'replica')} already; this command adds more"
     if 0 < max_pages <= before.done:
         return f"has reached its limit of {count_of(max_pages, 'page')}, so nothing more is fetched"
+    if limit:
+        return f"has reached limits.{limit}, so nothing more is fetched"
     if accepted:
         return ""
     if before.open:

@@ -277,6 +277,7 @@ _ADVICE = {
     "stopping": "the replicas finish the requests in flight",
     "data lost": "restore the data of Redis, or the shards from the archives: crawler repair {place}",
     "page limit reached": "to continue, raise limits.max_pages and start replicas again",
+    "limit reached": "to continue, raise it and start replicas again",
     "no replica": "no replica runs; start one with: {run}",
 }
 """Condition -> what to do about it."""
@@ -703,6 +704,9 @@ def how_to_continue(found: Status) -> str:
             f"limits.max_pages = {found.max_pages} is reached: to continue, run the same command with a higher limit, "
             f"such as --max-pages {more} --apply-settings"
         )
+    if found.condition.word == "limit reached":
+        limit = found.condition.obstacles[0].partition(" ")[0]
+        return f"{limit} is reached: to continue, raise it and run the same command again with --apply-settings"
     return "run the same command again to continue"
 
 

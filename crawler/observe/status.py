@@ -56,6 +56,7 @@ Word = Literal[
     "resharding",
     "finished",
     "page limit reached",
+    "limit reached",
     "no replica",
     "Redis away",
     "Redis refuses writes",
@@ -66,6 +67,7 @@ HALTS: dict[Word, str] = {
     "stopping": "the crawl was stopped; `crawler resume` lets replicas start again",
     "stopped": "the crawl was stopped; `crawler resume` lets replicas start again",
     "page limit reached": "limits.max_pages is reached; a higher limit lets the crawl go on",
+    "limit reached": "a limit in [limits] is reached; a higher one lets the crawl go on",
     "no replica": "no replica runs",
     "Redis refuses writes": "Redis refuses writes",
     "finished": "no replica runs",
@@ -199,7 +201,7 @@ class CrawlReader:
 
     def _snapshot(self, records: list[HealthRecord], summary: Summary | None) -> Snapshot:
         control, max_pages = self._control, self._settings.limits.max_pages
-        condition = condition_of(control.state, records, summary, max_pages)
+        condition = condition_of(control.state, records, summary, max_pages, control.limit)
         if resharding := control.resharding:
             condition = Condition("resharding", "warn", [f"the crawl is {resharding}", resharding.advice])
         if (trouble := self._troubles) is not None:
@@ -286,9 +288,12 @@ async def _never_found(store: RedisStore, crawl: Crawl, items: Mapping[str, int]
 # the condition
 
 
-def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int) -> Condition:
+def condition_of(
+    state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int, limit: str = ""
+) -> Condition:
     """Return the condition of a crawl. `state`: the operator's command, "run", "pause" or "stop"; `records`: of the live
-    replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit."""
+    replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit; `limit`: another one that is
+    reached, "" for none."""
     reasons = obstacles(records)
     unread, is_done = [], False
     if summary is not None:
@@ -308,6 +313,8 @@ def condition_of(state: str, records: Sequence[HealthRecord], summary: Summary |
             return Condition("finished", "good", also)
         if summary is not None and 0 < max_pages <= summary.done:
             return Condition("page limit reached", "good", also)
+        if limit:
+            return Condition("limit reached", "good", [f"limits.{limit} is reached", *also])
         return Condition(halted or "no replica", "warn", unread)
     if state in _HALTED:
         return Condition("stopping" if state == "stop" else "paused", "warn", reasons)

@@ -294,6 +294,20 @@ class LimitsTable(Table, frozen=True, kw_only=True):
         "Maximum number of pages that the whole crawl fetches. Every URL that ends as done counts, "
         "including error pages such as a 404. A page whose handler fails is dead and does not count. 0: no limit.",
     ] = 0
+    max_time: Annotated[
+        NotNegative,
+        "Seconds after which the crawl ends. Time in which no replica runs, or all are paused, does not count. The crawl "
+        "ends up to two seconds later. 0: no limit.",
+    ] = 0.0
+    max_bytes: Annotated[
+        Count,
+        "Number of received bytes of pages after which the whole crawl ends. It is read each second, with more than 250 "
+        "shards every 4 ms for each; what is received until then and in the next two seconds comes on top. 0: no limit.",
+    ] = 0
+    max_failed: Annotated[
+        Count,
+        "Number of dead URLs at which the whole crawl ends, read as often as `max_bytes`. 0: no limit.",
+    ] = 0
     domain_cap: Annotated[
         Count,
         "Maximum number of URLs accepted per domain in the whole crawl; the rest are dropped and counted. 0: no limit.",
