@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import msgspec
 import pytest
 
-from crawler.page import Item, Outcome, Page
+from crawler.page import Content, Item, Outcome, Page
+from crawler.sinks.lines import Line, PageLines, Row
+from tests.e2e.harness import ROOT
 from tests.parse.test_text import HTML
 from tests.sinks.values import NOON, archiving, exchange, page
 from tests.typed import Typed
@@ -165,3 +169,46 @@ def test_rules_and_handlers_find_items_on_archived_pages(typed: Typed, tmp_path:
     assert '"items":{"shop":[{"name":"Lamp"}]}' in printed.out
     refused = typed("extract", str(warc), "--settings", "none.toml")
     assert refused.code != 0
+
+
+def blocks(page: str) -> list[str]:
+    text = (ROOT / "docs/how-to" / page).read_text()
+    return re.findall(r"^```sql\n(.*?);\n^```", text, re.MULTILINE | re.DOTALL)
+
+
+def test_the_view_for_duckdb_knows_all_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also those that are null in all lines that DuckDB looks at."""
+    monkeypatch.chdir(tmp_path)
+    view = blocks("query-output.md")[0]
+    assert re.findall(r"(\w+): '", view) == list(Line.__struct_fields__)
+    encoder = PageLines(with_links=True, replica="r")
+    row = Row(visited("a", 0))
+    early = encoder.encode(row, lambda url, error: None)
+    late = visited("a", 1, visit="changed", handler_error="x", items=(Item("shop", b'{"n":1}'),))
+    (tmp_path / "crawl-out").mkdir()
+    lines = [early] * 20_500 + [encoder.encode(Row(late), lambda url, error: None)]
+    (tmp_path / "crawl-out/x.pages.jsonl").write_bytes(b"".join(lines))
+    database = duckdb.connect()
+    database.sql(view)
+    found = database.sql("SELECT visit, handler_error, items->'shop'->0->>'n' FROM pages WHERE visit IS NOT NULL")
+    assert found.fetchall() == [("changed", "x", "1")]
+
+
+def test_one_row_per_url_has_the_text_that_a_304_confirms(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    view, query = (next(one for one in blocks("query-output.md") if word in one) for word in ("VIEW", "max_by"))
+    with_text = Content(text="The text")
+    pages = [
+        Row(visited("a", 0), content=with_text),
+        Row(visited("a", 1, b"", status=304, title="")),
+        Row(visited("b", 0), content=with_text),
+        Row(visited("b", 1, b"", status=404, title="")),
+    ]
+    (tmp_path / "crawl-out").mkdir()
+    encoder = PageLines(with_links=True, replica="r")
+    lines = [encoder.encode(row, lambda url, error: None) for row in pages]
+    (tmp_path / "crawl-out/x.pages.jsonl").write_bytes(b"".join(lines))
+    database = duckdb.connect()
+    database.sql(view)
+    confirmed = ("https://site.test/a", 304, {"title": "T", "text": "The text"})
+    assert database.sql(query).fetchall() == [confirmed, ("https://site.test/b", 404, None)]
