@@ -32,6 +32,13 @@ def pytest_sessionfinish() -> None:
     gc.unfreeze()
 
 
+@pytest.fixture(autouse=True)
+def named_sitemaps_only(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tests count requests, so there are none for sitemaps that nobody names, unless a test is about settings."""
+    if request.path.stem not in ("test_config", "test_load", "test_crawl_settings", "test_requests"):
+        monkeypatch.setenv("CRAWLER_SCOPE__GUESS_SITEMAPS", "false")
+
+
 @pytest.fixture(scope="session")
 def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ValkeyProcess]:
     """A Valkey server on a Unix socket, without persistence."""

@@ -704,6 +704,7 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
         settings.archive.via,
         parse_rules(settings.recrawl.rules),
         extract_rules(settings),
+        settings.scope.guess_sitemaps,
     )
 
 

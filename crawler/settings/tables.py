@@ -258,6 +258,10 @@ class ScopeTable(Table, frozen=True, kw_only=True):
         Count, Meta(le=15), "Maximum number of consecutive redirects, and of sitemap indexes that name each other."
     ] = 10
     sitemaps: Annotated[bool, "Fetch the sitemaps that robots.txt names, and queue the URLs that they list."] = True
+    guess_sitemaps: Annotated[
+        bool,
+        "Fetch /sitemap.xml from hosts of seeds whose robots.txt names no sitemap. Off: one request less to each of them.",
+    ] = True
     links: Annotated[
         tuple[LinkKindName, ...],
         "Which links to follow besides those of `a` elements and frames. `canonical`, `next`, `prev` and `alternate` "

@@ -62,7 +62,8 @@ bodies."""
 
 
 class BuildSettings(msgspec.Struct, frozen=True):
-    """`max_decoded`: the most bytes of a decoded body. `sitemaps`: whether to read sitemaps. `via`: whether to store in
+    """`max_decoded`: the most bytes of a decoded body. `sitemaps`: whether to read sitemaps; `guess_sitemaps`: also those
+    at the usual place that no robots.txt names. `via`: whether to store in
     each entry the page where its URL was found; `recrawl_rules`: which pages are visited again; `item_rules`: which
     items are extracted."""
 
@@ -72,6 +73,7 @@ class BuildSettings(msgspec.Struct, frozen=True):
     via: bool = False
     recrawl_rules: tuple[RecrawlRule, ...] = ()
     item_rules: tuple[ExtractRule, ...] = ()
+    guess_sitemaps: bool = False
 
 
 def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float, detail: str = "") -> Page:
@@ -207,6 +209,10 @@ class PageBuilder:
         if not 300 <= exchange.status < 400:
             page, followed = self._compared(entry, page, exchange, reading)
         entries = await self._select(entry, followed, mode)
+        is_guess = self.settings.guess_sitemaps and entry.depth == 0 and target is None
+        if is_guess and not (rules is not None and rules.sitemaps):
+            # Docusaurus, Hugo, Jekyll and others write a sitemap, but no robots.txt that names it.
+            entries += await self.sitemaps(origin, entry.domain, ["/sitemap.xml"])
         self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
         if recrawled := self.settings.recrawl_rules:

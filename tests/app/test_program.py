@@ -376,7 +376,7 @@ def test_the_example_of_the_guide_runs(settings: dict[str, Any], tmp_path: Path)
     example = example.replace('"https://example.com"', '"http://a.test/"')
     (port,) = [entry.rpartition(":")[2] for entry in settings["fetch"]["host_map"]]
     environment = {"PYTHONPATH": str(ROOT), "PATH": "", "CRAWLER_FETCH__HOST_MAP": f"a.test=127.0.0.1:{port}"}
-    environment |= {"CRAWLER_POLITENESS__DELAY": "0"}
+    environment |= {"CRAWLER_POLITENESS__DELAY": "0", "CRAWLER_SCOPE__GUESS_SITEMAPS": "false"}
     done = subprocess.run(
         [sys.executable, "-c", example], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
     )

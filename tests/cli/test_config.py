@@ -176,6 +176,7 @@ def other_values() -> dict[str, dict[str, Any]]:
         lists: list[list[Any]] = [
             [81],
             ["search"],
+            ["src"],
             ["10.0.0.0/8"],
             ["*.test=10.0.0.1:80"],
             ["fetch.ports=81"],

@@ -25,8 +25,12 @@ BLOG = {
 FOUND = ["/next", "/in-list", "/in-map?a&b", "/after", "/in-feed"]
 
 
-def crawl(typed: Typed, site: Site) -> str:
-    environment = {"CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")), "CRAWLER_POLITENESS__DELAY": "0.01"}
+def crawl(typed: Typed, site: Site, **more: str) -> str:
+    environment = {
+        "CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")),
+        "CRAWLER_POLITENESS__DELAY": "0.01",
+        **more,
+    }
     done = typed("crawl", "http://blog.test/", "--quiet", environment=environment)
     assert done.code == 0, done.err
     return done.out + done.err
@@ -38,6 +42,24 @@ def test_pages_are_found_in_sitemaps_feeds_and_headers(tmp_path: Path, typed: Ty
     assert sorted(site.asked) == sorted({*BLOG, *FOUND})
     assert "nofollow" not in said
     assert "sitemap: 1" in said.replace("\N{NO-BREAK SPACE}", " ")  # the index breaks off
+
+
+@pytest.mark.parametrize(("robots", "guessed"), [("", True), ("User-agent: *\nDisallow: /sitemap", False)])
+def test_a_sitemap_is_looked_for_where_robots_txt_names_none(
+    tmp_path: Path, typed: Typed, robots: str, guessed: bool
+) -> None:
+    pages = {
+        "/": Reply("<a href=http://other.blog.test/>other</a>"),
+        "/sitemap.xml": BLOG["/map"],
+        **({"/robots.txt": Reply(robots, headers=TEXT)} if robots else {}),
+    }
+    listed = ["/after", "/in-map?a&b"] if guessed else []
+    with Site(lambda request: pages.get(request.path)) as site:
+        crawl(typed, site, CRAWLER_SCOPE__GUESS_SITEMAPS="true")
+        asked = [request.path for request, _ in site.answered if request.host == "blog.test"]
+        others = [request.path for request, _ in site.answered if request.host != "blog.test"]
+    assert sorted(asked) == sorted(["/", "/robots.txt", *listed, *(["/sitemap.xml"] if guessed else [])])
+    assert sorted(others) == ["/", "/robots.txt"]
 
 
 def test_a_crawl_that_finds_only_its_seed_says_what_may_help(tmp_path: Path, typed: Typed) -> None:

@@ -352,7 +352,7 @@ def crawl_settings(scenario: Scenario, named: tuple[str, ...], max_pages: int) -
             address_rate_limit="off",
             tries=3,
         ),
-        scope=ScopeTable(kind=scenario.scope, domains=named),
+        scope=ScopeTable(kind=scenario.scope, domains=named, guess_sitemaps=False),
         limits=LimitsTable(max_pages=max_pages, domain_cap=scenario.domain_cap),
         frontier=FrontierTable(
             shards=scenario.shards, lease=scenario.lease_ms / 1000, batch=scenario.batch, pack_above=scenario.pack_above
