@@ -411,12 +411,12 @@ def retry(domain: str, access: CrawlAccess, as_json: bool) -> None:
     if warning:
         note(warning)
     if not (reply.ready or reply.queued or reply.is_held):
-        text = f"nothing waits; URLs that were given up: `crawler dead requeue --domain {domain}`"
+        text = f"has nothing of {domain} that waits; URLs that were given up: `crawler dead requeue --domain {domain}`"
     else:
-        text = "it is being requested now" if reply.is_held else "it is requested when its delay has passed"
-        text += f", {count_of(reply.ready, 'URL')} made ready" if reply.ready else ""
+        text = f"requests {domain} {'now' if reply.is_held else 'when its delay has passed'}"
+        text += f", with {count_of(reply.ready, 'URL')} that waited" if reply.ready else ""
     done = {"crawl": access.crawl, "domain": domain, "ready": reply.ready, "is_held": reply.is_held}
-    emit(done, as_json, Text(f"{titled(access.crawl)}: retry {domain}: {text}"))
+    emit(done, as_json, Text(f"{titled(access.crawl, 'the crawl')} {text}"))
 
 
 # refresh
@@ -475,9 +475,9 @@ def refresh(url: str | None, access: CrawlAccess, domain: str | None, match: str
     number, name, reason, is_on = access.do(make_due)
     if number and not is_on:
         note(OFF)
-    text = f"{titled(access.crawl)}: refresh: {count_of(number, 'page')} made due" + (f": {reason}" if reason else "")
+    text = f"has made {count_of(number, 'page') if number else 'no page'} due" + (f": {reason}" if reason else "")
     done = {"crawl": access.crawl, "domain": name, "refreshed": number, "reason": reason}
-    emit(done, as_json, Text(text))
+    emit(done, as_json, Text(f"{titled(access.crawl, 'the crawl')} {text}"))
 
 
 def _matching(pattern: str | None) -> Callable[[str], bool]:
@@ -620,9 +620,9 @@ def requeue(domain: str | None, reason: str | None, everything: bool, access: Cr
     number, warnings = access.do(queue)
     for warning in warnings:
         note(warning)
-    nothing = "nothing to queue again: `crawler dead list` has no such URL"
-    text = f"{count_of(number, 'URL')} queued again" if number else nothing
-    emit({"crawl": access.crawl, "requeued": number}, as_json, Text(f"{titled(access.crawl)}: {text}"))
+    nothing = "has nothing to queue again: `crawler dead list` has no such URL"
+    text = f"has queued {count_of(number, 'URL')} again" if number else nothing
+    emit({"crawl": access.crawl, "requeued": number}, as_json, Text(f"{titled(access.crawl, 'the crawl')} {text}"))
 
 
 async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None) -> list[str]:

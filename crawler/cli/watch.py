@@ -212,6 +212,6 @@ def _forget_types(data_set: str | None, access: CrawlAccess, as_json: bool) -> N
         return await FieldTypes(store, opened.keys).forget(name)
 
     number = access.do(forget)
-    result = f"{count_of(number, 'type')} forgotten" if number else f"no types of a data set {name} are kept"
+    result = f"has forgotten {count_of(number, 'type')}" if number else f"keeps no types of a data set {name}"
     counted = {"crawl": access.crawl, "data_set": name, "forgotten": number}
-    emit(counted, as_json, Text(f"{titled(access.crawl)}: {result}"))
+    emit(counted, as_json, Text(f"{titled(access.crawl, 'the crawl')} {result}"))

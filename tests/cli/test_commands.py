@@ -369,5 +369,5 @@ def test_types_are_shown_and_forgotten(hand: Hand) -> None:
     with pytest.raises(UserError, match="name the data set"):
         hand.type("types", "--forget")
     assert hand.json("types", "shop", "--forget")["forgotten"] == 2
-    assert "no types of a data set shop are kept" in hand.type("types", "shop", "--forget")
+    assert "keeps no types of a data set shop" in hand.type("types", "shop", "--forget")
     assert [line["data_set"] for line in hand.json("types")] == ["b"]

@@ -59,8 +59,8 @@ def test_pages_are_made_due_once(known: Hand, words: list[str], refreshed: int, 
 
 
 def test_it_says_what_was_done_and_what_is_missing(known: Hand) -> None:
-    assert known.type("refresh", "https://a.test/2").strip() == f"crawl {known.crawl}: refresh: 1 page made due"
-    assert "2 pages made due" in known.type("refresh", "--match", "test/$")
+    assert known.type("refresh", "https://a.test/2").strip() == f"crawl {known.crawl} has made 1 page due"
+    assert "has made 2 pages due" in known.type("refresh", "--match", "test/$")
 
 
 REASONS = [
@@ -84,7 +84,7 @@ def test_it_says_why_nothing_became_due(known: Hand, words: list[str], reason: s
     set_rules(known, ["every=1h"])
     known.with_store(more_pages)
     known.json("refresh", "--domain", "c.test")
-    assert known.type("refresh", *words).startswith(f"crawl {known.crawl}: refresh: 0 pages made due: {reason}")
+    assert known.type("refresh", *words).startswith(f"crawl {known.crawl} has made no page due: {reason}")
 
 
 def test_a_crawl_without_known_pages_says_so(hand: Hand) -> None:

@@ -64,7 +64,7 @@ def test_a_requeue_of_nothing_says_so(steer: Steer, hand: Hand) -> None:
 
 def test_a_retry_of_nothing_says_what_else_may_help(steer: Steer, hand: Hand) -> None:
     told = " ".join(steer("retry", "c.tset").out.split())
-    assert "nothing waits; URLs that were given up: `crawler dead requeue --domain c.tset`" in told
+    assert "has nothing of c.tset that waits; URLs that were given up: `crawler dead requeue --domain c.tset`" in told
     assert hand.json("retry", "c.tset") == {"crawl": hand.crawl, "domain": "c.tset", "ready": 0, "is_held": False}
 
 
