@@ -149,6 +149,13 @@ class Counters:
         replies = await self._read_each(self._keys.shards, lambda shard: [command("HGET", shard.stats, "done")])
         return sum(int(reply or 0) for (reply,) in replies)
 
+    async def next_visit_ms(self) -> int:
+        """When the next planned visit of a known page is due, in server time; 0 if none is planned."""
+        replies = await self._read_each(
+            self._keys.shards, lambda shard: [command("ZRANGE", shard.revisits, 0, 0, "WITHSCORES")]
+        )
+        return min((int(float(reply[1])) for (reply,) in replies if reply and reply[1] != b"inf"), default=0)
+
     async def has_ended(self, visits_by_ms: int | None = None) -> bool:
         """Whether no URL is queued, leased or waiting, no link is in an outbox, and no planned visit is due by
         `visits_by_ms`, None if planned visits are not made. Never True while a page in flight can still add links. Raises

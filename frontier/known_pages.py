@@ -12,6 +12,7 @@ changed.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from struct import Struct
 from typing import NamedTuple
@@ -136,14 +137,28 @@ async def refresh_pages(
     return [pages[page] for page in named]
 
 
+async def refresh_due_by(store: Store, keys: CrawlKeys, due_s: float, now_ms: int) -> int:
+    """Make all known pages due whose next visits are planned until `due_s`, in seconds of server time. Returns how many
+    were not. Raises RedisAway and ShardLost."""
+    domains = {domain async for domain in domains_with_known_pages(store, keys, due_s)}
+    return sum([await _refresh_wanted(store, keys, one, lambda page: page.due_s <= due_s, now_ms) for one in domains])
+
+
 async def refresh_matching(
     store: Store, keys: CrawlKeys, domain: str, is_wanted: Callable[[str], bool], now_ms: int
 ) -> int:
-    """Make those known pages of `domain` due whose URL is wanted. Returns how many were not. A page that moves to another
-    bucket meanwhile is found there. Raises RedisAway and ShardLost."""
+    """Make those known pages of `domain` due whose URL is wanted. Returns how many were not. Raises RedisAway and
+    ShardLost."""
+    return await _refresh_wanted(store, keys, domain, lambda page: is_wanted(page.entry.url), now_ms)
+
+
+async def _refresh_wanted(
+    store: Store, keys: CrawlKeys, domain: str, is_wanted: Callable[[KnownPage], bool], now_ms: int
+) -> int:
+    """As `refresh_matching`. A page that moves to another bucket meanwhile is found there."""
     refreshed = 0
-    async for entries in _known(store, keys, domain):
-        wanted = [page_of(entry.raw) for entry in entries if is_wanted(entry.url)]
+    async for pages in _known(store, keys, domain):
+        wanted = [page_of(page.entry.raw) for page in pages if is_wanted(page)]
         if wanted:
             refreshed += (await _refresh(store, keys, domain, (now_ms, 0, 0, len(wanted), *wanted)))[0]
     return refreshed
@@ -154,27 +169,29 @@ async def count_known(
 ) -> tuple[int, int]:
     """Return how many known pages `domain` has, and how many of them have a URL that is wanted. Raises RedisAway."""
     known = wanted = 0
-    async for entries in _known(store, keys, domain):
-        known += len(entries)
-        wanted += sum(is_wanted(entry.url) for entry in entries)
+    async for pages in _known(store, keys, domain):
+        known += len(pages)
+        wanted += sum(is_wanted(page.entry.url) for page in pages)
     return known, wanted
 
 
-async def domains_with_known_pages(store: Store, keys: CrawlKeys) -> AsyncIterator[str]:
-    """The domains with known pages, some of them perhaps more than once. Raises RedisAway."""
+async def domains_with_known_pages(store: Store, keys: CrawlKeys, due_s: float = math.inf) -> AsyncIterator[str]:
+    """The domains with known pages, some of them perhaps more than once. Of those that wait, only the domains whose first
+    visit is planned until `due_s`, in seconds of server time. Raises RedisAway."""
     for of in keys.shards:
         async for found in scan(store, "ZSCAN", of.revisits, "COUNT", DOMAINS_AT_ONCE):
-            for domain in found[::2]:
-                yield domain.decode()
+            for domain, first_ms in zip(found[::2], found[1::2], strict=True):
+                if first_ms == b"inf" or float(first_ms) <= 1000 * due_s:
+                    yield domain.decode()
 
 
-async def _known(store: Store, keys: CrawlKeys, domain: str) -> AsyncIterator[list[Entry]]:
+async def _known(store: Store, keys: CrawlKeys, domain: str) -> AsyncIterator[list[KnownPage]]:
     """The known pages of `domain`, some buckets at a time."""
     name, at, buckets = keys.of(domain).known(domain), 0, 1
     while at < buckets:
         names = range(at, at + READ_AT_ONCE)
         found, buckets = await store.send([command("HMGET", name, *names), command("HLEN", name)])
-        yield [page.entry for records in found if records for page in pages_in(records, domain)]
+        yield [page for records in found if records for page in pages_in(records, domain)]
         at += READ_AT_ONCE
 
 

@@ -7,6 +7,7 @@ import contextlib
 import os
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from crawler.app.signals import on_stop_signal, run_until_signal
 from crawler.app.supervisor import progress_logged, supervise
 from crawler.cli import options as option
 from crawler.cli.options import (
+    Duration,
     Number,
     Whole,
     command,
@@ -34,7 +36,7 @@ from crawler.cli.options import (
     typed_options,
 )
 from crawler.cli.output_folders import remember
-from crawler.cli.screens import follow, found_nothing, good_pages, has_failed, log_above, summarize
+from crawler.cli.screens import ThisRun, follow, found_nothing, good_pages, has_failed, log_above, summarize
 from crawler.cli.seeds import check_first, gather_seeds, no_seeds, open_for, push_seeds, seed_options
 from crawler.cli.text import Terminal, note, print_json
 from crawler.errors import UserError
@@ -47,6 +49,8 @@ from crawler.sinks.lines import has_lines
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.counters import Counters, Counts
+from frontier.crawls import crawl_clock
+from frontier.known_pages import refresh_due_by
 from frontier.store import RedisStore
 
 QUIET, VERBOSE = "warning", ("debug", "info")
@@ -72,6 +76,13 @@ SHOWN = 20
 @seed_options
 @sets("limits.max_pages", "--max-pages", type=Whole(0), help="Maximum number of pages, over all replicas.")
 @sets("scope.max_depth", "--max-depth", type=Whole(0, 255), help="Maximum number of links from a seed.")
+@click.option(
+    "--due-within",
+    type=Duration(),
+    default=0.0,
+    metavar="TIME",
+    help="Visit known pages now that are due within this time, such as 6h; for runs from cron.",
+)
 @option.replicas
 @option.out
 @sets(
@@ -103,6 +114,7 @@ SHOWN = 20
 def crawl(
     urls: tuple[str, ...],
     files: tuple[Path, ...],
+    due_within: float,
     replicas: int,
     allow: tuple[str, ...],
     port: tuple[int, ...],
@@ -126,13 +138,16 @@ def crawl(
         crawler crawl
     """
     settings = given_settings(allow, port)
-    job = CrawlJob(crawl, settings, urls, files, replicas, show=not quiet, on_difference=on_difference)
+    job = CrawlJob(
+        crawl, settings, urls, files, replicas, show=not quiet, on_difference=on_difference, due_within_s=due_within
+    )
     sys.exit(run_until_signal(job.run()))
 
 
 class CrawlJob(msgspec.Struct, frozen=True):
     """A crawl on this machine: seeds, replicas until the crawl has ended, and the summary. `show`: display or log the
-    progress. `stopping` is set when a signal stops the replicas."""
+    progress. `due_within_s`: known pages that are due within so many seconds are visited now. `stopping` is set when a
+    signal stops the replicas."""
 
     crawl: str
     settings: Settings
@@ -141,6 +156,7 @@ class CrawlJob(msgspec.Struct, frozen=True):
     replicas: int = 1
     show: bool = True
     on_difference: OnDifference = "stop"
+    due_within_s: float = 0.0
     stopping: asyncio.Event = msgspec.field(default_factory=asyncio.Event)
 
     async def run(self) -> int:
@@ -185,6 +201,10 @@ class CrawlJob(msgspec.Struct, frozen=True):
                 note(problem)
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
+            started = time.monotonic()
+            if self.due_within_s and applied.recrawl.rules:
+                now_ms = (await crawl_clock(store, stored)).now_ms()
+                await refresh_due_by(store, stored.keys, now_ms / 1000 + self.due_within_s, now_ms)
             running = len(await health_records(store, stored.keys))
             control = Control(store, stored.keys)
             await control.refresh()
@@ -207,7 +227,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
             on_stop_signal(stop)
             async with progress_logged(store, self.crawl, local.progress if self.show and not shows else 0):
                 code = await follow(store, self.crawl, supervisor, display, self._place)
-            summary = await summarize(store, self.crawl, local.out, Terminal(), self._place)
+            run = ThisRun(before, time.monotonic() - started, applied.politeness.delay, bool(applied.recrawl.rules))
+            summary = await summarize(store, self.crawl, local.out, Terminal(), self._place, run)
         has_work = bool(pushed.accepted or (before.open and not good_before))  # otherwise the crawl had ended before
         hint = found_nothing(summary, pushed.accepted) if code == 0 and summary is not None else ""
         if hint and self.settings.scope.max_depth != 0:

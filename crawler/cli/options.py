@@ -20,7 +20,7 @@ from crawler.cli.text import note
 from crawler.errors import UserError
 from crawler.scope.scope import Kind
 from crawler.settings.load import Settings, load
-from crawler.settings.tables import ReplicaTable, keys_of
+from crawler.settings.tables import ReplicaTable, duration_s, keys_of
 from crawler.sinks.lines import has_lines
 from crawler.wording import DEFAULT_NAME, eviction_warning, with_place
 from frontier.crawls import Crawl, crawl_clock, open_crawl
@@ -73,6 +73,19 @@ class Whole(Number):
     """A whole number in a range."""
 
     kind = int
+
+
+class Duration(click.ParamType[float]):
+    """A number and a unit, such as 6h, in seconds."""
+
+    name = "duration"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the seconds. Raises BadParameter."""
+        seconds = value if isinstance(value, float) else duration_s(value)
+        if seconds is None:
+            self.fail(f"{value!r} must be a number and a unit (s, m, h or d), such as 6h", param, ctx)
+        return seconds
 
 
 class Word(click.ParamType[str]):

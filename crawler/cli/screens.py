@@ -11,7 +11,9 @@ import termios
 import time
 import tty
 from collections.abc import AsyncIterator, Collection, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from itertools import groupby
+from math import ceil
 from pathlib import Path
 
 import msgspec
@@ -45,7 +47,7 @@ from crawler.observe.status import status as read_status
 from crawler.observe.summary import DomainLine, Summary
 from crawler.wording import count_of, with_place
 from frontier.clock import SystemClock
-from frontier.counters import Counts
+from frontier.counters import Counters, Counts
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError, RedisAway
 from frontier.store import RedisStore
@@ -69,6 +71,8 @@ REFRESH_S = 0.5
 
 SUMMARY_TRIES, SUMMARY_PAUSE_S = 3, 1.0
 """How often the summary is read if Redis is away, and the seconds in between: a server that was killed is back by then."""
+
+A_DAY_MS = 86_400_000
 
 STDERR = 2
 """The file descriptor of standard error."""
@@ -581,12 +585,16 @@ async def follow(
 def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = False) -> RenderableType:
     """Return the live display: the progress of the crawl, what keeps it from continuing, and its replicas. `has_run`: a
     replica has reported since the command was started."""
-    settled = found.done + found.denied + found.dead
+    settled, most = found.done + found.denied + found.dead, found.accepted
+    progress = f"{settled:,} of {count_of(most, 'seen URL')}"
+    if found.max_pages:
+        settled, most = found.done, found.max_pages
+        progress = f"{settled:,} of at most {count_of(most, 'page')}"
     head = Table.grid(padding=(0, 2))
     head.add_row(
         Text(f"{elapsed_s:5.0f} s"),
-        ProgressBar(total=max(found.accepted, 1), completed=settled, width=20),
-        Text(f"{settled:,} of {count_of(found.accepted, 'seen URL')}"),
+        ProgressBar(total=max(most, 1), completed=settled, width=20),
+        Text(progress),
         Text(f"{sum(record.pages_per_s for record in found.replicas):,.0f} pages/s", style="bold green"),
     )
     if found.condition.word == "no replica":  # this command starts them, and waits for their end
@@ -594,13 +602,28 @@ def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = 
     return Group(head, status(found, place))
 
 
-async def summarize(store: RedisStore, crawl: str, out: Path, console: Console, place: str) -> Status | None:
+class ThisRun(msgspec.Struct, frozen=True):
+    """A run of `crawler crawl`. `before`: the counters of the crawl when it began; `delay_s`: the crawl's delay; `visits`:
+    whether pages are visited again."""
+
+    before: Counts
+    took_s: float
+    delay_s: float = 0.0
+    visits: bool = False
+
+
+async def summarize(
+    store: RedisStore, crawl: str, out: Path, console: Console, place: str, run: ThisRun | None = None
+) -> Status | None:
     """Print the closing summary of a crawl, and return the status that it shows; None if Redis stays away. `place`: the
-    options that select the crawl, for commands in the summary."""
-    tries_left = SUMMARY_TRIES
+    options that select the crawl, for commands in the summary; `run`: the run that ends."""
+    tries_left, next_visit_ms = SUMMARY_TRIES, 0
     while True:
         try:
-            found = await read_status(store, await open_crawl(store, crawl, for_reshard=True))
+            opened = await open_crawl(store, crawl, for_reshard=True)
+            found = await read_status(store, opened)
+            if run is not None and run.visits:
+                next_visit_ms = await Counters(store, opened.keys).next_visit_ms()
             if not found.shards_away or tries_left == 1:
                 break
         except FrontierError as error:
@@ -609,6 +632,8 @@ async def summarize(store: RedisStore, crawl: str, out: Path, console: Console, 
                 return None
         tries_left -= 1
         await asyncio.sleep(SUMMARY_PAUSE_S)
+    if run is not None:
+        console.print(summary_of_run(found, run, next_visit_ms))
     console.print(summary(found, out, place))
     of_all, missing = f"of {count_of(found.shards, 'shard')}", list[str]()
     if found.shards_away:
@@ -655,13 +680,56 @@ def _reasons(counts: Counts, outcome: str) -> dict[str, int]:
     return {name.removeprefix(start): number for name, number in _most_first(counts.reasons) if name.startswith(start)}
 
 
+def summary_of_run(found: Status, run: ThisRun, next_visit_ms: int = 0) -> RenderableType:
+    """Return the part of the closing summary about one run of a crawl: what other replicas did meanwhile is in it, too.
+    `next_visit_ms`: when a known page is due next, 0 for never."""
+    before, pages = run.before, max(0, found.done - run.before.done)
+    statuses, found_by, errors = (
+        _more(after, earlier)
+        for after, earlier in (
+            (_reasons(found, "done"), _reasons(before, "done")),
+            (found.visits, before.visits),
+            (_reasons(found, "dead"), _reasons(before, "dead")),
+        )
+    )
+    retries, rate = max(0, found.retried - before.retried), f"{pages / max(run.took_s, 0.001):,.1f} pages/s"
+    delays_s = run.delay_s * max(0, pages + retries - 1)
+    if found.domains == 1 and run.took_s / 2 < delays_s <= run.took_s:
+        rate += f", as politeness.delay is {run.delay_s:g} s"
+    table = _figures_table()
+    table.add_row("pages", f"{pages:,}", _listed(sorted(statuses.items())))
+    if found_by:
+        table.add_row("visits", f"{sum(found_by.values()):,}", _listed(_most_first(found_by)))
+    words = [(f"retried:\u00a0{retries:,}")] if retries else []
+    table.add_row("errors", f"{sum(errors.values()):,}", "  ".join([*words, _listed(_most_first(errors)[:6])]).strip())
+    table.add_row("time", span(run.took_s), rate if pages else "")
+    if next_visit_ms and not found.open:
+        in_ms = next_visit_ms - found.at_ms
+        when = datetime.fromtimestamp(next_visit_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+        notes = [when] if pages else [when, "nothing was due"]
+        if not pages and 0 < in_ms <= A_DAY_MS:
+            notes.append(f"(--due-within {ceil(in_ms / 3_600_000)}h visits it now)")
+        table.add_row("next visit", f"in {span(in_ms / 1000)}" if in_ms > 0 else "now", "  ".join(notes))
+    return Group(Text("this run", style="bold"), table)
+
+
+def _more(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
+    """Return by how much these counts have grown."""
+    return {name: grown for name, number in after.items() if (grown := number - before.get(name, 0)) > 0}
+
+
+def _figures_table() -> Table:
+    table = Table(box=None, show_header=False, padding=(0, 2))
+    table.add_column(style="bold")
+    table.add_column(justify="right", no_wrap=True)
+    table.add_column(style="dim")
+    return table
+
+
 def summary(found: Status, out: Path, place: str = "") -> RenderableType:
     """Return the closing summary, from the crawl's counters, which cover all runs of the crawl. `place`: the options that
     select the crawl, for commands in it."""
-    table = Table(box=None, show_header=False, padding=(0, 2))
-    table.add_column(style="bold")
-    table.add_column(justify="right")
-    table.add_column(style="dim")
+    table = _figures_table()
     table.add_row("pages", f"{found.done:,}", _listed(sorted(_reasons(found, "done").items())))
     if found.restored:
         table.add_row("", f"{found.restored:,}", "of these restored by a repair; bytes and rate leave them out")
@@ -691,7 +759,8 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
     if plain := found.reasons.get("denied:no_https"):
         who = count_of(plain, "seed")
         remedies.append(Text(f"{who} without a scheme: https does not answer there, so http is used", style="yellow"))
-    return Group(Text(f"crawl {found.crawl}", style="bold"), table, *remedies, Text(f"output in {out}/", style="green"))
+    title = Text(f"crawl {found.crawl}, all its runs", style="bold")
+    return Group(title, table, *remedies, Text(f"output in {out}/", style="green"))
 
 
 def how_to_continue(found: Status) -> str:

@@ -463,6 +463,12 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
 _SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
 
 
+def duration_s(text: str) -> float | None:
+    """The seconds of a duration such as `6h`, None if `text` is none."""
+    found = _DURATION.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2]] if found else None
+
+
 class RecrawlTable(Table, frozen=True, kw_only=True):
     """Visiting pages again. Off unless there are rules."""
 
@@ -506,12 +512,10 @@ class ScheduleTable(Table, frozen=True, kw_only=True):
     @property
     def every_s(self) -> float:
         """The interval in seconds."""
-        duration = _DURATION.fullmatch(self.every.strip())
-        assert duration is not None  # checked by `__post_init__`
-        return float(duration[1]) * _SECONDS[duration[2]]
+        return duration_s(self.every) or 0.0
 
     def __post_init__(self) -> None:
-        if not _DURATION.fullmatch(self.every.strip()) or self.every_s < 1:
+        if self.every_s < 1:
             raise UserError("`every` must be a number and a unit (s, m, h or d), such as 6h, and at least 1s")
         if bool(self.seeds) == bool(self.sitemap):
             raise UserError("give either `seeds` or `sitemap`")

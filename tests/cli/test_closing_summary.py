@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
-from crawler.cli.screens import SUMMARY_TRIES, summarize
+from crawler.cli.screens import SUMMARY_TRIES, ThisRun, live_view, summarize, summary_of_run
 from crawler.observe.status import Status
 from frontier.store import RedisStore
 from tests.cli.test_counted import statuses
@@ -76,3 +76,23 @@ async def test_directly_after_a_repair_there_is_no_rate(reads: list[Status]) -> 
 async def test_what_the_settings_denied_is_allowed_in_its_own_crawl(reads: list[Status]) -> None:
     reads += [msgspec.structs.replace(WHOLE, reasons={"denied:forbidden_address": 2})]
     assert "then `crawler dead requeue --reason forbidden_address --crawl news`" in " ".join((await said()).split())
+
+
+def test_the_delay_is_blamed_only_if_it_took_most_of_the_time() -> None:
+    def rate(domains: int, took_s: float) -> str:
+        found = msgspec.structs.replace(WHOLE, domains=domains, done=WHOLE.done + 10, retried=0)
+        console = Console(width=200, file=io.StringIO(), record=True)
+        console.print(summary_of_run(found, ThisRun(WHOLE, took_s, delay_s=1.0)))
+        return console.export_text()
+
+    assert "as politeness.delay is 1 s" in rate(1, 9.5)
+    assert "politeness.delay" not in rate(1, 30.0) + rate(2, 9.5) + rate(1, 2.0)
+
+
+def test_the_bar_counts_towards_the_page_limit() -> None:
+    console = Console(width=200, file=io.StringIO(), record=True)
+    found = msgspec.structs.replace(WHOLE, done=5, accepted=4_000, max_pages=1_000)
+    console.print(live_view(found, 1.0))
+    console.print(live_view(msgspec.structs.replace(found, max_pages=0), 1.0))
+    told = console.export_text()
+    assert "5 of at most 1,000 pages" in told and "of 4,000 seen URLs" in told

@@ -15,7 +15,7 @@ from crawler.app.supervisor import _tell
 from crawler.cli import screens
 from crawler.cli.crawl import NOTHING_LEFT as NO_WORK
 from crawler.cli.crawl import _resumed
-from crawler.cli.screens import live_view, summary
+from crawler.cli.screens import ThisRun, live_view, summary, summary_of_run
 from crawler.observe.health import HealthRecord
 from crawler.observe.status import NOTHING_LEFT, Snapshot, Status, condition_of
 from crawler.observe.summary import DomainLine, Summary
@@ -99,11 +99,17 @@ def texts(number: int) -> list[RenderableType]:
     made: list[RenderableType] = []
     for found in statuses(number):
         snapshot = Snapshot("news", "", "run", found.condition, found.replicas, summary=found)
-        made += [screens.status(found), live_view(found, number), summary(found, Path("out")), screens.top(snapshot)]
+        made += [
+            screens.status(found),
+            live_view(found, number),
+            summary(found, Path("out")),
+            summary_of_run(found, ThisRun(Counts(), number)),
+            screens.top(snapshot),
+        ]
     limits = [CrawlSettings(limits=LimitsTable(max_pages=limit)) for limit in (0, number)]
-    made += [_resumed(Counts(done=number), number, running, limit) for running in (0, number) for limit in limits]
+    made += [_resumed(Counts(done=number), number, running, limit, "") for running in (0, number) for limit in limits]
     made += [
-        _resumed(Counts(known=number), 0, 0, CrawlSettings(recrawl=rules)) for rules in (RecrawlTable(), EVERY_DAY)
+        _resumed(Counts(known=number), 0, 0, CrawlSettings(recrawl=rules), "") for rules in (RecrawlTable(), EVERY_DAY)
     ]
     return [
         *made,
@@ -114,7 +120,7 @@ def texts(number: int) -> list[RenderableType]:
 def test_known_pages_are_visited_again_only_by_rules() -> None:
     """As after a repair without the settings of the crawl."""
     without, by_rule = (
-        _resumed(Counts(known=2), 0, 0, CrawlSettings(recrawl=rules)) for rules in (RecrawlTable(), EVERY_DAY)
+        _resumed(Counts(known=2), 0, 0, CrawlSettings(recrawl=rules), "") for rules in (RecrawlTable(), EVERY_DAY)
     )
     assert without == f"{NO_WORK}; no rule of [recrawl] has it visit its 2 known pages again"
     assert by_rule == "visits those of 2 known pages that are due"

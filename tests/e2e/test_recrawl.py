@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 import time
 from collections import defaultdict
@@ -76,6 +77,29 @@ def test_changes_are_found_and_unchanged_pages_cost_a_304(tmp_path: Path) -> Non
     ]
     assert site.times("/still", 200) == 1
     check_records(tmp_path, by_page["/still"])
+
+
+def test_a_run_from_cron_visits_what_is_due_soon_and_says_what_this_run_did(tmp_path: Path) -> None:
+    """Each run is some seconds earlier than its interval after the last one, as a weekly job is."""
+    with ChangingSite() as site:
+        (tmp_path / "crawler.toml").write_text(settings(site, tmp_path, ["every=1h"]))
+
+        def crawl(*words: str) -> str:
+            command = [sys.executable, "-m", "crawler", "crawl", *words, "-s", "crawler.toml", "--quiet"]
+            done = Running(command, tmp_path, "crawl", {"COLUMNS": "120"}).wait()
+            assert done.code == 0, done.err
+            return " ".join(done.out.split())
+
+        assert "this run pages 4 200: 4 visits 4 new: 4 errors 0 time" in crawl("http://site.test/")
+        site.versions |= {"/moving": 2, "/going": None}
+        early = crawl()
+        assert "this run pages 0 errors 0 time" in early and "nothing was due" in early
+        assert re.search(r"next visit in (59|60) min \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC", early)
+        assert "nothing was due" in crawl("--due-within", "30m")
+        later = crawl("--due-within", "2h")
+        assert "this run pages 4 200: 1 304: 2 404: 1 visits 4 unchanged: 2" in later
+        assert "changed: 1" in later and "gone: 1" in later and "all its runs pages 8" in later
+        assert "nothing was due" in crawl("--due-within", "30m")
 
 
 def check_records(folder: Path, visits: list[dict[str, Any]]) -> None:
