@@ -130,6 +130,9 @@ def log_held_back() -> None:
             log(logging.WARNING, "held_back", **left)
 
 
+STDERR = 2
+"""The file descriptor of standard error."""
+
 QUEUED = 10_000
 """Lines that wait for a reader that stalls: a few MB."""
 
@@ -176,9 +179,10 @@ class _Writer(logging.Handler):
 def configure(form: Literal["console", "json"], level: str, stream: TextIO | None = None) -> None:
     """Write the crawler's log to `stream` (default: standard error) in the given form, starting at `level`
     ("debug", "info", "warning" or "error")."""
-    handler: logging.Handler = logging.StreamHandler(stream)  # in a notebook or a test, standard error is no file
-    with contextlib.suppress(OSError, AttributeError):
-        handler = handler if stream else _Writer(sys.stderr.fileno())
+    handler: logging.Handler = logging.StreamHandler(stream)
+    with contextlib.suppress(OSError, AttributeError):  # in a notebook, standard error is no file
+        if stream is None and sys.stderr.fileno() == STDERR:
+            handler = _Writer(STDERR)
     handler.setFormatter(_Json() if form == "json" else _Console())
     handler.addFilter(Repeats())
     logger.setLevel(level.upper())

@@ -292,9 +292,10 @@ def _plain(segment: str) -> str:
 
 
 def _text(page: bytes) -> dict[int, int]:
-    """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths."""
+    """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths. All of a page without
+    tags is one piece."""
     found: dict[int, int] = {}
-    for piece in _DATES_OF_PAGES.sub(b"", page).split(b"<"):
+    for piece in (b">" + _DATES_OF_PAGES.sub(b"", page)).split(b"<"):
         tag, _, text = piece.partition(b">")
         if (text := text.strip()) and not tag[:6].lower().startswith((b"script", b"style")):
             found[hash(text)] = len(text)

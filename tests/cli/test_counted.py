@@ -107,7 +107,9 @@ def texts(number: int) -> list[RenderableType]:
             screens.top(snapshot),
         ]
     limits = [CrawlSettings(limits=LimitsTable(max_pages=limit)) for limit in (0, number)]
-    made += [_resumed(Counts(done=number), number, running, limit, "") for running in (0, number) for limit in limits]
+    made += [
+        _resumed(Counts(done=number), number, running, settings, "") for running in (0, number) for settings in limits
+    ]
     made += [
         _resumed(Counts(known=number), 0, 0, CrawlSettings(recrawl=rules), "") for rules in (RecrawlTable(), EVERY_DAY)
     ]

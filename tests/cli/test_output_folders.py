@@ -89,7 +89,7 @@ def test_run_finds_lost_output_in_the_folder_that_it_is_given(typed: Typed, tmp_
 @pytest.mark.usefixtures("crawled")
 def test_why_finds_the_output_and_names_the_folders_that_it_searched(typed: Typed, tmp_path: Path) -> None:
     told = typed("why", URL).out
-    assert "dead (robots_unreachable)" in told
+    assert "given up: robots_unreachable: robots.txt: refused" in told
     assert "searched" in told
     assert "pages" in told.splitlines()[-1]
     (tmp_path / "empty").mkdir()
@@ -102,7 +102,7 @@ def test_why_finds_the_output_and_names_the_folders_that_it_searched(typed: Type
 def test_why_searches_all_folders_that_are_given(typed: Typed, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     told = typed("why", URL, "--out", "other", "--out", "pages").out
-    assert "dead (robots_unreachable)" in told
+    assert "given up: robots_unreachable: robots.txt: refused" in told
     assert told.splitlines()[-1].split() == ["searched", "other,", "pages"]
 
 

@@ -20,7 +20,7 @@ from crawler.cli.audit import _render
 from crawler.cli.main import app
 from crawler.cli.text import Terminal
 from crawler.errors import UserError, reason_of
-from crawler.observe.health import Failure, HealthRecord
+from crawler.observe.health import Failure, Fetched, HealthRecord
 from crawler.sinks.archive import Archive
 from crawler.sinks.files import translated
 from frontier.clock import ServerClock, SystemClock
@@ -62,7 +62,8 @@ async def plant(store: RedisStore, crawl: Crawl) -> None:
     record = RobotsRecord("rules", "ok", 200, now_ms, now_ms + 99_000, excerpt)
     await RobotsCache(store, frontier, "peercrawl").save("https://a.test", "a.test", record, now_ms)
     failures = [Failure(now_ms, f"https://a.test/{EVIL}", "retry", EVIL)]
-    health = HealthRecord(EVIL, EVIL, 9, 1, 2, 1, 10, 99, 2.5, 50.0, False, 1, 3, failures, 0, (EVIL,), EVIL)
+    pages = [Fetched(now_ms, f"https://a.test/{EVIL}", 200)]
+    health = HealthRecord(EVIL, EVIL, 9, 1, 2, 1, 10, 99, 2.5, 50.0, False, 1, 3, failures, pages, 0, (EVIL,), EVIL)
     await Health(store, crawl.keys.peers, ttl_s=60).report(EVIL, msgspec.json.encode(health))
 
 

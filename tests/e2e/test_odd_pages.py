@@ -64,7 +64,7 @@ PATHS = {"/", *GOOD, *(f"/{name}" for name in ODD), *(f"/from/{name}" for name i
 
 def respond(request: Request) -> Reply:
     """One site with `GOOD` and `ODD` pages."""
-    media, document = ODD.get(request.path[1:], (HTML, "<html lang=en><p>a page"))
+    media, document = ODD.get(request.path[1:], (HTML, f"<html lang=en><title>{request.path}</title><p>a page"))
     if request.path == "/":
         document = "".join(f"<a href={path}>" for path in [*(f"/{name}" for name in ODD), *GOOD])
     if request.path == "/robots.txt":

@@ -65,6 +65,18 @@ def test_pages_with_new_titles_or_new_texts_are_never_put_off() -> None:
     assert not is_put_off(shapes, "/topic/5000")
 
 
+@pytest.mark.parametrize("kind", ["text", "binary", "Chinese"])
+def test_documents_without_tags_or_titles_are_never_put_off(kind: str) -> None:
+    """Such as the records of an API, plain texts and images."""
+    shapes, rng = Shapes(0.1), Random(1)
+    for number in range(200):
+        noise = rng.randbytes(3_000)
+        hanzi = "".join(map(chr, rng.choices(range(0x4E00, 0x9FA5), k=500))).encode()
+        body = {"text": noise.hex().encode(), "binary": noise, "Chinese": hanzi}[kind]
+        shapes.note(Entry(f"{SITE}/files/{number}", "a.test", 0), "", False, body, lambda body=body: body)
+    assert not is_put_off(shapes, "/files/777")
+
+
 def test_views_of_many_pages_are_learnt_together_and_a_good_page_among_them_stays() -> None:
     shapes = Shapes(0.1)
     for article in range(10):
