@@ -34,7 +34,9 @@ class Start(NamedTuple):
 
 def linked_pages(request: Request) -> str | None:
     """Pages that link to all others."""
-    return None if request.path == "/robots.txt" else "".join(f'<a href="/{number}">' for number in range(1, PAGES))
+    if request.path == "/robots.txt":
+        return None
+    return f"<title>{request.path}</title>" + "".join(f'<a href="/{number}">' for number in range(1, PAGES))
 
 
 def start() -> Start:

@@ -18,6 +18,8 @@ from tests.typed import Typed
 PRICES: dict[str, Any] = {"/1": 1, "/2": 2.5, "/3": None, "/4": "on request", "/5": 3, "/6": [1]}
 REJECTED = {"/4", "/6"}
 
+ABOUT = "fetched_at: timestamp[ms, tz=UTC]\nvisit: string"
+
 
 def respond(request: Request) -> str | None:
     """Pages that have no heading, except /1."""
@@ -85,8 +87,8 @@ def _check_exports(typed: Typed, out: Path, folder: Path) -> None:
     assert sorted(table["price"].to_pylist(), key=str) == [1.0, 2.5, 3.0, None]
     (first,) = (file for file in out.glob("*.pages.jsonl") if b"http://a.test/1" in file.read_bytes())
     for name, columns in (
-        ("shop", "url: string\nprice: double"),
-        ("titles", "title: string\ntext: string\nsize: double"),
+        ("shop", "url: string\nprice: double\n" + ABOUT),
+        ("titles", "title: string\ntext: string\nsize: double\n" + ABOUT),
     ):
         assert typed("export", str(first), "--items", name, "--format", "parquet", "--out", str(folder)).code == 0
         assert pq.read_schema(folder / f"{name}.parquet").to_string() == columns

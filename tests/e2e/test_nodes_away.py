@@ -149,7 +149,7 @@ class Crawl:
             politeness=PolitenessTable(
                 delay=DELAY_S, response_share=0.0, address_rate_limit=self._limit, address_burst=1
             ),
-            scope=ScopeTable(kind="domains", domains=tuple(self.domains)),
+            scope=ScopeTable(kind="domains", domains=tuple(self.domains), guess_sitemaps=False),
             frontier=FrontierTable(shards=SHARDS, lease=lease, replicas_ack=replicas_ack),
             fetch=FetchTable(host_map=(f"*.test=127.0.0.1:{port}",)),
         )

@@ -117,7 +117,7 @@ class Cluster:
     async def of(cls, store: RedisStore, crawl_name: str, site: Site, folder: Path) -> Cluster:
         settings = CrawlSettings(
             politeness=PolitenessTable(delay=DELAY_S, response_share=0.0, address_rate_limit="off"),
-            scope=ScopeTable(kind="domains", domains=("a.test",)),
+            scope=ScopeTable(kind="domains", domains=("a.test",), guess_sitemaps=False),
             frontier=FrontierTable(shards=1, lease=LEASE_S),
             fetch=FetchTable(host_map=(f"*.test=127.0.0.1:{site.port}",)),
         )

@@ -29,6 +29,8 @@ from tests.worker.helpers import control, runtime
 NOW_MS = 1_790_000_000_000
 LISTED = b"https://site.test/listed\n"
 
+NAMED_SITEMAPS = CrawlSettings(scope=ScopeTable(guess_sitemaps=False))
+
 
 async def test_the_sitemaps_that_a_robots_txt_names_are_read_once_for_all_pages(
     monkeypatch: pytest.MonkeyPatch,
@@ -43,7 +45,7 @@ async def test_the_sitemaps_that_a_robots_txt_names_are_read_once_for_all_pages(
     robots = RobotsCache(cast(Store, None), cast(Frontier, None), "bot")
     excerpt = finish(extract(b"Sitemap: /map.txt\nUser-agent: *\nDisallow: /no", "bot")).pack()
     await robots.keep("https://site.test", RobotsRecord("rules", "ok", 200, NOW_MS, NOW_MS + 86_400_000, excerpt))
-    settings, links = build_settings(CrawlSettings()), link_filter(CrawlSettings(), RecentUrls(10))
+    settings, links = build_settings(NAMED_SITEMAPS), link_filter(NAMED_SITEMAPS, RecentUrls(10))
     builder = PageBuilder(runtime(ManualTime()), settings, links, DocumentOffloader(), robots, control())
     found = []
     for name in ("other.txt", "map.txt"):
@@ -57,7 +59,7 @@ async def test_the_sitemaps_that_a_robots_txt_names_are_read_once_for_all_pages(
 
 async def test_what_an_index_leads_to_is_a_sitemap_and_so_are_ten_thousand_names() -> None:
     robots = RobotsCache(cast(Store, None), cast(Frontier, None), "bot")
-    settings, links = build_settings(CrawlSettings()), link_filter(CrawlSettings(), RecentUrls(10))
+    settings, links = build_settings(NAMED_SITEMAPS), link_filter(NAMED_SITEMAPS, RecentUrls(10))
     builder = PageBuilder(runtime(ManualTime()), settings, links, DocumentOffloader(), robots, control())
     found = []
     for hops, chain in ((1, ""), (1, "mark"), (0, "")):
@@ -79,7 +81,7 @@ async def test_feeds_are_followed_from_seeds_and_what_they_list_from_anywhere() 
     )
     feed = exchange("f", b"<feed><entry><link href='/1'/></entry></feed>", headers=((b"Content-Type", b"text/xml"),))
     for kinds, expected in ((("feed",), [["/feed"], [], ["/1"], ["/1"]]), ((), [[], [], [], []])):
-        settings = msgspec.structs.replace(CrawlSettings(), scope=ScopeTable(links=kinds))
+        settings = msgspec.structs.replace(CrawlSettings(), scope=ScopeTable(links=kinds, guess_sitemaps=False))
         links = link_filter(settings, RecentUrls(10))
         builder = PageBuilder(
             runtime(ManualTime()), build_settings(settings), links, DocumentOffloader(), robots, control()
