@@ -19,6 +19,7 @@ import itertools
 import logging
 import math
 import resource
+import socket
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -85,7 +86,8 @@ class Replica:
     def __init__(self, store: RedisStore, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable) -> None:
         self.id = deps.replica
         labels = {"crawl": deps.crawl.name, "replica": self.id}
-        self.metrics = Metrics(labels, settings.archive.on_page)
+        self.name = local.name or socket.gethostname()
+        self.metrics = Metrics(labels, settings.archive.on_page, name=self.name)
         self.engine = engine = Engine(deps, settings, local)
         self.store, self.crawl, self.clock = store, deps.crawl, deps.clock
         self._deps = deps
@@ -137,7 +139,7 @@ class Replica:
         self._tasks = [spawn(self.loop_lag.run()), spawn(self._report()), spawn(self._summary.run())]
         if self.local.progress:
             self._tasks.append(spawn(self._log_progress()))
-        log(logging.INFO, "replica_started", replica=self.id, address=self.status.address)
+        log(logging.INFO, "replica_started", replica=self.id, name=self.name, address=self.status.address)
         for warning in self._settings_warnings:
             log(logging.WARNING, "settings_warning", warning=warning)
         if warning := eviction_warning(self.store.eviction_policy):

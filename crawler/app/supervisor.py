@@ -314,8 +314,10 @@ def supervise(
     # The rules for requests name variables with secrets, which the replicas inherit.
     tables: dict[str, Any] = {"IDENTITY": settings.identity, "REQUESTS": settings.requests}
     environments = []
-    for listen, advertise in zip(addresses, count_up(local.advertise, replicas), strict=True):
-        tables["REPLICA"] = replace(local, listen=listen, advertise=advertise)
+    name = local.name or socket.gethostname()
+    for number, (listen, advertise) in enumerate(zip(addresses, count_up(local.advertise, replicas), strict=True), 1):
+        own = f"{name}-{number}" if replicas > 1 else name
+        tables["REPLICA"] = replace(local, name=own, listen=listen, advertise=advertise)
         environments.append(
             {f"CRAWLER_{name}": json.encode(table, enc_hook=str).decode() for name, table in tables.items()}
         )

@@ -83,16 +83,17 @@ class LabelledRegistry(CollectorRegistry):
 
 class Metrics:
     """The metrics of one replica, in a registry of their own. `observe` is an event listener. `labels`: labels of every
-    series; `hooks`: the page hooks. `label_names`: the labels of each counter and histogram."""
+    series; `hooks`: the page hooks; `name`: the replica's name. `label_names`: the labels of each counter and histogram."""
 
-    def __init__(self, labels: Mapping[str, str] = MappingProxyType({}), hooks: Iterable[str] = ()) -> None:
+    def __init__(
+        self, labels: Mapping[str, str] = MappingProxyType({}), hooks: Iterable[str] = (), name: str = ""
+    ) -> None:
         self.registry = LabelledRegistry(labels)
         self.label_names: dict[str, tuple[str, ...]] = {}
         ProcessCollector(registry=self.registry)
-        build = Gauge(
-            "peercrawl_build_info", "1, with versions as labels", ("version", "python"), registry=self.registry
-        )
-        build.labels(__version__, platform.python_version()).set(1)
+        meaning = "1, with versions and the name of the replica (`replica.name`) as labels"
+        build = Gauge("peercrawl_build_info", meaning, ("version", "python", "name"), registry=self.registry)
+        build.labels(__version__, platform.python_version(), name).set(1)
         self._declare_fetching()
         self._declare_frontier()
         self._declare_storing()

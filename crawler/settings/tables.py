@@ -748,11 +748,22 @@ def _check_guarded(accept: tuple[str, ...]) -> None:
             raise UserError(f"{entry!r} names none of {', '.join(sorted(GUARDED))}")
 
 
+def _check_printable_name(name: str) -> None:
+    if not name.isprintable():
+        raise UserError(f"{name!r} has a character that cannot be printed")
+
+
 class ReplicaTable(Table, frozen=True, kw_only=True):
     """The settings of one process."""
 
     restart: ClassVar[str] = "each process reads it when it starts"
 
+    name: Annotated[
+        str,
+        checked_by(_check_printable_name),
+        "Name of the replica in metrics (`peercrawl_build_info`) and in the log line of its start, which stays the same "
+        "after a restart. With `--replicas N`, a number is appended. Empty: the host name.",
+    ] = ""
     accept: Annotated[
         tuple[str, ...],
         checked_by(_check_guarded),

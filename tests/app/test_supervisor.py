@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import signal
 import socket
@@ -21,8 +22,11 @@ from crawler.app.supervisor import (
     Supervisor,
     check_free,
     count_up,
+    supervise,
 )
 from crawler.errors import TRY_LATER, UserError
+from crawler.settings.load import Settings
+from crawler.settings.tables import ReplicaTable
 from tests.e2e.harness import Running, wait_until
 from tests.ports import free_port
 from tests.typed import Typed
@@ -136,3 +140,10 @@ def test_crawl_prints_the_addresses_that_it_was_given(tmp_path: Path) -> None:
     assert [int(one) for one in re.findall(r"live page: http://127.0.0.1:(\d+)/", done.err)] == [port, port + 1]
     done.send(signal.SIGTERM)
     done.wait()
+
+
+@pytest.mark.parametrize(("replicas", "names"), [(1, ["big"]), (2, ["big-1", "big-2"])])
+def test_each_replica_has_a_name_that_stays(replicas: int, names: list[str]) -> None:
+    settings = Settings(replica=ReplicaTable(name="big"))
+    environments = supervise("news", settings, replicas, until_empty=False)._environments
+    assert [json.loads(one["CRAWLER_REPLICA"])["name"] for one in environments] == names

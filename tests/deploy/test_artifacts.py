@@ -178,6 +178,13 @@ def test_pods_are_isolated(overlay: str) -> None:
 
 
 @pytest.mark.parametrize("overlay", OVERLAYS)
+def test_replicas_are_named_after_their_pods(overlay: str) -> None:
+    (container,) = crawler_set(overlay)["template"]["spec"]["containers"]
+    (name,) = (one for one in container["env"] if one["name"] == "CRAWLER_REPLICA__NAME")
+    assert name["valueFrom"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+
+
+@pytest.mark.parametrize("overlay", OVERLAYS)
 def test_the_grace_period_fits_the_drain(overlay: str) -> None:
     pod = crawler_set(overlay)["template"]["spec"]
     (container,) = pod["containers"]

@@ -6,7 +6,7 @@ import pytest
 
 from frontier.counters import Counters
 from frontier.entries import Entry
-from frontier.known_pages import BUCKETS_AT_ONCE, refresh_domain, refresh_page, refresh_pages
+from frontier.known_pages import BUCKETS_AT_ONCE, refresh_domain, refresh_due_by, refresh_page, refresh_pages
 from frontier.lookup import UrlLookup
 from frontier.queue import Frontier, FrontierSettings
 from frontier.settle import Lease, LeasedUrl, SettledUrl, Settlement, retry, with_next_visit
@@ -347,3 +347,20 @@ async def test_a_known_page_is_looked_up(store: RedisStore, frontier: Frontier, 
     lease = await lease_one(frontier)
     found = await UrlLookup(store, frontier).url("https://a.test/1", "a.test")
     assert (found.where, found.entry) == ("leased", lease.entries[0])
+
+
+async def test_only_pages_that_are_due_by_a_time_are_made_due(
+    store: RedisStore, frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    """Of many buckets, of a domain that has been due since before, and of one that is due too late."""
+    assert await counters.next_visit_ms() == 0
+    soon_ms = await know(frontier, time, *(page(number) for number in range(200)))
+    time.ms += LATER_MS // 2
+    late_ms = await know(frontier, time, *(page(number) for number in range(200, 300)), entry("https://b.test/"))
+    assert await counters.next_visit_ms() // 1000 == soon_ms // 1000
+    keys = frontier.keys
+    assert await refresh_due_by(store, keys, soon_ms / 1000 - 2, time.ms) == 0
+    assert await refresh_due_by(store, keys, soon_ms / 1000 + 2, time.ms) == 200
+    assert await counters.next_visit_ms() <= time.ms
+    assert await refresh_due_by(store, keys, soon_ms / 1000 + 2, time.ms) == 0
+    assert await refresh_due_by(store, keys, late_ms / 1000 + 2, time.ms) == 101

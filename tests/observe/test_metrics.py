@@ -75,9 +75,11 @@ def test_every_series_names_its_crawl_and_replica() -> None:
     assert 'peercrawl_links_total{crawl="news",replica="r1",result="seen"} 2.0' in lines
 
 
-def test_the_versions_are_labels_of_a_metric() -> None:
-    labels = {"version": __version__, "python": platform.python_version()}
-    assert Metrics().registry.get_sample_value("peercrawl_build_info", labels) == 1
+def test_the_versions_and_the_name_are_labels_of_a_metric() -> None:
+    registry = Metrics({"crawl": "news", "replica": "r1"}, name="crawler-0").registry
+    labels = {"crawl": "news", "replica": "r1", "name": "crawler-0"}
+    labels |= {"version": __version__, "python": platform.python_version()}
+    assert registry.get_sample_value("peercrawl_build_info", labels) == 1
 
 
 def test_items_are_counted_by_data_set_and_those_of_many_as_others() -> None:
