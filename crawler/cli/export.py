@@ -67,7 +67,7 @@ _OF_PAGES = _ALWAYS | {"form", "usage", "processes", "since"}
 
 USED = {
     "pages": _OF_PAGES | {"text", "structured", "links", "simhash", "settings", "app"},
-    "--format markdown": _OF_PAGES | {"changes"},
+    "--format markdown": _OF_PAGES | {"changes", "skip_noindex"},
     "--format wacz": _ALWAYS | {"form", "text", "processes", "usage", "since", "changes"},
     "--items": _ALWAYS | {"form", "items", "table", "key", "follow", "since", "latest"},
     "--to": _ALWAYS | {"items", "to", "table", "key", "follow"},
@@ -75,7 +75,13 @@ USED = {
 }
 """What is exported -> the options, by parameter, that have an effect on it, or are refused with a reason of their own."""
 
-_NEEDS = {"table": "--to", "key": "--items", "follow": "--items and --to", "latest": "--items"}
+_NEEDS = {
+    "table": "--to",
+    "key": "--items",
+    "follow": "--items and --to",
+    "latest": "--items",
+    "skip_noindex": "--format markdown",
+}
 
 
 def _page_options(text: TextForm) -> Decorator:
@@ -154,6 +160,7 @@ class Target(NamedTuple):
     help="Only what was visited from this time on: 2026-03-01, 2026-03-01T12:00:00Z, or 24h ago.",
 )
 @_page_options("off")
+@click.option("--skip-noindex", is_flag=True, help="With --format markdown: leave out pages that say noindex.")
 @settings_file
 @app
 @of_crawl
@@ -176,6 +183,7 @@ def export(
     links: bool,
     simhash: bool,
     usage: tuple[str, ...],
+    skip_noindex: bool,
     crawl: str | None,
     processes: int | None,
 ) -> None:
@@ -220,7 +228,7 @@ def export(
     else:
         shape = cast("exporting.Form", form)  # not csv
         settings = ExportSettings(
-            out, shape, text, structured, links, simhash, frozenset(usage), begin, *_finder(context)
+            out, shape, text, structured, links, simhash, frozenset(usage), skip_noindex, begin, *_finder(context)
         )
         (_export_wacz if form == "wacz" else _export_pages)(paths, settings, processes, only)
 
@@ -334,6 +342,8 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
         )
     if done.left_out:
         lines.append(f"left out, because without main text: {count_of(done.left_out, 'page')}")
+    if done.unindexed:
+        lines.append(f"left out, because they say noindex: {count_of(done.unindexed, 'page')}")
     if done.gone:
         lines.append(f"left out, because gone, moved or denied at the last visit: {count_of(done.gone, 'page')}")
     if done.removed:
@@ -383,7 +393,7 @@ def extract(
     """
     configure("console", "warning")
     settings = ExportSettings(
-        Path(), "jsonl", text, structured, links, simhash, frozenset(usage), 0.0, *_finder(context)
+        Path(), "jsonl", text, structured, links, simhash, frozenset(usage), False, 0.0, *_finder(context)
     )
     done = Exported()
     for archive in archives:

@@ -6,9 +6,9 @@ first one stopped. The rows of an open file are in a file whose name contains `.
 a file that was cut or damaged in one whose name contains `.cut`. Each run replaces it, and removes it once the WARC file is
 finished, or whole.
 
-Markdown has one file for each page, of the response that has its body now (`crawler.sinks.last_visits`). Files whose text
-is the same stay as they are, and those of pages that are gone or refused are removed. So is what refers to a page under
-another name: the URL in a file says which page it is of.
+Markdown has one file for each page (`crawler.sinks.markdown_files`), of the response that has its body now
+(`crawler.sinks.last_visits`). The files of pages that are gone or refused are removed, and those of a page under another
+name: the URL in a file says which page it is of.
 
 The file `.exported.json` in the folder of the results says how these were made, so that a result is kept only if the same
 export would make it again. It is written after outdated results were removed and before new ones are made, so an
@@ -22,18 +22,15 @@ import glob
 import multiprocessing
 import multiprocessing.connection
 import os
-import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import AbstractContextManager
 from functools import partial
 from hashlib import blake2b
-from itertools import takewhile
 from pathlib import Path
 from threading import Thread
 from typing import Literal, NamedTuple, TypeVar
-from urllib.parse import urlsplit
 
 import msgspec
 
@@ -54,6 +51,7 @@ from crawler.sinks.files import (
 )
 from crawler.sinks.last_visits import LastVisits, Response, add_lines, is_failed, visits_in
 from crawler.sinks.lines import PageLines, Row, iso_time, lost_from
+from crawler.sinks.markdown_files import draft, drafts_in, remove_others, with_relative_links, write_changed
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
 from crawler.sinks.reader import BrokenFraming, Unread, has_body, read_rows, report
@@ -61,13 +59,13 @@ from crawler.sinks.reader import BrokenFraming, Unread, has_body, read_rows, rep
 Form = Literal["jsonl", "parquet", "markdown", "wacz"]
 
 _CUT = ".cut"
-_SLUG = re.compile(r"[^A-Za-z0-9._-]+")
 
 
 class ExportSettings(msgspec.Struct, frozen=True):
     """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: as in `ArchiveSettings`. `usage`: leave out
-    pages whose owner refuses one of these uses at the last visit. `since`: leave out what was fetched before, in seconds
-    since 1970. `finder`: yields what puts items into the pages of a file; `rules`: says what it does, as text."""
+    pages whose owner refuses one of these uses at the last visit. `skip_noindex`: make no Markdown of pages that say
+    noindex. `since`: leave out what was fetched before, in seconds since 1970. `finder`: yields what puts items into the
+    pages of a file; `rules`: says what it does, as text."""
 
     out: Path
     form: Form = "jsonl"
@@ -76,6 +74,7 @@ class ExportSettings(msgspec.Struct, frozen=True):
     links: bool = True
     simhash: bool = False
     usage: frozenset[str] = frozenset()
+    skip_noindex: bool = False
     since: float = 0.0
     finder: Callable[[], AbstractContextManager[Callable[[Page], Page]]] | None = None
     rules: str = ""
@@ -98,12 +97,13 @@ class ExportSettings(msgspec.Struct, frozen=True):
 
 class Exported(msgspec.Struct):
     """The result of an export. `rows`: written rows, or Markdown files. `left_out`: pages without a Markdown file, because
-    they have no main text. `gone`: those that have none at their last visit; `removed`: their files of earlier exports, and
-    those under other names. `files`: the Markdown files. `kept`: WARC files that were exported before with the same
-    options. `differing`: the options of replaced files that were others. `refused`: responses, or with Markdown pages, that
-    were left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
-    preferences in robots.txt are unknown. `unread`: the records that could not be read, by WARC file. `broken`: WARC files
-    that could not be read to the end, each with the reason."""
+    they have no main text; `unindexed`: because they say noindex. `gone`: those that have none at their last visit;
+    `removed`: their files of earlier exports, and those under other names. `files`: the Markdown files by the URLs of their
+    pages. `kept`: WARC files that were exported before with the same options. `differing`: the options of replaced files
+    that were others. `refused`: responses, or with Markdown pages, that were left out because of `ExportSettings.usage`.
+    `unrecorded`: other responses without a metadata record, so that the preferences in robots.txt are unknown. `unread`:
+    the records that could not be read, by WARC file. `broken`: WARC files that could not be read to the end, each with the
+    reason."""
 
     rows: int = 0
     left_out: int = 0
@@ -112,14 +112,15 @@ class Exported(msgspec.Struct):
     unrecorded: int = 0
     gone: int = 0
     removed: int = 0
-    files: frozenset[Path] = frozenset()
+    unindexed: int = 0
+    files: dict[str, Path] = {}
     unread: dict[Path, Unread] = {}
     differing: frozenset[str] = frozenset()
     broken: dict[Path, str] = {}
 
     def add(self, other: Exported) -> None:
         """Add the numbers of `other`, and its unread records and broken files."""
-        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "gone", "removed"):
+        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "gone", "removed", "unindexed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.files |= other.files
         self.unread |= other.unread
@@ -215,29 +216,70 @@ def export(
     try:
         settings.out.mkdir(parents=True, exist_ok=True)
         remove_left_over(settings.out)
-        if settings.form == "markdown":
-            for folder in filter(Path.is_dir, settings.out.iterdir()):
-                remove_left_over(folder)
-        else:
+        if settings.form != "markdown":
             total.differing = _prepare(settings.out, _wanted(plans, settings))
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
-    for done in in_processes(partial(_export_file, settings), files, processes, on_done, plans):
-        total.add(done)
     if settings.form == "markdown":
         urls = set(visits.urls(settings.since))
+        _export_markdown(files, settings, processes, on_done, plans, urls, total)
         total.refused = sum(map(visits.is_refused, urls))
         total.gone = sum(visits.body_of(url) is None for url in urls) - total.refused
-        total.removed = _remove_others(settings.out, urls, total.files)
+        return total
+    for done in in_processes(partial(_export_file, settings), files, processes, on_done, plans):
+        total.add(done)
     return total
 
 
-def _remove_others(out: Path, urls: Collection[str], files: Collection[Path]) -> int:
-    """Remove the Markdown files in `out` of pages among `urls` that are not among `files`. Returns how many there were."""
-    outdated = [path for path in out.rglob("*.md") if path not in files and _head(path).get("url") in urls]
-    for path in outdated:
-        path.unlink(missing_ok=True)
-    return len(outdated)
+def _export_markdown(
+    files: Sequence[Path],
+    settings: ExportSettings,
+    processes: int,
+    on_done: Callable[[Path], None],
+    plans: Mapping[Path, Plan],
+    urls: Collection[str],
+    total: Exported,
+) -> None:
+    """Write the Markdown files of the pages of `plans`, and remove those of others among `urls`. Counts them in `total`.
+    Raises UserError."""
+    out = settings.out
+    try:
+        for folder in filter(Path.is_dir, out.iterdir()):
+            remove_left_over(folder)
+        with drafts_in(out) as drafts:
+            for done in in_processes(partial(_draft_pages, settings, drafts), files, processes, on_done, plans):
+                total.add(done)
+            kept, total.removed = remove_others(out, urls, total.files)
+            known = kept | total.files
+            for path in total.files.values():
+                text = (drafts / path.stem).read_text(encoding="utf-8")
+                write_changed(path, with_relative_links(text, path, known))
+    except OSError as error:
+        raise UserError(f"{out}: {reason_of(error, out)}") from error
+
+
+def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan) -> Exported:
+    """Write drafts of the pages whose bodies are in the WARC file at `path`. Raises OSError."""
+    done = Exported()
+    for row in done.selected(path, settings) if plan.pages else ():
+        assert row.page.exchange is not None
+        for url in plan.pages.get((row.page.url, row.page.exchange.started_at), ()):
+            if settings.skip_noindex and row.page.noindex:
+                done.unindexed += 1
+                continue
+            page, written = msgspec.structs.replace(row.page, url=url), None
+            try:
+                written = draft(page, row.columns.get("visit") or "", drafts, settings.out)
+            except Exception as error:  # pages contain what sites sent
+                if isinstance(error, OSError):
+                    raise
+                report(url, error)
+            if written is None:
+                done.left_out += 1
+            else:
+                done.rows += 1
+                done.files[url] = written
+    return done
 
 
 def _wanted(plans: Mapping[Path, Plan], settings: ExportSettings) -> dict[Path, Made]:
@@ -270,17 +312,6 @@ def _stem(path: Path) -> str:
 def _export_file(settings: ExportSettings, path: Path, plan: Plan) -> Exported:
     """Export one WARC file, unless its result exists. Raises OSError."""
     done = Exported()
-    if settings.form == "markdown":
-        for row in done.selected(path, settings) if plan.pages else ():
-            assert row.page.exchange is not None
-            for url in plan.pages.get((row.page.url, row.page.exchange.started_at), ()):
-                written = _write_markdown(msgspec.structs.replace(row.page, url=url), settings.out)
-                if written is None:
-                    done.left_out += 1
-                else:
-                    done.rows += 1
-                    done.files |= {written}
-        return done
     result = _result(path, settings)
     if not is_open(path):
         for state in (OPEN_SUFFIX, _CUT):
@@ -328,50 +359,6 @@ def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Conten
     except Exception as error:  # pages contain what sites sent
         report(page.url, error)
         return UNREADABLE
-
-
-def _write_markdown(page: Page, out: Path) -> Path | None:
-    """Write the Markdown file of `page`, `<domain>/<path>-<hash>.md`, unless it has the same text already. Returns the
-    file, None if the page has no main text."""
-    try:
-        markdown = content_of(page, "markdown", structured=False).markdown
-    except Exception as error:  # pages contain what sites sent
-        report(page.url, error)
-        return None
-    if markdown is None:
-        return None
-    assert page.exchange is not None
-    slug = _SLUG.sub("-", urlsplit(page.url).path).strip("-.")[:80] or "index"
-    name = f"{slug}-{blake2b(page.url.encode(), digest_size=4).hexdigest()}.md"
-    folder = out / _SLUG.sub("-", page.domain)
-    folder.mkdir(parents=True, exist_ok=True)
-    title = page.title.replace("\\", "\\\\").replace('"', '\\"')
-    fetched = iso_time(page.exchange.started_at)
-    head = f'---\nurl: {page.url}\ntitle: "{title}"\nfetched: {fetched}\n---\n\n'
-    _write_changed(folder / name, head + markdown.rstrip() + "\n")
-    return folder / name
-
-
-_FETCHED = re.compile(r"^fetched: .*$", re.MULTILINE)
-
-
-def _write_changed(path: Path, text: str) -> None:
-    """Write `text` to the file at `path`, unless nothing but the time of fetching has changed. Raises OSError."""
-    if path.is_file():
-        before = path.read_text(encoding="utf-8", errors="replace")
-        if _FETCHED.sub("", before, count=1) == _FETCHED.sub("", text, count=1):
-            return
-    with whole_file(path) as scratch:
-        scratch.write_text(text, encoding="utf-8", errors="replace")
-
-
-def _head(path: Path) -> dict[str, str]:
-    """The fields at the top of the Markdown file at `path`."""
-    with path.open(encoding="utf-8", errors="replace") as lines:
-        if next(lines, "") != "---\n":
-            return {}
-        fields = (line.rstrip("\n").partition(": ") for line in takewhile(lambda line: line != "---\n", lines))
-        return {name: value for name, _, value in fields}
 
 
 NAME = ".exported.json"

@@ -41,6 +41,7 @@ OPTIONS = {
     "links": ("--no-links",),
     "simhash": ("--simhash",),
     "usage": ("--usage", "train-ai"),
+    "skip_noindex": ("--skip-noindex",),
     "crawl": ("--crawl", "other"),
     "processes": ("--processes", "1"),
 }
@@ -69,7 +70,7 @@ async def crawled(folder: Path) -> None:
     items = tuple(Item("shop", msgspec.json.encode({"url": name, "n": name})) for name in "ab")
     at = NOON - 366 * 86_400
     first = page(exchange("a", HTML, started_at=at), items=items[:1], settled_at=at, **one)
-    second = page(exchange("b", HTML, b"Content-Usage: train-ai=n"), items=items[1:], **one)
+    second = page(exchange("b", HTML, b"Content-Usage: train-ai=n", b"X-Robots-Tag: noindex"), items=items[1:], **one)
     for written in (first, second):
         archive = Archive(settings(folder), lambda now=written.settled_at: now)
         await archive.start()

@@ -249,7 +249,7 @@ def test_markdown_files(crawl: Path, tmp_path: Path) -> None:
     assert (first.name[:4], second.name[:7]) == ("a-b-", "second-")
     text = first.read_text()
     assert text.startswith(
-        '---\nurl: https://site.test/a/b?c\ntitle: ""\nfetched: 2026-09-21T14:13:20.123Z\n---\n\n# A heading'
+        '---\nurl: "https://site.test/a/b?c"\ntitle: ""\nfetched: 2026-09-21T14:13:20.123Z\n---\n\n# A heading'
     )
 
 

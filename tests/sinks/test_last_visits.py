@@ -52,7 +52,7 @@ def notes(folder: Path) -> dict[str, tuple[str, int]]:
     found = {}
     for path in (folder / "notes").rglob("*.md"):
         lines = path.read_text().splitlines()
-        url = next(line for line in lines if line.startswith("url: ")).rpartition("/")[2]
+        url = next(line for line in lines if line.startswith("url: ")).strip('"').rpartition("/")[2]
         found[url] = "\n".join(line for line in lines if not line.startswith("fetched: ")), path.stat().st_mtime_ns
     return found
 

@@ -1,0 +1,167 @@
+"""The Markdown files of an export, `<domain>/<path>-<title>-<hash>.md`: front matter in YAML, and the main text.
+
+Links between pages that both have a file are relative, and which pages have one is known once all were read. So each text
+is a draft at first. Then files whose text is the same stay as they are, and others are replaced.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import re
+import shutil
+import tempfile
+import unicodedata
+from base64 import b32encode
+from collections.abc import Collection, Iterator, Mapping
+from hashlib import blake2b
+from itertools import takewhile
+from pathlib import Path
+from posixpath import relpath
+from urllib.parse import quote, unquote, urlsplit
+
+from crawler.page import Page
+from crawler.parse.text import content_of
+from crawler.sinks.files import whole_file
+from crawler.sinks.lines import iso_time
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
+
+_UNSAFE = re.compile(r"[^\w.-]+")
+_LONGEST = 80  # bytes of a part of a file name
+_DRAFTS = ".export-"
+
+
+@contextlib.contextmanager
+def drafts_in(out: Path) -> Iterator[Path]:
+    """Yield a folder in `out` for drafts, which is removed at the end of the block. Removes those of killed exports first.
+    Raises OSError."""
+    for left in out.glob(f"{_DRAFTS}*"):
+        with contextlib.suppress(OSError), _locked(left):
+            shutil.rmtree(left)
+    with tempfile.TemporaryDirectory(prefix=_DRAFTS, dir=out) as made, _locked(Path(made)):
+        yield Path(made)
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    finally:
+        os.close(handle)
+
+
+def draft(page: Page, visit: str, drafts: Path, out: Path) -> Path | None:
+    """Write the draft of `page` in the folder `drafts`. Returns where its file in `out` is to be, None if the page has no
+    main text. `visit`: what the visit that fetched it found, "" if unknown."""
+    content = content_of(page, "markdown", structured=False)
+    if content.markdown is None:
+        return None
+    assert page.exchange is not None
+    fields = {
+        "url": page.url,
+        "title": page.title,
+        "date": content.published or "",
+        "lang": page.lang,
+        "canonical": page.canonical,
+    }
+    lines = [f"{name}: {_quoted(value)}\n" for name, value in fields.items() if value or name == "title"]
+    lines.append(f"fetched: {iso_time(page.exchange.started_at)}\n")
+    if visit:
+        lines.append(f"visit: {visit}\n")
+    path = _path(page, out)
+    text = f"---\n{''.join(lines)}---\n\n{content.markdown.rstrip()}\n"
+    (drafts / path.stem).write_text(text, encoding="utf-8", errors="replace")
+    return path
+
+
+def _path(page: Page, out: Path) -> Path:
+    parts = urlsplit(page.url)
+    words = [_slug(unquote(parts.path))]
+    if parts.query or not words[0]:  # the path does not tell what the page is
+        words.append(_slug(page.title))
+    number = b32encode(blake2b(page.url.encode(), digest_size=10).digest()).decode().lower()
+    name = "-".join([*filter(None, words)] or ["index"])
+    return out / _UNSAFE.sub("-", page.domain) / f"{name}-{number}.md"
+
+
+def _slug(text: str) -> str:
+    words = _UNSAFE.sub("-", unicodedata.normalize("NFC", text)).encode(errors="replace")[:_LONGEST]
+    return words.decode(errors="ignore").strip("-.")
+
+
+_NO_YAML = re.compile("[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]")
+
+
+def _quoted(text: str) -> str:
+    """`text` as a string that YAML and JSON have in common."""
+    whole = json.dumps(text.encode(errors="replace").decode(), ensure_ascii=False)
+    return _NO_YAML.sub(lambda found: f"\\u{ord(found[0]):04x}", whole)
+
+
+def remove_others(out: Path, urls: Collection[str], files: Mapping[str, Path]) -> tuple[dict[str, Path], int]:
+    """Remove the files in `out` of pages among `urls` that are not among `files`. Returns the other files by the URLs of
+    their pages, and how many were removed."""
+    kept, wanted, removed = {}, set(files.values()), 0
+    for path in out.rglob("*.md"):
+        url = _url(path)
+        if path in wanted or url not in urls:
+            kept[url] = path
+        else:
+            path.unlink(missing_ok=True)
+            removed += 1
+    return kept, removed
+
+
+def _url(path: Path) -> str:
+    """The URL at the top of the file at `path`, "" if there is none."""
+    with path.open(encoding="utf-8", errors="replace") as lines:
+        if next(lines, "") != "---\n":
+            return ""
+        for line in takewhile(lambda line: line != "---\n", lines):
+            if line.startswith("url: "):
+                value = line.removeprefix("url: ").strip()
+                with contextlib.suppress(ValueError):
+                    return str(json.loads(value)) if value.startswith('"') else value
+    return ""
+
+
+_OF_VISIT = re.compile(r"^fetched: .*\n(?:visit: .*\n)?", re.MULTILINE)
+
+
+def write_changed(path: Path, text: str) -> None:
+    """Write `text` to the file at `path`, unless nothing but what it says of the visit has changed. Raises OSError."""
+    if path.is_file():
+        before = path.read_text(encoding="utf-8", errors="replace")
+        if _OF_VISIT.sub("", before, count=1) == _OF_VISIT.sub("", text, count=1):
+            return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with whole_file(path) as scratch:
+        scratch.write_text(text, encoding="utf-8")
+
+
+_LINK = re.compile(
+    r"(?P<code>^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence)|(?<!`)(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
+    r'|(?<=\]\()(?:<(?P<odd>https?:[^<>\n]*)>|(?P<url>https?:(?:\\.|\([^()\s]*\)|[^()\s\\])*))(?=\)| ")',
+    re.MULTILINE | re.DOTALL,
+)
+_ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
+
+
+def with_relative_links(text: str, path: Path, files: Mapping[str, Path]) -> str:
+    """The Markdown `text` of the file at `path`, with relative links to the pages of `files`, except in code."""
+
+    def relative(found: re.Match[str]) -> str:
+        link = _ESCAPED.sub(r"\1", found["odd"] or found["url"] or "")
+        with contextlib.suppress(BadUrl):
+            target = files.get(canonicalize(link, None).href) if link else None
+            if target is not None:
+                _, hash_, fragment = link.partition("#")
+                return quote(relpath(target, path.parent)) + hash_ + quote(fragment, safe="/?:@!$&'*+,;=~%")
+        return found[0]
+
+    return _LINK.sub(relative, text)
