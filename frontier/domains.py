@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import xxhash
+
+from frontier.errors import BadInput
 
 if TYPE_CHECKING:
     import tldextract
 
 SHARD_SEED = 0
 """Must not change: another seed would move every domain to a shard that does not hold its queue."""
+
+SUFFIX_LIST = "PEERCRAWL_SUFFIX_LIST"
+"""The environment variable that names a file with a newer Public Suffix List than the one in the package `tldextract`. It
+must be the same for all replicas of a crawl until its end: domains name the queues."""
 
 LONGEST_HOST = 253  # bytes without the final dot (RFC 1035 2.3.4, less the length bytes)
 _LONGEST_LABEL = 63  # bytes (RFC 1035 2.3.4)
@@ -61,13 +69,42 @@ def is_public_suffix(host: str) -> bool:
     return _suffix_list()(host).suffix == host.lower()
 
 
+def suffix_list_date() -> str:
+    """The date of the Public Suffix List in use as it states it, and its file if it is not the bundled one."""
+    named = os.environ.get(SUFFIX_LIST)
+    found = re.search(r"^// VERSION: (\S+)", _suffix_list_text(), re.MULTILINE)
+    return (found[1] if found else "without a date") + (f" from {named}" if named else ", bundled")
+
+
 @cache
 def _suffix_list() -> tldextract.TLDExtract:
     # Imported on first use, because it imports `requests`: 60 ms and 6 MB that commands without a URL do not need.
     import tldextract  # noqa: PLC0415
 
-    # Use the snapshot in the package: no download, no cache directory, no lock files.
-    return tldextract.TLDExtract(cache_dir=None, suffix_list_urls=(), include_psl_private_domains=True)
+    # No download, no cache directory, no lock files. Without a file, the snapshot in the package is used.
+    urls: tuple[str, ...] = ()
+    if named := os.environ.get(SUFFIX_LIST):
+        _suffix_list_text()
+        urls = (Path(named).absolute().as_uri(),)
+    return tldextract.TLDExtract(
+        cache_dir=None, suffix_list_urls=urls, fallback_to_snapshot=not urls, include_psl_private_domains=True
+    )
+
+
+def _suffix_list_text() -> str:
+    """The list in use. Raises BadInput if the file that is named cannot be used."""
+    named = os.environ.get(SUFFIX_LIST)
+    if not named:
+        import tldextract  # noqa: PLC0415
+
+        return Path(tldextract.__file__).with_name(".tld_set_snapshot").read_text("utf-8")
+    try:
+        text = Path(named).read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise BadInput(f"{SUFFIX_LIST} names {named}, which cannot be read: {error}") from error
+    if not re.search(r"^com$", text, re.MULTILINE) or "===BEGIN PRIVATE DOMAINS===" not in text:
+        raise BadInput(f"{SUFFIX_LIST} names {named}, which is not the whole list of https://publicsuffix.org/list/")
+    return text
 
 
 def is_of(url: str, domain: str) -> bool:

@@ -35,7 +35,8 @@ from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, ReplicaTable
 from crawler.wording import count_of, redis_remedy
 from frontier.cluster import SLOTS, NodeFacts
-from frontier.errors import FrontierError, RedisAway, RedisMisused, WritesRefused
+from frontier.domains import suffix_list_date
+from frontier.errors import BadInput, FrontierError, RedisAway, RedisMisused, WritesRefused
 from frontier.scripts import command as redis_command
 from frontier.store import RedisStore
 
@@ -95,7 +96,14 @@ def doctor(as_json: bool) -> None:
 async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> list[Finding]:
     """Run all checks. `wall`: the wall clock, in seconds since 1970. Failures are returned as findings, not raised."""
     local = settings.replica
-    findings = [files(local), disk("output", local.out), contact(settings), identity(settings), rules(settings)]
+    findings = [
+        files(local),
+        disk("output", local.out),
+        contact(settings),
+        identity(settings),
+        rules(settings),
+        suffixes(),
+    ]
     if not local.redis:
         findings.append(disk("data", local.data_dir))
     findings.append(await dns(settings.fetch.contact))
@@ -186,6 +194,14 @@ def rules(settings: Settings) -> Finding:
     except UserError as error:
         return Finding("requests", "bad", str(error), "docs/how-to/control-requests.md describes the rules")
     return Finding("requests", "good", count_of(len(found), "rule") if found else "all requests are the same")
+
+
+def suffixes() -> Finding:
+    """Check the Public Suffix List, which says what belongs to one domain."""
+    try:
+        return Finding("suffix list", "good", suffix_list_date())
+    except BadInput as error:
+        return Finding("suffix list", "bad", str(error), "correct the variable, or leave it out")
 
 
 async def dns(contact_url: str) -> Finding:

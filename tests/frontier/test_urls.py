@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import itertools
 import re
 import subprocess
 import sys
 import time
+from pathlib import Path
 from typing import Any
 
 import ada_url
@@ -16,7 +18,15 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from frontier.domains import domain_of, registrable_domain, shard_of, site_of
+from frontier.domains import (
+    _suffix_list,
+    domain_of,
+    is_public_suffix,
+    registrable_domain,
+    shard_of,
+    site_of,
+    suffix_list_date,
+)
 from frontier.entries import Entry, mark_of, parse_entry, payload_of, tag_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import (
@@ -403,6 +413,32 @@ def test_the_public_suffix_cases_are_met() -> None:
         pytest.skip("the conformance data is not here (../shared/conformance/psl.txt)")
     assert score.failures == []
     assert score.cases >= 70
+
+
+@pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning")  # by requests-file, until it is collected
+def test_a_newer_list_of_public_suffixes_may_be_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert re.fullmatch(r"20\d\d-\d\d-\d\d_\S+, bundled", suffix_list_date())
+    file = tmp_path / "list.dat"
+    monkeypatch.setenv("PEERCRAWL_SUFFIX_LIST", str(file))
+    file.write_text(
+        "// ===BEGIN ICANN DOMAINS===\n// VERSION: 2026-11-01_UTC\ncom\nnew.example\n"
+        "// ===BEGIN PRIVATE DOMAINS===\nhost.example\n// ===END PRIVATE DOMAINS===\n"
+    )
+    try:
+        for cached in (_suffix_list, registrable_domain):
+            cached.cache_clear()
+        assert suffix_list_date() == f"2026-11-01_UTC from {file}"
+        names = ("www.a.new.example", "www.a.host.example", "www.a.com")
+        assert [*map(registrable_domain, names)] == ["a.new.example", "a.host.example", "a.com"]
+        _suffix_list.cache_clear()
+        file.write_text("<html>404")
+        with pytest.raises(BadInput, match="is not the whole list"):
+            is_public_suffix("com")
+    finally:
+        gc.collect()
+        monkeypatch.undo()
+        for cached in (_suffix_list, registrable_domain):
+            cached.cache_clear()
 
 
 def test_what_has_no_registrable_domain() -> None:
