@@ -9,7 +9,7 @@ delayed. `last_try` makes a retry dead after as many failed tries as `politeness
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from functools import cache
 from http import HTTPStatus
 
@@ -17,6 +17,7 @@ import msgspec
 
 from crawler.errors import FailureKind
 from crawler.page import Outcome
+from frontier.urls import origin_of
 from politeness import tdmrep
 from politeness.robots_cache import OriginRobots
 from politeness.robots_fetch import RobotsRecord
@@ -82,6 +83,9 @@ NO_HTTPS_FAILURES = frozenset(
 )
 """How the request for robots.txt fails then."""
 
+DEAD_HTTPS_TRIES = 2
+"""Requests for the robots.txt of an origin with https that fails like this while its host answers over http."""
+
 REFUSED = UrlResult(Outcome.DENIED, "usage")
 """The result for a URL whose owner refuses the purpose of the crawl in a file of the site."""
 
@@ -143,6 +147,15 @@ def verdict_by_robots(
         # What may be reserved is not taken for permitted, just as with robots.txt.
         return UrlResult(Outcome.DEAD if known.record.tdm_failures >= tries else Outcome.RETRY, USAGE_UNREACHABLE)
     return None
+
+
+def lacks_https(url: str, known: OriginRobots, recall: Callable[[str], OriginRobots | None]) -> bool:
+    """Whether the host of `url`, whose robots.txt is `known`, does not answer over https, but over http. `recall`: returns
+    what is known of an origin."""
+    if known.record.access != "disallow" or known.record.reason not in NO_HTTPS_FAILURES or url[:6] != "https:":
+        return False
+    plain = recall("http" + origin_of(url).removeprefix("https"))
+    return plain is not None and plain.record.access != "disallow"
 
 
 def _verdict_by_unreachable(record: RobotsRecord, tries: int) -> UrlResult:

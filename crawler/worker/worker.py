@@ -28,7 +28,14 @@ from crawler.worker.leases import DelayQueue, HeldLeases, LeasedDomain
 from crawler.worker.request import AddressLimiter, Throttle
 from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime, TimeSlice
-from crawler.worker.verdict import ROBOTS_UNREACHABLE, UrlResult, last_try, verdict_by_robots
+from crawler.worker.verdict import (
+    DEAD_HTTPS_TRIES,
+    ROBOTS_UNREACHABLE,
+    UrlResult,
+    lacks_https,
+    last_try,
+    verdict_by_robots,
+)
 from crawler.worker.visit import UrlVisits
 from frontier.clock import Clock
 from frontier.entries import Entry
@@ -242,6 +249,8 @@ class Worker:
 
     def _verdict_by_robots(self, entry: Entry, url: str, known: OriginRobots) -> UrlResult | None:
         exceeds_cap, tries = self.throttle.exceeds_cap(known), self.runtime.policy.tries
+        if lacks_https(url, known, self.robots.cache.recall):
+            tries = min(tries, DEAD_HTTPS_TRIES)
         try:
             return verdict_by_robots(url, known, tries, exceeds_cap, self.runtime.policy.usage.purpose)
         except Exception as error:  # the file, which counts as unreachable for this URL, cannot be applied to it
