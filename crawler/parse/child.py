@@ -314,8 +314,9 @@ HALF_LIFE_S = 600.0
 REMEMBERED = 1_000
 """Domains whose use is remembered: those that used most, and up to as many others."""
 
-LONG_S = 0.25
-"""CPU seconds of a text that takes long: as many as ordinary markup of the largest size takes."""
+LONG_S = 1.0
+"""CPU seconds of a text that takes long: more than the slowest ordinary page takes (0.6), also on a slower machine. Less
+would use up the budget of a site with some long pages."""
 
 BURST_S = 10.0
 SHARE = 0.01
@@ -462,14 +463,17 @@ class DocumentOffloader:
         return await self._wait(job, body) or ""
 
     async def content(self, job: ContentJob, body: bytes) -> Content | None:
-        """The content of the page with this `body`: with the cut "text" if it exceeds the limits on time or memory. None if
-        its domain has used up its budget. The caller keeps its slot."""
+        """The content of the page with this `body`: only its whole text, with the cut "text", if it exceeds the limits on
+        time or memory. None if its domain has used up its budget. The caller keeps its slot."""
         loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
         async with self._turn(domain) as process:
             if self._text_budget.is_spent(domain, loop.time()):
                 return None
             content = await self._run(process, job, body)
             self._text_budget.spend(domain, process.cpu_s if content else job.CPU_S, loop.time())
+            if content is None and job.wanted.text != "off":
+                content = await self._run(process, msgspec.structs.replace(job, is_hasty=True), body)
+                self._text_budget.spend(domain, process.cpu_s if content else job.CPU_S, loop.time())
         return content or UNREAD
 
     async def stop(self) -> None:

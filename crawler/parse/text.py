@@ -24,7 +24,7 @@ from crawler.parse.coding import decode_body
 from crawler.parse.encoding import codec_of, encoding_guessed, is_html
 from crawler.parse.main_text import main_text, published_in
 from crawler.parse.structured import json_ld_of, plain
-from crawler.parse.tree import flatten_tables, parse, restored
+from crawler.parse.tree import flatten_tables, parse, restored, text_of
 from crawler.scope.next_visit import TEXT_DIGEST
 
 if TYPE_CHECKING:
@@ -309,6 +309,16 @@ def _with_text(content: Content, document: Document, url: str, text: TextForm) -
     )
 
 
+def _all_text(page: Page, text: TextForm) -> Content:
+    """The text of all elements of `page`, a line for each block, which takes linear time."""
+    assert page.exchange is not None
+    document = parse(decoded(page.exchange, MAX_BYTES), page.charset or None)
+    lines = (" ".join(line.split()) for line in text_of(document.select_one("body") or document).split("\n"))
+    found = "\n".join(filter(None, lines))[:MAX_BYTES].encode(errors="replace").decode()
+    content = Content(text_by="visible" if found else None, cut=("text",))
+    return msgspec.structs.replace(content, **{text: found or None})
+
+
 def _plain_content(body: bytes, charset: str, text: TextForm) -> Content:
     """The content of a page that is text already. A fingerprint or data of it would say nothing."""
     if text == "off":
@@ -337,13 +347,14 @@ class ContentWanted(msgspec.Struct, frozen=True):
 
 
 class ContentJob(msgspec.Struct, frozen=True):
-    """A `page` without its body, whose content is `wanted`."""
+    """A `page` without its body, whose content is `wanted`. `is_hasty`: only its whole text, as all took too long."""
 
-    CPU_S: ClassVar[float] = 1.0  # several times what ordinary markup of the largest size takes
+    CPU_S: ClassVar[float] = 2.0  # three times what the slowest ordinary page takes, one of 3.5 MB
     RESULT: ClassVar = Content
 
     page: Page
     wanted: ContentWanted
+    is_hasty: bool = False
 
     @classmethod
     def of(cls, page: Page, wanted: ContentWanted) -> ContentJob:
@@ -356,6 +367,8 @@ class ContentJob(msgspec.Struct, frozen=True):
 
     def run(self, body: bytes) -> Content:
         """The content of the page with this `body`, in values that MessagePack has."""
+        if self.is_hasty:
+            return _all_text(_with_body(self.page, body), self.wanted.text)
         content = self.wanted.of(_with_body(self.page, body))
         try:
             if content.json_ld is not None and len(msgspec.msgpack.encode(content.json_ld)) > DATA_BYTES:

@@ -74,6 +74,20 @@ def test_a_thread_has_its_comments() -> None:
     assert all(f"Answer {i}." in found.text for i in range(20))
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_a_post_with_as_many_words_of_comments_has_them(form: TextForm) -> None:
+    """As WordPress writes them: beside the text of the post."""
+    comments = "".join(
+        f"<li class='comment even depth-1' id=comment-{i}><article class=comment-body><footer class=comment-meta>by "
+        f"<b class=fn>Jo</b></footer><div class=comment-content><p>Answer {i}. {SENTENCE}</p></div></article></li>"
+        for i in range(20)
+    )
+    post = f"<article class=post><h1>Question</h1><div class=entry-content>{f'<p>{SENTENCE}</p>' * 14}</div></article>"
+    area = f"<div id=comments class=comments-area><ol class=comment-list>{comments}</ol></div>"
+    found = of(f"<div id=primary><div class=site-main>{post}{area}</div></div>", form)
+    assert all(f"Answer {i}." in found.text for i in range(20)), found
+
+
 def test_markdown_has_absolute_links_and_no_marks() -> None:
     body = (
         "<main><h1>Title<a class=headerlink href=#t>¶</a></h1><pre>x = 1</pre><dl><dt>H<sub>2</sub>O<dd>x<sup>2</sup></dl>"
