@@ -202,7 +202,9 @@ class CrawlJob(msgspec.Struct, frozen=True):
             pushed = await push_seeds(store, stored, seeds, self.settings)
             before = await Counters(store, stored.keys).counts()
             started = time.monotonic()
-            if self.due_within_s and applied.recrawl.rules:
+            if self.due_within_s and not applied.recrawl.rules:
+                note("--due-within changes nothing: without recrawl.rules, no page is visited again")
+            elif self.due_within_s:
                 now_ms = (await crawl_clock(store, stored)).now_ms()
                 await refresh_due_by(store, stored.keys, now_ms / 1000 + self.due_within_s, now_ms)
             running = len(await health_records(store, stored.keys))

@@ -45,7 +45,7 @@ from crawler.observe.status import (
 )
 from crawler.observe.status import status as read_status
 from crawler.observe.summary import DomainLine, Summary
-from crawler.wording import count_of, with_place
+from crawler.wording import DEFAULT_NAME, count_of, with_place
 from frontier.clock import SystemClock
 from frontier.counters import Counters, Counts
 from frontier.crawls import open_crawl
@@ -759,7 +759,8 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
     if plain := found.reasons.get("denied:no_https"):
         who = count_of(plain, "seed")
         remedies.append(Text(f"{who} without a scheme: https does not answer there, so http is used", style="yellow"))
-    title = Text(f"crawl {found.crawl}, all its runs", style="bold")
+    name = "the crawl" if found.crawl == DEFAULT_NAME else f"crawl {found.crawl}"
+    title = Text(f"{name}, all its runs", style="bold")
     return Group(title, table, *remedies, Text(f"output in {out}/", style="green"))
 
 
