@@ -702,6 +702,8 @@ def summary_of_run(found: Status, run: ThisRun, next_visit_ms: int = 0) -> Rende
         table.add_row("visits", f"{sum(found_by.values()):,}", _listed(_most_first(found_by)))
     words = [(f"retried:\u00a0{retries:,}")] if retries else []
     table.add_row("errors", f"{sum(errors.values()):,}", "  ".join([*words, _listed(_most_first(errors)[:6])]).strip())
+    if denied := _more(_reasons(found, "denied"), _reasons(before, "denied")):
+        table.add_row("denied", f"{sum(denied.values()):,}", _listed(_most_first(denied)[:6]))
     table.add_row("time", span(run.took_s), rate if pages else "")
     if next_visit_ms and not found.open:
         in_ms = next_visit_ms - found.at_ms

@@ -96,3 +96,13 @@ def test_the_bar_counts_towards_the_page_limit() -> None:
     console.print(live_view(msgspec.structs.replace(found, max_pages=0), 1.0))
     told = console.export_text()
     assert "5 of at most 1,000 pages" in told and "of 4,000 seen URLs" in told
+
+
+def test_what_this_run_denied_and_gave_up_is_not_that_of_earlier_runs() -> None:
+    before = {"denied:robots": 2, "dead:timeout": 1}
+    now = {"denied:robots": 2, "denied:blocked": 4, "dead:timeout": 3}
+    found, earlier = (msgspec.structs.replace(WHOLE, reasons=reasons) for reasons in (now, before))
+    console = Console(width=200, file=io.StringIO(), record=True)
+    console.print(summary_of_run(found, ThisRun(earlier, 1.0)))
+    told = " ".join(console.export_text().split())
+    assert "errors 2 timeout: 2 denied 4 blocked: 4 time 1.0 s" in told
