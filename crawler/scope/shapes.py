@@ -3,7 +3,9 @@ last. No I/O.
 
 A *shape* is the host, the first two path segments with numbers and ids left out, and the names of the parameters. There
 is a wider one for each, with any last segment, to which each narrow one adds a few pages: `/wiki/*?action` is learnt from
-the pages of several articles. A shape is useless when 30 of its pages were fetched and 80 % of the latest brought nothing:
+the pages of several articles. Another wider one has any names of parameters, because filters can be combined in hundreds
+of ways: `/list?*`. It applies to combinations that were not seen yet, or whose pages all brought nothing. A shape is
+useless when 30 of its pages were fetched and 80 % of the latest brought nothing:
 
 - the page says noindex,
 - its body is that of another page of the site,
@@ -62,6 +64,7 @@ NAMED = 20
 OTHER = "other"
 """The name of all others."""
 
+_ANY_NAMES = "?*"
 _NUMBERS = re.compile(r"\d+")
 _SEPARATOR = re.compile("[&;]")
 _DATE = (
@@ -115,6 +118,11 @@ class _Shape:
         if self.pages < LEARNT_FROM or self.judged < _LEAST_JUDGED:
             return False
         return self.latest.bit_count() >= _USELESS * min(self.judged, _WINDOW)
+
+    @property
+    def is_all_useless(self) -> bool:
+        """Whether some of the latest pages were judged, and each brought nothing."""
+        return self.judged > 0 and self.latest.bit_count() == min(self.judged, _WINDOW)
 
     @property
     def compares(self) -> bool:
@@ -172,10 +180,14 @@ class Shapes:
         narrow, wide = shapes_of(url)
         if narrow in useless:
             return self._name(narrow)
-        if wide not in useless:
-            return ""
         known = self._shapes.get(narrow)
-        return "" if known is not None and known.pages >= LEARNT_FROM else self._name(wide)
+        if wide in useless and (known is None or known.pages < LEARNT_FROM):
+            return self._name(wide)
+        path, mark, names = narrow.partition("?")
+        if not mark or (whole := path + _ANY_NAMES) not in useless:
+            return ""
+        is_put_off = "&" in names if known is None else known.is_all_useless
+        return self._name(whole) if is_put_off else ""
 
     def may_fetch(self, domain: str) -> bool:
         """Whether one more URL that was put off may be fetched from `domain`."""
@@ -192,8 +204,12 @@ class Shapes:
         if counts is None:
             self._domains.put(domain, counts := [0, 0])
         counts[entry.priority <= PUT_OFF] += 1
-        names = shapes_of(entry.url)
-        narrow, wide = (self._shape(name) for name in names)
+        names: tuple[str, ...] = shapes_of(entry.url)
+        path, mark, _ = names[0].partition("?")
+        if mark:
+            names = *names, path + _ANY_NAMES
+        shapes = tuple(map(self._shape, names))
+        narrow, *wider = shapes
         name = hash(_DATES.sub("", title))
         is_repeated = self._is_repeated(self._titles, name, host, page)
         adds_to_wide = narrow.pages < _PER_NARROW
@@ -202,17 +218,16 @@ class Shapes:
             useless = True
         elif is_repeated:
             useless = None
-            if narrow.compares or (adds_to_wide and wide.compares):
+            if narrow.compares or (adds_to_wide and any(shape.compares for shape in wider)):
                 useless = self._is_near(names[0], name, decoded())
-        of = (narrow, wide) if adds_to_wide else (narrow,)
-        for shape in of:
+        for shape in shapes if adds_to_wide else (narrow,):
             shape.pages += 1
             if useless is not None:
                 shape.judge(useless)
-        return self._learn(domain, names, (narrow, wide), is_copy, bool(useless))
+        return self._learn(domain, names, shapes, is_copy, bool(useless))
 
     def _learn(
-        self, domain: str, names: tuple[str, str], shapes: tuple[_Shape, _Shape], is_copy: bool, useless: bool
+        self, domain: str, names: tuple[str, ...], shapes: tuple[_Shape, ...], is_copy: bool, useless: bool
     ) -> Noted:
         known = self._useless.get(domain)
         new = 0

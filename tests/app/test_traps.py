@@ -84,7 +84,7 @@ def facets(path: str, query: str) -> str:
     """Filters that are added to each other, over the same three products."""
     if path.startswith("/product"):
         return titled(f"Product {prose(int(path[8:]), 2)}", f"<p>{prose(int(path[8:]))}")
-    more = [f"/?{query}&{name}={value}" for name in ("size", "colour", "brand") for value in range(5)]
+    more = [f"/?{query}&{name}={value}" for name in ("size", "colour", "brand", "price", "shop") for value in range(5)]
     return titled("All products", f"<p>{prose(3)}", links(*(f"/product{number}" for number in range(3)), *more))
 
 
@@ -113,7 +113,7 @@ TRAPS: dict[str, tuple[Callable[[str, str], str], int]] = {
     "folders": (folders, 120),
     "sessions": (sessions, 200),
     "paths-of-sessions": (paths_of_sessions, 60),
-    "facets": (facets, 250),
+    "facets": (facets, 80),
 }
 
 

@@ -77,6 +77,23 @@ def test_documents_without_tags_or_titles_are_never_put_off(kind: str) -> None:
     assert not is_put_off(shapes, "/files/777")
 
 
+def test_combinations_of_filters_are_learnt_together_and_good_ones_stay() -> None:
+    """A shop that combines filters, and a wiki whose articles and views have one path."""
+    shapes = Shapes(0.1)
+    for number in range(12):
+        for names in ("size={0}", "size={0}&shop=1", "colour={0}", "colour={0}&shop=1"):
+            fetch(shapes, f"/list?{names.format(number)}", "Products", f"{number}<p>{'the same for all filters' * 9}")
+        for view in ("action=edit", "action=raw", "oldid=1", "diff=1&oldid=2"):
+            fetch(shapes, f"/index.php?title={number}&{view}", f"View {number}", noindex=True)
+        if number < 3:
+            fetch(shapes, f"/index.php?title={number}", f"Article {number}")
+            fetch(shapes, f"/index.php?title={number}&page=2", f"More {number}")
+    assert all(is_put_off(shapes, f"/list?{query}") for query in ("brand=1&size=2", "brand=1&new=2", "colour=77"))
+    assert is_put_off(shapes, "/index.php?printable=yes&title=5")
+    good = ("/list", "/list?page=2", "/other?a=1&b=2", "/index.php?title=9", "/index.php?title=9&page=2", "/index.php")
+    assert [path for path in good if is_put_off(shapes, path)] == []
+
+
 def test_views_of_many_pages_are_learnt_together_and_a_good_page_among_them_stays() -> None:
     shapes = Shapes(0.1)
     for article in range(10):
