@@ -75,17 +75,17 @@ def test_a_thread_has_its_comments() -> None:
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
-def test_a_post_with_as_many_words_of_comments_has_them(form: TextForm) -> None:
-    """As WordPress writes them: beside the text of the post."""
+def test_comments_beside_a_shorter_post_belong_to_it(form: TextForm) -> None:
+    """As WordPress writes them."""
     comments = "".join(
-        f"<li class='comment even depth-1' id=comment-{i}><article class=comment-body><footer class=comment-meta>by "
-        f"<b class=fn>Jo</b></footer><div class=comment-content><p>Answer {i}. {SENTENCE}</p></div></article></li>"
-        for i in range(20)
+        f"<li class=comment><div class=comment-body><cite class=fn>Jo</cite><p>Answer {i}. {SENTENCE * 2}</p></div></li>"
+        for i in range(16)
     )
-    post = f"<article class=post><h1>Question</h1><div class=entry-content>{f'<p>{SENTENCE}</p>' * 14}</div></article>"
-    area = f"<div id=comments class=comments-area><ol class=comment-list>{comments}</ol></div>"
-    found = of(f"<div id=primary><div class=site-main>{post}{area}</div></div>", form)
-    assert all(f"Answer {i}." in found.text for i in range(20)), found
+    parts = "".join(f"<p>Part {i} of it. {SENTENCE * 2}</p>" for i in range(9))
+    post = f"<article class=post><h1>Question</h1><div class=entry-content>{parts}</div></article>"
+    found = of(f"<div id=primary>{post}<div id=comments><ol class=comment-list>{comments}</ol></div></div>", form)
+    assert all(f"Answer {i}." in found.text for i in range(16)), found
+    assert all(f"Part {i} " in found.text for i in range(9)), found
 
 
 def test_markdown_has_absolute_links_and_no_marks() -> None:
