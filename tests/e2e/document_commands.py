@@ -62,6 +62,7 @@ class DocumentedSite(Site):
         return {
             "CRAWLER_FETCH__HOST_MAP": json.dumps(self.host_map(*HOSTS)),
             "SSL_CERT_FILE": str(self.certificates),
+            "CRAWLER_SCOPE__GUESS_SITEMAPS": "false",
         }
 
     def respond(self, request: Request) -> Reply:

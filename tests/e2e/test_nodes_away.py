@@ -99,7 +99,9 @@ class Web(FaultServer):
             return True
         number = int(path[1:]) + 1
         targets = [f"http://{name}/{number}" for name, pages in self.pages.items() if number < pages]
-        body = "".join(f'<a href="{url}">there</a>' for url in targets).encode()
+        body = f"<title>{domain}{path}</title>".encode() + b"".join(
+            b'<a href="%b">there</a>' % url.encode() for url in targets
+        )
         head = f"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: {len(body)}\r\n\r\n"
         writer.write(head.encode() + body)
         return True
