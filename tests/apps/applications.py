@@ -424,7 +424,7 @@ class Application:
 APPLICATIONS = {
     "http.server": Application(http_server, (), 40),
     "Apache autoindex": Application(autoindex, ("apache2",), 80),
-    "gitweb": Application(gitweb, ("apache2", "/usr/share/gitweb/gitweb.cgi"), 1),
+    "gitweb": Application(gitweb, ("apache2", "/usr/share/gitweb/gitweb.cgi"), 2),
     "cgit": Application(cgit, ("apache2", "/usr/lib/cgit/cgit.cgi"), 1_000),
     "Fossil": Application(fossil, ("fossil",), 0, is_bounded=False),
     "DokuWiki": Application(dokuwiki, ("php", "/usr/share/dokuwiki/doku.php"), 120),
