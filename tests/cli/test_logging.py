@@ -110,7 +110,8 @@ def test_lines_for_which_there_is_no_room_are_counted() -> None:
     ours, theirs = os.pipe()
     fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
     program = (
-        "import logging, sys; from crawler import logs; logs.QUEUED = 100; logs.configure('json', 'info')\n"
+        "import logging, sys; from crawler import logs\n"
+        "logs.QUEUED, logs.EXIT_S = 100, 30; logs.configure('json', 'info')\n"
         "for n in range(1000): logs.log(logging.INFO, 'page', url='x' * 100)\n"
         "sys.stdin.read(1)\n"
         "logs.log(logging.INFO, 'last')"
