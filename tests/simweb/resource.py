@@ -113,7 +113,10 @@ class Story(NamedTuple):
     @property
     def html(self) -> str:
         """The story as it is in its page."""
-        return f'<div class="story"><h2>{self.headline}</h2> <time datetime="{self.published}">then</time></div>\n'
+        lead = f"<p>The news of {self.headline} reached us in the morning, and has been confirmed since.</p>"
+        return (
+            f'<div class="story"><h2>{self.headline}</h2> <time datetime="{self.published}">then</time>{lead}</div>\n'
+        )
 
 
 def article(seed: int, url: str) -> Product | Story | None:
