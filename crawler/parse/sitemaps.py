@@ -149,7 +149,9 @@ def parse_sitemap(body: bytes) -> Sitemap:
 
 
 def _is_well_formed(text: bytes) -> bool:
-    """Whether a parser of XML would read `text`, which declares no entities; or of JSON, as it was read already."""
+    """Whether a parser of XML would read `text`, without entities of its own; or of JSON, as it was read already."""
+    if b"<!ENTITY" in text:  # anywhere: what is before the root for this module may be within it for the parser
+        return False
     try:
         expat.ParserCreate().Parse(text, True)
     except expat.ExpatError:

@@ -7,7 +7,7 @@ the pages of several articles. Another wider one has any names of parameters, be
 of ways: `/list?*`. It applies to combinations that were not seen yet, or whose pages all brought nothing. A shape is
 useless when 30 of its pages were fetched and 80 % of the latest brought nothing:
 
-- the page says noindex,
+- the page says noindex, and others of its site do not,
 - its body is that of another page of the site,
 - or its title is that of an earlier page, dates left out, and nearly all its text is in one of the last pages of its
   shape.
@@ -38,6 +38,7 @@ LEARNT_FROM = 30
 
 _WINDOW = 30  # latest pages that were judged
 _LEAST_JUDGED = 20
+_INDEXED = 10  # pages that may be indexed before noindex says anything: all of an intranet or a staging site may say it
 _USELESS = 0.8
 
 _PER_NARROW = 10  # pages that a shape adds to the wider one
@@ -75,6 +76,7 @@ _DATE = (
 
 _DATES = re.compile(_DATE)
 _DATES_OF_PAGES = re.compile(_DATE.encode())
+_ALT = re.compile(rb"""\balt\s*=\s*["']?([^"'>]+)""", re.IGNORECASE)
 _LONG_ID = 16  # characters of a segment that, with digits in it, is an id
 
 K = TypeVar("K", bound=Hashable)
@@ -160,7 +162,7 @@ class Shapes:
         self._shapes = Recent[str, _Shape](20_000)
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
-        self._domains = Recent[str, list[int]](8_192)  # pages, and those of them that were put off
+        self._domains = Recent[str, list[int]](8_192)  # pages, those that were put off, and those that may be indexed
         self._texts: Recent[str, list[tuple[int, array[int]]]] = Recent(512)  # titles and texts by narrow shape
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._named = 0
@@ -191,7 +193,7 @@ class Shapes:
 
     def may_fetch(self, domain: str) -> bool:
         """Whether one more URL that was put off may be fetched from `domain`."""
-        pages, put_off = self._domains.get(domain) or (0, 0)
+        pages, put_off, _ = self._domains.get(domain) or (0, 0, 0)
         return put_off < max(LEAST, self._share * pages)
 
     def note(self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes]) -> Noted:
@@ -202,8 +204,9 @@ class Shapes:
             return Noted(is_copy) if is_copy else NOTHING
         counts = self._domains.get(domain)
         if counts is None:
-            self._domains.put(domain, counts := [0, 0])
+            self._domains.put(domain, counts := [0, 0, 0])
         counts[entry.priority <= PUT_OFF] += 1
+        counts[2] += not noindex
         names: tuple[str, ...] = shapes_of(entry.url)
         path, mark, _ = names[0].partition("?")
         if mark:
@@ -214,7 +217,7 @@ class Shapes:
         is_repeated = self._is_repeated(self._titles, name, host, page)
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
-        if noindex or is_copy:
+        if is_copy or (noindex and counts[2] >= _INDEXED):
             useless = True
         elif is_repeated:
             useless = None
@@ -250,12 +253,14 @@ class Shapes:
     def _is_near(self, shape: str, title: int, page: bytes) -> bool | None:
         """Whether nearly all text of `page` is in one of the last texts of its shape. If not, it is remembered. None: none
         of those has its title, so the page with its title that was seen before may have the same text."""
-        text, others = _text(page), self._texts.get(shape) or []
+        (text, headings), others = _text(page), self._texts.get(shape) or []
         if len(text) > _PIECES:
             return False
         allowed = _NEW_TEXT * sum(text.values())
-        if any(sum(map(text.__getitem__, text.keys() - set(other))) <= allowed for _, other in others):
-            return True
+        for _, other in others:
+            new = text.keys() - set(other)
+            if sum(map(text.__getitem__, new)) <= allowed and headings.isdisjoint(new):
+                return True
         self._texts.put(shape, [(title, array("q", text)), *others[: _TEXTS - 1]])
         return False if any(title == known for known, _ in others) else None
 
@@ -306,12 +311,20 @@ def _plain(segment: str) -> str:
     return "0" if len(segment) >= _LONG_ID and "0" in plain else plain
 
 
-def _text(page: bytes) -> dict[int, int]:
-    """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths. All of a page without
-    tags is one piece."""
+def _text(page: bytes) -> tuple[dict[int, int], set[int]]:
+    """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths; and those of them that
+    tell pages apart however short they are: headings, and the descriptions of images. All of a page without tags is one
+    piece."""
     found: dict[int, int] = {}
+    names: set[int] = set()
     for piece in (b">" + _DATES_OF_PAGES.sub(b"", page)).split(b"<"):
         tag, _, text = piece.partition(b">")
-        if (text := text.strip()) and not tag[:6].lower().startswith((b"script", b"style")):
-            found[hash(text)] = len(text)
-    return found
+        name = tag[:6].lower()
+        if name.startswith(b"img") and (alt := _ALT.search(tag)):
+            text = alt[1]
+        if (text := text.strip()) and not name.startswith((b"script", b"style")):
+            key = hash(text)
+            found[key] = len(text)
+            if name.startswith((b"h1", b"img")):
+                names.add(key)
+    return found, names

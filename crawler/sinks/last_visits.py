@@ -4,7 +4,8 @@ now, and whether its owner refuses a use.
 An export that has one result for a page (Markdown), or that leaves out what owners refuse, depends on the last visit, not
 on what each response said in its time. A 304, or a body that was archived before, stands for an earlier response. A page
 that is gone, that redirects, that its robots.txt denies, or whose owner wants it neither archived nor used, has no body any
-more. A visit that failed (5xx, 408, 429, no response) says nothing, so the one before it counts.
+more. A visit that failed (5xx, 401, 403, 408, 429, no response) says nothing, so the one before it counts. Nor does a
+denial by the crawl's own settings or its operator.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from politeness.usage import Usage
 Response = tuple[str, float]
 """The URL and the time of a response."""
 
-_FAILED = frozenset({HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS})
+_FAILED = frozenset(
+    {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
+)
+"""401 and 403 are mostly said to crawlers, or because a login has ended, and not of the page."""
+
+_OWNERS_DENIALS = frozenset({"robots", "usage"})
+"""Reasons of denials that are the owner's word. Others are the crawl's own, such as a block or a limit."""
 
 
 class Visit(NamedTuple):
@@ -122,6 +129,7 @@ def _visit(row: Row, usage: Collection[str]) -> Visit | None:
 class _Line(msgspec.Struct):
     url: str
     outcome: str | None = None
+    reason: str | None = None
     status: int | None = None
     settled_at: str | None = None
     fetched_at: str | None = None
@@ -139,7 +147,8 @@ def add_lines(visits: LastVisits, files: Iterable[Path], usage: Collection[str])
         try:
             for line in map(_decoder.decode, lines_in(path)):
                 is_page = line.outcome == "done" and line.status is not None and line.status < 300
-                if line.outcome == "denied" or (is_page and line.warc is None):
+                is_denied = line.outcome == "denied" and line.reason in _OWNERS_DENIALS
+                if is_denied or (is_page and line.warc is None):
                     at = datetime.fromisoformat(line.fetched_at or line.settled_at or "1970-01-01T00:00Z").timestamp()
                     is_refused = Usage.recorded(line.usage or "", (), "").refusal(usage) is not None
                     visits.add(line.url, Visit(at, None, is_refused))

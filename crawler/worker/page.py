@@ -206,8 +206,9 @@ class PageBuilder:
             back = leads_back(entry, target.href)
             mode = "again" if back else "moved" if has_moved(entry, exchange) else "new"
         followed = reading
-        if not 300 <= exchange.status < 400:
-            page, followed = self._compared(entry, page, exchange, reading)
+        if exchange.status == HTTPStatus.OK:  # error pages are alike, and say nothing of others
+            sent = _text(fields, b"link") + _text(fields, b"refresh")
+            page, followed = self._compared(entry, page, exchange, reading, sent)
         entries = await self._select(entry, followed, mode)
         is_guess = self.settings.guess_sitemaps and entry.depth == 0 and target is None
         if is_guess and not (rules is not None and rules.sitemaps):
@@ -221,16 +222,18 @@ class PageBuilder:
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
 
     def _compared(
-        self, entry: Entry, page: Page, exchange: Exchange, reading: ParsedDocument
+        self, entry: Entry, page: Page, exchange: Exchange, reading: ParsedDocument, sent: str
     ) -> tuple[Page, ParsedDocument]:
         """Compare a page with others of its site. If its body is that of another one, its relative links lead to more of
-        the same, so only its frames are followed. Returns `page`, and the part of `reading` with the links to follow."""
+        the same, so only its frames are followed. `sent`: the header fields with links, which count as part of the body.
+        Returns `page`, and the part of `reading` with the links to follow."""
         found = reading.found
 
         def decoded() -> bytes:
             return decode_body(exchange.body, exchange.content_coding, COMPARED_BYTES).data
 
-        noted = self.shapes.note(entry, found.title, found.noindex, exchange.body, decoded)
+        body = exchange.body + sent.encode(errors="replace") if sent else exchange.body
+        noted = self.shapes.note(entry, found.title, found.noindex, body, decoded)
         if noted.shape:
             page = msgspec.structs.replace(page, put_off=(noted.shape, noted.pages, noted.useless))
         if noted.is_copy and found.links:

@@ -22,6 +22,12 @@ def fetch(
     return shapes.note(entry, title, noindex, body, lambda: body).shape
 
 
+def index_ten_pages(shapes: Shapes) -> None:
+    """Let `shapes` know ten pages without noindex, so that it means something on others."""
+    for number in range(10):
+        fetch(shapes, f"/about/{number}", f"About {number}")
+
+
 def is_put_off(shapes: Shapes, path: str) -> bool:
     return bool(shapes.puts_off(SITE + path, "a.test"))
 
@@ -45,6 +51,7 @@ def test_a_shape_is_two_segments_and_the_names_of_the_parameters(path: str, narr
 @pytest.mark.parametrize("kind", ["noindex", "copies", "near duplicates"])
 def test_a_shape_is_put_off_after_thirty_pages_that_bring_nothing(kind: str) -> None:
     shapes = Shapes(0.1)
+    index_ten_pages(shapes)
     for number in range(LEARNT_FROM + 1):
         assert not is_put_off(shapes, "/list?sort=x")
         text = "the same" if kind == "copies" else f"{number}<p>{'much is the same in both of them' * 5}"
@@ -77,6 +84,24 @@ def test_documents_without_tags_or_titles_are_never_put_off(kind: str) -> None:
     assert not is_put_off(shapes, "/files/777")
 
 
+@pytest.mark.parametrize("kind", ["intranet", "gallery", "catalogue"])
+def test_sites_that_say_little_of_their_pages_are_never_put_off(kind: str) -> None:
+    """All say noindex; only the images differ; only the headings differ."""
+    shapes, same = Shapes(0.1), "<p>" + "the terms of sale are the same for all of them " * 30
+    for number in range(300):
+        parts = {
+            "intranet": f"<title>Minutes {number}</title><h1>Minutes</h1>{same}",
+            "gallery": f"<title>Photo</title>{same}<img src=x alt='Sight number {number}'>",
+            "catalogue": f"<title>Catalogue</title><h1>Part {number}</h1>{same}",
+        }
+        body = parts[kind].encode()
+        title = parts[kind][7 : parts[kind].index("</")]
+        shapes.note(
+            Entry(f"{SITE}/item/{number}", "a.test", 0), title, kind == "intranet", body, lambda body=body: body
+        )
+    assert not is_put_off(shapes, "/item/777")
+
+
 def test_combinations_of_filters_are_learnt_together_and_good_ones_stay() -> None:
     """A shop that combines filters, and a wiki whose articles and views have one path."""
     shapes = Shapes(0.1)
@@ -96,6 +121,7 @@ def test_combinations_of_filters_are_learnt_together_and_good_ones_stay() -> Non
 
 def test_views_of_many_pages_are_learnt_together_and_a_good_page_among_them_stays() -> None:
     shapes = Shapes(0.1)
+    index_ten_pages(shapes)
     for article in range(10):
         for view in range(3):
             fetch(shapes, f"/wiki/{'abcdefghij'[article]}?action={view}", f"{article} {view}", noindex=True)
@@ -105,6 +131,7 @@ def test_views_of_many_pages_are_learnt_together_and_a_good_page_among_them_stay
 
 def test_a_shape_whose_pages_turn_out_to_be_new_is_not_put_off_any_more() -> None:
     shapes = Shapes(0.1)
+    index_ten_pages(shapes)
     for number in range(LEARNT_FROM):
         fetch(shapes, f"/list?id={number}", noindex=True)
     assert is_put_off(shapes, "/list?id=x")
