@@ -110,10 +110,10 @@ def test_lines_for_which_there_is_no_room_are_counted() -> None:
     ours, theirs = os.pipe()
     fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
     program = (
-        "import logging, sys; from crawler import logs\n"
+        "import logging, sys, time; from crawler import logs\n"
         "logs.QUEUED, logs.EXIT_S = 100, 30; logs.configure('json', 'info')\n"
         "for n in range(1000): logs.log(logging.INFO, 'page', url='x' * 100)\n"
-        "sys.stdin.read(1)\n"
+        "sys.stdin.read(1); time.sleep(1)\n"  # the reader goes on, so there is room again
         "logs.log(logging.INFO, 'last')"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=theirs, stdin=subprocess.PIPE) as process:
