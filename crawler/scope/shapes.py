@@ -196,10 +196,13 @@ class Shapes:
         pages, put_off, _ = self._domains.get(domain) or (0, 0, 0)
         return put_off < max(LEAST, self._share * pages)
 
-    def note(self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes]) -> Noted:
-        """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding."""
-        domain, page, host = entry.domain, hash(entry.url), origin_of(entry.url)
-        is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), host, page)
+    def note(
+        self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes] | None
+    ) -> Noted:
+        """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding; None if its
+        text says nothing, because it has no links and so leads to no more of its like."""
+        domain, page, origin = entry.domain, hash(entry.url), origin_of(entry.url)
+        is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), origin, page)
         if self._share >= 1:
             return Noted(is_copy) if is_copy else NOTHING
         counts = self._domains.get(domain)
@@ -213,16 +216,17 @@ class Shapes:
             names = *names, path + _ANY_NAMES
         shapes = tuple(map(self._shape, names))
         narrow, *wider = shapes
-        name = hash(_DATES.sub("", title))
-        is_repeated = self._is_repeated(self._titles, name, host, page)
+        title_key = hash(_DATES.sub("", title))
+        is_repeated = self._is_repeated(self._titles, title_key, origin, page)
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
         if is_copy or (noindex and counts[2] >= _INDEXED):
             useless = True
         elif is_repeated:
             useless = None
-            if narrow.compares or (adds_to_wide and any(shape.compares for shape in wider)):
-                useless = self._is_near(names[0], name, decoded())
+            compares = narrow.compares or (adds_to_wide and any(shape.compares for shape in wider))
+            if decoded is not None and compares:
+                useless = self._is_near(names[0], title_key, decoded())
         for shape in shapes if adds_to_wide else (narrow,):
             shape.pages += 1
             if useless is not None:
@@ -277,8 +281,8 @@ class Shapes:
             self._shapes.put(name, shape := _Shape())
         return shape
 
-    def _is_repeated(self, seen: Recent[int, int], value: int, host: str, page: int) -> bool:
-        key = hash((host, value))
+    def _is_repeated(self, seen: Recent[int, int], value: int, origin: str, page: int) -> bool:
+        key = hash((origin, value))
         first = seen.get(key)
         if first is None:
             seen.put(key, page)

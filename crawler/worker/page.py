@@ -233,7 +233,7 @@ class PageBuilder:
             return decode_body(exchange.body, exchange.content_coding, COMPARED_BYTES).data
 
         body = exchange.body + sent.encode(errors="replace") if sent else exchange.body
-        noted = self.shapes.note(entry, found.title, found.noindex, body, decoded)
+        noted = self.shapes.note(entry, found.title, found.noindex, body, decoded if found.links else None)
         if noted.shape:
             page = msgspec.structs.replace(page, put_off=(noted.shape, noted.pages, noted.useless))
         if noted.is_copy and found.links:
