@@ -132,9 +132,8 @@ class RobotsFetch:
         """The result if the request for `url` failed. `kind`: one word, such as "timeout"; `detail`: in words. The reason
         says whether it was a redirect that failed, because this tells nothing about the origin's own host."""
         reason = f"redirect_{kind}" if self.hops else kind
-        return RobotsFetchResult(
-            "disallow", reason, detail=detail
-        )  # RFC 9309 2.3.1.4: network errors count as server errors
+        # RFC 9309 2.3.1.4: network errors count as server errors.
+        return RobotsFetchResult("disallow", reason, detail=detail)
 
     def _successful(self, answer: HttpResponse, body: bytes | None) -> RobotsFetchResult:
         if answer.truncated in ("time", "disconnect"):

@@ -196,11 +196,9 @@ class Shapes:
         pages, put_off, _ = self._domains.get(domain) or (0, 0, 0)
         return put_off < max(LEAST, self._share * pages)
 
-    def note(
-        self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes] | None
-    ) -> Noted:
-        """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding; None if its
-        text says nothing, because it has no links and so leads to no more of its like."""
+    def note(self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes] | None) -> Noted:
+        """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding; None if
+        its text says nothing, because it has no links and so leads to no more of its like."""
         domain, page, origin = entry.domain, hash(entry.url), origin_of(entry.url)
         is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), origin, page)
         if self._share >= 1:

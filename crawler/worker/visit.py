@@ -104,8 +104,9 @@ class UrlVisits:
     async def settle_without_request(
         self, leased: LeasedDomain, entry: Entry, result: UrlResult, known: OriginRobots | None
     ) -> None:
-        """Settle `entry` as denied or dead, or postpone it until the unreachable file in `known` is fetched again. If
-        the file was fetched, but cannot be applied to `entry`, retry that later."""
+        """Settle `entry` as denied or dead, or postpone it: until the unreachable file in `known` is fetched again, or, if
+        its shape is put off, behind all other URLs of its domain. If the file was fetched, but cannot be applied to
+        `entry`, retry that later. A seed without a scheme whose host does not answer over https is queued with http."""
         is_of_tdm = result.reason == USAGE_UNREACHABLE
         if entry.chain == GUESSED and known is not None and known.record.reason in NO_HTTPS_FAILURES:
             plain = Entry("http" + entry.url.removeprefix("https"), entry.domain, entry.priority)
