@@ -41,10 +41,22 @@ class Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with contextlib.suppress(ProcessLookupError, ChildProcessError):
-            os.kill(self.pid, signal.SIGKILL)
-            os.waitpid(self.pid, 0)
+        """Hang up: a command that ends by itself stops its embedded server, too."""
         self.close()
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            if self._ends_within(5.0):
+                return
+            os.kill(self.pid, number)
+        os.waitpid(self.pid, 0)
+
+    def _ends_within(self, seconds: float) -> bool:
+        deadline = time.monotonic() + seconds
+        with contextlib.suppress(ChildProcessError):  # raised if `wait` has seen the end
+            while os.waitpid(self.pid, os.WNOHANG) == (0, 0):
+                if time.monotonic() > deadline:
+                    return False
+                time.sleep(0.01)
+        return True
 
     def close(self) -> None:
         """Close the terminal."""

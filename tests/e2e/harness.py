@@ -112,7 +112,17 @@ class Running:
     def __del__(self) -> None:
         """A failed test leaves no process behind, which would let another one fail."""
         if hasattr(self, "_process") and self.is_running:
-            self.kill()
+            self._end()
+
+    def _end(self) -> None:
+        """End the process and, unless it hangs, its embedded server."""
+        for _ in range(2):  # the second signal does not wait for requests
+            self.send(signal.SIGTERM)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(5.0)
+                return
+        os.killpg(self.pid, signal.SIGKILL)
+        self._process.wait()
 
     @property
     def pid(self) -> int:
@@ -150,8 +160,7 @@ class Running:
         try:
             code = self._process.wait(limit_s)
         except subprocess.TimeoutExpired:
-            os.killpg(self.pid, signal.SIGKILL)
-            self._process.wait()
+            self._end()
             raise AssertionError(f"still running after {limit_s:.0f} s:\n{self.out}\n{self.err}") from None
         return Finished(code, self.out, self.err)
 

@@ -32,8 +32,10 @@ def test_hosts_that_answer_are_crawled_beside_more_slow_ones_than_requests_may_b
         command = [sys.executable, "-m", "crawler", "crawl", *seeds, *reach, "--concurrency", "4", "--delay", "0.1"]
         running = Running(command, tmp_path, "crawl", {})
         pages = len(GOOD) * (PAGES + 1)  # and a robots.txt
-        wait_until(lambda: sum(one.host in GOOD for one, _ in site.answered) == pages, "the pages", 15)
-        for _ in range(2):  # the second one does not wait for the slow ones
-            running.send(signal.SIGINT)
-            time.sleep(0.5)
-        running.wait()
+        try:
+            wait_until(lambda: sum(one.host in GOOD for one, _ in site.answered) == pages, "the pages", 15)
+        finally:
+            for _ in range(2):  # the second one does not wait for the slow ones
+                running.send(signal.SIGINT)
+                time.sleep(0.5)
+            running.wait()
