@@ -346,6 +346,8 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
         lines.append(f"left out, because they say noindex: {count_of(done.unindexed, 'page')}")
     if done.gone:
         lines.append(f"left out, because gone, moved or denied at the last visit: {count_of(done.gone, 'page')}")
+    if done.missing:
+        lines.append(f"left as they were, because their text is in other WARC files: {count_of(done.missing, 'page')}")
     if done.removed:
         lines.append(f"removed, because of earlier visits: {count_of(done.removed, 'file')}")
     return lines

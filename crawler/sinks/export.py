@@ -49,7 +49,7 @@ from crawler.sinks.files import (
     scratch_file,
     whole_file,
 )
-from crawler.sinks.last_visits import LastVisits, Response, add_lines, is_failed, visits_in
+from crawler.sinks.last_visits import LastVisits, ResponseKey, add_lines, is_inconclusive, visits_in
 from crawler.sinks.lines import PageLines, Row, iso_time, lost_from
 from crawler.sinks.markdown_files import draft, drafts_in, remove_others, with_relative_links, write_changed
 from crawler.sinks.near_duplicates import Likeness
@@ -98,12 +98,13 @@ class ExportSettings(msgspec.Struct, frozen=True):
 class Exported(msgspec.Struct):
     """The result of an export. `rows`: written rows, or Markdown files. `left_out`: pages without a Markdown file, because
     they have no main text; `unindexed`: because they say noindex. `gone`: those that have none at their last visit;
-    `removed`: their files of earlier exports, and those under other names. `files`: the Markdown files by the URLs of their
-    pages. `kept`: WARC files that were exported before with the same options. `differing`: the options of replaced files
-    that were others. `refused`: responses, or with Markdown pages, that were left out because of `ExportSettings.usage`.
-    `unrecorded`: other responses without a metadata record, so that the preferences in robots.txt are unknown. `unread`:
-    the records that could not be read, by WARC file. `broken`: WARC files that could not be read to the end, each with the
-    reason."""
+    `removed`: their files of earlier exports, and those under other names. `missing`: those whose response is in none of
+    the WARC files, and whose Markdown file therefore stays as it was. `files`: the Markdown files by the URLs of the pages
+    that were read, None for those without one. `kept`: WARC files that were exported before with the same options.
+    `differing`: the options of replaced files that were others. `refused`: responses, or with Markdown pages, that were
+    left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
+    preferences in robots.txt are unknown. `unread`: the records that could not be read, by WARC file. `broken`: WARC files
+    that could not be read to the end, each with the reason."""
 
     rows: int = 0
     left_out: int = 0
@@ -111,9 +112,10 @@ class Exported(msgspec.Struct):
     refused: int = 0
     unrecorded: int = 0
     gone: int = 0
+    missing: int = 0
     removed: int = 0
     unindexed: int = 0
-    files: dict[str, Path] = {}
+    files: dict[str, Path | None] = {}
     unread: dict[Path, Unread] = {}
     differing: frozenset[str] = frozenset()
     broken: dict[Path, str] = {}
@@ -135,7 +137,7 @@ class Exported(msgspec.Struct):
 
         try:
             for row in read_rows(path, on_unread):
-                if row.page.url in refused or (row.page.usage.refusal(settings.usage) and is_failed(row.page)):
+                if row.page.url in refused or (row.page.usage.refusal(settings.usage) and is_inconclusive(row.page)):
                     self.refused += 1
                 elif not settings.since or (row.page.exchange and row.page.exchange.started_at >= settings.since):
                     # The depth is in each metadata record of this crawler.
@@ -167,7 +169,7 @@ class Plan(NamedTuple):
     """What to take of a WARC file: `pages`, the URLs of the pages whose body a response has, and all but what is
     `refused`."""
 
-    pages: Mapping[Response, Sequence[str]]
+    pages: Mapping[ResponseKey, Sequence[str]]
     refused: frozenset[str]
 
 
@@ -185,10 +187,10 @@ def planned(
     pages: dict[str, dict[float, list[str]]] = {}  # URL and time of a response -> the pages with its body
     for url in visits.urls(settings.since) if settings.form == "markdown" else ():
         if body := visits.body_of(url):
-            pages.setdefault(body[0], {}).setdefault(body[1], []).append(url)
+            pages.setdefault(body.url, {}).setdefault(body.at, []).append(url)
     return visits, {
         path: Plan(
-            {(url, at): names for url in one.with_bodies() for at, names in pages.get(url, {}).items()},
+            {ResponseKey(url, at): names for url in one.with_bodies() for at, names in pages.get(url, {}).items()},
             frozenset(filter(visits.is_refused, one.urls())) if settings.usage else frozenset(),
         )
         for path, one in zip(files, found, strict=True)
@@ -221,10 +223,7 @@ def export(
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
     if settings.form == "markdown":
-        urls = set(visits.urls(settings.since))
-        _export_markdown(files, settings, processes, on_done, plans, urls, total)
-        total.refused = sum(map(visits.is_refused, urls))
-        total.gone = sum(visits.body_of(url) is None for url in urls) - total.refused
+        _export_markdown(files, settings, processes, on_done, plans, visits, total)
         return total
     for done in in_processes(partial(_export_file, settings), files, processes, on_done, plans):
         total.add(done)
@@ -237,25 +236,30 @@ def _export_markdown(
     processes: int,
     on_done: Callable[[Path], None],
     plans: Mapping[Path, Plan],
-    urls: Collection[str],
+    visits: LastVisits,
     total: Exported,
 ) -> None:
-    """Write the Markdown files of the pages of `plans`, and remove those of others among `urls`. Counts them in `total`.
-    Raises UserError."""
-    out = settings.out
+    """Write the Markdown files of the pages of `plans`, and remove those of others among the `visits`. Counts them in
+    `total`. Raises UserError."""
+    out, bodies = settings.out, {url: visits.body_of(url) for url in visits.urls(settings.since)}
     try:
         for folder in filter(Path.is_dir, out.iterdir()):
             remove_left_over(folder)
         with drafts_in(out) as drafts:
             for done in in_processes(partial(_draft_pages, settings, drafts), files, processes, on_done, plans):
                 total.add(done)
-            kept, total.removed = remove_others(out, urls, total.files)
-            known = kept | total.files
-            for path in total.files.values():
+            missing = {url for url, body in bodies.items() if body is not None and url not in total.files}
+            files_of_pages = {url: path for url, path in total.files.items() if path is not None}
+            kept, total.removed = remove_others(out, bodies.keys() - missing, files_of_pages)
+            known = kept | files_of_pages
+            for path in files_of_pages.values():
                 text = (drafts / path.stem).read_text(encoding="utf-8")
                 write_changed(path, with_relative_links(text, path, known))
     except OSError as error:
         raise UserError(f"{out}: {reason_of(error, out)}") from error
+    total.refused = sum(map(visits.is_refused, bodies))
+    total.gone = sum(body is None for body in bodies.values()) - total.refused
+    total.missing = sum(body.at >= settings.since for url in missing if (body := bodies[url]))
 
 
 def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan) -> Exported:
@@ -263,7 +267,8 @@ def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan)
     done = Exported()
     for row in done.selected(path, settings) if plan.pages else ():
         assert row.page.exchange is not None
-        for url in plan.pages.get((row.page.url, row.page.exchange.started_at), ()):
+        for url in plan.pages.get(ResponseKey(row.page.url, row.page.exchange.started_at), ()):
+            done.files[url] = None
             if settings.skip_noindex and row.page.noindex:
                 done.unindexed += 1
                 continue

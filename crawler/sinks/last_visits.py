@@ -4,8 +4,8 @@ now, and whether its owner refuses a use.
 An export that has one result for a page (Markdown), or that leaves out what owners refuse, depends on the last visit, not
 on what each response said in its time. A 304, or a body that was archived before, stands for an earlier response. A page
 that is gone, that redirects, that its robots.txt denies, or whose owner wants it neither archived nor used, has no body any
-more. A visit that failed (5xx, 401, 403, 408, 429, no response) says nothing, so the one before it counts. Nor does a
-denial by the crawl's own settings or its operator.
+more. A visit that is inconclusive (5xx, 401, 403, 408, 429, no response) says nothing of the page, so the one before it
+counts. Nor does a denial by the crawl's own settings or its operator.
 """
 
 from __future__ import annotations
@@ -24,10 +24,7 @@ from crawler.sinks.lines import Place, Row, lines_in
 from crawler.sinks.reader import BrokenFraming, has_body, read_rows
 from politeness.usage import Usage
 
-Response = tuple[str, float]
-"""The URL and the time of a response."""
-
-_FAILED = frozenset(
+_INCONCLUSIVE = frozenset(
     {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN, HTTPStatus.REQUEST_TIMEOUT, HTTPStatus.TOO_MANY_REQUESTS}
 )
 """401 and 403 are mostly said to crawlers, or because a login has ended, and not of the page."""
@@ -36,16 +33,22 @@ _OWNERS_DENIALS = frozenset({"robots", "usage"})
 """Reasons of denials that are the owner's word. Others are the crawl's own, such as a block or a limit."""
 
 
+class ResponseKey(NamedTuple):
+    """The URL of a response, and its time in seconds since 1970."""
+
+    url: str
+    at: float
+
+
 class Visit(NamedTuple):
     """What a visit at the time `at` (seconds since 1970) says of its URL. `body`: the response with the body of the page,
-    None if it has none; "" as its URL stands for the response before. `is_refused`: whether the owner refuses the use."""
+    None if the page has none, or if the visit `confirms` that of the response before. `is_refused`: whether the owner
+    refuses the use."""
 
     at: float
-    body: Response | None
-    is_refused: bool = False
-
-
-_BEFORE: Response = ("", 0.0)
+    body: ResponseKey | None
+    is_refused: bool
+    confirms: bool = False
 
 
 class LastVisits:
@@ -76,21 +79,20 @@ class LastVisits:
         """The URLs of which there is a response with a body."""
         return self._bodies
 
-    def body_of(self, url: str) -> Response | None:
-        """The response that has the body of the page `url` now, None if it has none or the use is refused."""
+    def body_of(self, url: str) -> ResponseKey | None:
+        """The response that has the body of the page `url` now, None if it has none or the use is refused. If the response
+        that the last visit confirms is unknown, that is the visit itself, which has no body."""
         if self.is_refused(url):
             return None
-        body = self._last[url].body
-        if body != _BEFORE:
-            return body
-        return self._bodies[url].body if url in self._bodies else None
+        last = self._last[url]
+        return self._bodies.get(url, last._replace(body=ResponseKey(url, last.at))).body if last.confirms else last.body
 
     def is_refused(self, url: str) -> bool:
         """Whether the owner of `url` refuses the use. A 304 stands for a body that may say so itself."""
         last = self._last.get(url)
         if last is None:
             return False
-        of_body = self._bodies.get(url) if last.body == _BEFORE else None
+        of_body = self._bodies.get(url) if last.confirms else None
         return last.is_refused or (of_body is not None and of_body.is_refused)
 
 
@@ -106,24 +108,23 @@ def visits_in(usage: Collection[str], path: Path) -> LastVisits:
     return found
 
 
-def is_failed(page: Page) -> bool:
-    """Whether the visit of `page` failed, for now, so that it says nothing of it."""
+def is_inconclusive(page: Page) -> bool:
+    """Whether the visit of `page` says nothing of it: the page could not be fetched for now."""
     status = page.exchange.status if page.exchange else 0
-    return status >= 500 or status < 200 or status in _FAILED
+    return status >= 500 or status < 200 or status in _INCONCLUSIVE
 
 
 def _visit(row: Row, usage: Collection[str]) -> Visit | None:
     page, exchange = row.page, row.page.exchange
     assert exchange is not None
     status, at = exchange.status, exchange.started_at
-    is_refused = page.usage.refusal(usage) is not None
-    if is_failed(page):
+    if is_inconclusive(page):
         return None
-    if status == HTTPStatus.NOT_MODIFIED:
-        return Visit(at, _BEFORE, is_refused)
-    if status >= 300:
-        return Visit(at, None, is_refused)
-    return Visit(at, (page.url, at) if has_body(row) else row.refers or _BEFORE, is_refused)
+    body = None
+    if status < 300:
+        body = ResponseKey(page.url, at) if has_body(row) else row.refers and ResponseKey(*row.refers)
+    confirms = status == HTTPStatus.NOT_MODIFIED or (status < 300 and body is None)
+    return Visit(at, body, page.usage.refusal(usage) is not None, confirms)
 
 
 class _Line(msgspec.Struct):

@@ -63,7 +63,8 @@ def other(name: str) -> bytes:
 
 async def test_a_folder_is_as_a_fresh_crawl_would_make_it(typed: Typed, tmp_path: Path) -> None:
     out = tmp_path / "crawl-out"
-    names = ("same", "validated", "changed", "deleted", "moved", "secret", "untrained", "flaky", "back", "withheld")
+    kept = ("same", "validated", "flaky", "locked", "forbidden", "blocked", "excluded")
+    names = (*kept, "changed", "deleted", "moved", "secret", "untrained", "back", "withheld")
     await crawl(out, 0, *(visited(name, 0, other(name)) for name in names))
     export(typed, "--usage", "train-ai")
     first = notes(tmp_path)
@@ -80,13 +81,17 @@ async def test_a_folder_is_as_a_fresh_crawl_would_make_it(typed: Typed, tmp_path
         denied("secret", 1),
         visited("untrained", 1, other("untrained"), b"Content-Usage: train-ai=n"),
         visited("flaky", 1, b"sorry", status=503),
+        visited("locked", 1, b"log in", status=401),
+        visited("forbidden", 1, b"no", status=403),
+        denied("blocked", 1, "blocked"),
+        denied("excluded", 1, "excluded"),
         visited("back", 1, b"gone", status=410),
         denied("withheld", 1, "usage"),
         visited("new", 1, other("new")),
     )
     said = export(typed, "--usage", "train-ai")
     second = notes(tmp_path)
-    assert second.keys() == {"same", "validated", "changed", "moved-to", "flaky", "new"}
+    assert second.keys() == {*kept, "changed", "moved-to", "new"}
     assert {name for name in second.keys() & first if second[name] != first[name]} == {"changed"}
     assert "changed now" in second["changed"][0]
     assert "removed, because of earlier visits: 6 files" in said
@@ -98,6 +103,21 @@ async def test_a_folder_is_as_a_fresh_crawl_would_make_it(typed: Typed, tmp_path
     assert {name: third[name] for name in second} == second
     export(typed, "--usage", "train-ai")
     assert notes(tmp_path) == third
+
+
+async def test_files_of_pages_that_were_only_confirmed_stay(typed: Typed, tmp_path: Path) -> None:
+    """Also if the WARC file with their text is not looked at, or is not there any more."""
+    out = tmp_path / "crawl-out"
+    await crawl(out, 0, visited("a", 0))
+    export(typed)
+    first = notes(tmp_path)
+    (old,) = out.glob("*.warc.gz")
+    await crawl(out, 1, visited("a", 1, b"", status=304, body_at=NOON))
+    assert "left" not in export(typed, "--since", "2026-09-25")
+    assert notes(tmp_path) == first
+    old.unlink()
+    assert "left as they were, because their text is in other WARC files: 1 page" in export(typed)
+    assert notes(tmp_path) == first
 
 
 async def test_a_file_of_a_page_under_another_name_is_removed(typed: Typed, tmp_path: Path) -> None:
@@ -212,3 +232,25 @@ def test_one_row_per_url_has_the_text_that_a_304_confirms(tmp_path: Path, monkey
     database.sql(view)
     confirmed = ("https://site.test/a", 304, {"title": "T", "text": "The text"})
     assert database.sql(query).fetchall() == [confirmed, ("https://site.test/b", 404, None)]
+
+
+def test_the_recipe_has_the_text_of_pages_as_it_is_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = Content(markdown="The text")
+    later = {
+        "same": Row(visited("same", 1, b"", status=304, title="")),
+        "changed": Row(visited("changed", 1), content=Content(markdown="New text")),
+        "gone": Row(visited("gone", 1, b"", status=404, title="")),
+        "flaky": Row(visited("flaky", 1, b"", status=503, title="")),
+        "locked": Row(visited("locked", 1, b"", status=401, title="")),
+        "secret": Row(denied("secret", 1)),
+        "blocked": Row(denied("blocked", 1, "blocked")),
+    }
+    encoder = PageLines(with_links=True, replica="r")
+    rows = [*(Row(visited(name, 0), content=text) for name in later), *later.values()]
+    (tmp_path / "crawl-out").mkdir()
+    lines = [encoder.encode(row, lambda url, error: None) for row in rows]
+    (tmp_path / "crawl-out/x.pages.jsonl").write_bytes(b"".join(lines))
+    (query,) = blocks("recipe-site-to-markdown.md")
+    texts = {url.rpartition("/")[2]: text for url, _, text in duckdb.sql(query).fetchall()}
+    assert texts == {**dict.fromkeys(("same", "flaky", "locked", "blocked"), "The text"), "changed": "New text"}
