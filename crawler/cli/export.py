@@ -130,7 +130,7 @@ class Target(NamedTuple):
     "-o",
     type=FOLDER,
     default="export",
-    help="Folder for the results; with --format wacz also a file, NAME.wacz.",
+    help="Folder for the results; with --format wacz also a file, NAME.wacz. For --items of an earlier export: its folder.",
 )
 @click.option(
     "--format",
@@ -216,7 +216,10 @@ def export(
         crawler export crawl-out --settings shop.toml --out again
     """
     configure("console", "warning")
-    check_options(_given(context), form, out)
+    given = _given(context)
+    check_options(given, form, out)
+    if items is not None and "out" not in given and (archives[0] / exporting.NAME).is_file():
+        out = archives[0]  # `export` may have the items of the crawl
     paths, only = list(archives), "" if follow else one_crawl(archives, crawl, of_each=True)
     begin = data_sets.since_time(since, datetime.now(UTC)) if since is not None else 0.0
     if changes and since is None:

@@ -182,8 +182,8 @@ def test_rules_and_handlers_find_items_on_archived_pages(typed: Typed, tmp_path:
     (file,) = (tmp_path / "again").glob("*.pages.jsonl")
     first, _ = map(msgspec.json.decode, file.read_bytes().splitlines())
     assert first["items"] == {"shop": [{"name": "Lamp"}], "prices": [{"price": "1.50", "unit": "EUR"}]}
-    assert typed("export", "again", "--items", "shop", "--format", "csv", "--out", "csv").code == 0
-    assert (tmp_path / "csv/shop.csv").read_text().splitlines()[1] == "Lamp,2026-09-21T14:13:20.123Z,"
+    assert typed("export", "again", "--items", "shop", "--format", "csv").code == 0
+    assert (tmp_path / "again/shop.csv").read_text().splitlines()[1] == "Lamp,2026-09-21T14:13:20.123Z,"
     (warc,) = (tmp_path / "crawl-out").glob("*.warc.gz")
     printed = typed("extract", str(warc), "--settings", "shop.toml")
     assert '"items":{"shop":[{"name":"Lamp"}]}' in printed.out
