@@ -347,6 +347,8 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
         lines.append(f"left out, because without main text: {count_of(done.left_out, 'page')}")
     if done.unindexed:
         lines.append(f"left out, because they say noindex: {count_of(done.unindexed, 'page')}")
+    if done.headless:
+        lines.append(f"without a row, because without an HTTP head: {count_of(done.headless, 'revisit record')}")
     if done.gone:
         lines.append(f"left out, because gone, moved or denied at the last visit: {count_of(done.gone, 'page')}")
     if done.missing:

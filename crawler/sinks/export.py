@@ -54,7 +54,7 @@ from crawler.sinks.lines import PageLines, Row, iso_time, lost_from
 from crawler.sinks.markdown_files import draft, drafts_in, remove_others, with_relative_links, write_changed
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.reader import BrokenFraming, Unread, has_body, read_rows, report
+from crawler.sinks.reader import BrokenFraming, NoHead, Unread, has_body, read_rows, report
 
 Form = Literal["jsonl", "parquet", "markdown", "wacz"]
 
@@ -103,14 +103,16 @@ class Exported(msgspec.Struct):
     that were read, None for those without one. `kept`: WARC files that were exported before with the same options.
     `differing`: the options of replaced files that were others. `refused`: responses, or with Markdown pages, that were
     left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
-    preferences in robots.txt are unknown. `unread`: the records that could not be read, by WARC file. `broken`: WARC files
-    that could not be read to the end, each with the reason."""
+    preferences in robots.txt are unknown. `headless`: revisit records without an HTTP head, which have no row. `unread`:
+    the records that could not be read, by WARC file. `broken`: WARC files that could not be read to the end, each with the
+    reason."""
 
     rows: int = 0
     left_out: int = 0
     kept: int = 0
     refused: int = 0
     unrecorded: int = 0
+    headless: int = 0
     gone: int = 0
     missing: int = 0
     removed: int = 0
@@ -122,7 +124,7 @@ class Exported(msgspec.Struct):
 
     def add(self, other: Exported) -> None:
         """Add the numbers of `other`, and its unread records and broken files."""
-        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "gone", "removed", "unindexed"):
+        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "headless", "gone", "removed", "unindexed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.files |= other.files
         self.unread |= other.unread
@@ -133,7 +135,10 @@ class Exported(msgspec.Struct):
         those before `settings.since`. Counts what is left out."""
 
         def on_unread(url: str, error: Exception) -> None:
-            self.unread.setdefault(path, Unread()).add(url, error)
+            if isinstance(error, NoHead):
+                self.headless += 1
+            else:
+                self.unread.setdefault(path, Unread()).add(url, error)
 
         try:
             for row in read_rows(path, on_unread):

@@ -309,6 +309,10 @@ class _NotHttp(Exception):
     """Raised when the response record of a page contains no HTTP message."""
 
 
+class NoHead(Exception):
+    """Raised for a revisit record without an HTTP head. WARC 1.1 section 6.7 allows that, but there is no row."""
+
+
 class _Response(NamedTuple):
     """The row of a response or revisit record. `columns`: see `Row`. `has_body`: it is not a revisit record."""
 
@@ -335,7 +339,7 @@ class _Writer(NamedTuple):
 
 def read_rows(path: Path, on_unread: Callable[[str, Exception], None] | None = None) -> Iterator[Row]:
     """The rows of the complete records of the WARC file at `path`. `on_unread` is called with the URL of a response that
-    cannot be read, and why. Raises OSError, and BrokenFraming at the end of a finished file that has an incomplete record.
+    has no row, and why. Raises OSError, and BrokenFraming at the end of a finished file that has an incomplete record.
     """
     name = path.name.removesuffix(OPEN_SUFFIX)
     writer = _Writer(None)
@@ -457,7 +461,7 @@ def _metadata(record: WarcRecord) -> _Metadata:
 
 
 def _response(record: WarcRecord) -> _Response | None:
-    """The row of `record`, or None if it is not of a page. Raises BadUrl and _NotHttp."""
+    """The row of `record`, or None if it is not of a page. Raises BadUrl, NoHead and _NotHttp."""
     headers, target = record.headers, target_of(record)
     if not target.lower().startswith(("http:", "https:")):
         return None  # such as the dns: records of Heritrix
@@ -467,7 +471,7 @@ def _response(record: WarcRecord) -> _Response | None:
     read_so_far = read_head(record)
     if read_so_far is None:
         if record.record_type == WarcRecordType.revisit:
-            return None  # without the head, it says nothing
+            raise NoHead("a revisit record without an HTTP head")
         raise _NotHttp(f"not an HTTP message but {headers.get('Content-Type')!r}")
     http, start_of_body = read_so_far
     has_body = record.record_type == WarcRecordType.response

@@ -40,7 +40,7 @@ from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.export import in_processes
 from crawler.sinks.files import is_open, locked
 from crawler.sinks.lines import Row, iso_time, lost_from
-from crawler.sinks.reader import Unread, complete_part, has_body, placed, read_rows, records_in, report
+from crawler.sinks.reader import NoHead, Unread, complete_part, has_body, placed, read_rows, records_in, report
 
 WACZ_VERSION = "1.1.1"
 SUFFIX = ".wacz"
@@ -169,8 +169,13 @@ def _scan(folder: Path, text: TextForm, path: Path) -> _Scan:
     folder.mkdir()
     warc = _with_gzip(path, folder / name) if _is_zstd(path) else path
     scan, unread = _Scan(warc, name, folder / "index", folder / "seeds", folder / "others"), Unread()
+
+    def on_unread(url: str, error: Exception) -> None:
+        if not isinstance(error, NoHead):  # such a record is packed all the same
+            unread.add(url, error)
+
     with scan.seeds.open("wb") as seeds, scan.others.open("wb") as others:
-        for row in read_rows(warc, unread.add):
+        for row in read_rows(warc, on_unread):
             if _is_page(row.page):
                 (others if row.columns.get("depth") else seeds).write(_page_line(row, text))
     with scan.index.open("wb") as index:

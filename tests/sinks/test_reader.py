@@ -419,6 +419,22 @@ def test_records_that_cannot_be_read_are_counted_and_others_are_exported(tmp_pat
     assert typed("export", str(file)).code == 0
 
 
+def test_revisit_records_without_a_head_are_counted(tmp_path: Path, typed: Typed) -> None:
+    revisit = (
+        b"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Target-URI: http://a.test/b\r\nWARC-Date: 2026-09-21T14:13:20Z\r\n"
+        b"WARC-Profile: http://netpreserve.org/warc/1.1/revisit/identical-payload-digest\r\n"
+        b"Content-Length: 0\r\n\r\n\r\n\r\n"
+    )
+    (tmp_path / "theirs.warc").write_bytes(their_record("a", b"<p>a") + revisit)
+    done = typed("export", "theirs.warc")
+    assert done.code == 0
+    assert done.out.splitlines() == [
+        "1 row from 1 WARC file in export/",
+        "without a row, because without an HTTP head: 1 revisit record",
+    ]
+    assert typed("export", "theirs.warc", "--format", "wacz", "--out", "x.wacz").code == 0
+
+
 BAD_DATES = (b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59.999999-12:00", b"soon")
 
 
