@@ -17,8 +17,9 @@ such sites would delay the large pages of all others by minutes. So the domain t
 turn, and every second turn goes to the domain that has waited longest. A document then waits for about two others if its
 domain uses the process little. A worker that waits lends its slot to another one.
 
-A domain may also send page after page whose text takes a second to extract. So for texts that take long, it has `BURST_S`
-CPU seconds, and gets `SHARE` of each later second. Other texts cost nothing, however many there are.
+A domain may also send page after page whose text takes a second to extract. So it has `ORDINARY_S` CPU seconds for each
+text, and `BURST_S` for what its texts take beyond that, of which it gets back `SHARE` of each later second. Texts that take
+less make up for others, so a site with some long pages is not refused.
 """
 
 from __future__ import annotations
@@ -314,9 +315,8 @@ HALF_LIFE_S = 600.0
 REMEMBERED = 1_000
 """Domains whose use is remembered: those that used most, and up to as many others."""
 
-LONG_S = 1.0
-"""CPU seconds of a text that takes long: more than the slowest ordinary page takes (0.6), also on a slower machine. Less
-would use up the budget of a site with some long pages."""
+ORDINARY_S = 0.25
+"""CPU seconds that each text may take on average: ten times what an ordinary page takes. The slowest take 0.6."""
 
 BURST_S = 10.0
 SHARE = 0.01
@@ -371,7 +371,7 @@ class FairQueue:
 
 
 class TextBudget:
-    """What is left to each domain for texts that take long. Times are seconds of a monotonic clock."""
+    """What the texts of each domain took beyond `ORDINARY_S` each. Times are seconds of a monotonic clock."""
 
     def __init__(self) -> None:
         self._spent_s: dict[str, tuple[float, float]] = {}  # and when that was
@@ -380,14 +380,17 @@ class TextBudget:
         return f"<TextBudget domains={len(self._spent_s)}>"
 
     def is_spent(self, domain: str, now: float) -> bool:
-        """Whether no large text of `domain` is extracted now."""
+        """Whether no text of `domain` is extracted now."""
         return self._spent(domain, now) >= BURST_S
 
     def spend(self, domain: str, took_s: float, now: float) -> None:
         """A text of `domain` took `took_s` CPU seconds."""
-        if took_s >= LONG_S:
-            self._spent_s[domain] = (self._spent(domain, now) + took_s, now)
-            self._spent_s = _most(self._spent_s, lambda one: self._spent(one, now))
+        spent_s = self._spent(domain, now) + took_s - ORDINARY_S
+        if spent_s <= 0:
+            self._spent_s.pop(domain, None)
+            return
+        self._spent_s[domain] = (spent_s, now)
+        self._spent_s = _most(self._spent_s, lambda one: self._spent(one, now))
 
     def _spent(self, domain: str, now: float) -> float:
         spent_s, at = self._spent_s.get(domain, (0.0, now))
@@ -470,10 +473,11 @@ class DocumentOffloader:
             if self._text_budget.is_spent(domain, loop.time()):
                 return None
             content = await self._run(process, job, body)
-            self._text_budget.spend(domain, process.cpu_s if content else job.CPU_S, loop.time())
+            took_s = process.cpu_s if content else job.CPU_S
             if content is None and job.wanted.text != "off":
                 content = await self._run(process, msgspec.structs.replace(job, is_hasty=True), body)
-                self._text_budget.spend(domain, process.cpu_s if content else job.CPU_S, loop.time())
+                took_s += process.cpu_s if content else job.CPU_S
+            self._text_budget.spend(domain, took_s, loop.time())
         return content or UNREAD
 
     async def stop(self) -> None:

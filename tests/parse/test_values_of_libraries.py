@@ -106,7 +106,7 @@ _WHOLE = {"whole", "in a phrase"}
 def test_an_amount_is_right_or_refused_and_differs_for_a_reason(way: str, number: int, cents: int) -> None:
     kind, written, reason = AMOUNTS[way]
     markup = written(number, cents)
-    amount = number if way in _WHOLE else number + cents / 100
+    amount = number if way in _WHOLE else float(f"{number}.{cents:02}")
     amount = -amount if way == "negative" else amount
     value = ours(markup, kind)
     assert value in ((amount,) if way in _RIGHT | {"negative"} else (None,)), markup
