@@ -343,19 +343,15 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
         lines.append(
             f"earlier results with other options were replaced; different: {', '.join(sorted(done.differing))}"
         )
-    if done.left_out:
-        lines.append(f"left out, because without main text: {count_of(done.left_out, 'page')}")
-    if done.unindexed:
-        lines.append(f"left out, because they say noindex: {count_of(done.unindexed, 'page')}")
-    if done.headless:
-        lines.append(f"without a row, because without an HTTP head: {count_of(done.headless, 'revisit record')}")
-    if done.gone:
-        lines.append(f"left out, because gone, moved or denied at the last visit: {count_of(done.gone, 'page')}")
-    if done.missing:
-        lines.append(f"left as they were, because their text is in other WARC files: {count_of(done.missing, 'page')}")
-    if done.removed:
-        lines.append(f"removed, because of earlier visits: {count_of(done.removed, 'file')}")
-    return lines
+    counts = (
+        ("left out, because without main text", done.left_out, "page"),
+        ("left out, because they say noindex", done.unindexed, "page"),
+        ("without a row, because without an HTTP head", done.headless, "revisit record"),
+        ("left out, because gone, moved or denied at the last visit", done.gone, "page"),
+        ("left as they were, because their text is in other WARC files", done.missing, "page"),
+        ("removed, because of earlier visits", done.removed, "file"),
+    )
+    return lines + [f"{what}: {count_of(number, unit)}" for what, number, unit in counts if number]
 
 
 def _not_exported(done: Exported, settings: ExportSettings) -> list[str]:

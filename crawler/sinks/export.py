@@ -327,9 +327,7 @@ def _export_file(settings: ExportSettings, path: Path, plan: Plan) -> Exported:
         for state in (OPEN_SUFFIX, _CUT):
             for early in settings.out.glob(glob.escape(f"{_stem(path)}{state}.pages.") + "*"):
                 early.unlink(missing_ok=True)  # its rows are among those of the finished file
-        if lost := lost_from(path):
-            done.broken[path] = lost
-        elif result.exists():
+        if result.exists() and not lost_from(path):
             return Exported(kept=1)
     with scratch_file(result.with_name(f"{result.name}.lines")) as scratch:
         with scratch.open("wb") as file:

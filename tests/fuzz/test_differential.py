@@ -18,16 +18,21 @@ if not (PEERS.exists() and shutil.which("curl") and shutil.which("wget") and shu
 
 
 OPEN = (
-    *("sitemap: NUL first before", "sitemap: open CDATA end", "hop: cookie no equal sign", "hop: to CR inside"),
-    *(
-        "hop: to tilde",
-        "hop: to lower escape",
-        "hop: to escaped",
-        "hop: to long",
-        "status: space before",
-        "before: BOM",
-    ),
-    *("type: text/htm", "type: text/xhtml", "type: content/html", "type: text/vnd.wap", "type: application/vnd.wap"),
+    "sitemap: NUL first before",
+    "sitemap: open CDATA end",
+    "hop: cookie no equal sign",
+    "hop: to CR inside",
+    "hop: to tilde",
+    "hop: to lower escape",
+    "hop: to escaped",
+    "hop: to long",
+    "status: space before",
+    "before: BOM",
+    "type: text/htm",
+    "type: text/xhtml",
+    "type: content/html",
+    "type: text/vnd.wap",
+    "type: application/vnd.wap",
 )
 """Oddities that are still lost, by how their names begin."""
 
