@@ -188,8 +188,10 @@ PROBES = 4096
 """Names of shards by which the nodes of a cluster are found: enough for some hundred nodes."""
 
 
-def nodes_of(store: Store, shards: Sequence[ShardKeys]) -> list[str]:
-    """A key of each node that serves some of `shards`."""
+def nodes_of(store: Store, shards: Sequence[ShardKeys] | None = None) -> list[str]:
+    """A key of each node that serves some of `shards`; without these, of all nodes."""
+    if shards is None:
+        shards = [shard_keys("", number) for number in range(PROBES)]
     return list({store.node_of(of.base): of.base for of in shards}.values())
 
 
@@ -209,8 +211,6 @@ async def pages_of_all(
 ) -> AsyncIterator[list[tuple[int, Key]]]:
     """All keys of the shards of `crawl` on the nodes of `shards`, or on all nodes, with the number of the layout of each,
     some of them more than once."""
-    if shards is None:
-        shards = [shard_keys(crawl, number) for number in range(PROBES)]
     form = re.compile(rf"\{{{re.escape(crawl)}:(\d+)(?:@(\d+))?\}}:(.*)".encode(), re.DOTALL)
     pattern = f"{{{crawl}:*}}:*"
     for base in nodes_of(store, shards):
@@ -227,9 +227,8 @@ async def remove_crawl(store: Store, crawl: Crawl) -> int:
     """Remove all keys of `crawl`, a few hundred in each step, those by which it is found last. Returns their number. An
     interrupted call may be repeated. Raises RedisAway."""
     removed = 0
-    for base in nodes_of(store, [shard_keys(crawl.name, number) for number in range(PROBES)]):
-        for pattern in (f"{{{crawl.name}:*", f"{{{crawl.name}}}:*"):
-            async for page in scan(store, "SCAN", "", "MATCH", pattern, "COUNT", CHUNK, at=base):
-                keys = [key.decode() for key in page if key.decode() != crawl.keys.meta]
-                removed += sum(await store.send([command("UNLINK", key) for key in keys]))
+    for base in nodes_of(store):
+        async for page in scan(store, "SCAN", "", "MATCH", f"{{{crawl.name}[:}}]*", "COUNT", CHUNK, at=base):
+            keys = [key.decode() for key in page if key.decode() != crawl.keys.meta]
+            removed += sum(await store.send([command("UNLINK", key) for key in keys]))
     return removed + sum(await store.send([command("UNLINK", crawl.keys.meta)]))

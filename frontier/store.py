@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Hashable, Iterable, Iterator, Sequence
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 from hiredis import ReplyError
@@ -449,9 +450,11 @@ def pairs(reply: Reply) -> dict[str, str]:
     return dict(zip(items[::2], items[1::2], strict=True))
 
 
-def batched(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
+def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
     """`items` in parts of at most `size`."""
-    return (items[at : at + size] for at in range(0, len(items), size))
+    rest = iter(items)
+    while part := list(islice(rest, size)):
+        yield part
 
 
 AT_ONCE = 128

@@ -14,9 +14,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Sequence
 from ipaddress import ip_address
-from itertools import islice
 from urllib.parse import urlsplit
 
 import msgspec
@@ -38,7 +37,7 @@ from frontier.entries import GUESSED, Entry, PushMode
 from frontier.errors import RedisAway
 from frontier.queue import Frontier, FrontierSettings, PushReply
 from frontier.scripts import command
-from frontier.store import RedisStore
+from frontier.store import RedisStore, batched
 from frontier.urls import origin_of
 from politeness.delay import delay_ms, with_set_delay
 from politeness.robots_cache import RobotsCache, longest_asked_delay
@@ -222,13 +221,6 @@ AGAIN_CHUNK = 100_000
 """Seeds that are looked for among the dead letters at once: these are all read each time."""
 
 
-def parts_of(seeds: Iterable[Seed], size: int = SEED_CHUNK) -> Iterator[list[Seed]]:
-    """Return `seeds` in lists of at most `size`."""
-    rest = iter(seeds)
-    while part := list(islice(rest, size)):
-        yield part
-
-
 async def queue_seeds(
     store: RedisStore, crawl: Crawl, seeds: Iterable[Seed], settings: CrawlSettings, mode: PushMode = "new"
 ) -> PushReply:
@@ -243,7 +235,7 @@ async def queue_seeds(
     frontier = Frontier(store, crawl.keys, clock, limits, crawl.fingerprint_key)
     score = scorer(settings.frontier.scorer)
     accepted = seen = capped = outside = 0
-    for part in parts_of(seeds, SEED_CHUNK if mode == "new" else AGAIN_CHUNK):
+    for part in batched(seeds, SEED_CHUNK if mode == "new" else AGAIN_CHUNK):
         entries = [
             Entry(
                 seed.url.href,
@@ -258,8 +250,8 @@ async def queue_seeds(
             requeued = await requeue_urls(store, crawl, {entry.url for entry in entries})
             accepted += len(requeued)
             entries = [entry for entry in entries if entry.url not in requeued]
-        for at in range(0, len(entries), SEED_CHUNK):
-            pushed = await frontier.push(entries[at : at + SEED_CHUNK])
+        for chunk in batched(entries, SEED_CHUNK):
+            pushed = await frontier.push(chunk)
             accepted, seen = accepted + pushed.accepted, seen + pushed.seen
             capped, outside = capped + pushed.capped, outside + pushed.outside
     await Control(store, crawl.keys).seeded()

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
-from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 
@@ -27,10 +25,8 @@ from frontier.crawls import Crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, RedisAway, RedisMisused
 from frontier.repair import Ended, Repair
-from frontier.store import Store
+from frontier.store import Store, batched
 from frontier.urls import UrlRules, canonicalize
-
-T = TypeVar("T")
 
 PAGES_AT_ONCE = 200
 """Pages whose lines are taken in one step. With their links, this is about one second's work of a replica."""
@@ -64,13 +60,6 @@ def page_lines(folders: Sequence[Path], crawl: str, since_s: float = 0.0) -> Ite
         for line in decoded_lines(path, _decoder):
             if not is_of_another(path, str(line.replica), crawl):
                 yield line
-
-
-def batches(items: Iterable[T]) -> Iterator[list[T]]:
-    """`items` in lists of `PAGES_AT_ONCE`."""
-    rest = iter(items)
-    while batch := list(islice(rest, PAGES_AT_ONCE)):
-        yield batch
 
 
 def linked(line: PageLine, links: LinkFilter, rules: UrlRules) -> list[Entry]:
@@ -124,9 +113,9 @@ class OldState:
         restored = 0
         try:
             # First as they were found, because links to them may come to the same URLs on other ways.
-            for batch in batches(pages()):
+            for batch in batched(pages(), PAGES_AT_ONCE):
                 await repair.push(line.entry for line in batch)
-            for batch in batches(pages()):
+            for batch in batched(pages(), PAGES_AT_ONCE):
                 for line in batch:
                     await repair.push(linked(line, self._links, self._rules), everywhere=True)
                 restored += await repair.restore([Ended(line.entry, line.outcome, line.reason) for line in batch])

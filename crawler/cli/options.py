@@ -25,10 +25,10 @@ from crawler.sinks.lines import has_lines
 from crawler.wording import DEFAULT_NAME, eviction_warning, with_place
 from frontier.crawls import Crawl, crawl_clock, open_crawl
 from frontier.errors import CrawlLost, FrontierError, NoSuchCrawl, Resharding, ShardLost
-from frontier.keys import check_crawl_name, meta_key, shard_keys
+from frontier.keys import check_crawl_name, meta_key
 from frontier.queue import Frontier, FrontierSettings
 from frontier.redis_url import display_url, url_to_copy
-from frontier.shard_contents import PROBES, nodes_of
+from frontier.shard_contents import nodes_of
 from frontier.shards import check_not_frozen, lost_shards
 from frontier.store import RedisStore, scan
 from politeness.usage import Category
@@ -410,7 +410,7 @@ async def open_frontier(store: RedisStore, crawl: Crawl) -> Frontier:
 async def crawl_names(store: RedisStore) -> list[str]:
     """Return the sorted names of the crawls; not all if a server has more than a million keys."""
     names = set[str]()
-    for base in nodes_of(store, [shard_keys(DEFAULT_NAME, number) for number in range(PROBES)]):
+    for base in nodes_of(store):
         scans = 0
         with contextlib.suppress(FrontierError):  # a user who may not scan: the error is then shown without the list
             async for keys in scan(store, "SCAN", "", "MATCH", meta_key("*"), "COUNT", SCANNED_AT_ONCE, at=base):

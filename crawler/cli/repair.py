@@ -16,7 +16,7 @@ import msgspec
 from crawler import logs
 from crawler.app.crawl_settings import SHOWN, differences, kept_settings
 from crawler.app.embedded_valkey import open_store
-from crawler.app.restore import batches, linked, page_lines
+from crawler.app.restore import PAGES_AT_ONCE, linked, page_lines
 from crawler.app.signals import run_until_signal
 from crawler.cli.options import (
     FILE,
@@ -61,7 +61,7 @@ from frontier.crawls import Crawl, FieldTypes, crawl_clock, open_crawl, recreate
 from frontier.entries import Entry
 from frontier.errors import NoSuchCrawl
 from frontier.repair import Ended, Repair, clear_shards
-from frontier.store import RedisStore
+from frontier.store import RedisStore, batched
 
 SHOWN_VOLUMES = 3
 
@@ -195,14 +195,15 @@ async def _repair(
         # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
         for is_done in (True, False):
             lines = page_lines(folders, crawl.name)
-            for of_kind in batches(line for line in lines if (line.outcome == Outcome.DONE) is is_done):
+            wanted = (line for line in lines if (line.outcome == Outcome.DONE) is is_done)
+            for of_kind in batched(wanted, PAGES_AT_ONCE):
                 restored += await repair.restore([Ended(line.entry, line.outcome, line.reason) for line in of_kind])
                 concerned = [line for line in of_kind if repair.concerns(line.domain)]
                 visits.add(concerned)
                 for line in concerned:
                     if line.items:
                         repair.count_items(line.domain, {name: len(items) for name, items in line.items.items()})
-        known = sum([await repair.restore_visits(pages) for pages in batches(visits.pages())])
+        known = sum([await repair.restore_visits(pages) for pages in batched(visits.pages(), PAGES_AT_ONCE)])
     queued = await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
     for line in page_lines(folders, crawl.name):

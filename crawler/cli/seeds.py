@@ -17,7 +17,7 @@ import click
 from crawler import logs
 from crawler.app.crawl_settings import OnDifference, adopt, choose, choose_and_adopt
 from crawler.app.embedded_valkey import open_store
-from crawler.app.operator import parts_of, queue_seeds, refused_seeds
+from crawler.app.operator import SEED_CHUNK, queue_seeds, refused_seeds
 from crawler.app.signals import run_until_signal
 from crawler.cli import options as option
 from crawler.cli.options import command, given_settings, note_eviction, or_restored, place_of, titled, typed_options
@@ -34,7 +34,7 @@ from frontier.crawls import Crawl, create_crawl, open_crawl
 from frontier.entries import PushMode
 from frontier.errors import BadInput
 from frontier.queue import PushReply
-from frontier.store import RedisStore
+from frontier.store import RedisStore, batched
 from frontier.urls import UrlRules
 
 SHOWN = 20
@@ -194,7 +194,7 @@ async def fetchable(
     """Return the seeds that `settings` allow to fetch, and report the others. `requests`: the rules for requests of this
     machine; `also`: what else a command needs to change the settings. Raises UserError if there are only others."""
     allowed, console, refused, parts = SeedList(), Terminal(stderr=True), 0, 0
-    for part in parts_of(seeds):
+    for part in batched(seeds, SEED_CHUNK):
         found = await refused_seeds(part, settings, requests, looks_up=not parts)
         for one in list(found.values())[: max(0, SHOWN - refused)]:
             console.tell(" ".join([str(one), also]).rstrip())
