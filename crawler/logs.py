@@ -2,7 +2,7 @@
 
 A thread writes the lines, so a reader that stalls holds up nothing. Lines that do not fit into its queue are dropped, and
 counted in the next one that does. Credentials in URLs are removed from all fields, and control characters are written as
-escapes. A warning that repeats is written a few times a minute; the others are only counted.
+escapes. A warning or an error that repeats is written a few times a minute; the others are only counted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ logger = logging.getLogger("crawler")
 
 
 BURST, WINDOW_S = 5, 60.0
-"""How many warnings of one name are written in a window. The first warning after the window has the number of those that
+"""How many warnings and errors of one name are written in a window. The first after the window has the number of those that
 were suppressed, as `held_back`, and so has the line `held_back` when a replica stops."""
 
 _UNPRINTABLE = re.compile(
@@ -95,7 +95,8 @@ def _without_secrets(value: Any) -> Any:
 
 
 class Repeats(logging.Filter):
-    """Passes at most `BURST` warnings of one name in a window, and reports the number of suppressed ones with the next."""
+    """Passes at most `BURST` warnings and errors of one name in a window, and reports the number of suppressed ones with
+    the next."""
 
     def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
@@ -117,14 +118,14 @@ class Repeats(logging.Filter):
         return True
 
     def rest(self) -> dict[str, int]:
-        """Return how many warnings of each name were suppressed and not reported yet, and forget them."""
+        """Return how many warnings and errors of each name were suppressed and not reported yet, and forget them."""
         left = {event: count - BURST for event, (_, count) in self._windows.items() if count > BURST}
         self._windows.clear()
         return left
 
 
 def log_held_back() -> None:
-    """Log how many warnings of each name were suppressed since the last line that says so."""
+    """Log how many warnings and errors of each name were suppressed since the last line that says so."""
     for one in (one for handler in logger.handlers for one in handler.filters if isinstance(one, Repeats)):
         if left := one.rest():
             log(logging.WARNING, "held_back", **left)
@@ -169,8 +170,12 @@ class _Writer(logging.Handler):
                     rest = rest[os.write(self._fd, rest) :]
 
     def close(self) -> None:
-        """Wait until the lines are written, but no longer than `EXIT_S`."""
+        """Wait until the lines are written, but no longer than `EXIT_S` for room in the queue and as long for the rest."""
         with contextlib.suppress(queue.Full):
+            if self._dropped:  # by all lines since
+                said = logging.LogRecord(logger.name, logging.WARNING, "", 0, "lines_dropped", (), None)
+                said.fields, self._dropped = {"lines_dropped": self._dropped}, 0
+                self._lines.put(self.format(said) + "\n", timeout=EXIT_S)
             self._lines.put(None, timeout=EXIT_S)
             self._thread.join(EXIT_S)
         super().close()
@@ -214,8 +219,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.SettingsRefused,
     ev.CrawlEnded,
 )
-"""The events that are logged one by one. The frequent ones are only metrics."""
-
+"""The events that are logged at the level "info" or above: a state when it changes, warnings as `Repeats` passes them."""
 
 DETAILS: tuple[type[ev.Event], ...] = (
     ev.DomainsLeased,
@@ -226,7 +230,7 @@ DETAILS: tuple[type[ev.Event], ...] = (
     ev.UrlPostponed,
     ev.GroupCommitted,
 )
-"""The events that are also logged at the level "debug"."""
+"""The events of which each is logged at the level "debug". Others are only metrics."""
 
 
 class DetailListener:

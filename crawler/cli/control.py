@@ -629,8 +629,10 @@ async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason:
     """Return what is unknown to the crawl of a domain and a reason for which nothing was found."""
     warnings = [await unknown_domain(store, crawl, domain)] if domain else []
     warnings += [await _unknown_reason(store, crawl, reason)] if reason else []
-    if reason == "robots":
-        warnings.append("URLs that a robots.txt denied are not kept: queue them again with `crawler seed --again`")
+    if reason in ("robots", "put_off"):
+        warnings.append(
+            f"URLs with the reason {reason} are not kept, as there may be very many: queue them with `crawler seed --again`"
+        )
     return list(filter(None, warnings))
 
 

@@ -18,7 +18,7 @@ from crawler.cli.text import Terminal, emit
 from crawler.errors import UserError
 from crawler.observe.health import health_records
 from crawler.observe.status import status as read_status
-from crawler.wording import count_of
+from crawler.wording import DEFAULT_NAME, count_of
 from frontier.counters import Counters
 from frontier.crawls import Crawl, open_crawl
 from frontier.errors import FrontierError, RedisAway
@@ -50,7 +50,7 @@ def list_(as_json: bool) -> None:
 
         crawler list --redis redis://queue:6379/0
     """
-    access = CrawlAccess.given("")
+    access = CrawlAccess.given(DEFAULT_NAME)
     access.check_place()
 
     async def read() -> list[CrawlLine]:

@@ -28,6 +28,7 @@ from rich.table import Table
 from rich.text import Text
 
 from crawler.app.supervisor import Supervisor
+from crawler.logs import STDERR
 from crawler.observe.health import HealthRecord
 from crawler.observe.status import (
     ENDING,
@@ -73,9 +74,6 @@ SUMMARY_TRIES, SUMMARY_PAUSE_S = 3, 1.0
 """How often the summary is read if Redis is away, and the seconds in between: a server that was killed is back by then."""
 
 A_DAY_MS = 86_400_000
-
-STDERR = 2
-"""The file descriptor of standard error."""
 
 LONGEST_LINE = 1 << 20
 """Bytes of a line of a log: tracebacks and URLs are far shorter."""
@@ -280,8 +278,10 @@ _ADVICE = {
     "stopped": "to continue: {resume}\nthen start replicas: {run}",
     "stopping": "the replicas finish the requests in flight",
     "data lost": "restore the data of Redis, or the shards from the archives: crawler repair {place}",
-    "page limit reached": "to continue, raise limits.max_pages and start replicas again",
-    "limit reached": "to continue, raise it and start replicas again",
+    "page limit reached": "to continue, raise limits.max_pages with `crawler config apply FILE {place}`, or with "
+    "`crawler crawl --max-pages NUMBER --apply-settings`",
+    "limit reached": "to continue, raise it with `crawler config apply FILE {place}`, or in the settings of "
+    "`crawler crawl` with --apply-settings",
     "no replica": "no replica runs; start one with: {run}",
 }
 """Condition -> what to do about it."""

@@ -21,7 +21,7 @@ from crawler.page import KEPT_DENIALS
 from crawler.scope.next_visit import Visits, described
 from crawler.scope.scope import TrapPolicy, judge_trap
 from crawler.scope.seeds import has_scheme, url_named
-from crawler.scope.shapes import LAST, PUT_OFF
+from crawler.scope.shapes import LAST, PUT_OFF, shapes_of
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import not_allowed, politeness_policy, scope, url_rules
 from crawler.sinks.lines import newest_line
@@ -274,26 +274,26 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return "; ".join(filter(None, [f"denied: {status.reason}", how_to_allow(status.reason, url.origin)]))
         case "dead":
             return f"given up: {_reason(line) if line and line.get('reason') == status.reason else status.reason}"
+        case "queued" | "waiting" | "leased" if in_scope.startswith("no: "):
+            return f"{status.where}, and will be denied: it is no longer in scope ({in_scope.removeprefix('no: ')})"
         case "leased":
             return "about to be fetched: " + (f"its domain waits for {waits_for}" if waits_for else "now")
         case "waiting":
             return f"will be tried again: {_unreachable(facts) or waits_for}"
-        case "queued" | "waiting" | "leased" if in_scope.startswith("no: "):
-            return f"{status.where}, and will be denied: it is no longer in scope ({in_scope.removeprefix('no: ')})"
         case "queued" if robots.startswith("denied"):
             unreachable = _unreachable(facts)
             return f"queued: {unreachable}" if unreachable else "queued, and will be denied by robots.txt"
         case "queued" if refusal := facts.robots_usage.refusal(facts.settings.politeness.purpose):
             return f"queued, and will be denied: its owner refuses {refusal.category} ({refusal.by})"
         case "queued" if status.entry is not None and status.entry.priority <= LAST / 2:
-            return f"queued, and comes last: {_why_last(status.entry.priority)}"
+            return f"queued, and comes last: {_why_last(status.entry.priority, url)}"
         case "queued":
             others = facts.domain.queued - 1
             ahead = f"; it may wait for {count_of(others, 'other URL')} of its domain" if others > TWO_LEASES else ""
             due = f": its domain waits for {waits_for}" if waits_for else ", and its domain is due"
             return f"queued{due}{ahead}"
         case _ if line is not None and line.get("reason") == "put_off":
-            return f"not fetched: {_why_last(PUT_OFF)}, and limits.put_off_share is used up"
+            return f"not fetched: {_why_last(PUT_OFF, url)}; limits.put_off_share is used up: raise it, and seed the URL again"
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({_reason(line)})"
     folders = " or ".join(facts.searched)
@@ -309,9 +309,12 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             return "settled; the output says how"
 
 
-def _why_last(priority: float) -> str:
+def _why_last(priority: float, url: Url) -> str:
     if priority <= PUT_OFF:
-        return "most pages with such a path and such parameters bring nothing new (noindex, copies or near duplicates)"
+        shape = shapes_of(url.href)[0]
+        return (
+            f"most pages like {shape} bring nothing new (noindex, copies or near duplicates), see limits.put_off_share"
+        )
     return "it looks as if it does something, or shows another view of a page"
 
 

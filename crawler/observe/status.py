@@ -432,14 +432,16 @@ def _first_sets(texts: list[str]) -> str:
 
 
 def put_off_in_words(shapes: Mapping[str, int]) -> str:
-    """Return which shapes of URLs that bring nothing new took most requests. `shapes`: `Counts.shapes`."""
+    """Return which shapes of URLs bring nothing new, those first of which most URLs were not fetched, then those that took
+    most requests. `shapes`: `Counts.shapes`."""
     pages = {name.removeprefix("pages:"): number for name, number in shapes.items() if name.startswith("pages:")}
+    denied = {name: shapes.get(f"denied:{name}", 0) for name in pages}
     words = []
-    for name, number in sorted(pages.items(), key=lambda item: -item[1])[:MOST_SHAPES]:
-        share = shapes.get(f"useless:{name}", 0) / number
-        denied = shapes.get(f"denied:{name}", 0)
-        words.append(f"{name}: {count_of(number, 'page')}, {share:.0%} with nothing new, {denied:,} more not fetched")
-    return "most requests: " + "; ".join(words) if words else ""
+    for name in sorted(pages, key=lambda name: (-denied[name], -pages[name], name))[:MOST_SHAPES]:
+        share, number = shapes.get(f"useless:{name}", 0) / pages[name], count_of(pages[name], "page")
+        words.append(f"{name}: {denied[name]:,} not fetched, after {number}, {share:.0%} with nothing new")
+    more = len(pages) - MOST_SHAPES
+    return "; ".join(words) + (f"; and {count_of(more, 'more shape')}" if more > 0 else "")
 
 
 def how_to_allow(reason: str, origin: str = "") -> str:

@@ -106,15 +106,22 @@ def test_a_reader_of_the_log_that_stalls_holds_up_nothing(commands: Bench, tmp_p
     assert sum(line["outcome"] == "done" for line in commands.lines()) >= 10, commands.lines()
 
 
-def test_lines_for_which_there_is_no_room_are_counted() -> None:
+@pytest.mark.parametrize(
+    ("then", "last"),
+    [
+        # The reader goes on, so there is room again.
+        ("sys.stdin.read(1); time.sleep(1); logs.log(logging.INFO, 'last')", "last"),
+        ("pass", "lines_dropped"),
+    ],
+)
+def test_lines_for_which_there_is_no_room_are_counted(then: str, last: str) -> None:
     ours, theirs = os.pipe()
     fcntl.fcntl(theirs, fcntl.F_SETPIPE_SZ, 4096)
     program = (
         "import logging, sys, time; from crawler import logs\n"
         "logs.QUEUED, logs.EXIT_S = 100, 30; logs.configure('json', 'info')\n"
         "for n in range(1000): logs.log(logging.INFO, 'page', url='x' * 100)\n"
-        "sys.stdin.read(1); time.sleep(1)\n"  # the reader goes on, so there is room again
-        "logs.log(logging.INFO, 'last')"
+        f"{then}"
     )
     with subprocess.Popen([sys.executable, "-c", program], stderr=theirs, stdin=subprocess.PIPE) as process:
         os.close(theirs)
@@ -123,7 +130,7 @@ def test_lines_for_which_there_is_no_room_are_counted() -> None:
             assert process.stdin is not None
             process.stdin.close()
             told = first + [json.loads(line) for line in log]
-    assert told[-1]["event"] == "last"
+    assert told[-1]["event"] == last
     assert sum(line.get("lines_dropped", 0) for line in told) == 1001 - len(told) > 0
 
 
