@@ -93,7 +93,7 @@ async def crawl_and_judge(web: Web, replicas: int, out: Path | None) -> int:
             None,
             {
                 "politeness": {"delay": DELAY_S, "backoff_base": 0.3, "response_share": 0, "tries": TRIES},
-                "scope": {"kind": "any"},
+                "scope": {"kind": "any", "guess_sitemaps": False},
                 "fetch": {"host_map": web.host_map(), "read_timeout": 2.0, "timeout": 5.0},
                 "replica": {"data_dir": Path(scratch) / "data", "out": folder, "interval": 1.0},
             },

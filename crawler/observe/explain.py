@@ -293,7 +293,8 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
             due = f": its domain waits for {waits_for}" if waits_for else ", and its domain is due"
             return f"queued{due}{ahead}"
         case _ if line is not None and line.get("reason") == "put_off":
-            return f"not fetched: {_why_last(PUT_OFF, url)}; limits.put_off_share is used up: raise it, and seed the URL again"
+            why, advice = _why_last(PUT_OFF, url), "raise it, and seed the URL again"
+            return f"not fetched: {why}; limits.put_off_share is used up: {advice}"
         case _ if line is not None:
             return f"settled: {line.get('outcome')} ({_reason(line)})"
     folders = " or ".join(facts.searched)
@@ -312,9 +313,7 @@ def _verdict(facts: Facts, in_scope: str, trap: str, robots: str, waits_for: str
 def _why_last(priority: float, url: Url) -> str:
     if priority <= PUT_OFF:
         shape = shapes_of(url.href)[0]
-        return (
-            f"most pages like {shape} bring nothing new (noindex, copies or near duplicates), see limits.put_off_share"
-        )
+        return f"most pages like {shape} bring nothing new (noindex, copies or near duplicates)"
     return "it looks as if it does something, or shows another view of a page"
 
 

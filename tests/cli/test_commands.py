@@ -123,7 +123,7 @@ def test_dead_letters_are_listed_and_queued_again(hand: Hand, typed: Typed) -> N
 
 def test_urls_that_a_robots_txt_denied_are_queued_by_another_command(typed: Typed) -> None:
     assert typed("seed", "https://a.test/").code == 0
-    assert "queue them again with `crawler seed --again`" in typed("dead", "requeue", "--reason", "robots").err
+    assert "queue them with `crawler seed --again`" in typed("dead", "requeue", "--reason", "robots").err
     assert "--again" not in typed("dead", "requeue", "--reason", "timeout").err
 
 

@@ -62,13 +62,14 @@ class DocumentedSite(Site):
         return {
             "CRAWLER_FETCH__HOST_MAP": json.dumps(self.host_map(*HOSTS)),
             "SSL_CERT_FILE": str(self.certificates),
-            "CRAWLER_SCOPE__GUESS_SITEMAPS": "false",
         }
 
     def respond(self, request: Request) -> Reply:
         path = request.path
         if path == "/robots.txt":
             return Reply("User-agent: *\nDisallow: /private/\n", headers=TEXT)
+        if path == "/sitemap.xml":
+            return Reply("not found", 404, headers=TEXT)
         if path != "/":
             self.serving.wait(PATIENCE_S)
         links = " ".join(f'<a href="{link}">{link}</a>' for link in ("/private/", "/about", "/contact"))

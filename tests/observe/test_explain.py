@@ -43,7 +43,7 @@ DOMAIN = DomainStatus(
 )
 
 
-NOTHING_NEW = "most pages with such a path and such parameters bring nothing new (noindex, copies or near duplicates)"
+NOTHING_NEW = "most pages like a.test/x bring nothing new (noindex, copies or near duplicates)"
 
 
 def domain(**changes: object) -> DomainStatus:
@@ -137,7 +137,7 @@ def in_scope(**scope: object) -> CrawlSettings:
         (
             SETTLED,
             {"line": {"outcome": "denied", "reason": "put_off"}},
-            f"not fetched: {NOTHING_NEW}, and limits.put_off_share is used up",
+            f"not fetched: {NOTHING_NEW}; limits.put_off_share is used up: raise it, and seed the URL again",
         ),
         (
             UrlStatus("queued", msgspec.structs.replace(ENTRY, priority=PUT_OFF)),
