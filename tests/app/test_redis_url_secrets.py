@@ -95,7 +95,14 @@ def main(servers: tuple[ValkeyProcess, dict[str, str]]) -> ValkeyProcess:
     return servers[0]
 
 
-@pytest.mark.parametrize("form", ["user", "option", "encoded", "socket", "sentinel", "key"])
+@pytest.mark.parametrize(
+    "form",
+    [
+        "user",
+        "key",
+        *(pytest.param(form, marks=pytest.mark.long) for form in ("option", "encoded", "socket", "sentinel")),
+    ],
+)
 def test_no_command_prints_it(urls: dict[str, str], form: str, typed: Typed, tmp_path: Path, crawl_name: str) -> None:
     (tmp_path / "crawler.toml").write_text("")
     (tmp_path / "none").mkdir()

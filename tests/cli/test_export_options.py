@@ -137,6 +137,7 @@ def test_the_options_of_the_command_are_all_here() -> None:
     assert names == set(OPTIONS) == set().union(*USED.values()) - {"archives"}
 
 
+@pytest.mark.long
 def test_each_pair_has_an_effect_or_is_refused(run: Run) -> None:
     for pair in combinations(OPTIONS, 2):
         first, second = (OPTIONS[name] for name in pair)

@@ -181,7 +181,7 @@ def test_a_terminal_is_told_what_a_replica_waits_for(tmp_path: Path) -> None:
         assert screen.wait() == 0
 
 
-@pytest.mark.parametrize("command", [("crawl",), ("run", "--until-empty")])
+@pytest.mark.parametrize("command", [("crawl",), pytest.param(("run", "--until-empty"), marks=pytest.mark.long)])
 def test_a_terminal_is_told_which_host_does_not_answer(tmp_path: Path, command: tuple[str, ...]) -> None:
     """Live in `crawler crawl`, and with the progress of `crawler run`."""
     with socket.create_server(("127.0.0.1", 0)) as silent:

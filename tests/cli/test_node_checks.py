@@ -178,6 +178,7 @@ async def test_a_node_that_does_not_answer_is_named(cluster: ValkeyCluster, is_n
     assert found["Redis nodes"].found.startswith(f"no answer from {silent.name}: ")
 
 
+@pytest.mark.long
 async def test_a_node_that_finds_the_cluster_down_is_named(cluster: ValkeyCluster) -> None:
     node, silent = cluster.masters[2], (cluster.masters[0], cluster.replicas[0])
     node.ask("CONFIG", "SET", "cluster-require-full-coverage", "yes")

@@ -266,6 +266,7 @@ def test_a_crawl_says_how_old_its_data_are_while_redis_is_away(tmp_path: Path) -
 
 
 @pytest.mark.e2e
+@pytest.mark.long
 def test_a_killed_replica_stays_on_the_screen(tmp_path: Path) -> None:
     """Given a display with several replicas, when one is killed, then a line above the display says so and stays there."""
     with HeldBack() as site:

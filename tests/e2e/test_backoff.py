@@ -40,6 +40,7 @@ class Kill(NamedTuple):
         return early.first.end < self.at < early.second.start and early.first.domain not in self.resting
 
 
+@pytest.mark.long
 def test_backoff_survives_the_death_of_all_replicas_and_of_the_store(tmp_path: Path) -> None:
     """Given sites that responded with 429 or 503 and Retry-After, when all replicas and the store (append-only file, synced
     at every write) are killed during the crawl and restarted, then no site is requested before its backoff is over."""

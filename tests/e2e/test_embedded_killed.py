@@ -55,6 +55,7 @@ def check_whole(crawler: Bench, web: Web, running: list[Running]) -> None:
     assert sorted(urls) == sorted(web.expected.urls | web.expected.denied)
 
 
+@pytest.mark.long
 def test_one_of_two_processes_starts_it_again_each_time(crawler: Bench, web: Web) -> None:
     crawler.seed()
     web.stop_at(40)
@@ -69,6 +70,7 @@ def test_one_of_two_processes_starts_it_again_each_time(crawler: Bench, web: Web
     assert times(RESTARTED, running) == 2
 
 
+@pytest.mark.long
 def test_a_crawl_waits_for_a_server_that_cannot_start_again(crawler: Bench, web: Web) -> None:
     web.stop_at(40)
     running = [crawler.crawl()]

@@ -61,6 +61,7 @@ def test_a_site_that_verifies_accepts_every_request_of_a_crawl(tmp_path: Path) -
     assert DIRECTORY.encode() not in stored
 
 
+@pytest.mark.long
 def test_each_replica_signs_with_a_key_of_its_own(tmp_path: Path) -> None:
     """Given two replicas of one crawl with different keys, and a third one without, then their requests say so."""
     one, two = make_key(tmp_path / "one.pem"), make_key(tmp_path / "two.pem")

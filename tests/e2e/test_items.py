@@ -87,6 +87,7 @@ def check(crawler: Bench, web: Web) -> None:
         assert set(urls) == {url for url in pages if name == "titles" or url.endswith("/")}
 
 
+@pytest.mark.long
 def test_three_replicas_one_of_which_is_killed_agree_on_the_type_of_a_field(
     tmp_path: Path, crawler: Bench, web: Web
 ) -> None:

@@ -44,7 +44,13 @@ def status(folder: Path) -> dict[str, Any]:
     ("name", "value", "number", "margin"),
     [
         ("max_time", 3.0, lambda found: found["running_ms"] / 1000, 2.5),
-        ("max_bytes", 40 * BODY, lambda found: found["received_bytes"], 3.5 * PAGES_A_SECOND * BODY + 120_000),
+        pytest.param(
+            "max_bytes",
+            40 * BODY,
+            lambda found: found["received_bytes"],
+            3.5 * PAGES_A_SECOND * BODY + 120_000,
+            marks=pytest.mark.long,
+        ),
         ("max_failed", 20, lambda found: found["dead"], 3.5 * PAGES_A_SECOND),
     ],
 )

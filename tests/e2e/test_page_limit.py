@@ -31,6 +31,7 @@ def test_replicas_without_a_delay_meet_the_limit_together(tmp_path: Path, replic
         assert sum(record.path != "/robots.txt" for record in web.records()) == 400
 
 
+@pytest.mark.long
 def test_the_limit_is_met_exactly_when_replicas_are_killed(tmp_path: Path) -> None:
     """Given three replicas of which two are killed during the crawl, then the remaining one and the replacements started by
     the supervisor settle and archive exactly the limit. Permits of dead replicas are recovered, and none is used twice.

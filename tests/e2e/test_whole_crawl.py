@@ -19,7 +19,7 @@ SHARDS = 8
 """Of which each of three replicas owns two at least (1.1 x the fair share is 3 at most), and all but one have domains."""
 
 
-@pytest.mark.parametrize("replicas", [1, 3])
+@pytest.mark.parametrize("replicas", [pytest.param(1, marks=pytest.mark.long), 3])
 def test_crawl_fetches_exactly_the_expected_set(tmp_path: Path, replicas: int) -> None:
     """Nothing missing, denied, doubled or too close; a JSON line for each settled URL; WARC files that others accept; and
     replicas that are there from the start all have their part."""

@@ -374,7 +374,10 @@ def test_valkey_means_redis() -> None:
     assert display_url("valkeys://:s@one/3") == "valkeys://one/3"
 
 
-@pytest.mark.parametrize("option", ["password_file={}", "password_command=sh+-c+%27sleep+1.5;cat+{}%27"])
+@pytest.mark.parametrize(
+    "option",
+    ["password_file={}", pytest.param("password_command=sh+-c+%27sleep+1.5;cat+{}%27", marks=pytest.mark.long)],
+)
 async def test_a_password_that_changes_is_read_for_each_connection(tmp_path: Path, option: str) -> None:
     """A command may take longer than a connection to a server that is away."""
     file = tmp_path / "password"

@@ -186,6 +186,7 @@ def test_no_byte_of_any_file_names_it_and_the_others_stay(tmp_path: Path, compre
     assert (again.result.records, again.result.lines, again.result.files) == (0, 0, [])
 
 
+@pytest.mark.long
 def test_a_process_killed_before_any_change_of_a_file_is_repeated(tmp_path: Path) -> None:
     fill(tmp_path / "whole")
     others = {url: body for url, body in payloads(tmp_path / "whole").items() if "gone" not in url}

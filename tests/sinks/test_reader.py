@@ -327,7 +327,7 @@ def test_files_of_warcio(urls: list[str], tmp_path: Path, typed: Typed) -> None:
     assert titles(tmp_path / "out") == [(f"/{name}", 1) for name in NAMES]
 
 
-@pytest.fixture(params=["gzip", "zstd", "plain"])
+@pytest.fixture(params=["gzip", *(pytest.param(name, marks=pytest.mark.long) for name in ("zstd", "plain"))])
 async def whole(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[bytes, str, list[int]]:
     """A WARC file, the end of its name, and where its records end."""
     if request.param == "plain":
