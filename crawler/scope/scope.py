@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Literal, TypeVar
 
@@ -288,6 +288,13 @@ class LinkFilter:
         self._recent = recent
         self._shapes = shapes or Shapes()
         self._actions_last = actions_last
+
+    def new(self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry) -> Iterator[str]:
+        """Those of `links` that are in scope and were not pushed recently."""
+        for url, kind in self._recent.not_recent(links):
+            is_outside = self.scope.judge(url, *_place(kind, found_on), found_on.domain)
+            if not is_outside and judge_trap(url.href, self._traps) is None:
+                yield url.href
 
     def select(
         self,

@@ -7,7 +7,8 @@ the pages of several articles. Another wider one has any names of parameters, be
 of ways: `/list?*`. It applies to combinations that were not seen yet, or whose pages all brought nothing. A shape is
 useless when 30 of its pages were fetched and 80 % of the latest brought nothing:
 
-- the page says noindex, and others of its site do not,
+- the page says noindex, others of its site do not, and it leads to no new URL of a shape whose pages may be indexed, as
+  the lists of an archive do,
 - its body is that of another page of the site,
 - or its title is that of an earlier page, dates left out, and nearly all its text is in one of the last pages of its
   shape.
@@ -24,7 +25,7 @@ from __future__ import annotations
 
 import re
 from array import array
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
 
 import msgspec
@@ -37,6 +38,7 @@ LEARNT_FROM = 30
 """Pages of a shape before it can be useless."""
 
 _WINDOW = 30  # latest pages that were judged
+_LATEST = (1 << _WINDOW) - 1
 _LEAST_JUDGED = 20
 _INDEXED = 10  # pages that may be indexed before noindex says anything: all of an intranet or a staging site may say it
 _USELESS = 0.8
@@ -109,12 +111,13 @@ class Recent(Generic[K, V]):
 
 
 class _Shape:
-    """What is known of a shape. `latest`: a bit for each of the latest pages that were judged, 1 for a useless one."""
+    """What is known of a shape. `latest`: a bit for each of the latest pages that were judged, 1 for a useless one;
+    `indexed`: one for each of the latest pages, 1 if it may be indexed."""
 
-    __slots__ = ("judged", "latest", "name", "pages")
+    __slots__ = ("indexed", "judged", "latest", "name", "pages")
 
     def __init__(self) -> None:
-        self.pages = self.judged = self.latest = 0
+        self.pages = self.judged = self.latest = self.indexed = 0
         self.name = ""
 
     @property
@@ -138,7 +141,7 @@ class _Shape:
 
     def judge(self, is_useless: bool) -> None:
         self.judged += 1
-        self.latest = (self.latest << 1 | is_useless) & ((1 << _WINDOW) - 1)
+        self.latest = (self.latest << 1 | is_useless) & _LATEST
 
 
 class Noted(msgspec.Struct, frozen=True):
@@ -198,9 +201,18 @@ class Shapes:
         pages, put_off, _ = self._domains.get(domain) or (0, 0, 0)
         return put_off < max(LEAST, self._share * pages)
 
-    def note(self, entry: Entry, title: str, noindex: bool, body: bytes, decoded: Callable[[], bytes] | None) -> Noted:
+    def note(
+        self,
+        entry: Entry,
+        title: str,
+        noindex: bool,
+        body: bytes,
+        decoded: Callable[[], bytes] | None,
+        new_links: Iterable[str] = (),
+    ) -> Noted:
         """Learn from the page of `entry`. `body`: as received; `decoded`: returns it without its content coding; None if
-        its text says nothing, because it has no links and so leads to no more of its like."""
+        its text says nothing, because it has no links and so leads to no more of its like. `new_links`: URLs that the
+        page leads to and that are not known; read only if it says noindex."""
         domain, page, origin = entry.domain, hash(entry.url), origin_of(entry.url)
         is_copy = bool(body) and self._is_repeated(self._bodies, xxh3_64_intdigest(body), origin, page)
         if self._share >= 1:
@@ -220,7 +232,7 @@ class Shapes:
         is_repeated = self._is_repeated(self._titles, title_key, origin, page)
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
-        if is_copy or (noindex and counts[2] >= _INDEXED):
+        if is_copy or (noindex and counts[2] >= _INDEXED and not self._leads_on(names[0], new_links)):
             useless = True
         elif is_repeated:
             useless = None
@@ -229,6 +241,7 @@ class Shapes:
                 useless = self._is_near(names[0], title_key, decoded())
         for shape in shapes if adds_to_wide else (narrow,):
             shape.pages += 1
+            shape.indexed = (shape.indexed << 1 | (not noindex)) & _LATEST
             if useless is not None:
                 shape.judge(useless)
         return self._learn(domain, names, shapes, is_copy, bool(useless))
@@ -253,6 +266,17 @@ class Shapes:
             rate = shape.latest.bit_count() / min(shape.judged, _WINDOW)
             return Noted(is_copy, self._name(found), new, round(rate * new))
         return Noted(is_copy, self._name(found), 1, int(useless))
+
+    def _leads_on(self, shape: str, new_links: Iterable[str]) -> bool:
+        """Whether one of `new_links` has another shape than `shape`, of which no page was seen or some may be indexed."""
+        for url in new_links:
+            narrow, wide = shapes_of(url)
+            if narrow == shape:
+                continue
+            known = [found for name in (narrow, wide) if (found := self._shapes.get(name)) is not None]
+            if all(found.indexed for found in known):
+                return True
+        return False
 
     def _is_near(self, shape: str, title: int, page: bytes) -> bool | None:
         """Whether nearly all text of `page` is in one of the last texts of its shape. If not, it is remembered. None: none

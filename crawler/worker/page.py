@@ -233,7 +233,9 @@ class PageBuilder:
             return decode_body(exchange.body, exchange.content_coding, COMPARED_BYTES).data
 
         body = exchange.body + sent.encode(errors="replace") if sent else exchange.body
-        noted = self.shapes.note(entry, found.title, found.noindex, body, decoded if found.links else None)
+        kinds = (link.kind for link in found.links)
+        new = self._links.new(zip(found.urls, kinds, strict=True), entry) if found.noindex else ()
+        noted = self.shapes.note(entry, found.title, found.noindex, body, decoded if found.links else None, new)
         if noted.shape:
             page = msgspec.structs.replace(page, put_off=(noted.shape, noted.pages, noted.useless))
         if noted.is_copy and found.links:

@@ -67,6 +67,17 @@ def folders(path: str, query: str) -> str:
     return titled("Folders", f"<p>{path}", links("a/", "b/", "c/"), f"<p>{prose(1)}")
 
 
+def unlisted(path: str, query: str) -> str:
+    """Months, days and weeks that say noindex and lead to each other."""
+    found = re.match(r"/(month|week|day)-(\d+)", path)
+    if not found:
+        about = (f"/about{'/' * number}" for number in range(12))
+        return titled(f"About {path}", f"<p>{prose(len(path))}", links(*about, "/day-0"))
+    number = int(found[2])
+    names = [f"/{name}-{number + step}" for name in ("month", "week", "day") for step in (-1, 1, 7)]
+    return titled(f"{found[1]} {number}", "<meta name=robots content=noindex>", f"<p>{prose(number)}", links(*names))
+
+
 def sessions(path: str, query: str) -> str:
     """A new session in each link."""
     of = [f"/page{number}?tok={random.Random(f'{path}{query}{number}').getrandbits(64):x}" for number in range(4)]
@@ -111,6 +122,7 @@ TRAPS: dict[str, tuple[Callable[[str, str], str], int]] = {
     "entities": (entities, 60),
     "menu": (menu, 10),
     "folders": (folders, 120),
+    "unlisted": (unlisted, 130),
     "sessions": (sessions, 60),
     "paths-of-sessions": (paths_of_sessions, 60),
     "facets": (facets, 80),
@@ -181,6 +193,37 @@ async def test_each_page_of_large_good_sites_is_fetched(tmp_path: Path) -> None:
     assert ended["wiki.test", "ok"] < 61 + 30 + 12
     assert len({url for url in asked if url.startswith("files.test/") and url.endswith("0.txt")}) == 64
     assert sum("?C=" in url for url in asked) < 85 * 8 / 2
+
+
+@pytest.mark.parametrize("posts", ["/20{0:02}/{1}/post-{2}", "/post-{word}/"])
+async def test_lists_that_say_noindex_lead_to_all_posts(tmp_path: Path, posts: str) -> None:
+    """Each page of the archive leads to the next one, and to three posts that are found nowhere else."""
+    lists = 100
+
+    def post(number: int) -> str:
+        return posts.format(number % 24, number % 12, number, word=WORDS[number])
+
+    by_path = {post(number): number for number in range(lists * 3)}
+
+    def respond(request: Request) -> str | None:
+        if request.path == "/robots.txt":
+            return None
+        if request.path in by_path:
+            number = by_path[request.path]
+            return titled(f"Post {WORDS[number]}", f"<p>{prose(number)}")
+        number = int(request.path.strip("/").rpartition("/")[2] or 0)
+        if number and "/about/" not in request.path:
+            numbers = range((number - 1) * 3, number * 3)
+            more = [f"/page/{number + 1}/"] if number < lists else []
+            robots = "<meta name=robots content='noindex, follow'>"
+            listed = (f"<a href='{post(each)}'>{WORDS[each]}</a>" for each in numbers)
+            return titled("Archive", robots, *listed, links(*more, "/"))
+        about = [f"/about/{page}" for page in range(1, 12)]
+        return titled(f"About {number}", f"<p>{prose(number)}", links(*about, "/page/1/"))
+
+    with Site(respond) as site:
+        ended = await crawled(site, tmp_path, ["http://a.test/"])
+    assert (ended["a.test", "ok"], ended["a.test", "put_off"]) == (1 + 11 + lists * 4, 0)
 
 
 async def test_a_crawl_that_is_logged_in_never_logs_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
