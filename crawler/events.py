@@ -170,6 +170,14 @@ class HandlerFailed(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
+class HandlerLinkDropped(msgspec.Struct, frozen=True, gc=False):
+    """`url`, which `handler` wants followed, is not, for `reason`. It is the first one on this replica."""
+
+    handler: str
+    reason: str
+    url: str
+
+
 class ItemsRejected(msgspec.Struct, frozen=True, gc=False):
     """Items were not written, because of what they lack or the type of a value: the `count` of the page `url`, and the
     `first` of them in words."""
@@ -245,6 +253,7 @@ Event = (
     | WritesRepeated
     | HookFailed
     | HandlerFailed
+    | HandlerLinkDropped
     | ItemsRejected
     | DefectFound
     | SinkBlocked

@@ -94,12 +94,13 @@ class Wanted(msgspec.Struct, frozen=True):
 
 
 class Handled(msgspec.Struct, frozen=True):
-    """What a handler asks for: items, links to follow, and the patterns of links not to follow. Or how it failed: its
-    name (`handler`), one word (`reason`, empty if it did not fail) and the `error`."""
+    """What a `handler` asks for: items, links to follow, joined to `base` if it is set, and the patterns of links not to
+    follow. Or how it failed: one word (`reason`, empty if it did not fail) and the `error`."""
 
     items: tuple[Item, ...] = ()
     added: tuple[Wanted, ...] = ()
     dropped: tuple[UrlPattern, ...] = ()
+    base: str = ""
     handler: str = ""
     reason: str = ""
     error: str = ""

@@ -210,6 +210,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.ReplicasMissed,
     ev.HookFailed,
     ev.HandlerFailed,
+    ev.HandlerLinkDropped,
     ev.ItemsRejected,
     ev.DefectFound,
     ev.SinkBlocked,
@@ -278,12 +279,16 @@ class LogListener:
         self._view: tuple[object, ...] = ()
         self._sink_blocked = False
 
-    def _failure(self, event: ev.HookFailed | ev.HandlerFailed | ev.ItemsRejected) -> None:
+    def _of_users(self, event: ev.HookFailed | ev.HandlerFailed | ev.HandlerLinkDropped | ev.ItemsRejected) -> None:
         match event:
             case ev.HookFailed(name, url, error):
                 log(logging.WARNING, "hook_failed", replica=self._replica, hook=name, url=url, error=error)
             case ev.HandlerFailed(name, url, error, reason):
                 log(logging.WARNING, reason, replica=self._replica, handler=name, url=url, error=error)
+            case ev.HandlerLinkDropped(name, reason, url):
+                log(
+                    logging.WARNING, "links_not_followed", replica=self._replica, handler=name, reason=reason, first=url
+                )
             case ev.ItemsRejected(url, count, first):
                 log(logging.WARNING, "items_rejected", replica=self._replica, url=url, count=count, first=first)
 
@@ -311,8 +316,8 @@ class LogListener:
                 named = {"node": node} if node else {}
                 word = "redis_node_replaced" if is_replaced else "redis_back"
                 log(logging.INFO, word, replica=self._replica, **named, away_s=round(away_s, 1))
-            case ev.HookFailed() | ev.HandlerFailed() | ev.ItemsRejected():
-                self._failure(event)
+            case ev.HookFailed() | ev.HandlerFailed() | ev.HandlerLinkDropped() | ev.ItemsRejected():
+                self._of_users(event)
             case ev.DefectFound(stage, url, error, trace):
                 log(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
             case ev.OwnFailure(kind, error):

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+from yarl import URL
 
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
@@ -20,10 +21,14 @@ from crawler.parse.coding import decode_body
 from crawler.parse.encoding import codec_of, encoding_named
 from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, values_at
 from frontier.entries import MOST_PRIORITY, tag_of
-from frontier.urls import UrlPattern
+from frontier.errors import BadUrl
+from frontier.urls import UrlPattern, canonicalize
 
 if TYPE_CHECKING:
     from turbohtml import Document, Element
+
+    Linked: TypeAlias = str | URL | Link | Element | None
+    """What leads to a page."""
 
 MAX_DECODED = 64 << 20
 """Bytes of a decoded body. `limits.max_decoded` is lower unless it was raised."""
@@ -121,6 +126,18 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         found = self.document.xpath(expression)
         return found if isinstance(found, list) else [found]
 
+    @property
+    def base(self) -> str:
+        """The URL to which relative links are joined: that of the page, or of its first `base` element with an href."""
+        if "base" not in self.__dict__:
+            href = self.select_attr("base[href]", "href") if b"<base" in self.body.lower() else None
+            try:
+                self.__dict__["base"] = canonicalize(href, self.url).href if href else self.url
+            except BadUrl:
+                self.__dict__["base"] = self.url
+        found: str = self.__dict__["base"]
+        return found
+
     def urls(self, pattern: str = "") -> list[str]:
         """Return the URLs of the links in which the regular expression `pattern` is found."""
         is_in = UrlPattern(pattern).is_in
@@ -174,23 +191,28 @@ class Handle:
 
     def enqueue(
         self,
-        urls: str | Link | Iterable[str | Link],
+        urls: Linked | Iterable[Linked],
         priority: float | None = None,
         *,
         label: str = "",
         payload: Mapping[str, Any] | None = None,
     ) -> Awaitable[None]:
-        """Follow the links `urls`, relative to the page, as far as the scope of the crawl allows. `priority`, from
-        -1e11 to 1e11: a higher one is fetched earlier; None: that of other links. `label` and `payload`, a dict of at
-        most 1 KiB as JSON, are those of the page when it is handled. A link that the page has gets all these. A URL
-        that was queued before keeps its own."""
+        """Follow the links `urls`, relative to `page.base`, as far as the scope of the crawl allows: URLs as text or as
+        `yarl.URL`, links of the page, or its elements with an href. None and elements without one are skipped.
+        `priority`, from -1e11 to 1e11: a higher one is fetched earlier; None: that of other links. `label` and
+        `payload`, a dict of at most 1 KiB as JSON, are those of the page when it is handled. A link that the page has
+        gets all these. A URL that was queued before keeps its own. Raises TypeError for anything else."""
         tag = tag_of(label, payload)
         if priority is not None and not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
             raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}")
-        for url in [urls] if isinstance(urls, (str, Link)) else urls:
+        links: Iterable[Any] = [urls]
+        if isinstance(urls, Iterable) and not isinstance(urls, (str, bytes, Mapping)) and not hasattr(urls, "attrs"):
+            links = urls
+        for url in map(_written, links):
             if len(self._added) == MAX_ADDED:
                 raise ValueError(f"a handler may add {MAX_ADDED:,} links to a page")
-            self._added.append(Wanted(url.url if isinstance(url, Link) else url, priority, tag))
+            if url is not None:
+                self._added.append(Wanted(url, priority, tag))
         return _DONE
 
     def drop(self, pattern: str = "") -> Awaitable[None]:
@@ -199,6 +221,20 @@ class Handle:
         self._dropped.append(UrlPattern(pattern))
         return _DONE
 
-    def result(self) -> Handled:
-        """Return what the handler asked for."""
-        return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped))
+    def result(self, handler: str = "", base: str = "") -> Handled:
+        """Return what `handler` asked for. `base`: the URL to which its links are joined, if not that of the page."""
+        return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped), base, handler)
+
+
+def _written(link: Linked) -> str | None:
+    """How the URL of `link` is written; None if it has none."""
+    if link is None or isinstance(link, str):
+        return link
+    if isinstance(link, Link):
+        return link.url
+    if isinstance(link, URL):
+        return str(link)
+    if hasattr(link, "attrs"):  # an element: turbohtml is imported only for documents that are parsed
+        href = link.attrs.get("href")
+        return href if isinstance(href, str) else None
+    raise TypeError(f"{type(link).__name__} is no link: give URLs as text or yarl.URL, links or elements")

@@ -90,12 +90,18 @@ class HandlerRunner:
         error = call.exception()
         if error is not None:
             return _failed(function, FAILED, f"{in_words(error)[:LONGEST_ERROR]}{_place(function, error)}")
-        return handle.result()
+        result = handle.result(name_of(function))
+        return msgspec.structs.replace(result, base=await _base(parsed)) if result.added else result
 
     def _ended(self, call: asyncio.Future[None]) -> None:
         self._running.discard(call)
         if not call.cancelled():
             call.exception()  # so that nobody reports one that came too late
+
+
+async def _base(page: ParsedPage) -> str:
+    """`page.base`, found in a thread if that may take long."""
+    return await asyncio.to_thread(lambda: page.base) if page.decoded_size > LARGE else page.base
 
 
 def _threads() -> int:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from crawler.events import Events, HandlerFailed, LinkDropped
+from crawler.events import Events, HandlerFailed, HandlerLinkDropped, LinkDropped
 from crawler.hooks import Handled, PageHandlers, Wanted
 from crawler.page import NO_CONTENT, Exchange, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
@@ -114,6 +114,7 @@ class PageBuilder:
         self._control = control
         self._offload = offload
         self._robots = robots
+        self._told: dict[str, set[str]] = {}  # by handler: for which reasons it was said that links are not followed
 
     def apply(self, settings: BuildSettings, links: LinkFilter) -> None:
         """Use these settings and this link filter from now on."""
@@ -266,9 +267,10 @@ class PageBuilder:
         targets: dict[str, Url] = {}
         for link in handled.added:
             try:
-                target = canonicalize(link.url, entry.url, self.settings.extract.rules)
+                target = canonicalize(link.url, handled.base or entry.url, self.settings.extract.rules)
             except BadUrl as error:
                 self._report_dropped({error.reason: 1})
+                self._tell(handled.handler, error.reason, link.url)
                 continue
             wanted[target.href], targets[target.href] = link, target
         rules = self._control.rules
@@ -277,12 +279,22 @@ class PageBuilder:
         new = [(url, LinkKind.ANCHOR) for href, url in targets.items() if href not in kept and href not in gone]
         entries, dropped = self._links.select(new, entry)
         self._report_dropped(dropped)
+        for reason in dropped.keys() - self._told.get(handled.handler, set()):
+            first = next(url.href for url, kind in new if reason in self._links.select([(url, kind)], entry)[1])
+            self._tell(handled.handler, reason, first)
         kept |= {added.url: added for added in self._found_on(entry.url, entries)}
         for href, link in wanted.items():
             if (chosen := kept.get(href)) is not None:
                 priority = chosen.priority if link.priority is None else link.priority
                 kept[href] = msgspec.structs.replace(chosen, priority=priority, tag=link.tag)
         return list(kept.values())
+
+    def _tell(self, handler: str, reason: str, url: str) -> None:
+        """Say once that `handler` wants links followed that are not, for `reason`, with the first of them."""
+        told = self._told.setdefault(handler, set())
+        if reason not in told:
+            told.add(reason)
+            self._runtime.events.emit(HandlerLinkDropped(handler, reason, url))
 
     def _is_named_sitemap(self, url: str, origin: str, rules: Rules) -> bool:
         """Whether `rules`, the robots.txt of `origin`, names `url` as a sitemap."""

@@ -74,6 +74,28 @@ async def test_a_label_and_a_payload_arrive_with_their_page(settings: dict[str, 
     assert [item["url"] for item in crawl.items("others")] == ["http://a.test/unlabelled"]
 
 
+async def test_links_of_a_page_with_a_base_are_joined_to_it_and_those_that_are_not_followed_are_named_once(
+    shop: Shop, settings: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    router, based = Router(), Reply("<base href=/shop/><a href=1 class=next>1</a><a>2</a>")
+
+    @router.handler()
+    def listing(page: ParsedPage, crawl: Handle) -> None:
+        crawl.enqueue([element.attr("href") for element in page.select("a")], label="product")
+        crawl.enqueue(["javascript:void(0)", "mailto:a@a.test", "/x?" + "y" * 2_000])
+
+    shop.respond = lambda request: based if request.path == "/" else None  # type: ignore[method-assign]
+    with caplog.at_level("WARNING", "crawler"):
+        async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
+            await crawl.finish()
+    assert set(shop.asked) == {"/robots.txt", "/", "/shop/1"}
+    told = [record.fields for record in caplog.records if record.message == "links_not_followed"]  # type: ignore[attr-defined]
+    assert [(fields["handler"], fields["reason"], fields["first"][:24]) for fields in told] == [
+        (told[0]["handler"], "scheme", "javascript:void(0)"),
+        (told[0]["handler"], "length", "http://a.test/x?yyyyyyyy"),
+    ]
+
+
 async def test_the_lines_of_pages_have_what_a_repair_needs(settings: dict[str, Any], tmp_path: Path) -> None:
     async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
         await crawl.finish()

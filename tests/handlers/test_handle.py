@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
+from typing import Any
 
 import pytest
+from yarl import URL
 
 from crawler import Handle, Link, ParsedPage, Router, UserError
 from crawler.handlers.router import load_router
@@ -51,6 +53,36 @@ def test_an_item_that_cannot_be_written_is_refused_at_once(name: str, item: obje
     with pytest.raises(error):
         handle.push(name, item)
     assert handle.result().items == ()
+
+
+def test_links_are_taken_in_each_form_and_what_has_none_is_skipped() -> None:
+    handle, found = Handle(), ParsedPage.of(page(exchange("a", b"<a href=/1>1</a><a>2</a><i>3</i>")))
+    handle.enqueue(found.select("a, i"))
+    handle.enqueue(found.select("a")[0])
+    handle.enqueue([URL("/4"), None])
+    handle.enqueue(URL("/5"))
+    handle.enqueue(None)
+    assert [link.url for link in handle.result().added] == ["/1", "/1", "/4", "/5"]
+
+
+@pytest.mark.parametrize("links", [5, b"/a", [b"/a"], [5], {"url": "/a"}, [["/a"]]])
+def test_what_is_no_link_is_refused_at_once(links: Any) -> None:
+    handle = Handle()
+    with pytest.raises(TypeError, match="is no link: give URLs as text"):
+        handle.enqueue(links)
+
+
+@pytest.mark.parametrize(
+    ("written", "base"),
+    [
+        ("<base href='/shop/'>", "https://site.test/shop/"),
+        ("<BASE target=_top><base href=../b/><base href=/c/>", "https://site.test/b/"),
+        ("<base href='data:,x'>", "https://site.test/a"),
+        ("<p>&lt;base href=/x/>", "https://site.test/a"),
+    ],
+)
+def test_the_base_of_a_page_is_that_of_browsers(written: str, base: str) -> None:
+    assert ParsedPage.of(page(exchange("a", written.encode()))).base == base
 
 
 @pytest.mark.parametrize("priority", [float("nan"), float("inf"), pytest.param(10**400, id="huge"), -2e11])
