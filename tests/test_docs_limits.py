@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from crawler import processes
-from crawler.fetch import cookies, library_privates, proxy, response, tls
+from crawler.fetch import cookies, library_privates, proxy, resolver, response, tls
 from crawler.fetch.client import FetchSettings
 from crawler.fetch.resolver import ResolverSettings
 from crawler.observe.web import routes
@@ -28,7 +28,7 @@ UNITS = {"": 1, " KiB": 1 << 10, " MiB": 1 << 20}
 
 MODULES = (
     *(commit, coding, cookies, processes, library_privates, worker),
-    *(leases, scope, child, page, response, proxy, tls),
+    *(leases, scope, child, page, resolver, response, proxy, tls),
     routes,
 )
 FIELDS = (FetchSettings("bot"), ResolverSettings())

@@ -10,13 +10,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
+import math
+import time
 from collections.abc import Awaitable, Callable, Collection
+from traceback import format_exception
+from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 from prometheus_client import CONTENT_TYPE_LATEST
 
+from crawler.defects import in_words
+from crawler.logs import log
 from crawler.observe.web.feed import Live
 from crawler.observe.web.pages import StatePages, Template
 from crawler.wording import count_of
@@ -27,11 +35,29 @@ MAX_WATCHERS = 32
 
 MAX_CONNECTIONS = 64
 
-IDLE_S = 10.0
+IDLE_S = 5.0
 """Seconds until the head of a request has arrived, and after the answer until the next one and until the client has read
 it."""
 
+METRICS_S = 0.5
+"""Seconds for which metrics are kept for all who ask. To collect them takes some milliseconds of the event loop."""
+
 _PAGE = Template("live.html")
+
+
+class KeptMetrics:
+    """Metrics that `collect` returns, at most every `METRICS_S`."""
+
+    def __init__(self, collect: Callable[[], bytes], monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._collect = collect
+        self._monotonic = monotonic
+        self._latest = b""
+        self._until = -math.inf
+
+    def __call__(self) -> bytes:
+        if self._monotonic() >= self._until:
+            self._latest, self._until = self._collect(), self._monotonic() + METRICS_S
+        return self._latest
 
 
 class Routes(msgspec.Struct, frozen=True):
@@ -141,6 +167,19 @@ def name_in(host: str) -> str:
         return ""
 
 
+class _ServerLog(logging.Logger):
+    """Writes what aiohttp reports of a request as a line of the crawler's log: a warning if it cannot be read, which is the
+    fault of whoever sent it, and otherwise an error."""
+
+    def exception(self, msg: object, *args: object, exc_info: Any = None, **_: object) -> None:
+        error = exc_info if isinstance(exc_info, BaseException) else RuntimeError(msg)
+        said = " ".join(in_words(error).split())[:200]
+        if isinstance(error, HttpProcessingError):
+            log(logging.WARNING, "status_request_malformed", error=said)
+        else:
+            log(logging.ERROR, "status_request_failed", error=said, traceback="".join(format_exception(error)))
+
+
 class BoundedServer(web.Server):
     """An HTTP server with limits. `answer` answers a request."""
 
@@ -150,7 +189,7 @@ class BoundedServer(web.Server):
         max_connections: int = MAX_CONNECTIONS,
         idle_s: float = IDLE_S,
     ) -> None:
-        super().__init__(self._answered, access_log=None)
+        super().__init__(self._answered, access_log=None, logger=_ServerLog("status"))
         self._answer = answer
         self._max_connections = max_connections
         self._idle_s = idle_s

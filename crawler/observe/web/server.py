@@ -98,9 +98,11 @@ class StatusServer:
         """Return the protocol of a new connection. aiohttp's server is imported for the first one, because it takes a
         twentieth of the time in which a replica starts, and often nobody looks."""
         if self._web is None:
-            from crawler.observe.web.routes import BoundedServer, Routes, name_in  # noqa: PLC0415
+            from crawler.observe.web.routes import BoundedServer, KeptMetrics, Routes, name_in  # noqa: PLC0415
 
-            self._web = BoundedServer(Routes([*self._hosts, name_in(self.address)], *self._contents).answer)
+            metrics, readiness, live, answers = self._contents
+            names = [*self._hosts, name_in(self.address)]
+            self._web = BoundedServer(Routes(names, KeptMetrics(metrics), readiness, live, answers).answer)
         return self._web()
 
 

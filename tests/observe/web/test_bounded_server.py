@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import pytest
 from aiohttp import web
 
-from crawler.observe.web.routes import MAX_CONNECTIONS, MAX_WATCHERS, BoundedServer
+from crawler.observe.web.routes import MAX_CONNECTIONS, MAX_WATCHERS, BoundedServer, KeptMetrics
 from frontier.store import RedisStore
 from tests.no_files import no_files_left
 from tests.observe.web.serving import serving
@@ -132,3 +132,41 @@ async def test_a_server_without_file_descriptors_tries_once_a_second(
     assert [record.message.partition("\n")[0] for record in caplog.records] == [
         "socket.accept() out of system resource"
     ]
+
+
+def test_metrics_are_collected_at_most_twice_a_second_for_all_who_ask() -> None:
+    now, answers = [100.0], iter([b"first", b"second"])
+    metrics = KeptMetrics(lambda: next(answers), lambda: now[0])
+    for at, expected in ((100.0, b"first"), (100.4, b"first"), (100.5, b"second"), (100.9, b"second")):
+        now[0] = at
+        assert metrics() == expected
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [b"GET / HTTP/9.9\r\n\r\n", b"GET " + b"/" * 20_000 + b" HTTP/1.1\r\n\r\n"],
+    ids=["version", "length"],
+)
+async def test_a_malformed_request_is_one_line_of_the_log(request_of: bytes, caplog: pytest.LogCaptureFixture) -> None:
+    async with served(9, idle_s=2) as found:
+        reader, _ = await found.connect(request_of)
+        assert b" 400 " in await reader.readline()
+    [record] = caplog.records
+    assert (record.name, record.message, record.exc_info) == ("crawler", "status_request_malformed", None)
+
+
+async def test_a_defect_in_an_answer_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def answer(_: web.BaseRequest) -> web.StreamResponse:
+        raise ValueError("two\nlines")
+
+    server = BoundedServer(answer)
+    listener = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+    writer.write(REQUEST)
+    assert b" 500 " in await reader.readline()
+    writer.close()
+    listener.close()
+    await server.shutdown(0.1)
+    [record] = caplog.records
+    assert (record.name, record.message, record.exc_info) == ("crawler", "status_request_failed", None)
+    assert record.fields["error"] == "ValueError: two lines"  # type: ignore[attr-defined]
