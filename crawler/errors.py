@@ -117,6 +117,7 @@ class FailureKind(StrEnum):
     UNREACHABLE = "unreachable"
     CONNECT_TIMEOUT = "connect_timeout"
     TLS = "tls"
+    OTHER_ADDRESS = "other_address"  # the connection leads to another address than the one whose slot was taken
     LEASE_EXPIRED = "lease_expired"  # ours: the lease ended before the request could be written
     STOPPED = "stopped"  # ours: the fetcher is shutting down
     STALE_CONNECTION = (
@@ -145,9 +146,14 @@ _WORDS = {
 OURS = frozenset({FailureKind.OUR_DNS, FailureKind.MACHINE, FailureKind.PROXY})
 """Failures of this machine, its network or its operator's proxy. They pass, and the domain waits until then."""
 
-NOT_THE_URLS_FAULT = OURS | {FailureKind.LEASE_EXPIRED, FailureKind.STOPPED, FailureKind.STALE_CONNECTION}
-"""Failures that say nothing about the URL: those that are ours, the end of our lease or process, and an idle connection
-that the server closed."""
+NOT_THE_URLS_FAULT = OURS | {
+    FailureKind.OTHER_ADDRESS,
+    FailureKind.LEASE_EXPIRED,
+    FailureKind.STOPPED,
+    FailureKind.STALE_CONNECTION,
+}
+"""Failures that say nothing about the URL: those that are ours, the end of our lease or process, an idle connection that
+the server closed, and one to an address that has a slot of its own."""
 
 
 class FetchFailed(CrawlerError):

@@ -15,6 +15,7 @@ In addition:
 5. Tracking and session parameters are removed according to `UrlRules`, from the query and from path segments
    (`;jsessionid=1`).
 6. An empty query is removed: `/a?` becomes `/a`.
+7. An IPv6 address that stands for an IPv4 address (RFC 4291 2.5.5.2) is written as that.
 
 Everything that servers may distinguish stays: the order of parameters (unless `sort_query` is set), empty values, repeated
 slashes, a trailing slash, the case of path and query, `%2F`, http and https, `www.`.
@@ -33,6 +34,7 @@ import re
 import warnings
 from collections.abc import Iterable
 from functools import cached_property, lru_cache
+from ipaddress import IPv6Address
 from typing import Any, Final, Literal
 from urllib.parse import unquote
 
@@ -367,6 +369,13 @@ class _Directories(dict[str, _Directory]):
 _directories = lru_cache(maxsize=8)(_Directories)
 
 
+_MAPPED = re.compile(r"(?<=://)\[(::ffff:[0-9a-f]{1,4}:[0-9a-f]{1,4})\]")
+
+
+def _unmapped(match: re.Match[str]) -> str:
+    return str(IPv6Address(match[1]).ipv4_mapped)
+
+
 def _join(text: str, base: str | None, rules: UrlRules, is_tidied: bool = True) -> Url | Reason:
     if len(text) > LONGEST_WRITTEN * rules.max_length:
         text = _without_fragment(text).strip(_C0_AND_SPACE)
@@ -383,6 +392,8 @@ def _join(text: str, base: str | None, rules: UrlRules, is_tidied: bool = True) 
         return _why_not(text[:64], "syntax" if base is None else "host")
     if not href.startswith(_HTTP):
         return "scheme"
+    if "[::ffff:" in href[:16]:
+        href = _MAPPED.sub(_unmapped, href)
     slash = href.find("/", 8)
     end = href.find("#", slash)
     tail = href[slash:] if end < 0 else href[slash:end]

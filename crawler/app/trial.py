@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -193,15 +193,13 @@ class _OneRequest:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._http, name)
 
-    async def fetch(
-        self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
-    ) -> Exchange:
+    async def fetch(self, url: str, **options: Any) -> Exchange:
         is_the_one = canonicalize(url, rules=self._rules).href == self._url
         if self._is_over and not is_the_one:
             await asyncio.Event().wait()
         self._is_over = self._is_over or is_the_one
         try:
-            return await self._http.fetch(url, is_too_late=is_too_late, extra_headers=extra_headers)
+            return await self._http.fetch(url, **options)
         except FetchFailed as error:
             self.failure = f"{url}: {error.in_words}"
             raise

@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable, Iterable
 from functools import cached_property, partial
 from http import HTTPStatus
+from ipaddress import ip_address
 from typing import Protocol
 
 import aiohttp
@@ -37,6 +38,7 @@ from frontier.clock import Clock
 from frontier.domains import host_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
+from politeness.rate_limit import network_of
 
 _ACCEPTED = (
     ("Accept", "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.5"),
@@ -51,7 +53,12 @@ class HttpClient(Protocol):
     async def start(self, hosts_in_turn: Callable[[], int]) -> None: ...
 
     async def fetch(
-        self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+        self,
+        url: str,
+        *,
+        is_too_late: Callable[[], bool] | None = None,
+        extra_headers: Iterable[tuple[str, str]] = (),
+        network: str | None = None,
     ) -> Exchange: ...
 
     async def locate(self, url: str) -> str | None: ...
@@ -176,12 +183,19 @@ class Fetcher:
             await self._resolver.close()
 
     async def fetch(
-        self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+        self,
+        url: str,
+        *,
+        is_too_late: Callable[[], bool] | None = None,
+        extra_headers: Iterable[tuple[str, str]] = (),
+        network: str | None = None,
     ) -> Exchange:
         """GET `url` once. It must be canonical, because it is sent byte for byte.
 
         `is_too_late` is called once, when a connection has been obtained, immediately before the request is written. If it
-        returns True, the time is over and nothing is sent. Raises FetchFailed if no complete response head is received.
+        returns True, the time is over and nothing is sent. `network`: the only network, as `network_of` names it, that may
+        get the request; if the connection leads to another one, the next request begins with that one (OTHER_ADDRESS).
+        Raises FetchFailed if no complete response head is received.
         """
         connector = self._connector
         if connector is None or not self._taking:
@@ -190,11 +204,11 @@ class Fetcher:
         self._under_way += 1
         try:
             try:
-                return await self._exchange(connector, request, url)
+                return await self._exchange(connector, request, url, network)
             except aiohttp.ClientConnectorCertificateError as error:
                 if (context := await self._with_issuers(connector, request, error)) is None:
                     raise
-                return await self._exchange(connector, _with_tls(request, context), url)
+                return await self._exchange(connector, _with_tls(request, context), url, network)
         except (aiohttp.ClientError, FetchFailed, TimeoutError, ValueError) as error:
             if self._connector is None:
                 sent = isinstance(error, FetchFailed) and error.request_sent
@@ -203,6 +217,8 @@ class Fetcher:
                 raise
             if isinstance(error, aiohttp.ClientConnectorError):
                 _forget_frames(error)
+            if self._resolver is not None:
+                self._resolver.refused(request.connection_key.host)
             kind = await self._overdue(request, error) or _failure_kind(error)
             raise FetchFailed(kind, _in_words(kind, error)) from error
         finally:
@@ -312,11 +328,14 @@ class Fetcher:
             return handling.without_proxy()
         return handling
 
-    async def _exchange(self, connector: GuardedConnector, request: Request, url: str) -> Exchange:
+    async def _exchange(self, connector: GuardedConnector, request: Request, url: str, network: str | None) -> Exchange:
         connection = await connector.obtain(request, self._connect_timeout)
         try:
             protocol = connection.protocol
             assert isinstance(protocol, GuardedProtocol)
+            if network is not None and self._leads_elsewhere(protocol.address, network, request):
+                connection.release()
+                raise FetchFailed(FailureKind.OTHER_ADDRESS, f"connected to {protocol.address}")
             protocol.send(request, self._wall())
             exchange = await protocol.receive(url)
             connection.release()
@@ -330,6 +349,16 @@ class Fetcher:
         if request.handling.cookies:
             self._cookies.received(url, host_of(url), exchange.headers)
         return request.handling.recorded(exchange)
+
+    def _leads_elsewhere(self, address: str, network: str, request: Request) -> bool:
+        """Whether the connection to `address` does not lead to `network`. If so, the next request to the host begins with
+        this address."""
+        is_proxied = request.handling is not None and request.handling.proxy is not None
+        if not address or address == network or is_proxied or network_of(address) == network:
+            return False
+        if self._resolver is not None:
+            self._resolver.connected(request.connection_key.host, str(ip_address(address.partition("%")[0])))
+        return True
 
 
 def _with_tls(request: Request, context: ssl.SSLContext) -> Request:

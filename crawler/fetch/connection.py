@@ -113,6 +113,11 @@ class GuardedProtocol(ResponseHandler):
         self._poll.register(transport.get_extra_info("socket"), select.POLLIN)
         super().connection_made(transport)
 
+    @property
+    def address(self) -> str:
+        """Where the connection leads, "" if that is unknown."""
+        return self._address
+
     def is_connected(self) -> bool:
         """Whether the connection can be used again: not if bytes, or its end, wait to be read. httpcore and urllib3 check
         the same."""
@@ -270,10 +275,13 @@ class GuardedConnector(TCPConnector):
         return await self.connect(cast(ClientRequest, request), [], timeout)
 
     async def _wrap_create_connection(
-        self, *args: Any, req: ClientRequest, **options: Any
+        self, *args: Any, req: ClientRequest, addr_infos: list[Any], **options: Any
     ) -> tuple[Transport, ResponseHandler]:
         connecting_at = self._loop.time()
-        transport, protocol = await super()._wrap_create_connection(*args, req=req, **options)
+        # aiohttp would try all but the first address once more, and so on, until the list is empty.
+        tried = addr_infos.copy()
+        addr_infos.clear()
+        transport, protocol = await super()._wrap_create_connection(*args, req=req, addr_infos=tried, **options)
         cast(GuardedProtocol, protocol).opened(cast(Request, req).asked_at, connecting_at)
         return transport, protocol
 

@@ -3,6 +3,9 @@
 aiohttp's connector calls `Resolver`, which consults the operator's host map, then its cache, then the DNS, with one look-up
 at a time for each host. It judges every address before it returns it, so no name leads into the operator's network.
 
+A request tries the first `MAX_TRIED` addresses, each once. The one that accepts the connection comes first from then on,
+and the others come last if none does, so that the rate limit of an address holds for those who connect to it.
+
 A look-up that fails (no answer in time, SERVFAIL, REFUSED) is the fault of the host's own name servers or of the DNS that
 this machine uses. Controls tell which: look-ups of names that nobody knows, so that no cache on the way has an answer. The
 failure is the host's (`FailureKind.DNS`) if a control after it is answered, and the DNS has answered controls since before
@@ -18,7 +21,7 @@ import asyncio
 import math
 import socket
 from collections.abc import Callable, Sequence
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from secrets import token_hex
 from typing import NamedTuple, Protocol
 
@@ -143,6 +146,12 @@ def _has_route(family: socket.AddressFamily, address: str) -> bool:
     return True
 
 
+MAX_ADDRESSES = 20
+"""The most addresses of a host that are kept. Some thousand fit into one answer."""
+
+MAX_TRIED = 3
+"""The most addresses that one request tries to connect to."""
+
 CONTROL_DOMAIN = "example.com"
 """Controls ask for names below it (RFC 2606). If they fail, they ask for one below a domain that the crawl knows: the DNS
 of a closed network may know no other."""
@@ -170,11 +179,18 @@ class ResolverSettings(msgspec.Struct, frozen=True):
 
 
 class _CacheEntry(msgspec.Struct, frozen=True):
-    """A cache entry: addresses, or the kind and detail of the failure."""
+    """A cache entry: addresses, or the kind and detail of the failure. `is_tried`: the order of the addresses is not that
+    of the DNS, but comes from connections."""
 
     expires_at: float
     addresses: tuple[str, ...] = ()
+    is_tried: bool = False
     failure: tuple[FailureKind, str] | None = None
+
+    def beginning_with(self, first: Sequence[str]) -> _CacheEntry:
+        """This entry with those of its addresses that are among `first` before the others, in that order."""
+        addresses = sorted(self.addresses, key=lambda one: first.index(one) if one in first else len(first))
+        return msgspec.structs.replace(self, addresses=tuple(addresses), is_tried=True)
 
 
 class _Asking(NamedTuple):
@@ -226,7 +242,7 @@ class Resolver(AbstractResolver):
             known = await asyncio.shield(self._look_up(host))  # it continues when a caller is cancelled
         if known.failure is not None:
             raise FetchFailed(*known.failure)
-        return [_result(host, address, port) for address in known.addresses]
+        return [_result(host, address, port) for address in _of_both_families(known.addresses)]
 
     async def first(self, host: str) -> str:
         """The address that a request to `host` will be sent to, if it accepts connections. Raises what `resolve` raises."""
@@ -234,6 +250,19 @@ class Resolver(AbstractResolver):
             return str(ip_address(host.removeprefix("[").removesuffix("]")))
         except ValueError:
             return str((await self.resolve(host))[0]["host"])
+
+    def connected(self, host: str, address: str) -> None:
+        """Have the next requests to `host` begin with `address`, which has accepted a connection."""
+        known = self._known.get(host)
+        if known is not None and known.addresses[:1] != (address,):
+            self._known[host] = known.beginning_with([address])
+
+    def refused(self, host: str) -> None:
+        """Have the next requests to `host` begin with other addresses than the last one, which could not connect."""
+        known = self._known.get(host)
+        if known is not None:
+            tried = _of_both_families(known.addresses)
+            self._known[host] = known.beginning_with([address for address in known.addresses if address not in tried])
 
     async def overdue(self, host: str) -> FailureKind | None:
         """What it means that `host` is still being looked up when there is no time left; None if it is not."""
@@ -259,7 +288,9 @@ class Resolver(AbstractResolver):
             known = self._judged(host, await self._lookup.lookup(host))
         except FetchFailed as failure:
             known = await self._failed(failure, began)
-        self._known.pop(host, None)
+        before = self._known.pop(host, None)
+        if before is not None and before.is_tried:
+            known = known.beginning_with(before.addresses)
         self._known[host] = known
         while len(self._known) > max(self._settings.max_entries, self._in_turn()):
             del self._known[next(iter(self._known))]
@@ -313,7 +344,8 @@ class Resolver(AbstractResolver):
         return None
 
     def _judged(self, host: str, answer: DnsAnswer) -> _CacheEntry:
-        verdicts = {address: judge_address(address, self._policy) for address in answer.addresses}
+        addresses = dict.fromkeys(map(_as_v4, answer.addresses[:MAX_ADDRESSES]))
+        verdicts = {address: judge_address(address, self._policy) for address in addresses}
         allowed = tuple(address for address, reason in verdicts.items() if reason is None)
         if allowed:
             ttl_s = min(answer.ttl_s, self._settings.max_ttl_s)
@@ -333,3 +365,19 @@ def _result(host: str, address: str, port: int) -> ResolveResult:
         proto=socket.IPPROTO_TCP,
         flags=socket.AI_NUMERICHOST,
     )
+
+
+def _as_v4(address: str) -> str:
+    """`address`, or the IPv4 address that it carries (RFC 4291 2.5.5.2), which leads to the same machine."""
+    ip = ip_address(address.partition("%")[0])
+    return str(ip.ipv4_mapped) if isinstance(ip, IPv6Address) and ip.ipv4_mapped else address
+
+
+def _of_both_families(addresses: Sequence[str]) -> list[str]:
+    """The addresses that a request tries: the first ones, with one of the other family if there is one."""
+    tried = list(addresses[:MAX_TRIED])
+    families = {":" in address for address in tried}
+    other = next((address for address in addresses if (":" in address) not in families), None)
+    if other is not None:
+        tried[-1] = other
+    return tried

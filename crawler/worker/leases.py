@@ -65,6 +65,8 @@ class LeasedDomain:
     body_bytes: int = 0  # size of the last body
     backoff: BackoffState = field(init=False)
     slot: tuple[str, float] | None = None  # reserved by the address limiter: network, and when it begins
+    network: str | None = None  # that the next request may go to
+    moves: int = 0  # connections in a row that led to other networks
     reservation: Reservation | None = None  # on the domain that a robots.txt redirects to
     refusals: int = 0  # refused reservations in a row
     # URLs that redirected to themselves: how often they did, and how the last redirect wrote them

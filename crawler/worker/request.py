@@ -62,6 +62,11 @@ MOST_REFUSALS = 4
 domain do not overload Redis."""
 
 
+MOST_MOVES = 5
+"""After so many connections in a row to other addresses than those with the slots, the host counts as unreachable: some of
+its addresses accept connections only now and then."""
+
+
 class PoliteFetch:
     """Requests pages and robots.txt files within their leases, and starts the delay of their domains."""
 
@@ -80,11 +85,17 @@ class PoliteFetch:
         the robots.txt that may set the delay, None if unknown; `conditions`: header fields that make the request
         conditional. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during the request. After a
         failure that is ours, the domain has to wait."""
+        network = leased.network
         await self._time_slice.end_if_over()
         began = self._runtime.now()
         try:
-            exchange = await self._fetch_within_lease(leased, url, conditions)
+            exchange = await self._fetch_within_lease(leased, url, conditions, network)
         except FetchFailed as failure:
+            if failure.kind is FailureKind.OTHER_ADDRESS:
+                leased.moves += 1
+                if leased.moves > MOST_MOVES:
+                    leased.moves = 0
+                    raise FetchFailed(FailureKind.UNREACHABLE, "each connection led to another address") from failure
             if failure.request_sent:
                 self._throttle.start_delay(leased, self._runtime.now() - began, known)
             if failure.kind in OURS:
@@ -93,13 +104,16 @@ class PoliteFetch:
         except BaseException:  # cancelled, or a defect; the request may have been sent anyway
             self._throttle.start_delay(leased, self._runtime.now() - began, known)
             raise
+        leased.moves = 0
         if exchange.phases is not None:  # a connection could be opened, so the next failure begins another row of them
             self._failing_since.clear()
         self._throttle.start_delay(leased, exchange.elapsed, known)
         await self._time_slice.end_if_over()
         return exchange
 
-    async def _fetch_within_lease(self, leased: LeasedDomain, url: str, conditions: Headers) -> Exchange:
+    async def _fetch_within_lease(
+        self, leased: LeasedDomain, url: str, conditions: Headers, network: str | None
+    ) -> Exchange:
         """GET `url`, but cancel the request when the lease ends: a response that continued would overlap with the first
         request of the domain's next holder. Each renewal moves the end (`LeasedDomain.renew`)."""
         began, now = asyncio.get_running_loop().time(), self._runtime.now
@@ -108,7 +122,10 @@ class PoliteFetch:
                 leased.requests[timeout] = self._in_flight[timeout] = began
                 try:
                     return await self._http.fetch(
-                        url, is_too_late=lambda: not leased.holds(now()), extra_headers=conditions
+                        url,
+                        is_too_late=lambda: not leased.holds(now()),
+                        extra_headers=conditions,
+                        network=network,
                     )
                 finally:
                     del leased.requests[timeout], self._in_flight[timeout]
@@ -331,6 +348,7 @@ class AddressLimiter:
         policy = self._runtime.policy.rate_limit
         if policy != self._policy:
             self._policy, self._limiter = policy, None if policy is None else self._create(policy)
+        leased.network = None
         if (limiter := self._limiter) is None:
             return True
         try:
@@ -339,7 +357,7 @@ class AddressLimiter:
             return True  # the request will fail for the same reason before anything is sent
         if address is None:
             return True
-        network = network_of(address)
+        leased.network = network = network_of(address)
         slot, leased.slot = leased.slot, None
         if slot is not None and slot[0] == network and limiter.may_use(*slot):
             return True

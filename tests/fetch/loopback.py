@@ -9,14 +9,17 @@ from typing import Self
 
 
 class LoopbackServer:
-    """Serves while its `async with` block runs, on 127.0.0.1:`port`. Subclasses say how a connection is served."""
+    """Serves while its `async with` block runs, at the address `at` and `port`. Subclasses say how a connection is
+    served."""
+
+    at = "127.0.0.1"
 
     def __init__(self, tls: ssl.SSLContext | None = None) -> None:
         self._tls = tls
         self._tasks: set[asyncio.Task[None]] = set()
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", 0, ssl=self._tls)
+        self._server = await asyncio.start_server(self._connected, self.at, 0, ssl=self._tls)
         self.port: int = self._server.sockets[0].getsockname()[1]
         return self
 

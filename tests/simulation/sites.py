@@ -103,7 +103,12 @@ class SimFetcher:
         self._longest_s = longest_s
 
     async def fetch(
-        self, url: str, *, is_too_late: Callable[[], bool] | None = None, extra_headers: Iterable[tuple[str, str]] = ()
+        self,
+        url: str,
+        *,
+        is_too_late: Callable[[], bool] | None = None,
+        extra_headers: Iterable[tuple[str, str]] = (),
+        network: str | None = None,
     ) -> Exchange:
         """As `crawler.fetch.client.Fetcher.fetch`: the lease is looked at once more when a connection has been made."""
         rng = self._sites.rng

@@ -15,7 +15,7 @@ from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.events import Event, OwnFailure
 from crawler.page import Exchange, Outcome
 from crawler.worker.leases import LeasedDomain
-from crawler.worker.request import FIRST_PAUSE_S, LONGEST_PAUSE_S, PAUSE_JITTER, PoliteFetch
+from crawler.worker.request import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_MOVES, PAUSE_JITTER, PoliteFetch
 from crawler.worker.verdict import UrlResult
 from crawler.worker.visit import UrlVisits
 from frontier.clock import SystemClock
@@ -141,7 +141,7 @@ class NeverEnds:
         self.clock, self.began, self.hung_up = SystemClock(), asyncio.Event(), False
         self._fetch = PoliteFetch(runtime(self.clock), self, throttle_for(Stopped()))  # type: ignore[arg-type]
 
-    async def fetch(self, url: str, *, is_too_late: Callable[[], bool], extra_headers: object) -> Exchange:
+    async def fetch(self, url: str, *, is_too_late: Callable[[], bool], **_: object) -> Exchange:
         if is_too_late():
             raise FetchFailed(FailureKind.LEASE_EXPIRED)
         self.began.set()
@@ -309,6 +309,16 @@ async def test_the_pause_is_as_long_as_the_failures_have_lasted_within_bounds() 
     requests.http.fetch.side_effect = [Mock(elapsed=0.1), FetchFailed(FailureKind.OUR_DNS)]
     await requests.fetch.fetch(leased_domain(), "https://a.test/", None)  # over a new connection
     assert await requests.pause_s() == pytest.approx(FIRST_PAUSE_S, rel=PAUSE_JITTER)
+
+
+async def test_a_host_whose_connections_always_lead_elsewhere_is_unreachable() -> None:
+    requests, leased, kinds = Requests(), leased_domain(), []
+    requests.http.fetch.side_effect = FetchFailed(FailureKind.OTHER_ADDRESS)
+    for _ in range(MOST_MOVES + 1):
+        with pytest.raises(FetchFailed) as caught:
+            await requests.fetch.fetch(leased, "https://a.test/", None)
+        kinds.append(caught.value.kind)
+    assert kinds == [FailureKind.OTHER_ADDRESS] * MOST_MOVES + [FailureKind.UNREACHABLE]
 
 
 @pytest.mark.parametrize("stage", ["fetch", "read"])
