@@ -14,6 +14,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import sys
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -106,13 +107,19 @@ class Crawl:
 
     def run(self) -> None:
         """Crawl to the end. For programs without asyncio. Ctrl-C stops the crawl cleanly and raises KeyboardInterrupt.
-        Raises UserError for seeds and settings that cannot be used."""
+        Raises UserError for seeds and settings that cannot be used, and where an event loop runs: use `async with`."""
 
         async def whole() -> None:
             async with self as crawl:
                 await crawl.finish()
 
-        asyncio.run(whole())
+        with contextlib.suppress(RuntimeError):
+            if asyncio.get_running_loop():
+                raise UserError(
+                    "an event loop runs here: write `async with crawl: await crawl.finish()` instead of run()"
+                )
+        with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # also where uvloop is installed
+            runner.run(whole())
 
     def items(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield the items of the data set `name` in the output folder, from all runs of this crawl. Those of a run are
@@ -127,6 +134,7 @@ class Crawl:
 
     async def __aenter__(self) -> Crawl:
         """Start crawling. Raises UserError for seeds and settings that cannot be used."""
+        _refuse_uvloop()
         if self._ending is not None:
             raise RuntimeError("a Crawl runs once: create another one to continue")
         async with self._stack as stack:
@@ -291,6 +299,17 @@ class Crawl:
         if (failure := self._replica.engine.tasks.failure) is not None:
             with _naming_settings():
                 raise failure
+
+
+def _refuse_uvloop() -> None:
+    """Raise UserError if uvloop runs this code, which lacks parts of asyncio's sockets, or would start its processes."""
+    if type(asyncio.get_running_loop()).__module__.startswith("uvloop"):
+        raise UserError(
+            "a crawl cannot run in uvloop's event loop: use that of asyncio (uvicorn --loop asyncio), or a thread: "
+            "await asyncio.to_thread(crawl.run)"
+        )
+    if sys.version_info < (3, 12) and type(asyncio.get_event_loop_policy()).__module__.startswith("uvloop"):
+        raise UserError("before Python 3.12, a crawl cannot run after uvloop.install(): use uvloop.run(main())")
 
 
 _SETTINGS = {option_of(f"replica.{key}"): f"replica.{key}" for key in keys_of(ReplicaTable)}

@@ -225,6 +225,31 @@ async def stored(settings: dict[str, Any]) -> CrawlSettings:
         return CrawlSettings.from_json((await open_crawl(store, "crawl")).settings)
 
 
+async def test_the_blocking_form_in_an_event_loop_names_the_other(settings: dict[str, Any]) -> None:
+    with pytest.raises(UserError, match="async with"):
+        Crawl(["http://a.test/"], settings=settings).run()
+
+
+class UvLoop(asyncio.SelectorEventLoop):
+    """One that says it is uvloop's."""
+
+
+UvLoop.__module__ = "uvloop"
+
+
+def test_uvloop_is_refused_in_a_sentence_but_its_threads_can_crawl(site: Site, settings: dict[str, Any]) -> None:
+    async def main() -> None:
+        crawl = Crawl(["http://a.test/1"], settings=settings, max_pages=1)
+        with pytest.raises(UserError, match=r"asyncio.to_thread\(crawl.run\)"):
+            async with crawl:
+                pass
+        await asyncio.to_thread(Crawl(["http://a.test/1"], settings=settings, max_pages=1).run)
+
+    with asyncio.Runner(loop_factory=UvLoop) as runner:
+        runner.run(main())
+    assert "/1" in site.asked
+
+
 def test_a_crawl_keeps_the_settings_that_a_later_run_does_not_give(on_loopback: tuple[str, dict[str, Any]]) -> None:
     """Its seeds are judged and read by the settings of the crawl, too."""
     seed, settings = on_loopback
