@@ -91,7 +91,8 @@ MOVED = frozenset({301, 308})
 """The status of a page whose content is at another URL from now on."""
 
 MISSES = 5
-"""Visits in a row without the page after which it is forgotten. The time between them doubles."""
+"""Visits in a row without the page after which it is forgotten. From the second one on, the time between them doubles:
+most pages that fail once are there the next time."""
 
 LONGEST_MOVED_S = 30 * 86_400.0
 """The longest time between visits of a page that redirects permanently, unless its own interval is longer. They find out
@@ -450,10 +451,15 @@ def _missed(before: Visits, found: Found, at: float, has_moved: bool = False) ->
         validator="" if is_gone else before.validator,  # a page that is back sends its body
     )
     longest_s = max(LONGEST_MOVED_S, before.interval_s) if has_moved else LONGEST_S
-    wait_s = min(before.interval_s * 2.0 ** min(misses, 60), longest_s)
+    wait_s = min(_grown_s(visits), longest_s)
     if has_moved:
         return Decision(found, at + wait_s, visits)
     return Decision(found, None if misses >= MISSES else at + wait_s, visits)
+
+
+def _grown_s(seen: Visits) -> float:
+    """The time from the last visit in `seen` to the next, in seconds."""
+    return seen.interval_s * 2.0 ** min(max(0, seen.misses - 1), 60)
 
 
 def copy_age(before: Visits, at: float) -> CopyAge:
@@ -464,7 +470,7 @@ def copy_age(before: Visits, at: float) -> CopyAge:
     Transactions on Database Systems 28(4), 2003, section 3. Only the visits before this one say how large L is.
     """
     age_s = max(0.0, at - before.last_at)
-    wait_s = min(before.interval_s * 2.0**before.misses, LONGEST_S)
+    wait_s = min(_grown_s(before), LONGEST_S)
     late_s = max(0.0, age_s - wait_s)
     if not before.compared or before.misses:
         return CopyAge(age_s, late_s, None)
@@ -484,6 +490,8 @@ def described(texts: Sequence[str], seen: Visits) -> str:
     if rule is None:
         return f"{every}, by a rule from before the rules were changed"
     every += f" by the rule {texts[rules.index(rule)]!r}"
+    if seen.misses == 1:
+        return f"{every}, although the page was not found or could not be fetched; later if that goes on"
     if seen.misses:
         return f"{every}, {_growth(seen)} because the page was not found or could not be fetched"
     reason = _reason(rule, seen)
@@ -496,9 +504,9 @@ def described(texts: Sequence[str], seen: Visits) -> str:
 
 def _growth(seen: Visits) -> str:
     """By how much the time until the next visit is longer than the interval."""
-    longest_s = max(LONGEST_MOVED_S, seen.interval_s)
-    doubled = "doubled once" if seen.misses == 1 else f"doubled {seen.misses} times"
-    if seen.interval_s * 2.0 ** min(seen.misses, 60) <= longest_s:
+    longest_s, times = max(LONGEST_MOVED_S, seen.interval_s), seen.misses - 1
+    doubled = "doubled once" if times == 1 else f"doubled {times} times"
+    if _grown_s(seen) <= longest_s:
         return doubled
     limits = f"{_span(longest_s)} for a permanent redirect, and {_span(LONGEST_S)} otherwise"
     return f"{doubled}, but at most {limits},"

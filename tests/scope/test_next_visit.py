@@ -211,7 +211,7 @@ class TestFound:
             assert made.found == "gone" and made.visits.conditions == ()
             waits.append(made.due_at and made.due_at - number)
             seen = made.visits
-        assert waits == [12 * HOUR, 24 * HOUR, 48 * HOUR, 96 * HOUR, None]
+        assert waits == [6 * HOUR, 12 * HOUR, 24 * HOUR, 48 * HOUR, None]
 
     def test_a_page_that_comes_back_is_back(self) -> None:
         made = after(first(EVERY), answer(1, 404), answer(2))
@@ -220,7 +220,7 @@ class TestFound:
     @pytest.mark.parametrize("status", [0, 403, 500])
     def test_an_error_says_nothing_about_the_page(self, status: int) -> None:
         made = after(first(EVERY), answer(1, status, ""))
-        assert (made.found, made.due_at) == ("failed", 1 + 12 * HOUR)
+        assert (made.found, made.due_at) == ("failed", 1 + 6 * HOUR)
         assert after(made.visits, answer(2)).found == "unchanged"
 
     @pytest.mark.parametrize("status", [301, 308])
@@ -231,7 +231,7 @@ class TestFound:
             assert made.found == "gone" and made.due_at and made.visits.conditions == ()
             waits.append((made.due_at - number) / HOUR)
             seen = made.visits
-        assert waits == [12, 24, 48, 96, 192, 384, 720, 720, 720]
+        assert waits == [6, 12, 24, 48, 96, 192, 384, 720, 720]
         made = after(seen, answer(10.0))
         assert (made.found, made.due_at, made.visits.misses) == ("back", 10.0 + 6 * HOUR, 0)
 
@@ -332,10 +332,10 @@ RULES = parse_rules(["adaptive min=1h max=30d start=6h"])
 
 
 @pytest.mark.parametrize(
-    ("misses", "after_s", "late_s"), [(0, 50, 0), (0, 100, 0), (0, 130, 30), (2, 130, 0), (2, 430, 30)]
+    ("misses", "after_s", "late_s"), [(0, 50, 0), (0, 100, 0), (0, 130, 30), (1, 130, 30), (3, 130, 0), (3, 430, 30)]
 )
 def test_a_visit_is_late_after_its_interval(misses: int, after_s: float, late_s: float) -> None:
-    """A page that was missed is due after twice the time, each time."""
+    """A page that was missed again is due after twice the time, each time."""
     before = Visits(NOW, NOW, interval_s=100, misses=misses, digest="A")
     assert copy_age(before, NOW + after_s) == CopyAge(after_s, late_s, None)
 
@@ -413,14 +413,15 @@ def planned(seen: Visits, text: str = ADAPTIVE_TEXT, gain_s: float = 0.0) -> str
             visits(DAY),
             "every 24 h by the rule 'adaptive': visited once, so nothing is known of its changes",
         ),
-        ("adaptive", visits(DAY, misses=1), ", doubled once because the page was not found or could not be fetched"),
-        ("adaptive", visits(DAY, misses=3), "doubled 3 times because"),
+        ("adaptive", visits(DAY, misses=1), ", although the page was not found or could not be fetched"),
+        ("adaptive", visits(DAY, misses=2), ", doubled once because the page was not found or could not be fetched"),
+        ("adaptive", visits(DAY, misses=4), "doubled 3 times because"),
         (
             "adaptive",
-            visits(DAY, misses=9),
+            visits(DAY, misses=10),
             "doubled 9 times, but at most 30 d for a permanent redirect, and 365 d other",
         ),
-        ("every=60d", visits(60 * DAY, misses=1), "doubled once, but at most 60 d for a permanent redirect"),
+        ("every=60d", visits(60 * DAY, misses=2), "doubled once, but at most 60 d for a permanent redirect"),
         ("every=45s", visits(45), "every 45 s"),
         ("every=20m", visits(20 * 60), "every 20 min"),
         ("never", visits(90), "every 1.5 min by the rule 'never'"),
