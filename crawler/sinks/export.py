@@ -253,6 +253,8 @@ def _export_markdown(
         with drafts_in(out) as drafts:
             for done in in_processes(partial(_draft_pages, settings, drafts), files, processes, on_done, plans):
                 total.add(done)
+            if settings.skip_noindex:
+                _leave_out_noindex(total, visits)
             missing = {url for url, body in bodies.items() if body is not None and url not in total.files}
             files_of_pages = {url: path for url, path in total.files.items() if path is not None}
             kept, total.removed = remove_others(out, bodies.keys() - missing, files_of_pages)
@@ -265,6 +267,14 @@ def _export_markdown(
     total.refused = sum(map(visits.is_refused, bodies))
     total.gone = sum(body is None for body in bodies.values()) - total.refused
     total.missing = sum(body.at >= settings.since for url in missing if (body := bodies[url]))
+
+
+def _leave_out_noindex(total: Exported, visits: LastVisits) -> None:
+    """Make no file of pages of which the last response says noindex, but not the one with their body."""
+    for url in [url for url, path in total.files.items() if path is not None and visits.is_noindex(url)]:
+        total.files[url] = None
+        total.rows -= 1
+        total.unindexed += 1
 
 
 def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan) -> Exported:

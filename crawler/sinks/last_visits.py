@@ -43,12 +43,13 @@ class ResponseKey(NamedTuple):
 class Visit(NamedTuple):
     """What a visit at the time `at` (seconds since 1970) says of its URL. `body`: the response with the body of the page,
     None if the page has none, or if the visit `confirms` that of the response before. `is_refused`: whether the owner
-    refuses the use."""
+    refuses the use; `is_noindex`: whether the response says noindex, which a 304 may do in its header."""
 
     at: float
     body: ResponseKey | None
     is_refused: bool
     confirms: bool = False
+    is_noindex: bool = False
 
 
 class LastVisits:
@@ -87,6 +88,10 @@ class LastVisits:
         last = self._last[url]
         return self._bodies.get(url, last._replace(body=ResponseKey(url, last.at))).body if last.confirms else last.body
 
+    def is_noindex(self, url: str) -> bool:
+        """Whether the last response of `url` says noindex."""
+        return self._last[url].is_noindex
+
     def is_refused(self, url: str) -> bool:
         """Whether the owner of `url` refuses the use. A 304 stands for a body that may say so itself."""
         last = self._last.get(url)
@@ -124,7 +129,7 @@ def _visit(row: Row, usage: Collection[str]) -> Visit | None:
     if status < 300:
         body = ResponseKey(page.url, at) if has_body(row) else row.refers and ResponseKey(*row.refers)
     confirms = status == HTTPStatus.NOT_MODIFIED or (status < 300 and body is None)
-    return Visit(at, body, page.usage.refusal(usage) is not None, confirms)
+    return Visit(at, body, page.usage.refusal(usage) is not None, confirms, page.noindex)
 
 
 class _Line(msgspec.Struct):
