@@ -112,7 +112,7 @@ class FailureKind(StrEnum):
     NO_SUCH_HOST = "no_such_host"  # an authoritative DNS answer
     DNS = "dns"  # the DNS fails for this host, but answers for others
     OUR_DNS = "our_dns"  # ours: the DNS fails, and nothing shows that it answers for other hosts
-    MACHINE = "machine"  # ours: no file descriptor, memory, port or route is left
+    MACHINE = "machine"  # ours: no file descriptor, memory, port or route is left, or there are no trusted authorities
     REFUSED = "refused"
     UNREACHABLE = "unreachable"
     CONNECT_TIMEOUT = "connect_timeout"

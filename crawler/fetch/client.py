@@ -31,7 +31,16 @@ from crawler.fetch.cookies import Cookies
 from crawler.fetch.request_rules import Handling, Origin, ProxyAnswers, RequestRule, RequestRules, Signer, header_lines
 from crawler.fetch.resolver import DnsLookup, HostLookup, Resolver, ResolverSettings, has_route
 from crawler.fetch.response import describe
-from crawler.fetch.tls import MAX_CERTIFICATE, Issuers, tls_in_words, unverified, weak_context
+from crawler.fetch.tls import (
+    MAX_CERTIFICATE,
+    Issuers,
+    lacks_roots,
+    store_in_words,
+    system_context,
+    tls_in_words,
+    unverified,
+    weak_context,
+)
 from crawler.page import Exchange
 from crawler.processes import IDLE_CONNECTIONS, is_out_of_files
 from frontier.clock import Clock
@@ -161,7 +170,7 @@ class Fetcher:
             read_timeout_s=settings.read_timeout_s,
             resolver=self._resolver,
             keepalive_timeout=settings.keepalive_s,
-            tls=self._tls or settings.verify_tls,
+            tls=self._tls or (settings.verify_tls and system_context()),
         )
         self._taking = True
 
@@ -206,6 +215,7 @@ class Fetcher:
             try:
                 return await self._exchange(connector, request, url, network)
             except aiohttp.ClientConnectorCertificateError as error:
+                self._check_roots(error)
                 if (context := await self._with_issuers(connector, request, error)) is None:
                     raise
                 return await self._exchange(connector, _with_tls(request, context), url, network)
@@ -213,6 +223,7 @@ class Fetcher:
             if self._connector is None:
                 sent = isinstance(error, FetchFailed) and error.request_sent
                 raise FetchFailed(FailureKind.STOPPED, "aborted by the shutdown", request_sent=sent) from error
+            self._check_roots(error)
             if isinstance(error, FetchFailed):
                 raise
             if isinstance(error, aiohttp.ClientConnectorError):
@@ -225,6 +236,12 @@ class Fetcher:
             self._under_way -= 1
             if not self._under_way:
                 self._idle.set()
+
+    def _check_roots(self, error: Exception) -> None:
+        """Raise FetchFailed if `error` is no fault of the site, because this machine has no roots."""
+        if self._tls is None and lacks_roots(error):
+            self.__dict__.pop("_weak_tls", None)  # so that it reads the store again, too
+            raise FetchFailed(FailureKind.MACHINE, store_in_words()) from error
 
     async def _overdue(self, request: Request, error: Exception) -> FailureKind | None:
         """The kind of `error` if the time for the connection of `request` has passed with the look-up of its host."""

@@ -7,14 +7,20 @@ where each certificate says (RFC 5280 4.2.2.1, caIssuers), so nobody notices the
 What is fetched comes over plain http from anybody, and only helps to build a chain: it is never trusted by itself. OpenSSL
 trusts what is self-signed, and with `VERIFY_X509_PARTIAL_CHAIN` (a default of Python 3.13) every certificate that it was
 given. So that flag is off here, and certificates of the same issuer and subject are not used.
+
+If this machine has no roots at all, as with an empty certificate store, no certificate can be verified, and no site is at
+fault.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import ssl
 import unicodedata
 from collections.abc import Awaitable, Callable, Iterable
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from crawler.errors import FetchFailed
@@ -47,6 +53,7 @@ _VERIFY_ERRORS = {
 """By OpenSSL's numbers (x509_vfy.h)."""
 
 _MISSING = (20, 21)
+_UNTRUSTED = (2, 18, 19, *_MISSING)
 
 _REASONS = {
     "DH_KEY_TOO_SMALL": "the server's key is too small",
@@ -78,11 +85,49 @@ def tls_in_words(error: BaseException) -> str:
     return describe(error)
 
 
+@cache
+def system_context() -> ssl.SSLContext:
+    """The context of this process with the roots of the system."""
+    context = ssl.create_default_context()
+    context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def lacks_roots(error: BaseException) -> bool:
+    """Whether a connection with `system_context` failed with `error` because the system has no roots. If so, its store is
+    read again, so that the next connection succeeds if it has been mended."""
+    cause = cause_of(error.__cause__ or error if isinstance(error, FetchFailed) else error)
+    if not isinstance(cause, ssl.SSLCertVerificationError) or cause.verify_code not in _UNTRUSTED:
+        return False
+    context = system_context()
+    lacks = not _has_roots(context)
+    if lacks:
+        context.load_default_certs()
+    return lacks
+
+
+def store_in_words() -> str:
+    """Where the certificate store should be, and what helps if it has no roots."""
+    paths = ssl.get_default_verify_paths()
+    places = f"{os.environ.get(paths.openssl_cafile_env, paths.openssl_cafile)} and {_folder_of_roots()}"
+    return f"no trusted certificate authorities in {places}; install ca-certificates, or correct SSL_CERT_FILE"
+
+
+def _has_roots(context: ssl.SSLContext) -> bool:
+    """Whether `context` has read roots, or OpenSSL finds some in the folder when it needs them."""
+    return bool(context.cert_store_stats()["x509_ca"]) or any(Path(_folder_of_roots()).glob("????????.[0-9]"))
+
+
+def _folder_of_roots() -> str:
+    paths = ssl.get_default_verify_paths()
+    return os.environ.get(paths.openssl_capath_env, paths.openssl_capath)
+
+
 def _context(base: ssl.SSLContext | None) -> ssl.SSLContext:
     """A new context with the roots of `base`, by default those of the system."""
-    if base is None:
-        context = ssl.create_default_context()
-    else:
+    context = ssl.create_default_context() if base is None else None
+    if context is None or not _has_roots(context):
+        base = base or system_context()  # it still has those of a store that has been lost since
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         if roots := b"".join(base.get_ca_certs(binary_form=True)):
             context.load_verify_locations(cadata=roots)
