@@ -128,7 +128,7 @@ def settings(folder: Path, host_map: list[str], delay_s: float, redis: str) -> S
         None,
         {
             "politeness": polite,
-            "scope": {"kind": "any"},
+            "scope": {"kind": "any", "guess_sitemaps": False},
             "limits": {"domain_cap": TRAP_CAP},
             "fetch": {"host_map": host_map, "connect_timeout": 5.0, "read_timeout": 5.0, "timeout": 10.0},
             "replica": {"redis": redis, "data_dir": folder / "data", "out": folder / "out", "interval": 1.0},

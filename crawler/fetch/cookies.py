@@ -1,8 +1,7 @@
 """The cookies that sites have set, in the memory of this replica: a jar for each registrable domain.
 
-They are parsed and matched as browsers do it (RFC 6265bis 5.6 to 5.8), and sent back byte for byte. Only cookies without a
-name are not kept. A cookie never leaves the jar of its domain, so none reaches another site, whatever its Domain attribute
-says.
+They are parsed and matched as browsers do it (RFC 6265bis 5.6 to 5.8), and sent back byte for byte. A cookie never leaves
+the jar of its domain, so none reaches another site, whatever its Domain attribute says.
 
 A jar may start with the Cookie field of a rule. The site can replace or remove these cookies. As the rule may have named a
 secret for one origin, they are sent only with requests to which it applies.
@@ -118,7 +117,7 @@ class Cookies:
             if one.expires_at > now and one.start in ("", start) and one.is_for(host, path, is_secure)
         ]
         found.sort(key=lambda one: -len(one.path))  # RFC 6265bis 5.8.3: the longest path first, then the oldest
-        return "; ".join(f"{one.name}={one.value}" for one in found)
+        return "; ".join(f"{one.name}={one.value}" if one.name else one.value for one in found)
 
     def received(self, url: str, host: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Keep the cookies in the `headers` of a response to a request for `url` at `host`."""
@@ -154,7 +153,9 @@ def _parsed(text: str, host: str, path: str, is_secure: bool, now: float) -> _Co
     one that must not be kept (RFC 6265bis 5.6 and 5.7)."""
     pair, *parts = text.split(";")
     name, equals, value = (part.strip(_SPACE) for part in pair.partition("="))
-    if _CONTROLS.search(text) or not equals or not name or len(name) + len(value) > MAX_PAIR:
+    if not equals:
+        name, value = "", name
+    if _CONTROLS.search(text) or not name + value or len(name) + len(value) > MAX_PAIR:
         return None
     attributes: dict[str, str] = {}  # the last one of each counts
     for key, _, content in (part.partition("=") for part in parts):
@@ -177,8 +178,9 @@ def _parsed(text: str, host: str, path: str, is_secure: bool, now: float) -> _Co
     if cookie.is_secure and not is_secure:
         return None
     is_of_host = cookie.is_secure and not within and written == "/"
-    if (name.lower().startswith("__secure-") and not cookie.is_secure) or (
-        name.lower().startswith("__host-") and not is_of_host
+    prefixed = (name or value).lower()  # a cookie without a name must not pass for one with such a prefix
+    if (prefixed.startswith("__secure-") and not (name and cookie.is_secure)) or (
+        prefixed.startswith("__host-") and not (name and is_of_host)
     ):
         return None
     return cookie

@@ -36,6 +36,8 @@ _CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,16})[ \t]*(?:;.*)?\r?\n")
 """RFC 9112 7.1. Some servers put spaces after the size; extensions are ignored (7.1.1)."""
 
 _EMPTY_LINES = (b"\r\n", b"\n")
+_IGNORED = b"\r\n \t\xef\xbb\xbf"
+"""Bytes before a head: empty lines (RFC 9112 2.2), and the spaces and byte order marks of files that a program includes."""
 
 # Looking up a member of an enumeration takes 0.4 us in Python 3.11, so each is looked up once.
 _OK = HTTPStatus.OK
@@ -66,6 +68,7 @@ class ResponseReader:
         self._size = 0  # bytes in `_body`
         self._left: int | None = None  # bytes of the body or the chunk; None: the body ends with the connection
         self._may_follow = True  # another response, on the same connection
+        self._is_prefixed = False  # by more than line ends
         self._is_chunked = False
         self._is_in_chunk = False  # up to the line end behind it
         self._chunk_overhead = 0
@@ -96,8 +99,9 @@ class ResponseReader:
         searched = max(0, len(self._held) - 2)
         data, self._held = self._held + data, b""
         while True:
-            head = data.lstrip(b"\r\n")
+            head = data.lstrip(_IGNORED)
             self._head_room -= len(data) - len(head)
+            self._is_prefixed |= bool(data[: len(data) - len(head)].strip(b"\r\n"))
             end = HEAD_END.search(head, searched)
             size = end.end() if end else len(head)
             if not b"HTTP/".startswith(head[:5].upper()):
@@ -110,6 +114,8 @@ class ResponseReader:
             self._head_room -= size
             data, searched = head[size:], 0
             message = self._parse(head[:size])
+            if self._is_prefixed:
+                message = message._replace(is_regular=False)
             self._may_follow &= message.is_regular
             if message.status >= _OK:
                 self._begin_body(message)

@@ -1,8 +1,8 @@
 """Undoes content codings within limits, because compressed bodies are a cheap way to make a reader spend memory and time.
 Pure.
 
-Sites often name codings that they have not used, so a coding counts only if the body begins as it does. Names of no coding,
-such as `none` or `utf-8`, mean nothing.
+Sites often name codings that they have not used, so a coding counts only if the body begins as it does; otherwise the one
+that the bytes show is taken. Names of no coding, such as `none` or `utf-8`, mean nothing.
 
 From a body that breaks off or is corrupt, `decode_body` returns the part before the break, as a browser would show it.
 There are limits on the output of each layer, the number of layers, the members of a gzip or zstd body (each costs time,
@@ -26,7 +26,8 @@ if sys.version_info >= (3, 14):
     from compression import zstd
 else:
     from backports import zstd
-from crawler.page import GZIP, MAYBE_GZIP, Exchange
+from crawler.page import GZIP, MAYBE_GZIP, Exchange, Page
+from crawler.parse.encoding import is_html, is_read_by_bytes
 
 DEFAULT_LIMIT = 16 * 1024 * 1024
 """Bytes of a decoded body: 100 times the size of a large page."""
@@ -116,14 +117,29 @@ def _without(coding: str, decoded: Decoded, limit: int, work: _Work) -> Decoded:
     """`decoded` without the layer `coding`, or as it is if it does not begin with one."""
     data, begins = decoded.data, _BEGINS.get(coding)
     if begins is not None and data and not data.startswith(begins):
-        return decoded if coding == MAYBE_GZIP else msgspec.structs.replace(decoded, is_repaired=True)
+        return decoded if coding == MAYBE_GZIP else _by_bytes(decoded, limit, work)
     layer = _undo(work.take(data), _DECODERS[coding], limit, work)
     # Nothing marks the beginning of the other codings, but they hardly ever look like text.
-    if begins is None and layer.error and not work.has_ended and _is_text(data[:_LOOK]):
-        return msgspec.structs.replace(decoded, is_repaired=True)
+    if begins is None and layer.error and not work.has_ended:
+        if _is_text(data[:_LOOK]):
+            return msgspec.structs.replace(decoded, is_repaired=True)
+        if layer.error == "corrupt" and not _is_text(layer.data[:_LOOK] or b"\0"):
+            return _by_bytes(decoded, limit, work)
     error = "too_much_work" if work.has_ended else decoded.error or layer.error
     is_repaired = decoded.is_repaired or coding == MAYBE_GZIP
     return Decoded(layer.data, decoded.truncated or layer.truncated, error, is_repaired)
+
+
+def _by_bytes(decoded: Decoded, limit: int, work: _Work) -> Decoded:
+    """`decoded` without the coding that its bytes show, if what comes out is text, or as it is. Another one was named."""
+    data = decoded.data
+    for coding, begins in () if _is_text(data[:_LOOK]) else _SHOWN.items():
+        if data.startswith(begins):
+            layer = _undo(work.take(data), _DECODERS[coding], limit, work)
+            if layer.data and _is_text(layer.data[:_LOOK]) and (begins or not layer.error):
+                error = "too_much_work" if work.has_ended else layer.error
+                return Decoded(layer.data, decoded.truncated or layer.truncated, error, is_repaired=True)
+    return msgspec.structs.replace(decoded, is_repaired=True)
 
 
 def _is_text(data: bytes) -> bool:
@@ -137,6 +153,16 @@ def decoded_start(exchange: Exchange, size: int) -> bytes | None:
     # So many bytes of input suffice for the output that is used, and bound the time for input that decodes to nothing.
     decoded = decode_body(exchange.body[:size], exchange.content_coding, size, max_work=size)
     return None if decoded.error else decoded.data
+
+
+def is_html_page(page: Page) -> bool:
+    """Whether the body of `page` is parsed as HTML."""
+    if page.exchange is None:
+        return False
+    body, coding = page.exchange.body, ""
+    if is_read_by_bytes(page.content_type) and (coding := page.exchange.content_coding):
+        body = decode_body(body[:_LOOK_FOR_TAG], coding, _LOOK_FOR_TAG, max_work=_LOOK_FOR_TAG * MAX_LAYERS).data
+    return is_html(page.content_type, body)
 
 
 def _undo(body: bytes, new_decoder: Callable[[bytes], _Decoder], limit: int, work: _Work) -> Decoded:
@@ -213,6 +239,7 @@ class _Brotli:
         return b"".join(parts)
 
 
+_LOOK_FOR_TAG = 2_048
 _LOOK = 128
 _TEXT = bytes({*range(0x20, 0x100), *b"\t\n\f\r"} - {0x7F})
 """Bytes of text. So many at random are text with a probability of one in a million."""
@@ -244,6 +271,14 @@ _BEGINS: dict[str, bytes | tuple[bytes, ...]] = {
     "zstd": (b"\x28\xb5\x2f\xfd", *(bytes((number, 0x2A, 0x4D, 0x18)) for number in range(0x50, 0x60))),
 }
 """How the codings begin (RFC 1952 2.3.1; RFC 8878 3.1.1 and 3.1.2). Others have no mark."""
+
+_SHOWN: dict[str, bytes | tuple[bytes, ...]] = {
+    "gzip": GZIP,
+    "zstd": _BEGINS["zstd"],
+    "deflate": (b"\x78\x01", b"\x78\x5e", b"\x78\x9c", b"\x78\xda"),  # RFC 1950 2.2
+    "br": b"",
+}
+"""How the codings begin that are tried on a body which is not in the one that it names. brotli has no mark."""
 
 # isal's stubs declare its exception class as an instance.
 _CORRUPT: tuple[type[Exception], ...] = (cast(type[Exception], isal_zlib.error), brotli.error, zstd.ZstdError)

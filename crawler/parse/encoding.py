@@ -30,7 +30,19 @@ _XML_DECLARATION = re.compile(
 )
 _XHTML_NAMESPACE = b"http://www.w3.org/1999/xhtml"
 _LEADING_TAG = re.compile(rb"(?:\xef\xbb\xbf)?[\t\n\f\r ]*<([!?a-zA-Z][a-zA-Z:]*)")
-_UNKNOWN = frozenset({"", "unknown/unknown", "application/unknown"})
+_UNKNOWN = frozenset(
+    {
+        "",
+        "unknown/unknown",
+        "application/unknown",
+        "text/htm",
+        "text/xhtml",
+        "content/html",
+        "text/vnd.wap.wml",
+        "application/vnd.wap.xhtml+xml",
+    }
+)
+"""Types that say nothing, slips for HTML, and those of old phones, under which sites send HTML to all."""
 _BY_TAG = {
     b"?xml": "text/xml",
     b"rss": "application/rss+xml",
@@ -91,6 +103,11 @@ def sniffed(essence: str, body: bytes) -> str:
         return essence
     tag = _LEADING_TAG.match(body)
     return _BY_TAG.get(tag[1].lower(), "text/html") if tag else ""
+
+
+def is_read_by_bytes(essence: str) -> bool:
+    """Whether `is_html` depends on the body."""
+    return essence in _UNKNOWN or essence in XML_TYPES
 
 
 def is_html(essence: str, body: bytes) -> bool:

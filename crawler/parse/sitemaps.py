@@ -91,7 +91,7 @@ def form_of(body: bytes, content_type: str, is_named: bool) -> Form | None:
     elif essence == _JSON_FEED:
         return "feed"
     is_likely = is_named or essence in _MAYBE_XML or essence.endswith("+xml")
-    if not is_likely and not _STARTS.match(body, 0, _PEEK) and body[:2] not in _UTF_16:
+    if not is_likely and not _STARTS.match(body, 0, _PEEK) and not body.startswith(_STARTS_OF_UTF_16):
         return None
     head = _utf8(body[:_PEEK])
     root = _root(head)
@@ -125,15 +125,17 @@ _UTF_16 = {
     codecs.BOM_UTF16_LE: "utf-16",
     codecs.BOM_UTF16_BE: "utf-16",
     b"<\0": "utf-16-le",
-    b"\0<": "utf-16-be",
+    b"\0<\0": "utf-16-be",  # not a NUL before UTF-8
 }
+_STARTS_OF_UTF_16 = tuple(_UTF_16)
 
 
 def _utf8(text: bytes) -> bytes:
     """`text` without byte order marks, in UTF-8 if it is in UTF-16. A label is not believed: .NET writes `utf-16` at the
     beginning of files in UTF-8."""
-    if text[:2] in _UTF_16:
-        return text.decode(_UTF_16[text[:2]], "replace").encode("utf-8", "replace")
+    for start, codec in _UTF_16.items():
+        if text.startswith(start):
+            return text.decode(codec, "replace").encode("utf-8", "replace")
     while text.startswith(codecs.BOM_UTF8):
         text = text[3:]
     return text
@@ -226,7 +228,7 @@ def _read_json(text: bytes) -> Sitemap:
 
 # The markup
 
-_IGNORED = rb"<!--(?s:.*?)(?:-->|\Z)|<!\[CDATA\[(?s:.*?)(?:\]\]>|\Z)"
+_IGNORED = rb"<!--(?s:.*?)(?:-->|\Z)|<!\[CDATA\[(?s:.*?)(?:\]\]>|\]\] {1,9}>(?=\s*+<)|\Z)"
 _TEXT = rb"(?:[^<]++|%b|<(?![!?]|/?[A-Za-z][^<>]*+>))*+(?=<)" % _IGNORED
 """The text of an element, up to the next tag, whatever that is. A `<` that begins none belongs to the text. A text that
 ends with the file has been cut."""
@@ -312,7 +314,7 @@ def _declared_codec(prolog: bytes) -> str:
 
 
 _REFERENCE = re.compile(r"&(?:#[0-9]{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z0-9]{1,32});")
-_NOT_TEXT = re.compile(rb"<!--(?s:.*?)(?:-->|\Z)|<!\[CDATA\[((?s:.*?))(?:\]\]>|\Z)")
+_NOT_TEXT = re.compile(rb"<!--(?s:.*?)(?:-->|\Z)|<!\[CDATA\[((?s:.*?))(?:\]\]>|\]\] {1,9}>(?=\s*+<)|\Z)")
 _ASCII = bytes(range(128))
 
 

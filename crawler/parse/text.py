@@ -20,8 +20,8 @@ import msgspec
 from xxhash import xxh3_64_digest
 
 from crawler.page import Page
-from crawler.parse.coding import decode_body
-from crawler.parse.encoding import codec_of, encoding_guessed, is_html
+from crawler.parse.coding import decode_body, is_html_page
+from crawler.parse.encoding import codec_of, encoding_guessed
 from crawler.parse.main_text import main_text, published_in
 from crawler.parse.structured import json_ld_of, plain
 from crawler.parse.tree import flatten_tables, parse, restored, text_of
@@ -239,7 +239,7 @@ class TextJob(msgspec.Struct, frozen=True):
     def of(cls, page: Page, max_decoded: int) -> TextJob | None:
         """The job for `page`. None if it is not HTML, or if a part of its text would be missing."""
         exchange, is_whole = page.exchange, set(page.cut) <= {"links"} and page.decoded_size <= MAX_BYTES
-        if exchange is None or not is_whole or not is_html(page.content_type, exchange.body):
+        if exchange is None or not is_whole or not is_html_page(page):
             return None
         return cls(page.url, page.charset, exchange.content_coding, max_decoded)
 
@@ -401,7 +401,7 @@ def has_content(page: Page, error_pages: bool) -> bool:
         return False
     if page.exchange.status >= 300 and not (error_pages and page.exchange.status in GONE):
         return False
-    return page.content_type in PLAIN_TYPES or is_html(page.content_type, page.exchange.body)
+    return page.content_type in PLAIN_TYPES or is_html_page(page)
 
 
 def _to_be_judged(content: Content, document: Document, main: Element | None) -> Content:

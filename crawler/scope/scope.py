@@ -323,7 +323,10 @@ class LinkFilter:
             may_be_seeds = reason == "outside" and self.scope.kind == "seeds"
             if may_be_seeds and self._recent.has_offered(url.href):
                 continue
-            reason = judge_trap(url.href, self._traps) or (None if may_be_seeds else reason)
+            trap = judge_trap(url.href, self._traps)
+            if trap == "length" and kind is LinkKind.REDIRECT:
+                trap = None  # logins hand over long states, and `hops` limits how often
+            reason = trap or (None if may_be_seeds else reason)
             if reason is None:
                 score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
                 if self._shapes.puts_off(url.href, url.domain):

@@ -32,7 +32,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.page import Page, TextForm
-from crawler.parse.encoding import is_html
+from crawler.parse.coding import is_html_page
 from crawler.parse.structured import plain
 from crawler.parse.text import content_of
 from crawler.sinks.cdxj import read_index
@@ -198,7 +198,7 @@ def _with_gzip(path: Path, target: Path) -> Path:
 def _is_page(page: Page) -> bool:
     """Whether somebody may want to open it: HTML that was found. A 304 response stands for a page that is listed."""
     assert page.exchange is not None
-    return 200 <= page.exchange.status < 300 and is_html(page.content_type, page.exchange.body)
+    return 200 <= page.exchange.status < 300 and is_html_page(page)
 
 
 def _page_line(row: Row, text: TextForm) -> bytes:

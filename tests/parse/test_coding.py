@@ -111,6 +111,15 @@ def test_a_corrupt_body_yields_what_precedes_the_damage(name: str, encode: Calla
     assert decode_body(bytes(body), name) == Decoded(PAGE, error="corrupt")
 
 
+@pytest.mark.parametrize("named", ["gzip", "deflate", "br", "zstd"])
+def test_a_body_is_taken_by_its_bytes_if_another_coding_was_named(named: str) -> None:
+    for name in ("gzip", "deflate", "br", "zstd"):
+        body = CODERS[name][1](PAGE)
+        assert decode_body(body, named) == Decoded(PAGE, is_repaired=name != named)
+    picture = b"\x89PNG\r\n\x1a\n" + bytes(range(256)) * 8
+    assert decode_body(picture, named) == Decoded(picture, is_repaired=True)
+
+
 @coders
 def test_what_does_not_begin_as_that_coding_is_taken_as_it_is(name: str, encode: Callable[[bytes], bytes]) -> None:
     for body in (
