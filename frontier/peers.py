@@ -419,34 +419,46 @@ def period_s(usual_s: float, replicas: int, calls_a_second: int = CALLS_A_SECOND
     return max(usual_s, replicas / calls_a_second)
 
 
+LOST_SHOWN_MS = 600_000
+"""Milliseconds for which a replica is remembered that stopped reporting without leaving."""
+
+
 class Health:
-    """Stores one expiring key per replica, and a set of all replicas. All methods raise RedisAway."""
+    """Stores one expiring key per replica, and when each last reported. All methods raise RedisAway."""
 
     def __init__(self, store: Store, key: str, ttl_s: float) -> None:
         self._store = store
         self._key = f"{key}:health"
         self._ttl_ms = int(ttl_s * 1000)
 
-    async def report(self, replica: str, record: bytes, ttl_s: float = 0.0) -> None:
-        """Store `record`, in the caller's own format, for `ttl_s` seconds, or longer if this one is longer."""
+    async def report(self, replica: str, record: bytes, ttl_s: float = 0.0, at_ms: int = 0) -> None:
+        """Store `record`, in the caller's own format, for `ttl_s` seconds, or longer if this one is longer. `at_ms`: now,
+        by the clock of the crawl."""
         key, ttl_ms = f"{self._key}:{replica}", max(self._ttl_ms, int(ttl_s * 1000))
-        await self._store.send([command("SET", key, record, "PX", ttl_ms), command("SADD", self._key, replica)])
+        await self._store.send([command("SET", key, record, "PX", ttl_ms), command("ZADD", self._key, at_ms, replica)])
 
     async def withdraw(self, replica: str) -> None:
-        await self._store.send([command("DEL", f"{self._key}:{replica}"), command("SREM", self._key, replica)])
+        await self._store.send([command("DEL", f"{self._key}:{replica}"), command("ZREM", self._key, replica)])
 
     async def records(self) -> dict[str, bytes]:
-        """The record of each replica that reported within `ttl_s` seconds. Removes the others from the set."""
-        (members,) = await self._store.send([command("SMEMBERS", self._key)])
-        replicas = sorted(member.decode() for member in members)
+        """The record of each replica that reported within `ttl_s` seconds."""
+        return (await self.read())[0]
+
+    async def read(self) -> tuple[dict[str, bytes], dict[str, int]]:
+        """Return the records as `records` does, and the replicas that stopped reporting without leaving, each with when it
+        last did. They are forgotten once others have reported for `LOST_SHOWN_MS` more."""
+        (listed,) = await self._store.send([command("ZRANGE", self._key, 0, -1, "WITHSCORES")])
+        at_ms = {name.decode(): int(float(score)) for name, score in zip(listed[::2], listed[1::2], strict=True)}
+        replicas = sorted(at_ms)
         if not replicas:
-            return {}
+            return {}, {}
         found = await self._store.send([command("GET", f"{self._key}:{replica}") for replica in replicas])
-        gone = [replica for replica, record in zip(replicas, found, strict=True) if record is None]
-        if gone:
+        silent = [replica for replica, record in zip(replicas, found, strict=True) if record is None]
+        lost = {name: at_ms[name] for name in silent if at_ms[name] > max(at_ms.values()) - LOST_SHOWN_MS}
+        if gone := [replica for replica in silent if replica not in lost]:
             with contextlib.suppress(WritesRefused, RedisMisused):  # whoever only looks may go on
-                await self._store.send([command("SREM", self._key, *gone)])
-        return {replica: record for replica, record in zip(replicas, found, strict=True) if record is not None}
+                await self._store.send([command("ZREM", self._key, *gone)])
+        return {replica: record for replica, record in zip(replicas, found, strict=True) if record is not None}, lost
 
 
 CLAIM_MS = 30_000

@@ -13,7 +13,7 @@ from crawler.observe.summary import Summary
 _EMPTY: dict[str, Any] = {"str": "", "int": 0, "list": [], "dict": {}, "float | None": None}
 
 
-OWN = ReplicaState(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1)
+OWN = ReplicaState(0, 0, 0, 0, paused=False, sink_bytes=0, settings_revision=1, disk_free=0)
 """The state of a replica that does nothing."""
 
 

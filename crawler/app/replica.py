@@ -19,6 +19,7 @@ import itertools
 import logging
 import math
 import resource
+import shutil
 import socket
 import time
 from collections import deque
@@ -76,6 +77,9 @@ READINGS, CLAIM_ROUND_TRIPS = 3, 3
 CLOCK_OFF_S = 2.0
 """Seconds by which a machine's clock may differ from that of the crawl. Below, NTP is at work."""
 
+DISK_S = 10.0
+"""Seconds between two measurements of the free disk space."""
+
 WAITED_S, MOST_WAITED_FOR = 5.0, 10
 """Seconds without a complete response after which a domain is reported, and the most such domains."""
 
@@ -99,16 +103,17 @@ class Replica:
         self._tasks: list[asyncio.Task[None]] = []
         keys = deps.crawl.keys
         self._health = Health(store, keys.peers, ttl_s=HEALTH_INTERVALS * max(1.0, local.interval))
+        self._troubles = Troubles()
         self.status = StatusServer(
             ServerAddress(local.listen, local.advertise, local.hosts),
             self.metrics.render,
             engine.readiness,
             Live(store, keys, self.id, deps.clock),
-            StatePages(store, keys.crawl),
+            StatePages(store, keys.crawl, self._troubles.items),
         )
         clocks = (deps.clock, engine.runtime.server_clock)
         self._summary = SummaryWriter(store, keys, clocks, engine.runtime.retry, lambda: engine.leases.view)
-        self._troubles = Troubles()
+        self._disk_free: int | None = None
         self.loop_lag = LoopLag(deps.clock, self.metrics.lagged)
         self.metrics.registry.register(MetricsCollector(self._state, lambda: self._summary.latest))
         deps.events.subscribe(self.metrics.observe)
@@ -137,6 +142,7 @@ class Replica:
         self._keep_settings()
         spawn = self.engine.tasks.spawn
         self._tasks = [spawn(self.loop_lag.run()), spawn(self._report()), spawn(self._summary.run())]
+        self._tasks.append(spawn(self._measure_disk()))
         if self.local.progress:
             self._tasks.append(spawn(self._log_progress()))
         log(logging.INFO, "replica_started", replica=self.id, name=self.name, address=self.status.address)
@@ -204,6 +210,7 @@ class Replica:
             nodes=engine.runtime.retry.nodes,
             parked=engine.committer.parked,
             time_corrections=engine.peers.time.corrections,
+            disk_free=self._disk_free,
         )
 
     async def _log_progress(self) -> None:
@@ -235,7 +242,9 @@ class Replica:
             if at >= reported_at + gap_s - usual_s / 2:
                 reported_at = at
                 record = msgspec.json.encode(self._record())
-                await retry.call_crawl_node(partial(self._health.report, self.id, record, HEALTH_INTERVALS * gap_s))
+                now_ms = int(self.engine.runtime.server_clock.now_ms())
+                report = partial(self._health.report, self.id, record, HEALTH_INTERVALS * gap_s, now_ms)
+                await retry.call_crawl_node(report)
             await clock.sleep(usual_s)
 
     def _record(self) -> HealthRecord:
@@ -266,7 +275,15 @@ class Replica:
             cpu_s=round(used.ru_utime + used.ru_stime, 1),
             copies=self.metrics.copy_ages.sums,
             clock_off_s=self._clock_off_s(),
+            disk_free=self._disk_free,
         )
+
+    async def _measure_disk(self) -> None:
+        """Measure the free space for the output. A network disk may not answer, which must not hold up the replica."""
+        while True:
+            with contextlib.suppress(OSError):
+                self._disk_free = (await asyncio.to_thread(shutil.disk_usage, self.local.out)).free
+            await self.clock.sleep(DISK_S)
 
     def _clock_off_s(self) -> float:
         """By how many seconds this machine's clock is ahead of that of the crawl, 0 for little. Logs changes."""

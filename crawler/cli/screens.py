@@ -405,7 +405,7 @@ class Replicas:
             yield Text.assemble((name, "dim"), _address(record), overflow="fold")
 
     def _table(self, with_address: bool) -> TextTable:
-        headings = [">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB"]
+        headings = [">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB", ">GB free"]
         table = TextTable(*headings, *["live page"] * with_address)
         for record in self._records:
             table.add(
@@ -417,6 +417,7 @@ class Replicas:
                 f"{record.pages:,}",
                 f"{record.pages_per_s:,.1f}",
                 f"{record.rss_mb:.0f}",
+                "-" if record.disk_free is None else f"{record.disk_free / 1e9:,.1f}",
                 *[_address(record)] * with_address,
             )
         return table

@@ -23,6 +23,9 @@ HALF_LIFE_S = 86_400.0
 MOST_FAILURES = MOST_PAGES = 10
 LONGEST_URL = 200
 
+MOST_SETS, MOST_ITEMS, LONGEST_ITEM = 20, 20, 2_000
+"""The data sets of which a replica keeps the latest items, how many of each, and characters of an item."""
+
 
 class CopyAges(msgspec.Struct, frozen=True):
     """How old the copies of known pages were at their last visits, as sums in seconds. `age_s`: since the visits before;
@@ -88,6 +91,15 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
     status: int
 
 
+class FoundItem(msgspec.Struct, frozen=True, gc=False):
+    """An item of a page that was done. `at_ms`: server time in milliseconds since 1970; `fields`: as JSON, which may be
+    cut."""
+
+    at_ms: int
+    url: str
+    fields: str
+
+
 class HealthRecord(msgspec.Struct, frozen=True):
     """The state of a replica. `pages` and `received_bytes` count since its start; `domains`: leased to it; `busy`:
     requests in flight; `urls`: leased URLs; `rss_mb`: peak resident memory; `cpu_s`: processor seconds of the process;
@@ -99,7 +111,8 @@ class HealthRecord(msgspec.Struct, frozen=True):
     `blocked`: what keeps it from crawling, or "". `nodes_away`: the nodes of a Redis Cluster that it cannot use, while it
     can use others. `copies`: how old the copies were that it has visited again. `waits_for`: some of the domains of which a
     request has had no complete response for some seconds, those with the oldest requests first. `clock_off_s`: by how much
-    its machine's clock is ahead of that of the crawl, 0 for little.
+    its machine's clock is ahead of that of the crawl, 0 for little. `disk_free`: bytes that are free for its output, None
+    if it is unknown.
     """
 
     replica: str
@@ -126,27 +139,34 @@ class HealthRecord(msgspec.Struct, frozen=True):
     copies: CopyAges = CopyAges()
     waits_for: list[str] = []
     clock_off_s: float = 0.0
+    disk_free: int | None = None
 
 
 async def health_records(store: Store, keys: CrawlKeys) -> list[HealthRecord]:
     """Return the current health records, ordered by index, with replicas outside the view last. Raises RedisAway."""
-    records = await Health(store, keys.peers, ttl_s=HEALTH_INTERVALS).records()
+    return (await read_health(store, keys))[0]
+
+
+async def read_health(store: Store, keys: CrawlKeys) -> tuple[list[HealthRecord], dict[str, int]]:
+    """Return the same, and the replicas that were lost lately, each with when it last reported, in server milliseconds."""
+    records, lost = await Health(store, keys.peers, ttl_s=HEALTH_INTERVALS).read()
     decoded = [msgspec.json.decode(record, type=HealthRecord) for record in records.values()]
-    return sorted(decoded, key=lambda record: (record.index or 1 << 30, record.replica))
+    return sorted(decoded, key=lambda record: (record.index or 1 << 30, record.replica)), lost
 
 
 _AWAITED = {FailureKind.OUR_DNS: "the DNS", FailureKind.MACHINE: "its machine", FailureKind.PROXY: "its proxy"}
 
 
 class Troubles:
-    """What a replica notes from the events in `EVENTS`: the latest URLs without a page, newest first; a full disk, until a
-    write succeeds; and a failure that is ours, until a result is written."""
+    """What a replica notes from the events in `EVENTS`: the latest URLs without a page, pages and items of each data set,
+    newest first; a full disk, until a write succeeds; and a failure that is ours, until a result is written."""
 
     EVENTS = (PageSettled, SinkBlocked, OwnFailure, GroupCommitted)
 
     def __init__(self) -> None:
         self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
         self.pages: deque[Fetched] = deque(maxlen=MOST_PAGES)  # that were done last, newest first
+        self.items: dict[str, deque[FoundItem]] = {}
         self._sink = self._own = ""
 
     def observe(self, event: Event) -> None:
@@ -154,6 +174,11 @@ class Troubles:
             case PageSettled(page) if page.outcome is Outcome.DONE:
                 status = page.exchange.status if page.exchange else 0
                 self.pages.appendleft(Fetched(int(page.settled_at * 1000), _shortened(page.url), status))
+                for item in page.items[:MOST_ITEMS]:
+                    if item.name in self.items or len(self.items) < MOST_SETS:
+                        fields = item.json[:LONGEST_ITEM].decode(errors="ignore")
+                        found = FoundItem(int(page.settled_at * 1000), _shortened(page.url), fields)
+                        self.items.setdefault(item.name, deque(maxlen=MOST_ITEMS)).appendleft(found)
             case PageSettled(page) if page.outcome in (Outcome.RETRY, Outcome.DEAD):
                 failure = Failure(int(page.settled_at * 1000), _shortened(page.url), page.outcome, page.reason)
                 self.failures.appendleft(failure)

@@ -371,7 +371,8 @@ class ReplicaState(msgspec.Struct, frozen=True):
     """The state of a replica. `domains`: leased to it; `busy`: requests in flight; `urls`: leased URLs; `backlog`: results
     that wait for the commit; `settings_revision`: the latest revision of the crawl's settings that it applies completely;
     `redis_away`: nothing of Redis can be used; `nodes`: whether each node of a cluster is away; `parked`: results that wait
-    for a node; `time_corrections`: how often this replica has corrected crawl time."""
+    for a node; `time_corrections`: how often this replica has corrected crawl time; `disk_free`: bytes that are free for
+    its output, None if it is unknown."""
 
     domains: int
     busy: int
@@ -384,6 +385,7 @@ class ReplicaState(msgspec.Struct, frozen=True):
     nodes: dict[str, bool] = {}
     parked: int = 0
     time_corrections: int = 0
+    disk_free: int | None = None
 
 
 class MetricsCollector(Collector):
@@ -419,6 +421,8 @@ def replica_families(own: ReplicaState) -> Iterator[Metric]:
     revision = "Revision of the crawl's settings that this replica fully applies"
     yield _gauge("settings_revision", revision, own.settings_revision)
     yield _counter("sink_bytes", "Bytes written to the archive", own.sink_bytes)
+    if own.disk_free is not None:
+        yield _gauge("disk_free_bytes", "Bytes that are free for the output of this replica", own.disk_free)
 
 
 def crawl_families(summary: Summary) -> Iterator[Metric]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from math import ceil
 from typing import Generic, Literal, TypeVar
 from urllib.parse import urlsplit
@@ -17,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 
 from crawler.observe import summary as summaries
-from crawler.observe.health import HealthRecord, health_records
+from crawler.observe.health import HealthRecord, read_health
 from crawler.observe.summary import DomainLine, Summary
 from crawler.page import ACTIONS, words_of
 from crawler.settings.load import CrawlSettings
@@ -40,6 +41,9 @@ MOST_DOMAINS = 3
 
 MOST_SETS = 10
 """Data sets and fields that are listed."""
+
+MOST_LOST = 3
+"""Lost replicas that are named."""
 
 MOST_SHAPES = 3
 """Shapes of URLs that are named."""
@@ -149,12 +153,13 @@ class CrawlReader:
         self._nodes = Nodes(store, keys)
         self._is_provisional = False  # the crawl is being resharded
         self._troubles: Condition | None = None
+        self._lost: dict[str, int] = {}
         self._revision = 0
         self._settings = CrawlSettings()
 
     async def read(self) -> Snapshot:
         """Read what the replicas have written. The cost grows only with the number of replicas. Raises RedisAway."""
-        records = await health_records(self._store, self._keys)
+        records, self._lost = await read_health(self._store, self._keys)
         await self._control.refresh()
         if self._control.has_other_shards or self._is_provisional:
             await self._reopen()
@@ -211,6 +216,9 @@ class CrawlReader:
                 condition = replace(condition, obstacles=trouble.obstacles + condition.obstacles)
                 if condition.level == "good":
                     condition = replace(condition, level=trouble.level)
+        if condition.word in _WITH_LOST and (silent := lost_in_words(self._lost)):
+            level = "warn" if condition.level == "good" else condition.level
+            condition = replace(condition, level=level, obstacles=[*condition.obstacles, silent])
         rules: list[tuple[str, float | None]] = [(domain, None) for domain in sorted(control.rules.blocked)]
         rules += sorted(control.rules.delays.items())
         return Snapshot(
@@ -380,6 +388,22 @@ def _off(record: HealthRecord) -> str:
         return ""
     side = "ahead of" if record.clock_off_s > 0 else "behind"
     return f"its clock is {abs(record.clock_off_s):,.0f} s {side} the crawl's: synchronize it with NTP"
+
+
+_WITH_LOST: tuple[Word, ...] = ("running", "blocked", "paused", "no replica")
+
+
+def lost_in_words(lost: Mapping[str, int]) -> str:
+    """Return which replicas were lost, the latest first. `lost`: when each last reported, in server milliseconds."""
+    names = sorted(lost, key=lambda name: -lost[name])
+    if not names:
+        return ""
+    latest = datetime.fromtimestamp(lost[names[0]] / 1000, UTC).strftime("%H:%M:%S UTC")
+    more = f" and {len(names) - MOST_LOST:,} more" if len(names) > MOST_LOST else ""
+    were = "replica was" if len(names) == 1 else "replicas were"
+    return (
+        f"{len(names):,} {were} lost (killed or cut off, last report at {latest}): {', '.join(names[:MOST_LOST])}{more}"
+    )
 
 
 # items and denied URLs in words

@@ -57,7 +57,7 @@ def test_that_redis_refuses_writes_is_said_by_all(
 ) -> None:
     """Replicas cannot report then, so that nothing may be concluded from their silence."""
     keys = f"{{{crawl.crawl}}}:peers:health"
-    admin.sadd(keys, "r0")  # a replica whose record has expired: to remove it would be a write
+    admin.zadd(keys, {"r0": 0})  # a replica whose record has expired: to remove it would be a write
     admin.config_set(setting, value)
     for words in (("status",), ("top", "--once")):
         shown = " ".join(crawl.type(*words).split())
@@ -115,7 +115,7 @@ def test_evicted_keys_are_named_and_restored_from_the_output(
     assert crawl.json("repair", "--archive", str(tmp_path), *seeds)["shards"] == []
     assert crawl.with_store(queued) == [0, 1]
     keys = f"{{{crawl.crawl}}}:peers:health"
-    admin.sadd(keys, "r1")
+    admin.zadd(keys, {"r1": 0})
     admin.set(f"{keys}:r1", REPLICA)
     with pytest.raises(UserError, match="stop them with `crawler stop` first"):
         crawl.type("repair", "--evicted", "--archive", str(tmp_path), *seeds)

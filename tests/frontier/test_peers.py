@@ -300,6 +300,18 @@ async def test_health_records_expire_with_their_replica(store: RedisStore, crawl
     assert await health.records() == {}
 
 
+async def test_replicas_that_stop_reporting_are_remembered_for_a_while(store: RedisStore, crawl_name: str) -> None:
+    """One that has left is not, nor is one that was lost long before the latest report."""
+    health, key = Health(store, f"{{{crawl_name}}}:peers", ttl_s=60), f"{{{crawl_name}}}:peers:health"
+    for name, at_ms in (("long ago", 1_000), ("lost", 500_000), ("left", 600_000), ("live", 700_000)):
+        await health.report(name, b"fine", at_ms=at_ms)
+    await health.withdraw("left")
+    await ask(store, "DEL", f"{key}:long ago")
+    await ask(store, "DEL", f"{key}:lost")
+    assert await health.read() == ({"live": b"fine"}, {"lost": 500_000})
+    assert await ask(store, "ZRANGE", key, 0, -1) == [b"lost", b"live"]
+
+
 async def test_running_time_counts_only_while_replicas_work(
     peer: Callable[..., PeerLoop], store: RedisStore, crawl_name: str, time: ManualTime
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from crawler.observe import summary
 from crawler.observe.health import HealthRecord
 from crawler.observe.status import MOST_SETS, CrawlReader, condition_of, items_in_words, rejected_in_words, status
@@ -9,10 +11,12 @@ from crawler.settings.load import CrawlSettings
 from frontier.clock import ServerClock
 from frontier.crawls import create_crawl, open_crawl
 from frontier.entries import Entry
+from frontier.peers import Health
 from frontier.queue import Frontier, FrontierSettings
 from frontier.reshard import Reshard
+from frontier.scripts import command
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime
+from tests.frontier.helpers import ManualTime, make_frontier
 
 
 async def test_a_reader_says_how_far_it_is_and_then_reads_the_new_shards(store: RedisStore, crawl_name: str) -> None:
@@ -90,3 +94,17 @@ def test_a_replica_whose_clock_is_wrong_is_named() -> None:
         "warn",
         ["replica 2: its clock is 3,600 s behind the crawl's: synchronize it with NTP"],
     )
+
+
+async def test_lost_replicas_are_named_while_a_crawl_goes_on(store: RedisStore, crawl_name: str) -> None:
+    frontier = await make_frontier(store, crawl_name, ManualTime(), shards=4)
+    health, keys = Health(store, frontier.keys.peers, ttl_s=60), frontier.keys
+    record = HealthRecord("r1", "", 5, 1, 2, 1, 10, 99, 2.5, 50.0, False)
+    await health.report("r0", b"", at_ms=1_000)
+    await store.send([command("DEL", f"{keys.peers}:health:r0")])
+    await health.report("r1", msgspec.json.encode(record), at_ms=2_000)
+    condition = (await CrawlReader(store, keys).read()).condition
+    assert condition.level == "warn"
+    assert "1 replica was lost (killed or cut off, last report at 00:00:01 UTC): r0" in condition.obstacles
+    await health.withdraw("r0")
+    assert (await CrawlReader(store, keys).read()).condition.level == "good"

@@ -254,7 +254,8 @@ class SimReplica:
             view, gap_s = engine.leases.view, period_s(1.0, engine.replicas(), REPORTS_A_SECOND)
             place = (view.epoch, view.index) if view else (0, 0)
             record = HealthRecord(self.name, ADDRESS, *place, len(engine.held.shards), 0, 0, 0, 0.0, 99.9, False)
-            report = partial(health.report, self.name, msgspec.json.encode(record), HEALTH_INTERVALS * gap_s)
+            now_ms = int(engine.runtime.server_clock.now_ms())
+            report = partial(health.report, self.name, msgspec.json.encode(record), HEALTH_INTERVALS * gap_s, now_ms)
             await engine.runtime.retry.call_crawl_node(report)
             await self.clock.sleep(gap_s)
 

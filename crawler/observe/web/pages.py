@@ -9,13 +9,13 @@ import asyncio
 import base64
 import hashlib
 import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
 from crawler.observe import explain
-from crawler.observe.health import HealthRecord, health_records
+from crawler.observe.health import FoundItem, HealthRecord, health_records
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import crawl_clock, open_crawl
@@ -60,9 +60,11 @@ class Template:
 
 class StatePages:
     """The pages of the crawl named `crawl`. It does not search the output, unlike `crawler why`. `policy`: the
-    Content-Security-Policy of all answers. Errors are shown in the pages."""
+    Content-Security-Policy of all answers. Errors are shown in the pages. `items`: the latest ones of each data set that
+    this replica has found, newest first."""
 
-    def __init__(self, store: RedisStore, crawl: str) -> None:
+    def __init__(self, store: RedisStore, crawl: str, items: Mapping[str, Collection[FoundItem]] | None = None) -> None:
+        self._items = {} if items is None else items
         self._store = store
         self._crawl = crawl
         self._slots = asyncio.Semaphore(AT_ONCE)
@@ -81,6 +83,10 @@ class StatePages:
         """Return the HTML page for one replica, from its health record, so that it can be read where only this replica can
         be reached."""
         return await self._page(name, self._replica, name)
+
+    async def data_set(self, name: str) -> str:
+        """Return the HTML page for one data set, with the latest items that this replica has found."""
+        return await self._page(name, self._data_set, name)
 
     async def _page(
         self, title: str, answer: Callable[[str], Awaitable[tuple[str, str, Rows]]], name: str, url: str = ""
@@ -121,6 +127,16 @@ class StatePages:
             headline = "Forgotten, and blocked for good." if is_forgotten else "Blocked by an operator."
         return domain, headline, domain_rows(status, control.rules.delays.get(domain))
 
+    async def _data_set(self, name: str) -> tuple[str, str, Rows]:
+        found = self._items.get(name, ())
+        rows = [(f"{_time(item.at_ms)} {item.url}", item.fields) for item in found]
+        crawl = await open_crawl(self._store, self._crawl)
+        # Reading them elsewhere is left to the reader: a browser may not reach the other replicas.
+        others = [f"http://{record.address}/" for record in await health_records(self._store, crawl.keys)]
+        where = f"; those of others are at items/{name} of {', '.join(others)}" if len(others) > 1 else ""
+        headline = f"The latest {count_of(len(found), 'item')}" if found else "No item so far"
+        return f"Items of {name}", f"{headline} that this replica has found{where}.", rows
+
     async def _replica(self, name: str) -> tuple[str, str, Rows]:
         crawl = await open_crawl(self._store, self._crawl)
         for record in await health_records(self._store, crawl.keys):
@@ -144,6 +160,7 @@ def replica_rows(record: HealthRecord) -> Rows:
         ("bytes received since its start", f"{record.received_bytes:,}"),
         ("pages per second", f"{record.pages_per_s:,.1f}"),
         ("peak memory", f"{record.rss_mb:.0f} MB"),
+        ("free for the output", "" if record.disk_free is None else f"{record.disk_free / 1e9:,.1f} GB"),
         ("settings revision", str(record.settings_revision)),
         ("settings that wait for a restart", ", ".join(record.settings_waiting)),
         ("settings refused", record.settings_refused),

@@ -82,6 +82,8 @@ class Routes(msgspec.Struct, frozen=True):
                 return _html(await self.answers.domain(name), self.answers.policy)
             case ["replica", name] if name:
                 return _html(await self.answers.replica(name), self.answers.policy)
+            case ["items", name] if name:
+                return _html(await self.answers.data_set(name), self.answers.policy)
             case ["why"]:
                 return _html(await self.answers.why(request.query.get("url", "").strip()), self.answers.policy)
             case ["events"]:

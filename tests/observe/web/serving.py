@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 
 import aiohttp
 import msgspec
 
 from crawler.observe import summary
-from crawler.observe.health import Failure, HealthRecord
+from crawler.observe.health import Failure, FoundItem, HealthRecord
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from frontier.clock import SystemClock
 from frontier.keys import CrawlKeys
@@ -22,7 +22,11 @@ HOSTILE = "http://evil.test/<img/src=x/onerror=document.title='owned'>"
 
 @asynccontextmanager
 async def serving(
-    store: RedisStore, crawl: str, reason: str | None = None, listen: str = "127.0.0.1:0"
+    store: RedisStore,
+    crawl: str,
+    reason: str | None = None,
+    listen: str = "127.0.0.1:0",
+    items: Mapping[str, Collection[FoundItem]] | None = None,
 ) -> AsyncIterator[StatusServer]:
     live = Live(store, CrawlKeys(crawl, 4), "r1", SystemClock())
     server = StatusServer(
@@ -30,7 +34,7 @@ async def serving(
         lambda: b"up 1\n",
         lambda: (reason is None, reason or "ready"),
         live,
-        StatePages(store, crawl),
+        StatePages(store, crawl, items),
     )
     await server.start()
     try:

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from crawler.errors import UserError
+from crawler.observe.health import FoundItem
 from crawler.observe.status import Snapshot
 from crawler.observe.web.pages import Template
 from crawler.observe.web.routes import is_addressed
@@ -22,10 +23,22 @@ from frontier.crawls import create_crawl
 from frontier.queue import Frontier, FrontierSettings
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import ManualTime, entry, make_frontier
-from tests.observe.web.serving import get, populate, serving
+from tests.observe.web.serving import HOSTILE, get, populate, serving
 from tests.valkey import ValkeyProcess
 
-PATHS = ("/", "/events", "/snapshot", "/metrics", "/sd", "/healthz", "/readyz", "/why", "/domain/a.test", "/replica/r1")
+PATHS = (
+    "/",
+    "/events",
+    "/snapshot",
+    "/metrics",
+    "/sd",
+    "/healthz",
+    "/readyz",
+    "/why",
+    "/domain/a.test",
+    "/replica/r1",
+    "/items/a",
+)
 
 
 async def test_any_replica_lists_all_replicas_for_prometheus(store: RedisStore, crawl_name: str) -> None:
@@ -127,6 +140,21 @@ async def test_the_page_of_a_domain_shows_its_state(store: RedisStore, crawl_nam
         await control.block("a.test")
         assert "Blocked by an operator." in (await get(server.address, "/domain/a.test"))[2]
         assert "None of its URLs has been queued yet." in (await get(server.address, "/domain/unknown.test"))[2]
+
+
+async def test_the_page_of_a_data_set_shows_its_latest_items(store: RedisStore, crawl_name: str) -> None:
+    """Their fields come from strangers, so they never become markup."""
+    await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
+    items = {"product": [FoundItem(1_000, HOSTILE, '{"title":"<b>Lamp</b>"}')]}
+    async with serving(store, crawl_name, items=items) as server:
+        await populate(store, crawl_name, server.address)
+        status, kind, page = await get(server.address, "/items/product")
+        assert (status, kind) == (200, "text/html; charset=utf-8")
+        assert "The latest 1 item that this replica has found" in page
+        assert "&lt;b&gt;Lamp&lt;/b&gt;" in page
+        assert "1970-01-01 00:00:01+00:00 http://evil.test/" in page
+        assert "<b>" not in page
+        assert "No item so far" in (await get(server.address, "/items/other"))[2]
 
 
 async def test_the_page_of_a_url_shows_its_verdict(store: RedisStore, crawl_name: str) -> None:
