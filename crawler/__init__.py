@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from crawler.app.program import Crawl
+    from crawler.app.program import Crawl, Stats
     from crawler.errors import SinkFull, UserError
     from crawler.handlers.parsed_page import Handle, ParsedPage
     from crawler.handlers.router import Context, Router
@@ -22,7 +22,7 @@ __version__ = "0.1.0"
 """The build reads the version from here. Reading it from the package metadata instead would cost each command 40 ms."""
 
 _MODULES = {
-    "crawler.app.program": ("Crawl",),
+    "crawler.app.program": ("Crawl", "Stats"),
     "crawler.errors": ("SinkFull", "UserError"),
     "crawler.handlers.parsed_page": ("Handle", "ParsedPage"),
     "crawler.handlers.router": ("Context", "Router"),
@@ -50,6 +50,7 @@ __all__ = [
     "Sink",
     "SinkContext",
     "SinkFull",
+    "Stats",
     "UserError",
     "decoded",
 ]

@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 LAYERS = (
-    {"__main__", "api"},
+    {"__main__", "api", "testing"},
     {"cli"},
     {"app"},
     {"observe", "audit"},
@@ -24,7 +24,8 @@ LAYERS = (
     {"frontier"},
 )
 """The packages from top to bottom: each may import those below, and none beside it. "crawler" stands for the modules
-directly in `crawler/`, which all packages there share, and "api" for `crawler/__init__.py`, the public API."""
+directly in `crawler/`, which all packages there share, and "api" for `crawler/__init__.py`, the public API, of
+which `crawler/testing.py` is a part."""
 
 PACKAGES = ("crawler", "politeness", "frontier")
 MODULES = {
@@ -53,7 +54,7 @@ def package_of(module: str) -> str:
     top, *inner = module.split(".")
     if top != "crawler":
         return top
-    if inner and (inner[0] == "__main__" or (ROOT / "crawler" / inner[0]).is_dir()):
+    if inner and (inner[0] in ("__main__", "testing") or (ROOT / "crawler" / inner[0]).is_dir()):
         return inner[0]
     return "crawler" if inner else "api"
 

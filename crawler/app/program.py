@@ -15,6 +15,7 @@ import contextlib
 import logging
 import re
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -57,12 +58,37 @@ WAITING = 100
 """Settled pages that may wait for the body of a loop, besides the group that is just being committed."""
 
 
+class Stats(msgspec.Struct):
+    """What one run of a program has settled so far. `done`, `denied`, `dead`: URLs by reason; `items`: by data set;
+    `started_at`, `ended_at`: seconds since 1970, 0 before."""
+
+    done: dict[str, int] = {}
+    denied: dict[str, int] = {}
+    dead: dict[str, int] = {}
+    items: dict[str, int] = {}
+    started_at: float = 0.0
+    ended_at: float = 0.0
+
+    @property
+    def pages(self) -> int:
+        """The number of pages, which `max_pages` limits."""
+        return sum(self.done.values())
+
+    def count(self, page: Page) -> None:
+        """Count a settled page."""
+        reasons: dict[str, int] = getattr(self, page.outcome)
+        reasons[page.reason] = reasons.get(page.reason, 0) + 1
+        for item in page.items:
+            self.items[item.name] = self.items.get(item.name, 0) + 1
+
+
 class Crawl:
     """A crawl from `seeds`, a URL or several. It ends when nothing is left, or after `max_pages` pages over all its
     runs (0: no limit).
 
     `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
-    `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store.
+    `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store. Its attribute `stats`
+    says what this run has settled so far.
 
     As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others,
     and a crawl that exists there goes on where it stopped. It keeps its settings. Those that are given here as a dict,
@@ -96,6 +122,7 @@ class Crawl:
         self._router = handlers
         self._name = name
         self._stack = contextlib.AsyncExitStack()
+        self.stats = Stats()
         self._replica: Replica | None = None
         self._ending: asyncio.Task[None] | None = None
         self._pages: deque[Page] | None = deque()  # None if nobody will take them
@@ -105,9 +132,10 @@ class Crawl:
     def __repr__(self) -> str:
         return f"<Crawl {self._name} {self._replica!r}>"
 
-    def run(self) -> None:
-        """Crawl to the end. For programs without asyncio. Ctrl-C stops the crawl cleanly and raises KeyboardInterrupt.
-        Raises UserError for seeds and settings that cannot be used, and where an event loop runs: use `async with`."""
+    def run(self) -> Stats:
+        """Crawl to the end, and return what this run has settled. For programs without asyncio. Ctrl-C stops the crawl
+        cleanly and raises KeyboardInterrupt. Raises UserError for seeds and settings that cannot be used, and where an
+        event loop runs: use `async with`."""
 
         async def whole() -> None:
             async with self as crawl:
@@ -120,6 +148,7 @@ class Crawl:
                 )
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # also where uvloop is installed
             runner.run(whole())
+        return self.stats
 
     def items(self, name: str) -> Iterator[dict[str, Any]]:
         """Yield the items of the data set `name` in the output folder, from all runs of this crawl. Those of a run are
@@ -140,6 +169,7 @@ class Crawl:
         async with self._stack as stack:
             with _naming_settings():
                 self._replica = await self._start(stack)
+                self.stats.started_at = time.time()
             self._stack = stack.pop_all()
         self._ending = asyncio.create_task(self._end_with(self._replica))
         return self
@@ -277,11 +307,15 @@ class Crawl:
             await replica.engine.ended.wait()
             await replica.stop()
         finally:
+            self.stats.ended_at = time.time()
             self._news.set()
             self._room.set()
 
     def _take(self, event: Event) -> None:
-        if self._pages is None or not isinstance(event, PageSettled) or event.page.outcome is Outcome.RETRY:
+        if not isinstance(event, PageSettled) or event.page.outcome is Outcome.RETRY:
+            return
+        self.stats.count(event.page)
+        if self._pages is None:
             return
         self._pages.append(event.page)
         self._news.set()

@@ -11,7 +11,7 @@ import msgspec
 from crawler.errors import UserError
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.hooks import ROUTERS, imported
-from crawler.page import Page
+from crawler.page import Outcome, Page
 from frontier.errors import BadInput
 from frontier.urls import UrlPattern
 
@@ -29,16 +29,24 @@ class _Route(NamedTuple):
     pattern: UrlPattern
     content_type: str
     label: str
+    failure: int | str | None  # a status, a reason, or "" for all failures; None: pages that were fetched
     function: Handler
 
     def __str__(self) -> str:
         label = f"label {self.label!r}" if self.label else ""
-        conditions = [repr(self.pattern.pattern) if self.pattern.pattern else "", self.content_type, label]
+        failure = "" if self.failure is None else f"failures {self.failure}".strip()
+        conditions = [repr(self.pattern.pattern) if self.pattern.pattern else "", self.content_type, label, failure]
         return f"{name_of(self.function)} ({', '.join(filter(None, conditions)) or 'all pages'})"
 
     def is_for(self, page: Page) -> bool:
+        status = page.exchange.status if page.exchange is not None else 0
+        if self.failure is None:
+            is_kind = page.outcome is Outcome.DONE and 200 <= status < 300
+        else:
+            has_failed = page.outcome is Outcome.DEAD or (page.outcome is Outcome.DONE and status >= 400)
+            is_kind = has_failed and self.failure in ("", status, page.reason)
         has_label = not self.label or self.label == page.label
-        return has_label and page.has_type(self.content_type) and self.pattern.is_in(page.url)
+        return is_kind and has_label and page.has_type(self.content_type) and self.pattern.is_in(page.url)
 
 
 class Router:
@@ -61,18 +69,30 @@ class Router:
         """A decorator for the function that handles pages whose URL matches the regular expression `pattern` anywhere.
         `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`. `label`:
         only pages that were enqueued with this label. Raises UserError for what cannot be used."""
+        if content_type and "/" not in content_type:
+            raise UserError(f"@router.handler(content_type={content_type!r}): write it as text/html or text/*")
+        return self._register("handler", pattern, content_type.lower(), label, None)
+
+    def on_failure(self, pattern: str = "", *, kind: int | str = "", label: str = "") -> Callable[[H], H]:
+        """A decorator for the function that handles URLs that end without a page: as dead, after their last try, or with a
+        status from 400 on. `kind`: only those with this status, or with this reason of the output, such as "timeout".
+        `pattern` and `label`: as in `handler`. Without a response, the page has no status and no body. Raises UserError
+        for what cannot be used."""
+        return self._register("on_failure", pattern, "", label, kind)
+
+    def _register(
+        self, name: str, pattern: str, content_type: str, label: str, failure: int | str | None
+    ) -> Callable[[H], H]:
         if callable(pattern):
-            raise UserError(f"write @router.handler() with parentheses above {name_of(pattern)}")
+            raise UserError(f"write @router.{name}() with parentheses above {name_of(pattern)}")
         try:
             found = UrlPattern(pattern)
         except BadInput as error:
-            raise UserError(f"@router.handler: {error}") from error
-        if content_type and "/" not in content_type:
-            raise UserError(f"@router.handler(content_type={content_type!r}): write it as text/html or text/*")
+            raise UserError(f"@router.{name}: {error}") from error
 
         def register(function: H) -> H:
             _check(function)
-            self._routes.append(_Route(found, content_type.lower(), label, function))
+            self._routes.append(_Route(found, content_type, label, failure, function))
             return function
 
         return register

@@ -424,19 +424,18 @@ class PageHandling:
         """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
         the handler fails, the page is dead and has no links. When it is fetched again, its handler can still choose and
         label them: a URL that was queued before keeps its label."""
-        exchange = page.exchange
-        if exchange is None or not 200 <= exchange.status < 300:
-            return page, links
-        settings = self._builder.settings
-        page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)
+        if page.exchange is not None and 200 <= page.exchange.status < 300:
+            settings = self._builder.settings
+            page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)
         if self._handlers is None or not self._handlers.wants(page):
             return await self._types.checked(page), links
         async with self._awaiting(leased, page):
             handled = await self._handlers.handle(page)
         if handled.reason:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
+            reason = page.reason if page.outcome is Outcome.DEAD else handled.reason
             failed = msgspec.structs.replace(
-                page, outcome=Outcome.DEAD, reason=handled.reason, handler_error=handled.error, items=(), followed={}
+                page, outcome=Outcome.DEAD, reason=reason, handler_error=handled.error, items=(), followed={}
             )
             self._report_dropped(handled.reason, links)
             return failed, ()

@@ -176,8 +176,9 @@ class UrlVisits:
                 page = msgspec.structs.replace(
                     page, put_off=(self.builder.shapes.puts_off(entry.url, entry.domain), 0, 0)
                 )
-            if page.outcome is Outcome.DONE:
+            if page.outcome is not Outcome.DENIED:
                 page, links = await self.handling.handle(leased, entry, page, links)
+            if page.outcome is Outcome.DONE:
                 page = await self._with_content(leased, entry, page)
         except Exception as error:
             if self.fetch.pauses_for(leased, error):  # costs a second request

@@ -25,7 +25,7 @@ from crawler.settings.load import CrawlSettings, load
 from crawler.worker.worker import HANDED_ON
 from frontier.crawls import open_crawl
 from tests.e2e.harness import PATIENCE_S, ROOT, wait_until
-from tests.site import Request, Site
+from tests.site import Reply, Request, Site
 
 PAGES = 40
 
@@ -223,6 +223,39 @@ def on_loopback(settings: dict[str, Any]) -> tuple[str, dict[str, Any]]:
 async def stored(settings: dict[str, Any]) -> CrawlSettings:
     async with open_store(load(None, {"replica": settings["replica"]}).replica) as store:
         return CrawlSettings.from_json((await open_crawl(store, "crawl")).settings)
+
+
+def test_failures_have_handlers_and_a_run_returns_what_it_has_settled(settings: dict[str, Any]) -> None:
+    router = Router()
+
+    @router.on_failure(r"/38", kind=404)
+    def missing(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("missing", {"url": page.url, "body": page.body.decode()})
+        crawl.enqueue("/39", label="instead")
+
+    @router.on_failure(kind="http_520")
+    def broken(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("broken", {"url": page.url, "status": page.status, "outcome": page.outcome.value})
+
+    @router.handler()
+    def good(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("good", {"label": page.label})
+
+    replies = {"/0": Reply("broken", 520), "/39": Reply("good")}
+    with Site(lambda request: replies.get(request.path, Reply("none", 404))) as site:
+        own = settings | {"fetch": {"host_map": site.host_map("a.test")}, "politeness": {"delay": 0, "tries": 1}}
+        crawl = Crawl(["http://a.test/0", "http://a.test/38"], handlers=router, settings=own)
+        stats = crawl.run()
+    assert list(crawl.items("missing")) == [{"url": "http://a.test/38", "body": "none"}]
+    assert list(crawl.items("broken")) == [{"url": "http://a.test/0", "status": 520, "outcome": "dead"}]
+    assert list(crawl.items("good")) == [{"label": "instead"}]
+    assert (stats.done, stats.dead, stats.items) == (
+        {"http_404": 1, "ok": 1},
+        {"http_520": 1},
+        {"missing": 1, "broken": 1, "good": 1},
+    )
+    assert stats.pages == 2
+    assert stats.ended_at > stats.started_at > 0
 
 
 async def test_the_blocking_form_in_an_event_loop_names_the_other(settings: dict[str, Any]) -> None:

@@ -6,11 +6,13 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from crawler import Context, Crawl, Handle, ParsedPage, Router
+from crawler import Context, Crawl, Handle, ParsedPage, Router, Stats
+from crawler.testing import Result, page, run_handler
 
-CLASSES = (Crawl, Router, Handle, Context, ParsedPage)
+CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage)
+TESTING = (page, run_handler, Result)
 
-INTERNAL = frozenset({"of", "result", "handler_of"})
+INTERNAL = frozenset({"of", "result", "handler_of", "count"})
 """Public for other modules of the crawler, not for users."""
 
 LONGEST = 100
@@ -35,6 +37,15 @@ def api_page(made: str) -> str:
         for name, member in _members(cls):
             lines += ["", f"### `{cls.__name__}.{name}`" if name.isidentifier() else f"### `{name}` a `{cls.__name__}`"]
             lines += ["", *([] if isinstance(member, property) else _signature(name, member)), _text(member)]
+    lines += ["", "## Tests of handlers", "", "These are imported from `crawler.testing`."]
+    for member in TESTING:
+        lines += [
+            "",
+            f"### `{member.__name__}`",
+            "",
+            *([] if member is Result else _signature(member.__name__, member)),
+        ]
+        lines += [_text(member)]
     return "\n".join(lines) + "\n"
 
 
@@ -42,13 +53,13 @@ def _members(cls: type) -> Iterator[tuple[str, object]]:
     for name, member in vars(cls).items():
         if name in NOT_CALLED:
             yield NOT_CALLED[name], member
-        elif not name.startswith("_") and name not in INTERNAL:
+        elif not name.startswith("_") and name not in (*INTERNAL, *getattr(cls, "__struct_fields__", ())):
             yield name, member
 
 
 def _signature(name: str, member: object) -> list[str]:
     """The signature as a block; none for what a statement calls, and for a class that nobody makes."""
-    if not name.isidentifier() or member in (Handle, Context, ParsedPage):
+    if not name.isidentifier() or member in (Handle, Context, ParsedPage, Stats):
         return []
     assert callable(member)
     parameters = [one for one in inspect.signature(member).parameters.values() if one.name != "self"]

@@ -1,0 +1,115 @@
+"""Tests of handlers without a server: `page` makes a page from a body, and `run_handler` has the router handle it."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from crawler.errors import UserError
+from crawler.handlers.parsed_page import ParsedPage
+from crawler.handlers.router import Context, Router, app_settings
+from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.page import Exchange, Outcome, Page
+from crawler.parse.document import Document, ParseLimits, read
+from crawler.parse.html import ExtractPolicy
+from frontier.entries import payload_of, tag_of
+from frontier.errors import BadUrl
+from frontier.urls import canonicalize
+
+LIMITS = ParseLimits(ExtractPolicy(), 64 << 20)
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What a handler asked for. `handler`: its name, empty if no handler is for the page; `items`: by data set; `links`:
+    the URLs that it wants followed; `labels`: the label and payload of those that have one; `error`: with what it
+    failed, empty if it did not."""
+
+    handler: str
+    items: dict[str, list[dict[str, Any]]]
+    links: list[str]
+    labels: dict[str, tuple[str, dict[str, Any]]]
+    error: str
+
+
+def page(
+    url: str,
+    body: str | bytes = b"",
+    *,
+    status: int = 200,
+    headers: Mapping[str, str] | None = None,
+    label: str = "",
+    payload: Mapping[str, Any] | None = None,
+    reason: str = "",
+) -> ParsedPage:
+    """Return the page at `url` with this body, as a handler gets it. `headers`: of the response; the type is HTML in
+    UTF-8 unless they name another one. `label` and `payload`: with which it was enqueued. `reason`: why it is dead
+    without a response, such as "timeout". Raises UserError for a URL that cannot be crawled."""
+    try:
+        target = canonicalize(url)
+    except BadUrl as error:
+        raise UserError(f"{url!r} cannot be crawled: {error}") from error
+    made = Page(
+        url=target.href,
+        domain=target.domain,
+        depth=0,
+        outcome=Outcome.DEAD if reason else Outcome.DONE,
+        reason=reason or ("ok" if 200 <= status < 300 else f"http_{status}"),
+        settled_at=0.0,
+        tag=tag_of(label, payload),
+    )
+    if reason:
+        return ParsedPage.of(made)
+    fields = {
+        name.lower(): value for name, value in {"Content-Type": "text/html; charset=utf-8", **(headers or {})}.items()
+    }
+    raw = tuple((name.encode(), value.encode()) for name, value in fields.items())
+    phrase = HTTPStatus(status).phrase
+    head = b"".join(b"%b: %b\r\n" % field for field in raw)
+    exchange = Exchange(
+        url=target.href,
+        status=status,
+        reason=phrase,
+        headers=raw,
+        request_head=b"",
+        response_head=f"HTTP/1.1 {status} {phrase}\r\n".encode() + head + b"\r\n",
+        body=body.encode() if isinstance(body, str) else body,
+        address="192.0.2.1",
+        started_at=0.0,
+        elapsed=0.0,
+        first_byte=0.0,
+    )
+    document = Document(exchange.body, target.href, fields.get("content-encoding", ""), fields["content-type"])
+    made = msgspec.structs.replace(made, exchange=exchange)
+    return ParsedPage.of(read(document, LIMITS).describe(made, fields["content-type"], None))
+
+
+def run_handler(router: Router, page: ParsedPage, settings: Mapping[str, Any] | None = None, **state: Any) -> Result:
+    """Have `router` handle `page`. `settings`: the table `[app]`; `state`: what functions for the start have put into
+    `crawl.state`. Works in programs with and without asyncio."""
+    context = Context(app_settings(router, dict(settings or {})))
+    context.state.update(state)
+
+    async def call() -> Any:
+        return await HandlerRunner(router, RunnerSettings(timeout_s=math.inf), context).handle(page)
+
+    with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
+        handled = thread.submit(asyncio.run, call()).result()
+    items: dict[str, list[dict[str, Any]]] = {}
+    for item in handled.items:
+        items.setdefault(item.name, []).append(item.fields)
+    links, labels = [], {}
+    for link in handled.added:
+        try:
+            url = canonicalize(link.url, handled.base or page.url).href
+        except BadUrl:
+            continue
+        links.append(url)
+        if link.tag:
+            labels[url] = link.tag.partition("{")[0], payload_of(link.tag)
+    return Result(handled.handler, items, links, labels, handled.error)

@@ -1,0 +1,68 @@
+"""`crawler.testing`: a handler is called as in a crawl, without a server."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from crawler import Handle, ParsedPage, Router, UserError
+from crawler.testing import page, run_handler
+
+URL = "https://shop.test/list"
+
+
+@dataclass
+class Shop:
+    currency: str = "EUR"
+
+
+router = Router(Shop)
+
+
+@router.on_failure(kind="timeout")
+def late(page: ParsedPage, crawl: Handle) -> None:
+    crawl.push("late", {"url": page.url, "status": page.status})
+
+
+@router.handler(content_type="application/json")
+def api(page: ParsedPage, crawl: Handle) -> None:
+    crawl.push("api", page.json())
+
+
+@router.handler(r"/list", label="shop")
+async def listing(page: ParsedPage, crawl: Handle) -> None:
+    await crawl.push("shops", {"title": page.title, "currency": crawl.settings.currency, "rate": crawl.state["rate"]})
+    await crawl.enqueue(page.select("a"), label="product", payload={"shop": page.payload["id"]})
+    await crawl.enqueue(["mailto:a@shop.test", page.links[0].url])
+
+
+@router.handler()
+def broken(page: ParsedPage, crawl: Handle) -> None:
+    crawl.push("lost", {})
+    raise ValueError("no title")
+
+
+async def test_a_handler_gets_what_it_would_get_in_a_crawl() -> None:
+    body = "<title>A shop</title><base href=/de/><a href=1>1</a>"
+    found = run_handler(router, page(URL, body, label="shop", payload={"id": 7}), {"currency": "CHF"}, rate=1.5)
+    assert found.handler == "listing"
+    assert found.items == {"shops": [{"title": "A shop", "currency": "CHF", "rate": 1.5}]}
+    assert found.links == ["https://shop.test/de/1", "https://shop.test/de/1"]
+    assert found.labels == {"https://shop.test/de/1": ("product", {"shop": 7})}
+    assert found.error == ""
+
+
+def test_failures_types_and_errors() -> None:
+    assert run_handler(router, page(URL, reason="timeout")).items == {"late": [{"url": URL, "status": 0}]}
+    made = page(URL, b'\xef\xbb\xbf{"a": 1}', headers={"content-type": "application/json"})
+    assert run_handler(router, made).items == {"api": [{"a": 1}]}
+    failed = run_handler(router, page(URL, "<p>"))
+    assert (failed.handler, failed.items, failed.error[:20]) == ("broken", {}, "ValueError: no title")
+    assert run_handler(router, page(URL, status=404)).handler == ""
+
+
+@pytest.mark.parametrize("url", ["shop.test", "ftp://shop.test/", ""])
+def test_a_url_that_cannot_be_crawled_is_refused(url: str) -> None:
+    with pytest.raises(UserError, match="cannot be crawled"):
+        page(url)
