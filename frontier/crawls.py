@@ -16,6 +16,7 @@ from itertools import chain
 import msgspec
 
 from frontier.clock import ServerClock, SystemClock, crawl_ms
+from frontier.domains import suffix_list_mark
 from frontier.errors import (
     BadInput,
     CrawlLost,
@@ -285,6 +286,26 @@ async def mark_local(store: Store, crawl: Crawl, tables: Collection[str]) -> Non
     if new := set(tables) - crawl.local:
         words = [word for table in sorted(new) for word in (_LOCAL + table, 1)]
         await store.send([command("HSET", crawl.keys.meta, *words)])
+
+
+_SUFFIX_LIST = "suffix_list"
+
+
+async def compare_suffix_list(store: Store, crawl: Crawl) -> str:
+    """Remember which Public Suffix List this replica of `crawl` uses. Returns how that of the replica before it differs, ""
+    if it does not. Raises RedisAway."""
+    here = suffix_list_mark()
+    (there,) = await store.send([command("HGET", crawl.keys.meta, _SUFFIX_LIST)])
+    if there == here.encode():
+        return ""
+    await store.send([command("HSET", crawl.keys.meta, _SUFFIX_LIST, here)])
+    digest, _, date = (there or b"").decode().partition(" ")
+    if not digest or digest == here.partition(" ")[0]:
+        return ""
+    return (
+        f"the Public Suffix List is {here.partition(' ')[2]}, and another replica of crawl {crawl.name!r} used {date}: "
+        "URLs whose domain differs may be fetched twice, so give all replicas the same list"
+    )
 
 
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:

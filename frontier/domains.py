@@ -76,6 +76,12 @@ def suffix_list_date() -> str:
     return (found[1] if found else "without a date") + (f" from {named}" if named else ", bundled")
 
 
+def suffix_list_mark() -> str:
+    """A hash of the rules of the Public Suffix List in use, and its date as `suffix_list_date` says it."""
+    rules = sorted(line for line in _suffix_list_text().split("\n") if line[:2] != "//" and line.strip())
+    return f"{xxhash.xxh3_64_hexdigest(chr(10).join(rules).encode())} {suffix_list_date()}"
+
+
 @cache
 def _suffix_list() -> tldextract.TLDExtract:
     # Imported on first use, because it imports `requests`: 60 ms and 6 MB that commands without a URL do not need.

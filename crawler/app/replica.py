@@ -46,7 +46,7 @@ from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, Settings
 from crawler.settings.tables import ReplicaTable
 from crawler.wording import eviction_warning
-from frontier.crawls import Crawl, mark_local, open_crawl, verify_crawl
+from frontier.crawls import Crawl, compare_suffix_list, mark_local, open_crawl, verify_crawl
 from frontier.errors import (
     CrawlLost,
     CrawlResharded,
@@ -150,6 +150,8 @@ class Replica:
             log(logging.WARNING, "settings_warning", warning=warning)
         if warning := eviction_warning(self.store.eviction_policy):
             log(logging.WARNING, "redis_may_evict", warning=warning)
+        if warning := await compare_suffix_list(self.store, self.crawl):
+            log(logging.WARNING, "suffix_list_differs", warning=warning)
 
     async def _check_interval(self) -> None:
         """Raises UserError if Redis is so far away that no claim could arrive within its interval."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 
 import pytest
 
 from frontier.clock import ServerClock
-from frontier.crawls import LONGEST_FIELD, MOST_FIELDS, FieldTypes, create_crawl, open_crawl
+from frontier.crawls import LONGEST_FIELD, MOST_FIELDS, FieldTypes, compare_suffix_list, create_crawl, open_crawl
 from frontier.dead_letters import DeadLetters
 from frontier.entries import Entry, tag_of
 from frontier.keys import CrawlKeys
@@ -52,6 +53,20 @@ async def test_nothing_to_keep_costs_no_call(store: RedisStore, keys: CrawlKeys)
     counting = CountingStore(store)
     assert await FieldTypes(counting, keys).keep({}) == {}
     assert not counting.calls
+
+
+async def test_a_replica_with_another_list_of_public_suffixes_is_noticed(
+    store: RedisStore, crawl_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    crawl = await create_crawl(store, crawl_name, 1, b"{}")
+    assert [await compare_suffix_list(store, crawl) for _ in range(2)] == ["", ""]
+    file = tmp_path / "list.dat"
+    file.write_text("// VERSION: 2026-11-01_UTC\ncom\n// ===BEGIN PRIVATE DOMAINS===\n")
+    monkeypatch.setenv("PEERCRAWL_SUFFIX_LIST", str(file))
+    warning = await compare_suffix_list(store, crawl)
+    assert f"is 2026-11-01_UTC from {file}, and another replica" in warning
+    assert ", bundled: " in warning
+    assert await compare_suffix_list(store, crawl) == ""
 
 
 # A URL keeps its label and payload on each way on which it comes back to a queue.

@@ -26,6 +26,7 @@ from frontier.domains import (
     shard_of,
     site_of,
     suffix_list_date,
+    suffix_list_mark,
 )
 from frontier.entries import Entry, mark_of, parse_entry, payload_of, tag_of
 from frontier.errors import BadInput, BadUrl
@@ -431,6 +432,9 @@ def test_a_newer_list_of_public_suffixes_may_be_named(tmp_path: Path, monkeypatc
         for cached in (_suffix_list, registrable_domain):
             cached.cache_clear()
         assert suffix_list_date() == f"2026-11-01_UTC from {file}"
+        mark = suffix_list_mark()
+        file.write_text(file.read_text().replace("2026-11-01", "2026-11-02"))
+        assert suffix_list_mark().split()[0] == mark.split()[0]  # the same rules
         names = ("www.a.new.example", "www.a.host.example", "www.a.com")
         assert [*map(registrable_domain, names)] == ["a.new.example", "a.host.example", "a.com"]
         _suffix_list.cache_clear()
