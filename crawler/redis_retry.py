@@ -53,10 +53,12 @@ ANY = ""
 
 
 class _Outage:
-    """An outage of a node. `is_incomplete`: it has lost shards; `refuses_writes`: it may answer reads anyway."""
+    """An outage of a node. `error`: the latest; `is_incomplete`: it has lost shards; `refuses_writes`: it may answer reads
+    anyway."""
 
     def __init__(self, since: float) -> None:
         self.since = since
+        self.error = ""
         self.is_incomplete = False
         self.refuses_writes = False
         self.is_watched = False  # `watch` is asking the node
@@ -99,6 +101,11 @@ class RedisRetry:
             return bool(self._outages)
         assert self._nodes is not None
         return self._nodes.names <= self._outages.keys()
+
+    @property
+    def errors(self) -> list[str]:
+        """Why nodes are away: the latest error of each."""
+        return list(dict.fromkeys(outage.error for outage in self._outages.values() if outage.error))
 
     @property
     def away_nodes(self) -> list[str]:
@@ -302,6 +309,7 @@ class RedisRetry:
         if name not in self._outages:
             self._outages[name] = _Outage(self._clock.monotonic())
             self._events.emit(RedisOutageBegan(str(error), name))
+        self._outages[name].error = str(error)
         self._outages[name].refuses_writes |= isinstance(error, WritesRefused)
 
     def _failed_with_loss(self, error: ShardLost) -> None:

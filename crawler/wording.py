@@ -49,6 +49,11 @@ def redis_remedy(error: str) -> str:
     return _REMEDIES.get(said.removeprefix("ERR ").partition(" ")[0].rstrip(":"), "")
 
 
+def with_remedy(error: str) -> str:
+    """Return `error`, see `redis_remedy`, with what to do about it."""
+    return "; ".join(filter(None, [error, redis_remedy(error)]))
+
+
 def eviction_warning(policy: str, evicted: int = 0) -> str:
     """What to say about a server with this maxmemory-policy that has evicted so many keys; "" if it evicts none."""
     if policy in ("", "noeviction"):

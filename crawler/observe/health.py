@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from collections.abc import Iterable
 
@@ -156,6 +158,25 @@ async def read_health(store: Store, keys: CrawlKeys) -> tuple[list[HealthRecord]
 
 _AWAITED = {FailureKind.OUR_DNS: "the DNS", FailureKind.MACHINE: "its machine", FailureKind.PROXY: "its proxy"}
 
+_REMEDIES = {
+    FailureKind.OUR_DNS: "check the name servers in /etc/resolv.conf",
+    FailureKind.PROXY: "check that it runs and accepts the credentials",
+}
+_MACHINES_REMEDIES = {
+    errno.EMFILE: "raise ulimit -n, or lower --concurrency",
+    errno.ENFILE: "raise fs.file-max, or end other programs",
+    errno.ENOMEM: "free memory, or lower --concurrency",
+    errno.ENETUNREACH: "check its network and routes",
+    errno.ENETDOWN: "check its network and routes",
+    errno.EADDRNOTAVAIL: "end programs that use up the local ports, or lower --concurrency",
+}
+
+
+def _remedy(kind: FailureKind, error: str) -> str:
+    """What to do about `error`, a failure of `kind` that is ours; "" if it says that itself."""
+    machines = (remedy for code, remedy in _MACHINES_REMEDIES.items() if os.strerror(code) in error)
+    return _REMEDIES[kind] if kind in _REMEDIES else next(machines, "")
+
 
 class Troubles:
     """What a replica notes from the events in `EVENTS`: the latest URLs without a page, pages and items of each data set,
@@ -185,7 +206,7 @@ class Troubles:
             case SinkBlocked(error):
                 self._sink = error
             case OwnFailure(kind, error):
-                self._own = f"waits for {_AWAITED[kind]}: {error}"
+                self._own = "; ".join(filter(None, [f"waits for {_AWAITED[kind]}: {error}", _remedy(kind, error)]))
             case GroupCommitted(results):
                 self._sink = ""
                 if results:  # and not only leases that were returned
@@ -197,7 +218,7 @@ class Troubles:
         """Return what keeps the replica from crawling, as a phrase; "" if nothing does. `waits_for_permits`: nothing is in
         flight because other replicas hold the last permits of the page limit."""
         if self._sink:
-            return f"cannot write output: {self._sink}"
+            return f"cannot write output: {self._sink}; make room, or mend the storage"
         return self._own or ("waits for page permits, which other replicas hold" if waits_for_permits else "")
 
 

@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from crawler.app.engine import production_dependencies
+from crawler.app.engine import Engine, production_dependencies
 from crawler.app.replica import Replica, Run, paced_collection
 from crawler.errors import UserError
 from crawler.fetch.client import Fetcher
@@ -25,6 +25,7 @@ from frontier.reshard import Reshard
 from frontier.scripts import command
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import CountingStore, ManualTime, reshard_crawl
+from tests.several_servers import until
 from tests.valkey import ValkeyProcess
 
 
@@ -210,6 +211,25 @@ async def test_pages_are_dated_by_the_clock_of_the_crawl(store: RedisStore, craw
     assert abs(wall() - time.time()) < 60  # not known yet
     await deps.time.check(0)
     assert 3_590 < wall() - time.time() < 3_610
+
+
+async def test_readiness_says_what_redis_has_answered(crawl_name: str, tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=False) as server:
+        store = await connect(server.url)
+        crawl = await create_crawl(store, crawl_name, 2, b"{}")
+        settings, local = CrawlSettings(), ReplicaTable(out=tmp_path)
+        engine = Engine(production_dependencies(crawl, store, settings, local), settings, local)
+        await store.send([command("CONFIG", "SET", "maxmemory", 1)])
+        writing = asyncio.create_task(engine.runtime.retry.call(lambda: store.send([command("SET", "x", "y")])))
+        await until(lambda: engine.runtime.retry.is_away)
+        ready, said = engine.readiness()
+        assert not ready
+        assert "OOM" in said
+        assert "maxmemory" in said
+        await store.send([command("CONFIG", "SET", "maxmemory", 0)])
+        await writing
+        assert "OOM" not in engine.readiness()[1]
+        await store.close()
 
 
 async def test_a_loss_by_eviction_is_named(crawl_name: str, tmp_path: Path) -> None:
