@@ -44,7 +44,7 @@ status pages."""
 
 FEWEST_IDLE = 16
 
-MOST_WAITING = 2
+MOST_WAITING = 4
 """The requests that only wait for a slow server, per request that may be in flight otherwise."""
 
 
@@ -62,6 +62,13 @@ def raise_fd_limit(concurrency: int) -> int:
     connections it may keep."""
     allowed = _raise_to(required_files(concurrency))
     return max(FEWEST_IDLE, min(IDLE_CONNECTIONS, allowed - _requests(concurrency) - SPARE_FILES))
+
+
+def most_waiting(concurrency: int) -> int:
+    """How many requests may only wait for slow servers, as far as the limit of this process allows."""
+    soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    most = MOST_WAITING * concurrency
+    return most if soft == resource.RLIM_INFINITY else max(0, min(most, soft - SPARE_FILES - FEWEST_IDLE - concurrency))
 
 
 def highest_fd_limit() -> int:

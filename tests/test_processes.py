@@ -102,22 +102,25 @@ def test_nor_do_the_processes_of_an_export(trap: Path) -> None:
 
 TOLD = """
 import resource, sys
-from crawler.processes import raise_fd_limit
+from crawler.processes import most_waiting, raise_fd_limit
 resource.setrlimit(resource.RLIMIT_NOFILE, (int(sys.argv[1]), int(sys.argv[2])))
-print(raise_fd_limit(64), *resource.getrlimit(resource.RLIMIT_NOFILE))
+print(raise_fd_limit(64), *resource.getrlimit(resource.RLIMIT_NOFILE), most_waiting(64))
 """
 
 
 @pytest.mark.parametrize(
-    ("soft", "hard", "idle", "soft_then"),
+    ("soft", "hard", "idle", "soft_then", "waiting"),
     [
-        (256, 4096, IDLE_CONNECTIONS, required_files(64)),  # raised
-        (2048, 4096, IDLE_CONNECTIONS, 2048),  # enough
-        (256, 600, 600 - 3 * 64 - SPARE_FILES, 600),  # as far as it goes
-        (128, 128, 16, 128),  # too little for anything
+        (256, 4096, IDLE_CONNECTIONS, required_files(64), 4 * 64),  # raised
+        (2048, 4096, IDLE_CONNECTIONS, 2048, 4 * 64),  # enough
+        (256, 600, 600 - 5 * 64 - SPARE_FILES, 600, 4 * 64),  # as far as it goes
+        (256, 256, 16, 256, 12),  # enough for those that do not only wait
+        (128, 128, 16, 128, 0),  # too little for anything
     ],
 )
-def test_the_limit_is_raised_as_far_as_it_has_to_be(soft: int, hard: int, idle: int, soft_then: int) -> None:
+def test_the_limit_is_raised_as_far_as_it_has_to_be(
+    soft: int, hard: int, idle: int, soft_then: int, waiting: int
+) -> None:
     command = [sys.executable, "-c", TOLD, str(soft), str(hard)]
     told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert tuple(map(int, told.split())) == (idle, soft_then, hard)
+    assert tuple(map(int, told.split())) == (idle, soft_then, hard, waiting)

@@ -59,7 +59,7 @@ from crawler.sinks.archive import Archive
 from crawler.sinks.archive_settings import Fields, archive_settings
 from crawler.sinks.items import save_types
 from crawler.sinks.sink import CombinedSink, DurableSink
-from crawler.wording import count_of
+from crawler.wording import count_of, with_remedy
 from crawler.worker.commit import Committer
 from crawler.worker.items import ItemTypes
 from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, PagePermits
@@ -319,7 +319,7 @@ class Engine:
             self.runtime.retry.watch(),
             self._outbox.run(),
             self._pool.replace_waiting(
-                self._deps.clock, self._fetch.waiting, processes.MOST_WAITING * self._local.concurrency
+                self._deps.clock, self._fetch.waiting, processes.most_waiting(self._local.concurrency)
             ),
         ]
         if self._settings.schedule:
@@ -528,7 +528,7 @@ class Engine:
         if self.has_other_shards:
             return False, "the crawl is being given another number of shards"
         if retry.is_away:
-            return False, "Redis is away"
+            return False, with_remedy(retry.errors[0]) if retry.errors else "Redis is away"
         if self.control.paused:
             return False, "paused by an operator"
         if view is None or not view.index:

@@ -781,9 +781,9 @@ class ReplicaTable(Table, frozen=True, kw_only=True):
     concurrency: Annotated[
         int,
         Meta(ge=1, le=10_000),
-        "Maximum number of requests in flight, without those that have waited for a slow server for more than half a "
-        "second, of which there may be twice as many. Higher: more sites are fetched at once, and memory use grows by one "
-        "response body per request.",
+        "Maximum number of requests in flight, without those that have waited for a slow server for more than a quarter "
+        "of a second, of which there may be four times as many. Higher: more sites are fetched at once, and memory use "
+        "grows by one response body per request.",
     ] = 64
     text_processes: Annotated[
         int,

@@ -54,7 +54,7 @@ the domain's delay."""
 KEPT_MS = 5_000
 """How long after its slot a reserved request may still begin. The response has to end before the reservation does."""
 
-SLOW_S = 0.5
+SLOW_S = 0.25
 """A request that takes longer counts as one that only waits."""
 
 MOST_REFUSALS = 4

@@ -14,7 +14,7 @@ from tests.site import Request, Site
 
 pytestmark = pytest.mark.e2e
 
-SLOW = [f"slow{number}.test" for number in range(6)]
+SLOW = [f"slow{number}.test" for number in range(15)]
 GOOD = [f"good{number}.test" for number in range(4)]
 PAGES = 5
 
