@@ -393,6 +393,11 @@ _WORDS = {
 }
 
 
+LARGEST: dict[type, float] = {float: 1e9, int: 1e15}
+"""The largest values of settings: 31 years in seconds, and a petabyte. Beyond some more, Redis cannot count in whole
+milliseconds."""
+
+
 class _Conversion:
     """Converts the values of one source. `place_of`: where that of a setting is from, or ""; `is_text`: whether a text may
     stand for a number, or for true or false, as in the environment. `problems`: a line for each setting so far that cannot
@@ -466,12 +471,16 @@ class _Conversion:
             return self._refuse(name, "must be a finite number", value)
         try:
             converted = msgspec.convert(meant, key.item_type, strict=not self._is_text, dec_hook=_path)
-        except msgspec.ValidationError as error:
+        except (msgspec.ValidationError, UnicodeEncodeError) as error:  # the latter for a lone surrogate
             return self._refuse(name, _expected(key, value, str(error)), value)
+        if type(converted) in LARGEST and converted > LARGEST[type(converted)]:
+            return self._refuse(name, f"must not be greater than {LARGEST[type(converted)]:g}", value)
         if isinstance(converted, str) and any(
             "\ud800" <= sign <= "\udfff" for sign in converted
         ):  # no JSON can have it
             return self._refuse(name, _EXPECTED[str], value)
+        if isinstance(converted, (str, Path)) and "\0" in str(converted):  # neither a path nor a variable can have it
+            return self._refuse(name, "must not contain a NUL character", value)
         return converted
 
     def _try(self, name: str, use: Callable[[], Any]) -> Any:

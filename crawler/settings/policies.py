@@ -122,12 +122,24 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
     return PolitenessPolicy(
         throttle=ThrottlePolicy(delay, backoff, polite.parallel),
         robots=RobotsPolicy(
-            max_age_s=polite.robots_max_age, retry=msgspec.structs.replace(backoff, give_up_after=None)
+            max_age_s=max(polite.robots_max_age, _least_age_s(polite.delay)),
+            min_age_s=max(RobotsPolicy().min_age_s, _least_age_s(polite.delay)),
+            retry=msgspec.structs.replace(backoff, give_up_after=None),
         ),
         tries=polite.tries,
         rate_limit=rate_limit_policy(settings),
         usage=usage_policy(settings),
     )
+
+
+NO_LIMIT, LOWEST_RATE = 1e6, 1e-9
+"""Requests per second. An interval of less than a microsecond cannot be computed with milliseconds since 1970."""
+
+
+def _least_age_s(delay_s: float) -> float:
+    """How old a robots.txt must be allowed to get with a `delay_s` between it and the first page. Otherwise it would be
+    fetched again instead of each page."""
+    return max(1.0, 2 * delay_s)
 
 
 def usage_policy(settings: CrawlSettings) -> UsagePolicy:
@@ -142,6 +154,9 @@ def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:
     if polite.address_rate_limit == "off" or (polite.address_rate is None and not polite.delay):
         return None
     rate = polite.address_rate or DOMAINS_WORTH / polite.delay
+    if rate > NO_LIMIT:
+        return None
+    rate = max(rate, LOWEST_RATE)
     return RateLimitPolicy(rate, polite.address_burst, shared=polite.address_rate_limit == "crawl")
 
 
