@@ -205,7 +205,7 @@ class ArchivedRequests:
                 if lost := lost_from(path):
                     self.broken[path] = lost
             except BrokenFraming as error:
-                self.broken[path] = str(error)
+                self.broken[path] = "; ".join(filter(None, (str(error), lost_from(path))))
 
     def _read(self, record: WarcRecord, path: Path) -> Request | None:
         try:

@@ -151,7 +151,7 @@ class Exported(msgspec.Struct):
             if lost := lost_from(path):
                 self.broken[path] = lost
         except (BrokenFraming, OSError) as error:  # others are exported all the same
-            self.broken[path] = reason_of(error, path)
+            self.broken[path] = "; ".join(filter(None, (reason_of(error, path), lost_from(path))))
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import gzip
 import os
+import re
 import shutil
 import signal
 import sys
@@ -296,6 +297,17 @@ def test_a_broken_file_is_told_of_by_its_name(tmp_path: Path) -> None:
     assert (done.rows, list(done.broken)) == (0, [file])
     with pytest.raises(UserError, match="no WARC file in"):
         warc_files([tmp_path / "out"])
+
+
+@pytest.mark.parametrize("command", ["export", "audit"])
+def test_a_half_copied_file_is_told_of_with_the_number_of_missing_records(
+    crawl: Path, typed: Typed, command: str
+) -> None:
+    (_, path) = sorted(crawl.glob("*.warc.gz"))
+    os.truncate(path, path.stat().st_size // 2)
+    done = typed(command, str(crawl))
+    assert done.code == {"export": 2, "audit": 1}[command]  # the crawl was not polite either
+    assert re.search(r"cut off or damaged: .*; [12] records? named in .* would be beyond its end", done.err)
 
 
 def test_the_commands(crawl: Path, tmp_path: Path) -> None:
