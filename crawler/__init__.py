@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crawler.app.program import Crawl, Stats
     from crawler.errors import SinkFull, UserError
-    from crawler.handlers.parsed_page import Handle, ParsedPage
+    from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
     from crawler.handlers.router import Context, Router
     from crawler.hooks import PageHook
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
@@ -24,7 +24,7 @@ __version__ = "0.1.0"
 _MODULES = {
     "crawler.app.program": ("Crawl", "Stats"),
     "crawler.errors": ("SinkFull", "UserError"),
-    "crawler.handlers.parsed_page": ("Handle", "ParsedPage"),
+    "crawler.handlers.parsed_page": ("Handle", "ParsedPage", "Retry"),
     "crawler.handlers.router": ("Context", "Router"),
     "crawler.hooks": ("PageHook",),
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
@@ -46,6 +46,7 @@ __all__ = [
     "PageHook",
     "ParsedPage",
     "Phases",
+    "Retry",
     "Router",
     "Sink",
     "SinkContext",

@@ -95,7 +95,8 @@ class Wanted(msgspec.Struct, frozen=True):
 
 class Handled(msgspec.Struct, frozen=True):
     """What a `handler` asks for: items, links to follow, joined to `base` if it is set, and the patterns of links not to
-    follow. Or how it failed: one word (`reason`, empty if it did not fail) and the `error`."""
+    follow. Or how it failed: one word (`reason`, empty if it did not fail) and the `error`. `retry_after_s`: after how many
+    seconds at least the page is to be fetched again; None: it is dead."""
 
     items: tuple[Item, ...] = ()
     added: tuple[Wanted, ...] = ()
@@ -104,6 +105,7 @@ class Handled(msgspec.Struct, frozen=True):
     handler: str = ""
     reason: str = ""
     error: str = ""
+    retry_after_s: float | None = None
 
 
 NOTHING = Handled()

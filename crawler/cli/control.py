@@ -77,7 +77,16 @@ REASONS = tuple(
             *(str(kind) for kind in FailureKind if kind not in NOT_THE_URLS_FAULT),
             *("robots_unreachable", "robots", "redirect_loop", "usage", "usage_unreachable", "lost_with_holder"),
             *("no_https", "excluded", "not_included", "depth", "outside"),
-            *("blocked", "crawl_delay", "defect", "payment_required", "handler_failed", "handler_timeout", "put_off"),
+            *(
+                "blocked",
+                "crawl_delay",
+                "defect",
+                "payment_required",
+                "handler_failed",
+                "handler_timeout",
+                "handler_retry",
+                "put_off",
+            ),
             *ACTIONS,
             *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),
         }

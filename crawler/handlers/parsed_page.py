@@ -144,6 +144,19 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         return [link.url for link in self.links if is_in(link.url)]
 
 
+class Retry(Exception):
+    """Raised by a handler to have its page fetched again, with what is missing as `reason`: after the delay that the
+    settings give to failed tries, and at least `after` seconds. After the last of `politeness.tries` the page is dead."""
+
+    def __init__(self, reason: str = "", after: float = 0.0) -> None:
+        if not 0 <= after <= LONGEST_RETRY_S:
+            raise ValueError(f"a page is fetched again after 0 to {LONGEST_RETRY_S:,} seconds")
+        super().__init__(reason)
+        self.after = after
+
+
+LONGEST_RETRY_S = 86_400
+
 MAX_ADDED = 50_000
 """Links that a handler may add to a page."""
 

@@ -23,13 +23,13 @@ import msgspec
 
 from crawler.defects import in_words
 from crawler.errors import UserError
-from crawler.handlers.parsed_page import Handle, ParsedPage
+from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
 from crawler.handlers.router import Context, Handler, Hook, Router, name_of
 from crawler.hooks import NOTHING, Handled
 from crawler.logs import log
 from crawler.page import Page
 
-FAILED, TOO_LONG = "handler_failed", "handler_timeout"
+FAILED, TOO_LONG, ASKED = "handler_failed", "handler_timeout", "handler_retry"
 """The reasons of pages whose handler failed."""
 
 MOST_THREADS = 200
@@ -88,6 +88,8 @@ class HandlerRunner:
         if call.cancelled():
             return _failed(function, FAILED, "CancelledError")
         error = call.exception()
+        if isinstance(error, Retry):
+            return Handled(handler=name_of(function), reason=ASKED, error=str(error), retry_after_s=error.after)
         if error is not None:
             return _failed(function, FAILED, f"{in_words(error)[:LONGEST_ERROR]}{_place(function, error)}")
         result = handle.result(name_of(function))

@@ -423,7 +423,7 @@ class PageHandling:
     ) -> tuple[Page, Sequence[Entry]]:
         """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
         the handler fails, the page is dead and has no links. When it is fetched again, its handler can still choose and
-        label them: a URL that was queued before keeps its label."""
+        label them: a URL that was queued before keeps its label. Raises RetryWanted if the handler wants that."""
         if page.exchange is not None and 200 <= page.exchange.status < 300:
             settings = self._builder.settings
             page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)
@@ -431,6 +431,8 @@ class PageHandling:
             return await self._types.checked(page), links
         async with self._awaiting(leased, page):
             handled = await self._handlers.handle(page)
+        if handled.retry_after_s is not None:
+            raise RetryWanted(handled)
         if handled.reason:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
             reason = page.reason if page.outcome is Outcome.DEAD else handled.reason
@@ -483,6 +485,15 @@ class PageHandling:
                 yield
         finally:
             self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size
+
+
+class RetryWanted(Exception):
+    """Raised if the handler of a page wants it fetched again."""
+
+    def __init__(self, handled: Handled) -> None:
+        super().__init__(handled.error)
+        self.after_s = handled.retry_after_s or 0.0
+        self.result = UrlResult(Outcome.RETRY, handled.reason)
 
 
 def _by_tag(links: Sequence[Entry]) -> dict[str, tuple[str, ...]]:

@@ -17,7 +17,7 @@ from crawler.scope.shapes import PUT_OFF
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
 from crawler.worker.leases import LeasedDomain
-from crawler.worker.page import PageBuilder, PageHandling, bare_page
+from crawler.worker.page import PageBuilder, PageHandling, RetryWanted, bare_page
 from crawler.worker.request import PoliteFetch, Throttle
 from crawler.worker.revisits import SiteGains, Validators, planned
 from crawler.worker.runtime import Runtime
@@ -161,11 +161,7 @@ class UrlVisits:
         they may say something about the use of the page. `detail`: why the request failed, in words."""
         purpose, now_s = self.runtime.policy.usage.purpose, self.runtime.server_clock.now_ms() / 1000
         if result.outcome is Outcome.RETRY:
-            ready_ms = self.throttle.retry_at_ms(leased, entry, result)
-            page = bare_page(entry, result, exchange, now_s, detail)
-            if exchange is not None and purpose:
-                page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
-            await self._commit(leased, retry(entry, result.reason, ready_ms, entry.priority - 1), page)
+            await self._retry(leased, entry, result, exchange, detail)
             return
         links: Sequence[Entry] = ()
         try:
@@ -180,6 +176,17 @@ class UrlVisits:
                 page, links = await self.handling.handle(leased, entry, page, links)
             if page.outcome is Outcome.DONE:
                 page = await self._with_content(leased, entry, page)
+        except RetryWanted as wanted:
+            again = last_try(wanted.result, entry.tries, self.runtime.policy.tries)
+            if again.outcome is Outcome.RETRY:
+                if result.outcome is Outcome.DONE:
+                    self.permits.give_back()
+                await self._retry(leased, entry, again, exchange, str(wanted), wanted.after_s)
+                return
+            page = msgspec.structs.replace(
+                bare_page(entry, again, exchange, now_s), handler_error=str(wanted), followed={}
+            )
+            page, links = page.withheld() if purpose else page, ()
         except Exception as error:
             if self.fetch.pauses_for(leased, error):  # costs a second request
                 if exchange is not None and result.outcome is Outcome.DONE:
@@ -199,6 +206,23 @@ class UrlVisits:
         settled = SettledUrl(entry, page.outcome, reason, keep)
         settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains)
         await self._commit(leased, settled, page, links)
+
+    async def _retry(
+        self,
+        leased: LeasedDomain,
+        entry: Entry,
+        result: UrlResult,
+        exchange: Exchange | None,
+        detail: str,
+        after_s: float = 0.0,
+    ) -> None:
+        """Have `entry` requested again, after `after_s` seconds at least."""
+        purpose, now_ms = self.runtime.policy.usage.purpose, self.runtime.server_clock.now_ms()
+        ready_ms = max(self.throttle.retry_at_ms(leased, entry, result), now_ms + round(after_s * 1000))
+        page = bare_page(entry, result, exchange, now_ms / 1000, detail)
+        if exchange is not None and purpose:
+            page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
+        await self._commit(leased, retry(entry, result.reason, ready_ms, entry.priority - 1), page)
 
     async def _with_content(self, leased: LeasedDomain, entry: Entry, page: Page) -> Page:
         try:

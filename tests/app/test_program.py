@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +19,7 @@ from unittest.mock import AsyncMock, Mock
 import msgspec
 import pytest
 
-from crawler import Crawl, Handle, Outcome, ParsedPage, Router, UserError
+from crawler import Crawl, Handle, Outcome, ParsedPage, Retry, Router, UserError
 from crawler.app.embedded_valkey import open_store
 from crawler.app.operator import requeue
 from crawler.app.program import _WaitingSink
@@ -256,6 +258,37 @@ def test_failures_have_handlers_and_a_run_returns_what_it_has_settled(settings: 
     )
     assert stats.pages == 2
     assert stats.ended_at > stats.started_at > 0
+
+
+def test_a_handler_has_its_page_fetched_again_until_the_last_try(settings: dict[str, Any], site: Site) -> None:
+    router, tried = Router(), list[str]()
+
+    @router.handler(r"/1$")
+    def late(page: ParsedPage, crawl: Handle) -> None:
+        tried.append(page.url)
+        crawl.push("pages", {"try": len(tried)})
+        crawl.enqueue("/2")
+        if len(tried) < 3:
+            raise Retry("not yet", after=0.3)
+
+    @router.handler(r"/5$")
+    async def never(page: ParsedPage, crawl: Handle) -> None:
+        raise Retry("never complete")
+
+    own = settings | {"politeness": {"delay": 0, "tries": 3, "backoff_base": 0.01}, "scope": {"max_depth": 0}}
+    crawl = Crawl(["http://a.test/1", "http://a.test/5"], handlers=router, settings=own, max_pages=2)
+    began = time.monotonic()
+    stats = crawl.run()
+    assert time.monotonic() - began > 0.6
+    assert list(crawl.items("pages")) == [{"try": 3}]
+    assert (site.times("/1"), site.times("/5")) == (3, 3)
+    assert (stats.done, stats.dead) == ({"ok": 1}, {"handler_retry": 1})
+    lines = [line for line in crawl_lines(Path(own["replica"]["out"])) if line["url"].endswith("/5")]
+    assert [(line["outcome"], line["handler_error"]) for line in lines] == [("dead", "never complete")]
+
+
+def crawl_lines(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in folder.glob("*.pages.jsonl") for line in path.read_text().splitlines()]
 
 
 async def test_the_blocking_form_in_an_event_loop_names_the_other(settings: dict[str, Any]) -> None:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from crawler import Handle, ParsedPage, Router, UserError
+from crawler import Handle, ParsedPage, Retry, Router, UserError
 from crawler.testing import page, run_handler
 
 URL = "https://shop.test/list"
@@ -60,6 +60,19 @@ def test_failures_types_and_errors() -> None:
     failed = run_handler(router, page(URL, "<p>"))
     assert (failed.handler, failed.items, failed.error[:20]) == ("broken", {}, "ValueError: no title")
     assert run_handler(router, page(URL, status=404)).handler == ""
+
+
+def test_a_retry_is_an_error_of_the_result() -> None:
+    own = Router()
+
+    @own.handler()
+    def again(page: ParsedPage, crawl: Handle) -> None:
+        raise Retry("no price")
+
+    assert run_handler(own, page(URL)).error == "no price"
+    for wrong in (-1, float("nan"), 1e9):
+        with pytest.raises(ValueError, match="0 to 86,400 seconds"):
+            Retry(after=wrong)
 
 
 @pytest.mark.parametrize("url", ["shop.test", "ftp://shop.test/", ""])

@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from crawler import Context, Crawl, Handle, ParsedPage, Router, Stats
+from crawler import Context, Crawl, Handle, ParsedPage, Retry, Router, Stats
 from crawler.testing import Result, page, run_handler
 
-CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage)
+CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Retry)
 TESTING = (page, run_handler, Result)
 
 INTERNAL = frozenset({"of", "result", "handler_of", "count"})
