@@ -168,6 +168,11 @@ def tokens_of(field: bytes | None) -> tuple[int, ...]:
     return tuple(int(token) for token in (field or b"").split())
 
 
+def turn_keys(domain: str) -> tuple[str, str]:
+    """The keys of all crawls on a server that share the delay of `domain` (`lua/take_turn.lua`)."""
+    return f"{{peercrawl turn:{domain}}}", f"{{peercrawl turn:{domain}}}:next"
+
+
 def meta_key(crawl: str) -> str:
     """The key that holds schema version, shard count and settings. It does not depend on the shard count."""
     return f"{{{crawl}}}:meta"

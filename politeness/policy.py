@@ -20,13 +20,15 @@ class UsagePolicy(msgspec.Struct, frozen=True):
 
 class PolitenessPolicy(msgspec.Struct, frozen=True):
     """`tries`: maximum number of requests for a URL, and for the robots.txt of an origin. `rate_limit`: the rate that all
-    domains at a network address share; None for no limit."""
+    domains at a network address share; None for no limit. `shares_delays`: whether other crawls on the same Redis share the
+    delay of each domain."""
 
     throttle: ThrottlePolicy
     robots: RobotsPolicy
     tries: int
     rate_limit: RateLimitPolicy | None = None
     usage: UsagePolicy = UsagePolicy()
+    shares_delays: bool = False
 
 
 class CurrentPolicy:
@@ -43,4 +45,4 @@ class CurrentPolicy:
         """Use `policy` from now on. A delay that has begun is not changed."""
         self._policy = policy
         self.throttle, self.robots, self.usage = policy.throttle, policy.robots, policy.usage
-        self.tries, self.rate_limit = policy.tries, policy.rate_limit
+        self.tries, self.rate_limit, self.shares_delays = policy.tries, policy.rate_limit, policy.shares_delays

@@ -72,6 +72,7 @@ from crawler.worker.request import (
     DividedRateLimiter,
     ForeignDomains,
     PoliteFetch,
+    SharedTurns,
     Throttle,
 )
 from crawler.worker.revisits import SitemapHints, Validators
@@ -230,8 +231,9 @@ class Engine:
             deps.store, keys, runtime.server_clock, hold_ms, self.frontier.settings.delay_ms
         )
         self._throttle = Throttle(runtime, self.control)
-        self._limiter = AddressLimiter(runtime, deps.http, self._rate_limiter)
-        self._fetch = PoliteFetch(runtime, deps.http, self._throttle)
+        turns = SharedTurns(runtime, deps.store, deps.crawl.name, hold_ms)
+        self._limiter = AddressLimiter(runtime, deps.http, self._rate_limiter, turns)
+        self._fetch = PoliteFetch(runtime, deps.http, self._throttle, turns)
 
     def _build_worker(self, settings: CrawlSettings) -> None:
         deps, runtime = self._deps, self.runtime

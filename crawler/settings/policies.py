@@ -120,7 +120,7 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
         response_share_cap_s=polite.response_share_cap,
     )
     return PolitenessPolicy(
-        throttle=ThrottlePolicy(delay, backoff, polite.parallel),
+        throttle=ThrottlePolicy(delay, backoff, 1 if polite.shared else polite.parallel),
         robots=RobotsPolicy(
             max_age_s=max(polite.robots_max_age, _least_age_s(polite.delay)),
             min_age_s=max(RobotsPolicy().min_age_s, _least_age_s(polite.delay)),
@@ -129,6 +129,7 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
         tries=polite.tries,
         rate_limit=rate_limit_policy(settings),
         usage=usage_policy(settings),
+        shares_delays=polite.shared,
     )
 
 

@@ -156,6 +156,12 @@ class PolitenessTable(Table, frozen=True, kw_only=True):
         "only while no delay is in force: `delay` is 0 (or `crawler delay DOMAIN 0` was run), robots.txt has no "
         "Crawl-delay, and no response such as 429 or 503 has caused a backoff within `backoff_forgiven`.",
     ] = 1
+    shared: Annotated[
+        bool,
+        "Whether to share the delay of each domain with the other crawls on the same Redis that set this, too: then only "
+        "one of them makes a request to a domain at a time, and the next one waits until the delay has ended. `parallel` "
+        "is 1 then, and each request takes two more calls to Redis.",
+    ] = False
     crawl_delay_cap: Annotated[
         NotNegative,
         "Maximum Crawl-delay of robots.txt, in seconds, that is respected as it is (Heritrix has the "

@@ -4,6 +4,7 @@ within the lease (`PoliteFetch`)."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable
 from itertools import takewhile
 from math import ceil
@@ -22,8 +23,11 @@ from crawler.worker.verdict import UrlResult, judge_status
 from frontier.control import Control
 from frontier.domains import domain_of, host_of
 from frontier.entries import Entry
-from frontier.errors import RedisAway
+from frontier.errors import FrontierError, RedisAway
+from frontier.keys import turn_keys
 from frontier.reservations import Reservation, ReservationRefused, Reservations
+from frontier.scripts import TAKE_TURN, command, script_call
+from frontier.store import Store
 from politeness.backoff import HEALTHY, BackoffState, after_failure, after_success, is_given_up, parse_retry_after
 from politeness.delay import delay_ms, is_above_cap, with_set_delay
 from politeness.rate_limit import (
@@ -70,10 +74,13 @@ its addresses accept connections only now and then."""
 class PoliteFetch:
     """Requests pages and robots.txt files within their leases, and starts the delay of their domains."""
 
-    def __init__(self, runtime: Runtime, http: HttpClient, throttle: Throttle) -> None:
+    def __init__(
+        self, runtime: Runtime, http: HttpClient, throttle: Throttle, turns: SharedTurns | None = None
+    ) -> None:
         self._runtime = runtime
         self._http = http
         self._throttle = throttle
+        self._turns = turns
         self._time_slice = TimeSlice(runtime.clock)
         self._in_flight: dict[asyncio.Timeout, float] = {}  # when each began, by the event loop, the oldest first
         self._failing_since: dict[FailureKind, float] = {}  # when failures that are ours began, monotonic seconds
@@ -98,6 +105,8 @@ class PoliteFetch:
                     raise FetchFailed(FailureKind.UNREACHABLE, "each connection led to another address") from failure
             if failure.request_sent:
                 self._throttle.start_delay(leased, self._runtime.now() - began, known)
+            if self._turns is not None:
+                await self._turns.end(url, leased.delay_ms if failure.request_sent else 0)
             if failure.kind in OURS:
                 self.pause(leased, failure.kind, failure.detail)
             raise
@@ -108,6 +117,8 @@ class PoliteFetch:
         if exchange.phases is not None:  # a connection could be opened, so the next failure begins another row of them
             self._failing_since.clear()
         self._throttle.start_delay(leased, exchange.elapsed, known)
+        if self._turns is not None:
+            await self._turns.end(url, leased.delay_ms)
         await self._time_slice.end_if_over()
         return exchange
 
@@ -335,16 +346,34 @@ class AddressLimiter:
     A slot is a reservation for one request to one network. The domain keeps it while it waits in the queue, so its next
     turn can send the request without another reservation."""
 
-    def __init__(self, runtime: Runtime, http: HttpClient, create: Callable[[RateLimitPolicy], RateLimiter]) -> None:
+    def __init__(
+        self,
+        runtime: Runtime,
+        http: HttpClient,
+        create: Callable[[RateLimitPolicy], RateLimiter],
+        turns: SharedTurns | None = None,
+    ) -> None:
         self._runtime = runtime
         self._http = http
         self._create = create
+        self._turns = turns
         self._limiter: RateLimiter | None = None
         self._policy: RateLimitPolicy | None = None
 
     async def may_request(self, leased: LeasedDomain, url: str) -> bool:
-        """Return whether `leased` may request `url` now. If not, its next turn is set to the start of the slot; if that
-        is later than `HORIZON_S`, the lease is returned."""
+        """Return whether `leased` may request `url` now, with a turn at its domain if other crawls share its delay. If not,
+        its next turn is set to the start of the slot; if that is later than `HORIZON_S`, the lease is returned."""
+        turns = self._turns if self._runtime.policy.shares_delays else None
+        if turns is None:
+            return await self._has_slot(leased, url)
+        if not await turns.take(leased, url):
+            return False
+        if await self._has_slot(leased, url) and not leased.closing:
+            return True
+        await turns.end(url, 0)
+        return False
+
+    async def _has_slot(self, leased: LeasedDomain, url: str) -> bool:
         policy = self._runtime.policy.rate_limit
         if policy != self._policy:
             self._policy, self._limiter = policy, None if policy is None else self._create(policy)
@@ -370,6 +399,45 @@ class AddressLimiter:
         leased.next_at = self._runtime.now() + wait_s
         leased.slot = network, leased.next_at
         return False
+
+
+class SharedTurns:
+    """Takes turns at domains with the crawls on the same Redis that share their delays. On a cluster, the keys of a domain
+    may be on another node than its shard; while that is away, the domain waits.
+
+    Within a crawl, the lease of a domain protects its delay. So if Redis forgets a turn, only requests of different crawls
+    may come too close."""
+
+    def __init__(self, runtime: Runtime, store: Store, crawl: str, hold_ms: int) -> None:
+        self._runtime = runtime
+        self._store = store
+        self._crawl = crawl
+        self._hold_ms = hold_ms
+
+    async def take(self, leased: LeasedDomain, url: str) -> bool:
+        """Return whether it is this crawl's turn at the domain of `url`, now and for `hold_ms` at most. If not, `leased`
+        has to wait. Raises RedisAway if a node of a cluster is away."""
+        keys, retry = turn_keys(domain_of(host_of(url))), self._runtime.retry
+        call = script_call(TAKE_TURN, keys, self._crawl, self._hold_ms, int(HORIZON_S * 1000))
+        (answer,) = await retry.soon(lambda: self._store.send([call]), self._store.node_of(keys[0]))
+        if answer[0] == b"taken":
+            return True
+        wait_s, now = int(answer[1]) / 1000, self._runtime.now()
+        if wait_s > HORIZON_S:
+            return_until(leased, self._runtime, now + wait_s)
+        else:
+            leased.wait_at_least_until(now + wait_s)
+        return False
+
+    async def end(self, url: str, delay_ms: int) -> None:
+        """End the turn at the domain of `url`. The next one begins after `delay_ms`. While Redis is away, it ends later by
+        itself."""
+        if not self._runtime.policy.shares_delays:
+            return
+        key, _ = turn_keys(domain_of(host_of(url)))
+        rest = command("SET", key, f"rested {self._crawl}", "PX", delay_ms) if delay_ms else command("DEL", key)
+        with contextlib.suppress(FrontierError):
+            await self._store.send([rest])
 
 
 class ForeignDomains:

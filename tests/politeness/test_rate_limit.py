@@ -16,11 +16,11 @@ from crawler.events import Events
 from crawler.fetch.client import HttpClient
 from crawler.redis_retry import RedisRetry
 from crawler.worker.leases import LeasedDomain
-from crawler.worker.request import AddressLimiter, DividedRateLimiter
+from crawler.worker.request import AddressLimiter, DividedRateLimiter, SharedTurns
 from crawler.worker.runtime import Runtime
 from frontier.clock import ServerClock
 from frontier.errors import RedisAway
-from frontier.keys import CrawlKeys
+from frontier.keys import CrawlKeys, turn_keys
 from frontier.scripts import Call, Reply, command
 from frontier.settle import Lease
 from frontier.shards import Nodes
@@ -305,3 +305,56 @@ async def test_a_replica_keeps_to_its_share_while_the_node_of_the_limit_is_away(
     pauses = [after - before for before, after in pairwise(slots_ms)]
     assert min(pauses) >= replicas * POLICY.interval_ms - 1
     assert len(slots_ms) >= 9
+
+
+def sharing(time: ManualTime) -> Runtime:
+    made, throttle = runtime(time), ThrottlePolicy(DelayPolicy(), BackoffPolicy())
+    made.policy.replace(PolitenessPolicy(throttle, RobotsPolicy(), 3, POLICY, shares_delays=True))
+    return made
+
+
+class TestSharedDelays:
+    """Two crawls on one Redis that share the delays of domains."""
+
+    async def test_crawls_take_turns_at_a_domain(self, store: RedisStore, crawl_name: str) -> None:
+        url, domain = f"https://{crawl_name}.test/", f"{crawl_name}.test"
+        key, _ = turn_keys(domain)
+        one, two = (SharedTurns(sharing(ManualTime()), store, name, hold_ms=60_000) for name in ("one", "two"))
+        waits = leased()
+        # While one makes a request, the other has to wait, and looks again soon.
+        assert await one.take(leased(), url)
+        assert not await two.take(waits, url)
+        assert 0 < waits.next_at - runtime(ManualTime()).now() <= 0.25
+        # It comes next, when the delay has ended, and not the first one again.
+        await one.end(url, 5_000)
+        assert not await two.take(waits, url)
+        assert 4 < waits.next_at - runtime(ManualTime()).now() <= 5
+        assert not await one.take(leased(), url)
+        await store.send([command("DEL", key)])  # as the end of the delay does
+        assert not await one.take(leased(), url)
+        assert await two.take(waits, url)
+        # Alone, a crawl goes on: its lease has its own delay.
+        await two.end(url, 5_000)
+        assert await two.take(waits, url)
+
+    async def test_a_domain_that_rests_for_long_is_returned(self, store: RedisStore, crawl_name: str) -> None:
+        url = f"https://{crawl_name}.test/"
+        one, two = (SharedTurns(sharing(ManualTime()), store, name, hold_ms=60_000) for name in ("one", "two"))
+        await one.take(leased(), url)
+        await one.end(url, 300_000)
+        waits = leased()
+        assert not await two.take(waits, url)
+        assert waits.closing
+        # So it does not come next, and holds up nobody.
+        assert await one.take(leased(), url)
+
+    async def test_a_turn_ends_if_the_address_has_no_slot(self, store: RedisStore, crawl_name: str) -> None:
+        time = ManualTime()
+        shared = sharing(time)
+        turns = SharedTurns(shared, store, crawl_name, hold_ms=60_000)
+        limiter = LocalRateLimiter(time, POLICY)
+        addresses = AddressLimiter(shared, OneAddress(), lambda _: limiter, turns)
+        key, _ = turn_keys("a.test")
+        allowed = [await addresses.may_request(leased(), "https://a.test/") for _ in range(POLICY.burst + 1)]
+        assert allowed == [True] * POLICY.burst + [False]
+        assert await store.send([command("GET", key)]) == [None]
