@@ -218,8 +218,9 @@ def export(
     configure("console", "warning")
     given = _given(context)
     check_options(given, form, out)
-    if items is not None and "out" not in given and (archives[0] / exporting.NAME).is_file():
-        out = archives[0]  # `export` may have the items of the crawl
+    folder = archives[0] if archives[0].is_dir() else archives[0].parent
+    if items is not None and "out" not in given and (folder / exporting.NAME).is_file():
+        out = folder  # `export` may have the items of the crawl
     paths, only = list(archives), "" if follow else one_crawl(archives, crawl, of_each=True)
     begin = data_sets.since_time(since, datetime.now(UTC)) if since is not None else 0.0
     if changes and since is None:
@@ -281,8 +282,9 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
 
 def _check_read(done: Exported) -> None:
     """Raises UserError, after naming the files, if some could not be read to the end, or if a record could not be read."""
-    for path, problem in sorted([*done.unread.items(), *done.broken.items()]):
-        Terminal(stderr=True).tell(f"{path}: {problem}")
+    for path in sorted({*done.unread, *done.broken}):
+        for problem in filter(None, (done.unread.get(path), done.broken.get(path))):
+            Terminal(stderr=True).tell(f"{path}: {problem}")
     if done.broken:
         raise UserError(
             f"{count_of(len(done.broken), 'WARC file')} could not be read to the end; only complete records before that "
@@ -346,12 +348,20 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
     counts = (
         ("left out, because without main text", done.left_out, "page"),
         ("left out, because they say noindex", done.unindexed, "page"),
-        ("without a row, because without an HTTP head", done.headless, "revisit record"),
         ("left out, because gone, moved or denied at the last visit", done.gone, "page"),
         ("left as they were, because their text is in other WARC files", done.missing, "page"),
         ("removed, because of earlier visits", done.removed, "file"),
     )
-    return lines + [f"{what}: {count_of(number, unit)}" for what, number, unit in counts if number]
+    lines += [f"{what}: {count_of(number, unit)}" for what, number, unit in counts if number]
+    return lines + _without_row(done)
+
+
+def _without_row(done: Exported) -> list[str]:
+    """Return which records have no row although they could be read, in one line each."""
+    return [
+        f"without a row, because {reason}: {count_of(number, kind)}, the first {url}"
+        for (reason, kind), (number, url) in sorted(done.rowless.items())
+    ]
 
 
 def _not_exported(done: Exported, settings: ExportSettings) -> list[str]:
@@ -414,7 +424,7 @@ def extract(
             return
         except OSError as error:
             raise UserError(f"{file}: {reason_of(error, file)}") from error
-    for line in _not_exported(done, settings):
+    for line in (*_without_row(done), *_not_exported(done, settings)):
         note(line)
     _check_read(done)
 

@@ -54,7 +54,7 @@ from crawler.sinks.lines import PageLines, Row, iso_time, lost_from
 from crawler.sinks.markdown_files import draft, drafts_in, remove_others, with_relative_links, write_changed
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
-from crawler.sinks.reader import BrokenFraming, NoHead, Unread, has_body, read_rows, report
+from crawler.sinks.reader import BrokenFraming, NoRow, Unread, has_body, read_rows, report
 
 Form = Literal["jsonl", "parquet", "markdown", "wacz"]
 
@@ -103,8 +103,8 @@ class Exported(msgspec.Struct):
     that were read, None for those without one. `kept`: WARC files that were exported before with the same options.
     `differing`: the options of replaced files that were others. `refused`: responses, or with Markdown pages, that were
     left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
-    preferences in robots.txt are unknown. `headless`: revisit records without an HTTP head, which have no row. `unread`:
-    the records that could not be read, by WARC file. `broken`: WARC files that could not be read to the end, each with the
+    preferences in robots.txt are unknown. `rowless`: valid records without a row, by why and what they are: how many, and the URL of
+    the first. `unread`: the records that could not be read, by WARC file. `broken`: WARC files that could not be read to the end, each with the
     reason."""
 
     rows: int = 0
@@ -112,31 +112,37 @@ class Exported(msgspec.Struct):
     kept: int = 0
     refused: int = 0
     unrecorded: int = 0
-    headless: int = 0
     gone: int = 0
     missing: int = 0
     removed: int = 0
     unindexed: int = 0
     files: dict[str, Path | None] = {}
+    rowless: dict[tuple[str, str], tuple[int, str]] = {}
     unread: dict[Path, Unread] = {}
     differing: frozenset[str] = frozenset()
     broken: dict[Path, str] = {}
 
     def add(self, other: Exported) -> None:
         """Add the numbers of `other`, and its unread records and broken files."""
-        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "headless", "gone", "removed", "unindexed"):
+        for name in ("rows", "left_out", "kept", "refused", "unrecorded", "gone", "removed", "unindexed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
+        for kind, (number, url) in other.rowless.items():
+            self._count_rowless(kind, number, url)
         self.files |= other.files
         self.unread |= other.unread
         self.broken |= other.broken
+
+    def _count_rowless(self, kind: tuple[str, str], number: int, url: str) -> None:
+        before, first = self.rowless.get(kind, (0, url))
+        self.rowless[kind] = before + number, first
 
     def selected(self, path: Path, settings: ExportSettings, refused: Collection[str] = ()) -> Iterator[Row]:
         """The rows of the WARC file at `path`, without those of the URLs `refused`, whose owners refuse the use, and
         those before `settings.since`. Counts what is left out."""
 
         def on_unread(url: str, error: Exception) -> None:
-            if isinstance(error, NoHead):
-                self.headless += 1
+            if isinstance(error, NoRow):
+                self._count_rowless((str(error), error.kind), 1, url)
             else:
                 self.unread.setdefault(path, Unread()).add(url, error)
 

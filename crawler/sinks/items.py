@@ -206,6 +206,8 @@ def export_items(
     if not count and not refused and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         raise UserError(without_items(paths, files, name) + more)
+    if nowhere := [key for key in keys if key not in schema.kinds]:
+        raise UserError(f"no item of {name!r} has a field {nowhere[0]!r}; there is {', '.join(schema.kinds)}")
     left_out = {(item.url, item.json) for item, _ in refused}
     kept = (item for item in wanted() if (item.url, item.json) not in left_out)
     schema.learn({one: kind for one, kind in _ADDED.items() if one not in schema.kinds})

@@ -91,6 +91,8 @@ class Part(io.FileIO):
 
     def check_end(self) -> None:
         """Raises BrokenFraming if the file ends in the middle of a record, or is damaged there."""
+        if self.size == 0 and self._total and (kind := _other_kind(self.fileno())):
+            raise BrokenFraming(kind)
         if self._problem:
             raise BrokenFraming(
                 f"{self._problem} at byte {self.size:,} of {self._total:,}, so it is not read from there on"
@@ -116,6 +118,25 @@ def complete_part(path: Path, one_each: bool = False) -> Part:
     except BaseException:
         os.close(fd)
         raise
+
+
+_OTHER_KINDS = {
+    b"PK\x03\x04": "a ZIP or WACZ file: unpack it, and name the WARC files in it (in the folder archive of a WACZ file)",
+    b"\x04\x22\x4d\x18": "compressed with LZ4: decompress it first",
+    b"BZh": "compressed with bzip2: decompress it first",
+    b"\xfd7zXZ": "compressed with xz: decompress it first",
+    b"filedesc:": "an ARC file: convert it to WARC first, for example with `warcio recompress`",
+}
+
+
+def _other_kind(fd: int) -> str:
+    """What the file behind `fd` is instead of a WARC file, as its first bytes say. Empty if it may be one. Raises OSError."""
+    start = os.pread(fd, _CHUNK, 0)
+    if name := next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None):
+        with contextlib.suppress(COMPRESSIONS[name].error):
+            start = COMPRESSIONS[name].reader().decompress(start) or b"WARC/"
+    other = next((kind for magic, kind in _OTHER_KINDS.items() if start.startswith(magic)), "not a WARC file")
+    return "" if start.lstrip(b"\r\n").startswith(b"WARC/") else other
 
 
 def compression_of(path: Path) -> Compression | None:
@@ -265,7 +286,7 @@ def target_of(record: WarcRecord, field: str = "WARC-Target-URI") -> str:
 def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
     """The HTTP head of `record`, and the bytes of the body that were read with it; `record.reader` has the rest. None if
     the record is not an HTTP message."""
-    if not record.is_http:
+    if not (record.headers.get("Content-Type") or "").lower().startswith("application/http"):
         return None
     block = b""
     while True:
@@ -309,8 +330,13 @@ class _NotHttp(Exception):
     """Raised when the response record of a page contains no HTTP message."""
 
 
-class NoHead(Exception):
-    """Raised for a revisit record without an HTTP head. WARC 1.1 section 6.7 allows that, but there is no row."""
+class NoRow(Exception):
+    """Raised for a record that is valid, but has no row: a revisit record without an HTTP head (WARC 1.1 section 6.7), a
+    resource record (6.4), as warcit makes them, or a response to something else than HTTP. `kind`: what it is."""
+
+    def __init__(self, reason: str, kind: str) -> None:
+        super().__init__(reason)
+        self.kind = kind
 
 
 class _Response(NamedTuple):
@@ -426,6 +452,8 @@ def _read(on_unread: Callable[[str, Exception], None], record: WarcRecord) -> _R
                 return _response(record)
             case WarcRecordType.metadata:
                 return _metadata(record)
+            case WarcRecordType.resource if _is_of_web(target_of(record)):
+                raise NoRow("without an HTTP head", "resource record")
             case WarcRecordType.warcinfo:
                 return _Writer(dict(_fields(record)).get("replica"))
             case _:
@@ -433,6 +461,10 @@ def _read(on_unread: Callable[[str, Exception], None], record: WarcRecord) -> _R
     except Exception as error:  # records contain what sites sent
         on_unread(target_of(record), error)
         return None
+
+
+def _is_of_web(target: str) -> bool:
+    return target.lower().startswith(("http:", "https:"))
 
 
 def _fields(record: WarcRecord) -> Iterator[tuple[str, str]]:
@@ -461,17 +493,17 @@ def _metadata(record: WarcRecord) -> _Metadata:
 
 
 def _response(record: WarcRecord) -> _Response | None:
-    """The row of `record`, or None if it is not of a page. Raises BadUrl, NoHead and _NotHttp."""
+    """The row of `record`, or None if it is not of a page. Raises BadUrl, NoRow and _NotHttp."""
     headers, target = record.headers, target_of(record)
-    if not target.lower().startswith(("http:", "https:")):
-        return None  # such as the dns: records of Heritrix
+    if not _is_of_web(target):  # such as the dns: records of Heritrix
+        raise NoRow("neither http nor https", f"{(headers.get('WARC-Type') or '').lower()} record")
     url = canonicalize(target, None)
     if urlsplit(url.href).path in ("/robots.txt", tdmrep.PATH):
         return None
     read_so_far = read_head(record)
     if read_so_far is None:
         if record.record_type == WarcRecordType.revisit:
-            raise NoHead("a revisit record without an HTTP head")
+            raise NoRow("without an HTTP head", "revisit record")
         raise _NotHttp(f"not an HTTP message but {headers.get('Content-Type')!r}")
     http, start_of_body = read_so_far
     has_body = record.record_type == WarcRecordType.response

@@ -40,7 +40,7 @@ from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.export import in_processes
 from crawler.sinks.files import is_open, locked
 from crawler.sinks.lines import Row, iso_time, lost_from
-from crawler.sinks.reader import NoHead, Unread, complete_part, has_body, placed, read_rows, records_in, report
+from crawler.sinks.reader import NoRow, Unread, complete_part, has_body, placed, read_rows, records_in, report
 
 WACZ_VERSION = "1.1.1"
 SUFFIX = ".wacz"
@@ -171,7 +171,7 @@ def _scan(folder: Path, text: TextForm, path: Path) -> _Scan:
     scan, unread = _Scan(warc, name, folder / "index", folder / "seeds", folder / "others"), Unread()
 
     def on_unread(url: str, error: Exception) -> None:
-        if not isinstance(error, NoHead):  # such a record is packed all the same
+        if not isinstance(error, NoRow):  # such a record is packed all the same
             unread.add(url, error)
 
     with scan.seeds.open("wb") as seeds, scan.others.open("wb") as others:

@@ -168,6 +168,13 @@ async def test_rows_and_items_since_a_time(typed: Typed, tmp_path: Path) -> None
     assert rows[0] == {"sku": 1, "price": 2, "fetched_at": "2026-09-21T14:13:20.123Z", "visit": "new"}
 
 
+def test_a_key_that_no_item_has_is_refused(typed: Typed, tmp_path: Path) -> None:
+    asyncio.run(crawl(tmp_path / "crawl-out", 0, visited("a", 0, items=(Item("shop", b'{"sku":1}'),))))
+    done = typed("export", "crawl-out", "--items", "shop", "--latest", "--key", "url")
+    assert done.code == 2
+    assert "no item of 'shop' has a field 'url'; there is sku" in " ".join(done.err.split())
+
+
 def test_rules_and_handlers_find_items_on_archived_pages(typed: Typed, tmp_path: Path) -> None:
     pages = visited("a", 0, b"<h1>Lamp</h1><p>1.50"), visited("b", 0, b"", status=404)
     asyncio.run(crawl(tmp_path / "crawl-out", 0, *pages))
@@ -184,6 +191,10 @@ def test_rules_and_handlers_find_items_on_archived_pages(typed: Typed, tmp_path:
     assert first["items"] == {"shop": [{"name": "Lamp"}], "prices": [{"price": "1.50", "unit": "EUR"}]}
     assert typed("export", "again", "--items", "shop", "--format", "csv").code == 0
     assert (tmp_path / "again/shop.csv").read_text().splitlines()[1] == "Lamp,2026-09-21T14:13:20.123Z,"
+    (tmp_path / "export").mkdir()
+    (own := tmp_path / "export/shop.jsonl").write_text("of the crawl")
+    assert typed("export", str(file), "--items", "shop").code == 0
+    assert own.read_text() == "of the crawl" and "Lamp" in (tmp_path / "again/shop.jsonl").read_text()
     (warc,) = (tmp_path / "crawl-out").glob("*.warc.gz")
     printed = typed("extract", str(warc), "--settings", "shop.toml")
     assert '"items":{"shop":[{"name":"Lamp"}]}' in printed.out

@@ -419,20 +419,58 @@ def test_records_that_cannot_be_read_are_counted_and_others_are_exported(tmp_pat
     assert typed("export", str(file)).code == 0
 
 
-def test_revisit_records_without_a_head_are_counted(tmp_path: Path, typed: Typed) -> None:
+def test_records_without_a_row_are_counted(tmp_path: Path, typed: Typed) -> None:
     revisit = (
         b"WARC/1.1\r\nWARC-Type: revisit\r\nWARC-Target-URI: http://a.test/b\r\nWARC-Date: 2026-09-21T14:13:20Z\r\n"
         b"WARC-Profile: http://netpreserve.org/warc/1.1/revisit/identical-payload-digest\r\n"
         b"Content-Length: 0\r\n\r\n\r\n\r\n"
     )
-    (tmp_path / "theirs.warc").write_bytes(their_record("a", b"<p>a") + revisit)
-    done = typed("export", "theirs.warc")
-    assert done.code == 0
-    assert done.out.splitlines() == [
-        "1 row from 1 WARC file in export/",
-        "without a row, because without an HTTP head: 1 revisit record",
+    resource = revisit.replace(b"revisit\r\n", b"resource\r\n").replace(b"/b", b"/c")
+    of_dns = their_record("a", b"").replace(b"http://a.test/a", b"dns:a.test")
+    (tmp_path / "theirs.warc").write_bytes(their_record("a", b"<p>a") + revisit + of_dns + resource + of_dns)
+    without = [
+        "without a row, because neither http nor https: 2 response records, the first dns:a.test",
+        "without a row, because without an HTTP head: 1 resource record, the first http://a.test/c",
+        "without a row, because without an HTTP head: 1 revisit record, the first http://a.test/b",
     ]
+    done = typed("export", "theirs.warc")
+    assert (done.code, done.out.splitlines()) == (0, ["1 row from 1 WARC file in export/", *without])
+    done = typed("extract", "theirs.warc")
+    assert (done.code, done.err.splitlines()) == (0, [f"note: {line}" for line in without])
     assert typed("export", "theirs.warc", "--format", "wacz", "--out", "x.wacz").code == 0
+
+
+def test_a_file_may_be_cut_and_have_records_that_cannot_be_read(tmp_path: Path, typed: Typed) -> None:
+    no_url = their_record("a", b"<p>a").replace(b"http://a.test/a", b"http://a:b/")
+    (tmp_path / "theirs.warc").write_bytes(their_record("a", b"<p>a") + no_url + no_url[:-9])
+    done = typed("export", "theirs.warc")
+    assert done.code == 2
+    assert "theirs.warc: 1 record could not be read, the first http://a:b/" in done.err
+    assert "theirs.warc: cut off or damaged" in done.err
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"),
+    [
+        (b"PK\x03\x04" + bytes(99), "a ZIP or WACZ file: unpack it"),
+        (b"filedesc://x.arc 0.0.0.0 20260921141320 text/plain 9\n", "an ARC file: convert it"),
+        (gzip.compress(b"filedesc://x.arc 0.0.0.0 20260921141320 text/plain 9\n"), "an ARC file: convert it"),
+        (b"<!doctype html><p>a", "not a WARC file"),
+        (gzip.compress(b"<!doctype html><p>a"), "not a WARC file"),
+        (gzip.compress(b"WARC/1.1")[:-9], "cut off or damaged: no complete record from byte 0"),
+    ],
+)
+def test_other_files_are_named_as_what_they_are(tmp_path: Path, typed: Typed, data: bytes, kind: str) -> None:
+    (tmp_path / "x.warc.gz").write_bytes(data)
+    done = typed("export", "x.warc.gz")
+    assert done.code == 2
+    assert f"x.warc.gz: {kind}" in done.err
+
+
+def test_fields_of_records_may_be_in_small_letters(tmp_path: Path, typed: Typed) -> None:
+    record = their_record("a", b"<p>a").replace(b"\r\nContent-Type: application", b"\r\ncontent-type: Application", 1)
+    (tmp_path / "theirs.warc").write_bytes(record)
+    assert "1 row from 1 WARC file" in typed("export", "theirs.warc").out
 
 
 BAD_DATES = (b"0001-01-01T00:00:00+14:00", b"9999-12-31T23:59:59.999999-12:00", b"soon")
