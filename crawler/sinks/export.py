@@ -103,9 +103,9 @@ class Exported(msgspec.Struct):
     that were read, None for those without one. `kept`: WARC files that were exported before with the same options.
     `differing`: the options of replaced files that were others. `refused`: responses, or with Markdown pages, that were
     left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
-    preferences in robots.txt are unknown. `rowless`: valid records without a row, by why and what they are: how many, and the URL of
-    the first. `unread`: the records that could not be read, by WARC file. `broken`: WARC files that could not be read to the end, each with the
-    reason."""
+    preferences in robots.txt are unknown. `rowless`: valid records without a row, by why and what they are: how many, and
+    the URL of the first. `unread`: the records that could not be read, by WARC file. `broken`: WARC files that could not
+    be read to the end, each with the reason."""
 
     rows: int = 0
     left_out: int = 0

@@ -130,7 +130,7 @@ _OTHER_KINDS = {
 
 
 def _other_kind(fd: int) -> str:
-    """What the file behind `fd` is instead of a WARC file, as its first bytes say. Empty if it may be one. Raises OSError."""
+    """What the file behind `fd` is instead of a WARC file, by its first bytes. Empty if it may be one. Raises OSError."""
     start = os.pread(fd, _CHUNK, 0)
     if name := next((name for magic, name in _MAGIC.items() if start.startswith(magic)), None):
         with contextlib.suppress(COMPRESSIONS[name].error):
