@@ -45,8 +45,8 @@ _USELESS = 0.8
 
 _PER_NARROW = 10  # pages that a shape adds to the wider one
 _UNREAD = 5  # pages of a shape before texts are compared
-_ROUND = 10  # pages that are compared each time when the number of pages has doubled
-_ALL_BAD = 0xFF  # while the latest eight were useless, the next ones are compared, too
+_SAMPLED = 16  # afterwards one page of so many is compared
+_BAD = 0b11  # while the latest two were useless, the next ones are compared, too
 
 _NEW_TEXT = 0.03  # share of a text that a near duplicate may have of its own
 _TEXTS = 12  # per shape: those of a calendar whose titles name months
@@ -70,15 +70,30 @@ OTHER = "other"
 _ANY_NAMES = "?*"
 _NUMBERS = re.compile(r"\d+")
 _SEPARATOR = re.compile("[&;]")
+_YEAR = "(?:19|20)[0-9]{2}"
 _DATE = (
-    r"(?:[0-9]{1,2}[^0-9<>]{0,14}){0,2}(?:19|20)[0-9]{2}(?![0-9])(?:[^0-9<>]{1,3}[0-9]{1,2}(?![0-9])){0,2}"
+    rf"(?:[0-9]{{1,2}}[^0-9<>]{{0,14}}){{0,2}}{_YEAR}(?![0-9])"
+    r"(?:[^0-9<>]{1,3}[0-9]{1,2}(?![0-9])){0,2}"
     r"|[0-9]{1,2}:[0-9]{2}"
 )
 """2026-11-02, 02/11/2026, 2 November 2026, 12:30. Other numbers may be all that tells two products apart. The pattern
 takes 70 ns a byte, so it is tried only on texts with 20, 19 or a colon."""
 
-_DATES = re.compile(_DATE)
-_DATES_OF_PAGES = re.compile(_DATE.encode())
+_DAYS_AND_MONTHS = """
+january february march april may june july august september october november december
+monday tuesday wednesday thursday friday saturday sunday
+januar februar märz mai juni juli oktober dezember montag dienstag mittwoch donnerstag freitag samstag sonntag
+janvier février mars avril juin juillet août septembre octobre novembre décembre lundi mardi mercredi jeudi vendredi samedi
+dimanche enero febrero marzo abril mayo junio julio agosto septiembre octubre noviembre diciembre lunes martes miércoles
+jueves viernes sábado domingo gennaio febbraio aprile maggio giugno luglio settembre ottobre dicembre
+"""
+_NAMES = frozenset(part.encode() for name in _DAYS_AND_MONTHS.split() for part in (name, name[:3]))
+"""They are left out beside a date."""
+
+_DATES, _DATES_OF_PAGES = re.compile(_DATE), re.compile(_DATE.encode())
+_DATE_OF_URL = re.compile(rf"(?<![0-9])(?:{_YEAR}[^0-9]{{0,8}}[0-9]{{1,2}}|[0-9]{{1,2}}[^0-9]{{1,8}}{_YEAR})(?![0-9])")
+_SHORT = 30  # characters of `Sunday, 09` in a calendar
+_SPACES = bytes(32 if byte in b",." else byte for byte in range(256))
 _TEXT = re.compile(rb"<([a-zA-Z0-9]{0,6}+)[^<>]*+>\s*+([^<]++)")
 _ALT = re.compile(rb"""<img\b[^<>]*?\balt\s*=\s*["']?\s*([^\s"'<>][^"'<>]*)""", re.IGNORECASE)
 _LONG_ID = 16  # characters of a segment that, with digits in it, is an id
@@ -134,10 +149,9 @@ class _Shape:
     @property
     def compares(self) -> bool:
         """Whether the text of the next page is compared."""
-        pages = self.pages
-        if pages < LEARNT_FROM + _ROUND:
-            return pages >= _UNREAD
-        return self.latest & _ALL_BAD == _ALL_BAD or pages - (1 << (pages.bit_length() - 1)) < _ROUND
+        if self.pages < LEARNT_FROM:
+            return self.pages >= _UNREAD
+        return self.latest & _BAD == _BAD or self.pages % _SAMPLED == 0
 
     def judge(self, is_useless: bool) -> None:
         self.judged += 1
@@ -228,7 +242,7 @@ class Shapes:
             names = *names, path + _ANY_NAMES
         shapes = tuple(map(self._shape, names))
         narrow, *wider = shapes
-        title_key = hash(_DATES.sub("", title) if "20" in title or "19" in title or ":" in title else title)
+        title_key = hash(_without_dates(title, entry.url))
         is_repeated = self._is_repeated(self._titles, title_key, origin, page)
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
@@ -339,6 +353,27 @@ def _plain(segment: str) -> str:
     return "0" if len(segment) >= _LONG_ID and "0" in plain else plain
 
 
+def _without_dates(title: str, url: str) -> str:
+    """`title` without dates. A year alone is one only if the URL has one, too: it may be the number of a product."""
+    if "20" not in title and "19" not in title and ":" not in title:
+        return title
+    plain = _DATES.sub("", title)
+    if len(plain) == len(title):
+        return title
+    nameless = _without_names(plain.encode()).decode()
+    is_year = nameless == plain and len(title) - len(plain) == 4
+    return title if is_year and not _DATE_OF_URL.search(url) else nameless
+
+
+def _without_names(text: bytes, has_year: bool = True) -> bytes:
+    """`text` without the names of days and months. Without a year, numbers beside them are left out, too."""
+    words = text.lower().translate(_SPACES).split()
+    others = [word for word in words if word not in _NAMES]
+    if len(others) == len(words):
+        return text
+    return b" ".join(word for word in others if has_year or len(word) > 2 or not word.isdigit())
+
+
 def _text(page: bytes) -> tuple[dict[int, int], set[int]]:
     """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths; and those of them that
     tell pages apart however short they are: headings, and the descriptions of images. All of a page without tags is one
@@ -349,14 +384,18 @@ def _text(page: bytes) -> tuple[dict[int, int], set[int]]:
     if b"<img" in page or b"<IMG" in page:
         texts += [(b"alt", alt) for alt in _ALT.findall(page)]
     for tag, text in texts:
+        name, dates = tag.lower(), 0
         if b"20" in text or b"19" in text or b":" in text:
-            text = _DATES_OF_PAGES.sub(b"", text)
-        if text := text.rstrip():
-            name = tag.lower()
-            if name in (b"script", b"style"):
-                continue
-            key = hash(text)
-            found[key] = len(text)
-            if name in (b"h1", b"alt"):
-                names.add(key)
+            text, dates = _DATES_OF_PAGES.subn(b"", text)
+        if not (text := text.rstrip()) or name in (b"script", b"style"):
+            continue
+        is_name = name in (b"h1", b"alt")
+        if dates and len(text) <= _SHORT:
+            text = _without_names(text)
+        elif len(text) <= _SHORT and not is_name and text[:1].isdigit() != text[-1:].isdigit():
+            text = _without_names(text, has_year=False)
+        key = hash(text)
+        found[key] = len(text)
+        if is_name:
+            names.add(key)
     return found, names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import time
 from random import Random
 
@@ -20,6 +21,10 @@ def fetch(
     body = f"<title>{title}</title><p>{text or path}".encode()
     entry = Entry(SITE + path, "a.test", priority)
     return shapes.note(entry, title, noindex, body, lambda: body).shape
+
+
+def prose(seed: int, count: int = 20) -> str:
+    return " ".join(str(number) for number in Random(seed).choices(range(10**6), k=count))
 
 
 def index_ten_pages(shapes: Shapes) -> None:
@@ -100,6 +105,30 @@ def test_sites_that_say_little_of_their_pages_are_never_put_off(kind: str) -> No
             Entry(f"{SITE}/item/{number}", "a.test", 0), title, kind == "intranet", body, lambda body=body: body
         )
     assert not is_put_off(shapes, "/item/777")
+
+
+@pytest.mark.parametrize("style", ["%A, %B %d, %Y", "%A, %d", "%d %b", "%B"])
+def test_days_of_a_calendar_are_alike_and_those_of_an_archive_are_not(style: str) -> None:
+    """Names of days and months beside a date are as much a part of it as its numbers."""
+    shapes, days = Shapes(0.1), [datetime.date(2026, 1, 1) + datetime.timedelta(days=number) for number in range(365)]
+    Random(1).shuffle(days)
+    hours = "".join(f"<td>{hour}:00" for hour in range(24))
+    for day in days[:60]:
+        text = f"<b>{day.strftime(style)} {day.year if style == '%B' else ''}</b>{hours}{prose(1)}"
+        fetch(shapes, f"/day?on={day}", "Calendar", text)
+        fetch(shapes, f"/news?on={day}", f"News of {day:%A, %d %B %Y}", f"{text}<li>{prose(day.toordinal(), 4)}")
+    assert is_put_off(shapes, "/day?on=x")
+    assert not is_put_off(shapes, "/news?on=x")
+
+
+def test_a_shape_that_becomes_useless_late_is_put_off_soon() -> None:
+    """Combinations of filters over a list: the first ones show it in parts, and the others the same parts."""
+    shapes = Shapes(0.1)
+    for number in range(30):
+        fetch(shapes, f"/list?filter={number}", "List", prose(number))
+    for number in range(30, 200):
+        fetch(shapes, f"/list?filter={number}", "List", f"{prose(number % 3)}<p>{number}")
+    assert is_put_off(shapes, "/list?filter=x")
 
 
 def test_combinations_of_filters_are_learnt_together_and_good_ones_stay() -> None:
