@@ -39,6 +39,9 @@ QUEUED_VISIT = 1e12
 GUESSED = "?"
 """The chain of a seed for which https was guessed, because it had no scheme."""
 
+GUESSED_SITEMAP = "?s"
+"""The chain of a sitemap that nothing names."""
+
 MAX_PAYLOAD = 1_024
 """Bytes of a payload as JSON, with each space as six characters. Redis keeps it as long as the URL is queued."""
 
@@ -63,8 +66,8 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, in an
     even number of hexadecimal digits, or empty before the first. The first 14 digits grow with the time of the last visit
     (`lua/restore_visits.lua`). `tag`: what the program that queued it attached to it (`tag_of`), or empty. `chain`: the
-    mark (`mark_of`) of the URL with which the redirects began that led here, or `GUESSED`, or empty; not kept when the page
-    is visited again."""
+    mark (`mark_of`) of the URL with which the redirects began that led here, `GUESSED`, `GUESSED_SITEMAP`, or empty; not
+    kept when the page is visited again."""
 
     url: str
     domain: str

@@ -76,7 +76,7 @@ REASONS = tuple(
         {
             *(str(kind) for kind in FailureKind if kind not in NOT_THE_URLS_FAULT),
             *("robots_unreachable", "robots", "redirect_loop", "usage", "usage_unreachable", "lost_with_holder"),
-            *("no_https", "excluded", "not_included", "depth", "outside"),
+            *("no_https", "no_sitemap", "excluded", "not_included", "depth", "outside"),
             *(
                 "blocked",
                 "crawl_delay",

@@ -675,10 +675,18 @@ def good_pages(counts: Counts) -> int:
     return sum(number for status, number in statuses.items() if not status.isdigit() or int(status) < 400)
 
 
+_NO_NEWS = "denied:no_sitemap"
+"""Nobody has asked for the sitemaps that were guessed."""
+
+
 def _reasons(counts: Counts, outcome: str) -> dict[str, int]:
     """Return the numbers of URLs with this outcome by reason, the most frequent first."""
     start = f"{outcome}:"
-    return {name.removeprefix(start): number for name, number in _most_first(counts.reasons) if name.startswith(start)}
+    return {
+        name.removeprefix(start): number
+        for name, number in _most_first(counts.reasons)
+        if name.startswith(start) and name != _NO_NEWS
+    }
 
 
 def summary_of_run(found: Status, run: ThisRun, next_visit_ms: int = 0) -> RenderableType:
@@ -742,7 +750,7 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
         table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
     table.add_row("domains", f"{found.domains:,}", "")
     for name, outcome, number in (
-        ("denied", "denied", found.denied),
+        ("denied", "denied", found.denied - found.reasons.get(_NO_NEWS, 0)),
         ("retries", "retry", found.retried),
         ("dead", "dead", found.dead),
     ):

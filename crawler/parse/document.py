@@ -64,13 +64,15 @@ class ParseLimits(NamedTuple):
 
 class ParsedDocument(NamedTuple):
     """The contents of a document. `hints`: values that a sitemap adds to the score of a URL. `decoded_size`: bytes of the
-    decoded body. `cut`: why something was left out. `repaired`: what was malformed, and could be read."""
+    decoded body. `cut`: why something was left out. `repaired`: what was malformed, and could be read. `is_list`: it is a
+    sitemap or feed."""
 
     found: Extracted
     hints: Mapping[str, float]
     decoded_size: int
     cut: tuple[Cut, ...] = ()
     repaired: tuple[Repaired, ...] = ()
+    is_list: bool = False
 
     def describe(self, page: Page, content_type: str, truncated: str | None) -> Page:
         """`page` with what this document, its body, says about it. `content_type`: the whole header value; `truncated`: as
@@ -143,7 +145,7 @@ def _read(document: Document, decoded: Decoded, limits: ParseLimits, is_inline: 
         cut = _cut(decoded, listed.found)
         cut = (*cut, "sitemap") if listed.error else cut
         repaired = (*repaired, "sitemap") if listed.is_repaired else repaired
-        return ParsedDocument(listed.found, listed.hints, len(data), cut, repaired)
+        return ParsedDocument(listed.found, listed.hints, len(data), cut, repaired, is_list=True)
     found = extract(
         data,
         document.url,

@@ -22,7 +22,7 @@ import msgspec
 from crawler.page import LinkKind
 from crawler.scope.actions import comes_last
 from crawler.scope.shapes import LAST, PUT_OFF, Shapes
-from frontier.entries import GUESSED, Entry, PushMode, mark_of
+from frontier.entries import GUESSED, GUESSED_SITEMAP, Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize, origin_of
 
@@ -352,7 +352,7 @@ def _chain(found_on: Entry) -> str:
     """The chain of what `found_on` redirects to. A page that is visited again begins none, so no chain goes on forever."""
     if found_on.visit:
         return ""
-    return found_on.chain if found_on.chain not in ("", GUESSED) else mark_of(found_on.url)
+    return mark_of(found_on.url) if found_on.chain in ("", GUESSED, GUESSED_SITEMAP) else found_on.chain
 
 
 def _place(kind: LinkKind, found_on: Entry) -> tuple[int, int]:

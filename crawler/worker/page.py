@@ -40,10 +40,10 @@ from crawler.worker.items import ItemTypes, extract_items
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.revisits import has_moved, with_text_digest
 from crawler.worker.runtime import Runtime, TimeSlice
-from crawler.worker.verdict import DEFECT, UrlResult
+from crawler.worker.verdict import DEFECT, NO_SITEMAP, UrlResult
 from frontier.control import Control, DomainRules
 from frontier.domains import domain_of, host_of
-from frontier.entries import Entry, PushMode
+from frontier.entries import GUESSED_SITEMAP, Entry, PushMode
 from frontier.errors import BadUrl
 from frontier.store import batched
 from frontier.urls import Url, as_written, canonicalize, canonicalize_links, decoded_reference, origin_of
@@ -214,9 +214,12 @@ class PageBuilder:
         is_guess = self.settings.guess_sitemaps and entry.depth == 0 and target is None
         if is_guess and not (rules is not None and rules.sitemaps):
             # Docusaurus, Hugo, Jekyll and others write a sitemap, but no robots.txt that names it.
-            entries += await self.sitemaps(origin, entry.domain, ["/sitemap.xml"])
+            guessed = await self.sitemaps(origin, entry.domain, ["/sitemap.xml"])
+            entries += [msgspec.structs.replace(sitemap, chain=GUESSED_SITEMAP) for sitemap in guessed]
         self._report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
+        if entry.chain == GUESSED_SITEMAP and target is None and not reading.is_list and exchange.status != 304:
+            page = msgspec.structs.replace(page, outcome=NO_SITEMAP.outcome, reason=NO_SITEMAP.reason)
         if recrawled := self.settings.recrawl_rules:
             page = await with_text_digest(recrawled, entry, page, self._limits.max_decoded, self._offload)
         usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))

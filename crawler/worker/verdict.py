@@ -75,6 +75,9 @@ REDIRECT_LOOP = UrlResult(Outcome.DEAD, "redirect_loop")
 NO_HTTPS = UrlResult(Outcome.DENIED, "no_https")
 """The result for a seed without a scheme whose host does not answer over https, and which is queued again with http."""
 
+NO_SITEMAP = UrlResult(Outcome.DENIED, "no_sitemap")
+"""The result for a sitemap that nothing names, and that does not exist. It is no page, and its absence is no error."""
+
 NO_HTTPS_FAILURES = frozenset(
     {
         *(FailureKind.REFUSED, FailureKind.UNREACHABLE, FailureKind.CONNECT_TIMEOUT, FailureKind.TLS),

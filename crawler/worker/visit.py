@@ -26,6 +26,7 @@ from crawler.worker.verdict import (
     LATER,
     NO_HTTPS,
     NO_HTTPS_FAILURES,
+    NO_SITEMAP,
     NOT_FETCHED,
     REDIRECT_LOOP,
     REFUSED,
@@ -35,7 +36,7 @@ from crawler.worker.verdict import (
     judge_status,
     last_try,
 )
-from frontier.entries import GUESSED, Entry
+from frontier.entries import GUESSED, GUESSED_SITEMAP, Entry
 from frontier.settle import KEEP, SettledUrl, postpone, retry
 from politeness.robots_cache import OriginRobots
 from politeness.tdmrep import NOT_STATED
@@ -160,6 +161,8 @@ class UrlVisits:
         """Pass the outcome of `entry` to the committer, with its page and links. `known`: the files of the site, if
         they may say something about the use of the page. `detail`: why the request failed, in words."""
         purpose, now_s = self.runtime.policy.usage.purpose, self.runtime.server_clock.now_ms() / 1000
+        if entry.chain == GUESSED_SITEMAP and result.outcome not in (Outcome.DONE, Outcome.RETRY):
+            result = NO_SITEMAP
         if result.outcome is Outcome.RETRY:
             await self._retry(leased, entry, result, exchange, detail)
             return

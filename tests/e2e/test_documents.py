@@ -164,17 +164,14 @@ def test_the_readme(shell: Shell, site: DocumentedSite) -> None:
     (query,) = blocks(README, "sql")
     with crawling(shell, site, first):
         assert ("example.com", 200, 1) in rows(shell, query)
-    no_sitemap = ("example.com", 404, 1)
-    assert rows(shell, query) == [("example.com", 200, site.pages), no_sitemap]
+    assert rows(shell, query) == [("example.com", 200, site.pages)]
 
     sites, looks, cluster, develop = rest
     clone = shell.folder
     reader.follow(sites)
     reader.follow(looks)
     found = rows(shell, query)
-    assert sorted(found) == [
-        (host, *rest) for host in ("example.com", "example.org") for rest in ((200, site.pages), (404, 1))
-    ]
+    assert sorted(found) == [(host, 200, site.pages) for host in ("example.com", "example.org")]
     parquet = re.sub(r"FROM read_json\(.*\)", "FROM 'export/*.pages.parquet'", query)
     assert sorted(rows(shell, parquet)) == sorted(found)
     assert "never queued" in reader.printed["crawler why https://example.com/some/page"]

@@ -62,6 +62,22 @@ def test_a_sitemap_is_looked_for_where_robots_txt_names_none(
     assert sorted(others) == ["/", "/robots.txt"]
 
 
+@pytest.mark.parametrize("answer", [None, Reply("<title>Front</title>Welcome"), Reply("", 503), Reply("", 403)])
+def test_a_guessed_sitemap_that_is_none_is_no_page_and_no_news(
+    tmp_path: Path, typed: Typed, answer: Reply | None
+) -> None:
+    pages = {"/": Reply("<title>Front</title>Welcome"), "/sitemap.xml": answer}
+    with Site(lambda request: pages.get(request.path)) as site:
+        said = crawl(typed, site, CRAWLER_SCOPE__GUESS_SITEMAPS="true", CRAWLER_POLITENESS__TRIES="1")
+    assert "/sitemap.xml" in site.asked
+    assert "no page but the seeds was found" in " ".join(said.split())
+    assert "404" not in said
+    assert "sitemap" not in said.replace("give its sitemap", "")
+    found = json.loads(typed("status", "--json").out)
+    assert (found["done"], found["denied"], found["dead"]) == (1, 1, 0)
+    assert "no_sitemap" in typed("why", "http://blog.test/sitemap.xml").out
+
+
 def test_a_crawl_that_finds_only_its_seed_says_what_may_help(tmp_path: Path, typed: Typed) -> None:
     front = "<meta name=robots content='index,nofollow'><link rel=canonical href=/c><a href=/x><a href=/y>"
     with Site(lambda request: Reply(front) if request.path == "/" else None) as site:
