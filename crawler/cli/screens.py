@@ -648,6 +648,9 @@ async def summarize(
     return found
 
 
+_REDIRECTS = ("301", "302", "303", "307", "308")
+
+
 def found_nothing(found: Status, seeds: int) -> str:
     """Return what may help if the crawl has ended with its `seeds` alone; empty if it found more."""
     statuses = _reasons(found, "done")
@@ -657,10 +660,17 @@ def found_nothing(found: Status, seeds: int) -> str:
     if unfollowed := found.dropped.get("nofollow", 0):
         count = count_of(unfollowed, "link") + (" says" if unfollowed == 1 else " say")
         return f"no page but the seeds was found: {count} nofollow, and are followed only with scope.nofollow = false"
-    return (
+    hint = (
         "no page but the seeds was found: they have no links in the scope of the crawl. If the site builds its pages with "
         "JavaScript, give its sitemap or more of its pages as seeds; `crawler try URL` shows the links of a page"
     )
+    redirects = sum(number for status, number in statuses.items() if status in _REDIRECTS)
+    if redirects:
+        hint += (
+            f". {count_of(redirects, 'URL')} redirected: if to a login, the session that a rule in [[requests]] sends "
+            "may have ended"
+        )
+    return hint
 
 
 def has_failed(found: Status, good_before: int) -> bool:

@@ -44,6 +44,21 @@ _VALUES = re.compile(
 )
 """Values of a parameter such as `action` that change something. As segments of a path they may be chapters of a manual."""
 
+_OBJECTS = "comment|post|page|topic|thread|message|user|item|plugin|theme|file|selected|all"
+_CHANGED_OBJECT = re.compile(rf"(?:{_VALUES.pattern}|{_EDIT})[-_]?(?:{_OBJECTS})s?")
+_DELETED_OBJECT = re.compile(rf"del|(?:del|{_DELETE})[-_]?(?:{_OBJECTS})s?")
+"""`action=trashcomment`, `action=install-plugin`"""
+
+_TOKENS = re.compile(
+    r"_?(?:wp)?nonce|_?(?:csrf|xsrf)\w*|authenticity_token|form_key|form_token|sesskey|sectok|_token|_xftoken|securitytoken"
+    r"|my_post_key"
+)
+"""Names of parameters that protect against forged requests: who adds one says that the link does something."""
+
+_MANUALS = frozenset(
+    {"docs", "doc", "documentation", "help", "manual", "guide", "guides", "reference", "commands", "tutorial"}
+)
+
 _VERBS = frozenset(
     {"action", "do", "task", "mode", "op", "act", "cmd", "command", "a", "m", "method", "func", "doaction"}
 )
@@ -59,7 +74,9 @@ _SUFFIX = re.compile(r"\.[a-z]{2,5}$")
 _PARTS = re.compile(r"[/:.!|]")
 
 _PATTERNS = tuple((action, re.compile(words)) for action, words in ACTIONS)
-_LAST_WORD = re.compile(rf"(?:.*[-_:.])?(?:{_LOGOUT})")  # customer-logout, Special:UserLogout, user.logout
+_LAST_WORD = re.compile(
+    rf"(?:.*[-_:.])?(?:do|perform|process)?(?:{_LOGOUT})(?:[-_]?(?:user|confirm|now|action))?"
+)  # customer-logout, Special:UserLogout, user.logout
 
 
 @lru_cache(maxsize=4_096)
@@ -77,6 +94,15 @@ def action_of(url: str) -> Action | None:
     segments = path.split("/")
     for number, segment in enumerate(segments):
         found = _of_word(segment) if segment else None
+        before = segments[number - 1] if number else ""
+        if segment.startswith("del.") or (segment == "del" and segments[number + 1 :]):
+            found = "delete"
+        elif before.lower() in ("session", "sessions") and segment in ("end", "destroy", "close", "terminate"):
+            return "logout"
+        elif found != "logout" and (
+            before.lower() in _MANUALS or (found == "edit" and segments[0].lower() in _MANUALS)
+        ):
+            continue
         # `/node/1/edit` and `/cart/add/5`, but not `/edit/how-to-draw/part-2/index.html`
         if found == "logout" or (found and number >= len(segments) - 3):
             return found
@@ -89,8 +115,12 @@ def _of_query(query: str) -> Action | None:
     for name, value in _pairs(query):
         if (found := _of_word(name)) is not None:
             return found
+        if _TOKENS.fullmatch(name):
+            return "edit"
         found = _of_word(value)
-        if name in _VERBS and (found or _VALUES.fullmatch(value)):
+        if name == "del" or (name in _VERBS and _DELETED_OBJECT.fullmatch(value)):
+            return "delete"
+        if name in _VERBS and (found or _VALUES.fullmatch(value) or _CHANGED_OBJECT.fullmatch(value)):
             return found or "edit"
         if found == "logout":
             return found

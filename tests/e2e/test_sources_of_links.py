@@ -88,3 +88,11 @@ def test_a_crawl_that_finds_only_its_seed_says_what_may_help(tmp_path: Path, typ
         about = typed("why", "http://blog.test/").out
         assert "canonical" in about
         assert "http://blog.test/c" in about
+
+
+def test_a_crawl_that_gets_only_a_login_page_says_so(typed: Typed) -> None:
+    """All pages redirect to the login page, as they do when a session has ended."""
+    login = Reply("<title>Log in</title><form><input name=user></form><a href=/inside>back</a>")
+    with Site(lambda request: login if request.path == "/login" else Reply("", 302, {"Location": "/login"})) as site:
+        said = " ".join(crawl(typed, site).split())
+    assert "2 URLs redirected: if to a login, the session that a rule in [[requests]] sends may have ended" in said

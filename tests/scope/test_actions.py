@@ -16,10 +16,20 @@ from crawler.scope.actions import action_of, comes_last
             "/customer/account/logoutSuccess/../logout/ /my-account/customer-logout/ /index.php/Special:UserLogout "
             "/index.php?title=Special:UserLogout&returnto=A /issue1?@action=logout /issue1?%40action=logout "
             "/ucp.php?mode=logout&sid=3 /index.php?option=com_users&task=user.logout /index.php?route=account/logout "
+            "/doLogout /user/performLogout.do /logoutUser /session/end /sessions/destroy /connect/endsession "
             "/abmelden /d%C3%A9connexion /%D0%B2%D1%8B%D1%85%D0%BE%D0%B4",
         ),
-        ("edit", "/node/1/edit /w/index.php?title=A&action=edit /doku.php?id=a&do=edit /a?action=approve"),
-        ("delete", "/node/1/delete /wp-admin/post.php?post=1&action=trash /cgi?op=delete&id=4 /items/delete/7"),
+        (
+            "edit",
+            "/node/1/edit /w/index.php?title=A&action=edit /doku.php?id=a&do=edit /a?action=approve "
+            "/wp-admin/comment.php?action=approvecomment&c=1 /update.php?action=install-plugin&plugin=a "
+            "/plugins.php?_wpnonce=5 /forum?do=markread&sesskey=4 /a?authenticity_token=b",
+        ),
+        (
+            "delete",
+            "/node/1/delete /wp-admin/post.php?post=1&action=trash /cgi?op=delete&id=4 /items/delete/7 "
+            "/del.php?id=4 /post/del/4 /a?del=4 /a?action=del /wp-admin/comment.php?c=1&action=trashcomment&_wpnonce=1",
+        ),
         ("cart", "/?add-to-cart=5 /cart/add/5 /checkout/cart/add/uenc/x/product/5/ /wishlist/add/3 /add_to_cart/4"),
         ("unsubscribe", "/unsubscribe?u=3 /newsletter/unsubscribe /list?unsubscribe=a /user/cancel-account"),
     ],
@@ -35,6 +45,10 @@ def test_links_that_do_things_are_recognised(action: str, paths: str) -> None:
         "/login",
         "/blog/how-to-edit-photos",
         "/docs/delete-statement.html",
+        "/docs/edit",
+        "/docs/commands/delete",
+        "/docs/git/edit.html",
+        "/es/casa/del",
         "/docs/cli/install",
         "/edit/how/to/draw/index.html",
         "/search?q=delete",
