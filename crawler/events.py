@@ -178,6 +178,14 @@ class HandlerLinkDropped(msgspec.Struct, frozen=True, gc=False):
     url: str
 
 
+class HandlerStopsCrawl(msgspec.Struct, frozen=True, gc=False):
+    """`handler` wants the crawl to end after the page `url`, for `reason`, which may be empty."""
+
+    handler: str
+    url: str
+    reason: str
+
+
 class ItemsRejected(msgspec.Struct, frozen=True, gc=False):
     """Items were not written, because of what they lack or the type of a value: the `count` of the page `url`, and the
     `first` of them in words."""
@@ -254,6 +262,7 @@ Event = (
     | HookFailed
     | HandlerFailed
     | HandlerLinkDropped
+    | HandlerStopsCrawl
     | ItemsRejected
     | DefectFound
     | SinkBlocked

@@ -96,7 +96,7 @@ class Wanted(msgspec.Struct, frozen=True):
 class Handled(msgspec.Struct, frozen=True):
     """What a `handler` asks for: items, links to follow, joined to `base` if it is set, and the patterns of links not to
     follow. Or how it failed: one word (`reason`, empty if it did not fail) and the `error`. `retry_after_s`: after how many
-    seconds at least the page is to be fetched again; None: it is dead."""
+    seconds at least the page is to be fetched again; None: it is dead. `stop`: why the crawl is to end, or None."""
 
     items: tuple[Item, ...] = ()
     added: tuple[Wanted, ...] = ()
@@ -106,6 +106,7 @@ class Handled(msgspec.Struct, frozen=True):
     reason: str = ""
     error: str = ""
     retry_after_s: float | None = None
+    stop: str | None = None
 
 
 NOTHING = Handled()

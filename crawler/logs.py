@@ -211,6 +211,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.HookFailed,
     ev.HandlerFailed,
     ev.HandlerLinkDropped,
+    ev.HandlerStopsCrawl,
     ev.ItemsRejected,
     ev.DefectFound,
     ev.SinkBlocked,
@@ -320,6 +321,8 @@ class LogListener:
                 self._of_users(event)
             case ev.DefectFound(stage, url, error, trace):
                 log(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
+            case ev.HandlerStopsCrawl(name, url, reason):
+                log(logging.WARNING, "handler_stops", replica=self._replica, handler=name, url=url, reason=reason)
             case ev.OwnFailure(kind, error):
                 log(logging.WARNING, f"{kind}_failed", replica=self._replica, error=error)
             case ev.SinkBlocked() | ev.GroupCommitted():

@@ -28,13 +28,14 @@ LIMITS = ParseLimits(ExtractPolicy(), 64 << 20)
 class Result(msgspec.Struct, frozen=True):
     """What a handler asked for. `handler`: its name, empty if no handler is for the page; `items`: by data set; `links`:
     the URLs that it wants followed; `labels`: the label and payload of those that have one; `error`: with what it
-    failed, empty if it did not."""
+    failed, empty if it did not; `stop`: why it wants the crawl to end, None if it does not."""
 
     handler: str
     items: dict[str, list[dict[str, Any]]]
     links: list[str]
     labels: dict[str, tuple[str, dict[str, Any]]]
     error: str
+    stop: str | None
 
 
 def page(
@@ -112,4 +113,4 @@ def run_handler(router: Router, page: ParsedPage, settings: Mapping[str, Any] | 
         links.append(url)
         if link.tag:
             labels[url] = link.tag.partition("{")[0], payload_of(link.tag)
-    return Result(handled.handler, items, links, labels, handled.error)
+    return Result(handled.handler, items, links, labels, handled.error, handled.stop)

@@ -28,7 +28,7 @@ from crawler import processes
 from crawler.app.crawl_settings import Follower
 from crawler.app.requests import RequestSetup, fetch_settings
 from crawler.app.restore import OldState
-from crawler.events import CrawlEnded, Event, Events, PageSettled, RedisOutageBegan, RedisOutageEnded
+from crawler.events import CrawlEnded, Event, Events, HandlerStopsCrawl, PageSettled, RedisOutageBegan, RedisOutageEnded
 from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher, HttpClient
 from crawler.fetch.request_rules import Origin, RequestRules
@@ -211,6 +211,8 @@ class Engine:
     def _build_leases(self) -> None:
         self.held = HeldLeases(self.runtime, self._budget)
         self._deps.events.subscribe(self._void_lost, RedisOutageBegan)
+        self._is_stopped_by_handler = False
+        self._deps.events.subscribe(self._stop, HandlerStopsCrawl)
         self._queue = DelayQueue(self._deps.clock)
         self.permits = PagePermits(self.runtime, self._budget, self._queue, self._local.concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._deps.sink, self._recent, self.held)
@@ -418,6 +420,9 @@ class Engine:
         if isinstance(event, RedisOutageBegan) and event.has_lost:
             self.held.void(event.node)
 
+    def _stop(self, event: Event) -> None:
+        self._is_stopped_by_handler = True
+
     async def _verify(self) -> None:
         """Raise CrawlLost if Redis no longer has the state of the crawl that this replica joined."""
         await verify_crawl(self._deps.store, self._deps.crawl)
@@ -433,6 +438,8 @@ class Engine:
     async def _follow_control(self) -> None:
         retry, control, seedings = self.runtime.retry, self.control, 0
         while True:
+            if self._is_stopped_by_handler:
+                await retry.call_crawl_node(partial(control.set, "stop"))
             await retry.call_crawl_node(control.refresh)
             if control.has_other_shards:
                 self.has_other_shards = True

@@ -184,6 +184,7 @@ class Handle:
         self._item_bytes = 0
         self._added: list[Wanted] = []
         self._dropped: list[UrlPattern] = []
+        self._stop: str | None = None
 
     def push(self, name: str, item: object) -> Awaitable[None]:
         """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or
@@ -234,9 +235,16 @@ class Handle:
         self._dropped.append(UrlPattern(pattern))
         return _DONE
 
+    def stop(self, reason: str = "") -> Awaitable[None]:
+        """End the crawl on all replicas, within some seconds, as `crawler stop` does; `reason` goes into the log. Requests
+        in flight end and are kept. A program that runs again goes on with what is queued; `crawler resume` lets others go
+        on."""
+        self._stop = reason
+        return _DONE
+
     def result(self, handler: str = "", base: str = "") -> Handled:
         """Return what `handler` asked for. `base`: the URL to which its links are joined, if not that of the page."""
-        return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped), base, handler)
+        return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped), base, handler, stop=self._stop)
 
 
 def _written(link: Linked) -> str | None:

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from crawler.events import Events, HandlerFailed, HandlerLinkDropped, LinkDropped
+from crawler.events import Events, HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped
 from crawler.hooks import Handled, PageHandlers, Wanted
 from crawler.page import NO_CONTENT, Exchange, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
@@ -444,6 +444,8 @@ class PageHandling:
             )
             self._report_dropped(handled.reason, links)
             return failed, ()
+        if handled.stop is not None:
+            self._events.emit(HandlerStopsCrawl(handled.handler, page.url, handled.stop))
         if handled.items:
             page = msgspec.structs.replace(page, items=(*page.items, *handled.items))
         if handled.added or handled.dropped:

@@ -287,6 +287,23 @@ def test_a_handler_has_its_page_fetched_again_until_the_last_try(settings: dict[
     assert [(line["outcome"], line["handler_error"]) for line in lines] == [("dead", "never complete")]
 
 
+def test_a_handler_ends_the_crawl_and_another_run_goes_on(settings: dict[str, Any], site: Site) -> None:
+    router = Router()
+
+    @router.handler()
+    def heading(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("headings", {"text": page.select_text("h1")})
+        if page.url.endswith("/1"):
+            crawl.stop("seen enough")
+
+    own = settings | {"politeness": {"delay": 0.3}, "replica": settings["replica"] | {"interval": 0.5}}
+    first = Crawl(["http://a.test/0"], handlers=router, settings=own)
+    assert 1 < first.run().pages < PAGES
+    second = Crawl(["http://a.test/0"], handlers=router, settings=own | {"politeness": {"delay": 0}})
+    assert 1 < second.run().pages < PAGES
+    assert first.stats.pages + second.stats.pages == PAGES == len(headings(second))
+
+
 def crawl_lines(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for path in folder.glob("*.pages.jsonl") for line in path.read_text().splitlines()]
 

@@ -62,6 +62,17 @@ def test_failures_types_and_errors() -> None:
     assert run_handler(router, page(URL, status=404)).handler == ""
 
 
+def test_a_stop_is_in_the_result() -> None:
+    own = Router()
+
+    @own.handler()
+    def enough(page: ParsedPage, crawl: Handle) -> None:
+        crawl.stop("enough")
+
+    assert run_handler(own, page(URL)).stop == "enough"
+    assert run_handler(router, page(URL, reason="timeout")).stop is None
+
+
 def test_a_retry_is_an_error_of_the_result() -> None:
     own = Router()
 
