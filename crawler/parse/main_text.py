@@ -1,13 +1,14 @@
-"""Finds the main text of a page, and writes it as text or Markdown. Pure.
+"""Finds the main text of a page, and writes it as text or Markdown.
 
 Semantic elements come first: what is in `main`, `role=main` or the only `article` is believed, and `nav`, `footer`,
 `aside` and hidden elements are no text. If much of that is code, definitions or tables of data, all of it is the main text:
 a page of documentation has little else, and extractors leave out a tenth to a third of its words. The same holds for lists
-of links, and for threads, whose comments are as long as the text above them.
+of links.
 
 In other pages, trafilatura finds the article. On the two published sets of news and blogs, no other library comes near to
 it (docs/explanation/main-text.md). It takes 20 ms for a page, so texts are extracted by processes beside the crawl. If it
-finds only a small share of the text, the text of the semantic elements is the better guess.
+finds only a small share of the text, the text of the semantic elements is the better guess. Comments belong to the text of
+a ticket or a post, but not to that of a newspaper.
 
 Markdown is made from the page itself, because trafilatura loses the languages of code, spanned cells and the base of links:
 the blocks that are not in its text are removed.
@@ -17,18 +18,19 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from crawler.parse.tree import flatten_tables, restored
 
 if TYPE_CHECKING:
     from turbohtml import Document, Element, Markdown, Node, Text
 
-_NO_TEXT = (
-    "script, style, noscript, template, svg, iframe, object, select, textarea, button, datalist, dialog, [hidden], "
-    "[style*='display:none' i], [style*='display: none' i], [style*='visibility:hidden' i], [style*='visibility: hidden' i]"
+_NO_TEXT = "script, style, template, svg, iframe, object, select, textarea, button, datalist"
+_HIDDEN = (
+    "noscript, dialog, [hidden], [style*='display:none' i], [style*='display: none' i], [style*='visibility:hidden' i], "
+    "[style*='visibility: hidden' i]"
 )
 _AROUND = (
     "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], [role=complementary], "
@@ -45,31 +47,42 @@ def _named(words: str) -> str:
 
 
 _COMMENTS = _named("comment")
+_COMMENT_FORMS = f":is({_COMMENTS}) form, form:is({_COMMENTS}), {_named('respond')}"
 _EXTRAS = _named("widget share social newsletter subscribe promo cookie popular recommend advert teaser author-bio")
-_SIDES = _named("sidebar related breadcrumb")
-"""Extras that documentation has, too."""
+_SIDES = _named("sidebar related breadcrumb")  # documentation has them, too
+
+_ARTICLE_OF_PUBLISHER = "meta[property='og:type' i][content*=article i]"
+"""News and magazines say it, for their articles to be shared. Forums, trackers and blogs without more software do not."""
+
+_LEAST_HIDDEN = 2 / 3
+"""Share of a page's text from which a hidden element is the page itself: scripts show it, or replace it."""
 
 _LARGEST_EXTRA = 0.25
 """Share of the content. A larger element with the name of an extra has it from its layout, as `content-with-sidebar`."""
 
-_IN_DOCUMENTATION = 0.01
-"""Share of extras and comments that documentation may have. Blogs about programs have more."""
-
-_TECHNICAL_MAIN, _TECHNICAL_BODY = 0.05, 0.05
-"""Share of code, definitions and tables from which a page is documentation, with a `main` or `article` and without. News
-have at most 0.04, nine of ten pages of documentation more."""
-
 _LEAST_PROSE = 0.1
 """Share of the text outside of links below which a page is a list."""
+
+_LEAST_TECHNICAL, _LEAST_TABLES = 0.05, 0.3
+"""Share of code, definitions and tables of data from which a page is documentation. News have at most 0.04, nine of ten
+pages of documentation more. Without a `main` or `article`, tables count from `_LEAST_TABLES`: old pages have them as
+layout."""
+
+_MOST_EXTRAS = 0.01
+"""Share of extras and comments that documentation may have. Blogs about programs have more."""
 
 _FOUND_IN_MAIN, _FOUND_IN_BODY = 0.5, 0.1
 """Share of the text outside of links that trafilatura has to find, in a `main` or in several articles, and elsewhere."""
 
+_LEAST_COMMENTS = 0.5
+"""Length of the comments of a publisher's article, in that of the article, from which they belong to the text."""
+
+_SHORT_COMMENT = 30  # characters that hardly say more than "leave a comment"
+
 _ARTICLES = 3  # make a list or a thread
 
-_THREAD = 1.5
-"""Length of the comments, in that of the article, from which they belong to the text. With 1.0, those of many news do, too,
-and F1 is below 0.915."""
+_PIECE, _PIECES = 15, 100
+"""Length and number of the pieces of a text that are looked for in another."""
 
 _LONGEST, _MOST_TAGS = 1_500_000, 15_000
 """Characters and tags of a page that trafilatura reads. The longest of the published sets takes it a fifth of a second."""
@@ -80,8 +93,7 @@ _SMALL = 0.5
 
 class MainText(NamedTuple):
     """`by`: where the main text is from: `main` and `article`, these elements; `trafilatura`; `body`, all that is in no
-    navigation; `visible`, all that is visible. `is_small`: whether most of the content
-    was left out."""
+    navigation; `visible`, all that is visible. `is_small`: whether most of the content was left out."""
 
     text: str = ""
     by: str = ""
@@ -90,43 +102,48 @@ class MainText(NamedTuple):
 
 def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     """The main text of `document`, which was received from `url`. Changes `document`."""
-    for part in document.select(_NO_TEXT):
-        part.decompose()
-    html = restored(document.html)
-    if is_markdown:
-        _prepare_markdown(document, url)
     whole = document.select_one("body") or document.root
     if whole is None:
         return MainText()
-    visible, prose = _length(whole), 0
+    _remove_hidden(document, whole)
+    html = restored(document.html)
+    if is_markdown:
+        _prepare_markdown(document, url)
+    visible = _length(whole)
     around = [
         part for part in document.select(_AROUND) if part.tag != "header" or not part.closest(f"{_MAIN}, article")
     ]
-    everything = _written(whole, is_markdown) if 2 * sum(map(_length, _outermost(around))) > visible else ""
+    everything = _written(whole, is_markdown) if 2 * _total(around) > visible else ""
     for part in around:
         part.decompose()
     content, by = _content(document, whole)
-    found = ""
-    if _may_be_article(content, by):
-        found = _article_text(html)
-        comments = list(_outermost(whole.select(_COMMENTS)))  # those beside an article, too
-        least = _FOUND_IN_BODY if by == "body" else _FOUND_IN_MAIN
-        size, prose = _size(found), _prose(content) - sum(map(_length, _outermost(content.select(_COMMENTS))))
-        if size < least * prose:
-            found = ""
-        elif sum(map(_length, comments)) > _THREAD * size:
-            found = "\n\n".join((found, *(part.to_text() for part in comments)))
-    if found:
+    text, is_small = _article(document, whole, content, by, html)
+    if not text:
+        text = _written(content, is_markdown)
+    else:
         by = "trafilatura"
-    text = found if found and not is_markdown else _written(_pruned(whole, found) if found else content, is_markdown)
+        if is_markdown:
+            text = _written(_pruned(whole, text), is_markdown)
     if not text.strip():
         by, text = "body", _written(whole, is_markdown)
     if not text.strip():
         by, text = "visible", everything
     if not text.strip():
         return MainText()
-    is_small = bool(found) and _size(found) < _SMALL * prose
     return MainText(text, "body" if by == "articles" else by, is_small)
+
+
+def _remove_hidden(document: Document, whole: Element) -> None:
+    for part in document.select(_NO_TEXT):
+        part.decompose()
+    least = _LEAST_HIDDEN * _length(whole)
+    for part in document.select(_HIDDEN):
+        if part.tag in ("html", "body"):
+            continue
+        if _length(part) > least:
+            part.unwrap()
+        else:
+            part.decompose()
 
 
 def _size(text: str) -> int:
@@ -148,6 +165,11 @@ def _outermost(parts: Sequence[Element]) -> Iterator[Element]:
     return (part for part in parts if known.isdisjoint(part.ancestors))
 
 
+def _total(parts: Sequence[Element]) -> int:
+    """The length of `parts`, some of which may be in others."""
+    return sum(map(_length, _outermost(parts)))
+
+
 def _content(document: Document, whole: Element) -> tuple[Element, str]:
     """The element of the content, and its kind, which is a value of `MainText.by`, or `articles` for several."""
     enough = _prose(whole) / 4
@@ -160,19 +182,52 @@ def _content(document: Document, whole: Element) -> tuple[Element, str]:
     return whole, "articles" if len(articles) >= _ARTICLES else "body"
 
 
-def _may_be_article(content: Element, by: str) -> bool:
-    """Whether `content` is prose, in which trafilatura finds the article. If not, removes the extras of a site."""
+def _article(document: Document, whole: Element, content: Element, by: str, html: str) -> tuple[str, bool]:
+    """The article that trafilatura finds in `html`, with its comments, and whether it is small. Empty if all of `content`
+    is the main text. Removes the extras of a site from `content`."""
+    if _prose(content) < _LEAST_PROSE * _length(content):
+        found = _article_text(html)
+        return ("" if _is_in(found, content) else found), False
+    if _is_documentation(content, by):
+        return "", False
+    found = _article_text(html)
+    prose = _prose(content) - _total(content.select(_COMMENTS))
+    if _size(found) < (_FOUND_IN_BODY if by == "body" else _FOUND_IN_MAIN) * prose:
+        return "", False
+    _removed(whole, _COMMENT_FORMS, _LARGEST_EXTRA * _length(whole))
+    comments = [part for part in _outermost(whole.select(_COMMENTS)) if _prose(part) > _SHORT_COMMENT]
+    least = _LEAST_COMMENTS * _size(found) if document.select_one(_ARTICLE_OF_PUBLISHER) else 0
+    if sum(map(_length, comments)) > least:
+        found = "\n\n".join((found, *(part.to_text() for part in comments)))
+    return found, _size(found) < _SMALL * prose
+
+
+def _is_in(found: str, content: Element) -> bool:
+    """Whether most of `found` is in `content`. If not, the page has its article in a header or an aside."""
+    within, wanted = _key(content.text), _key(found)
+    pieces = [wanted[at : at + _PIECE] for at in range(0, len(wanted), max(_PIECE, len(wanted) // _PIECES))]
+    return 2 * sum(piece in within for piece in pieces) >= len(pieces)
+
+
+def _is_documentation(content: Element, by: str) -> bool:
     length = _length(content)
-    if _prose(content) < _LEAST_PROSE * length:
-        return False
     extra = _removed(content, _EXTRAS, _LARGEST_EXTRA * length)
     _removed(content, _SIDES, _LARGEST_EXTRA * length)
     length = _length(content)
-    comments = sum(map(_length, _outermost(content.select(_COMMENTS))))
-    technical = sum(map(_length, _outermost(content.select(_TECHNICAL))))
-    technical += sum(_length(part) for part in content.select("table") if not part.select_one(_BLOCKS_IN_CELLS))
-    least = _TECHNICAL_BODY if by in ("body", "articles") else _TECHNICAL_MAIN
-    return technical <= least * length or extra + comments > _IN_DOCUMENTATION * length
+    if extra + _total(content.select(_COMMENTS)) > _MOST_EXTRAS * length:
+        return False
+    technical = _total(content.select(_TECHNICAL))
+    tables = sum(_length(part) for part in content.select("table") if _has_data(part))
+    if by in ("main", "article") or tables > _LEAST_TABLES * length:
+        technical += tables
+    return technical > _LEAST_TECHNICAL * length
+
+
+def _has_data(table: Element) -> bool:
+    """Whether `table` is no layout: it has no blocks in its cells, and no cell with most of its text."""
+    if table.select_one(_BLOCKS_IN_CELLS):
+        return False
+    return 2 * max(map(_length, table.select("td, th")), default=0) <= _length(table)
 
 
 def _removed(content: Element, selector: str, longest: float) -> int:
@@ -184,15 +239,21 @@ def _removed(content: Element, selector: str, longest: float) -> int:
     return sum(size for _, size in sizes if size <= longest)
 
 
+@cache
+def _extract() -> Callable[..., str | None]:
+    """The function of trafilatura. Its import takes half a second, and it would report every page without an article."""
+    import trafilatura  # noqa: PLC0415
+
+    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)
+    return trafilatura.extract
+
+
 def _article_text(html: str) -> str:
     """The text that trafilatura finds, without comments."""
     if len(html) > _LONGEST or html.count("<") > _MOST_TAGS:
         return ""
-    import trafilatura  # noqa: PLC0415 - takes half a second
-
-    logging.getLogger("trafilatura").setLevel(logging.CRITICAL)  # it reports every page without an article
     try:
-        found = trafilatura.extract(html, include_comments=False) or ""
+        found = _extract()(html, include_comments=False) or ""
     except Exception:  # of lxml, of the interpreter: sites send anything, and there is another way
         return ""
     return _TABLE_ROW.sub(lambda row: " ".join(row[0].replace("|", " ").split()), _TABLE_RULE.sub("", found))
@@ -298,7 +359,8 @@ _CONTAINED = 0.9  # of the found text is in the element of the article
 
 
 def _pruned(whole: Element, text: str) -> Element:
-    """The smallest element in `whole` with nearly all of `text` and its heading, without the blocks that `text` lacks."""
+    """The smallest element in `whole` with nearly all of `text`, its heading and comments, without the blocks that `text`
+    lacks."""
     wanted, at, total = _key(text), 0, 0
     headings = set(whole.select("h1, h2, h3, h4"))
     unsure: list[tuple[Element, list[Text]]] = []
@@ -333,10 +395,9 @@ def _pruned(whole: Element, text: str) -> Element:
         else:
             for node in block:
                 node.decompose()
-    heading = whole.select_one("h1")
-    if heading is not None and heading in lengths:
-        while article is not whole and heading not in (article, *article.select("h1")):
-            article = cast("Element", article.parent)
+    beside = [part for part in (*whole.select("h1")[:1], *whole.select(_COMMENTS)) if part in lengths]
+    while article is not whole and not all(article in (part, *part.ancestors) for part in beside):
+        article = cast("Element", article.parent)
     _remove_empty(article, lengths)
     return article
 
@@ -382,31 +443,3 @@ def _blocks(whole: Element) -> Iterator[list[Text]]:
             block = []
     if block:
         yield block
-
-
-# Dates
-
-_PUBLISHED = (
-    'meta[property="article:published_time" i], meta[itemprop=datePublished], meta[name="dc.date.issued" i], '
-    "time[pubdate], [itemprop=datePublished]"
-)
-_LONGEST_DATE = 60  # characters
-
-
-def published_in(document: Document, json_ld: Sequence[Any]) -> str | None:
-    """When the page says that it was published, as it is written in its markup, or in its `json_ld`."""
-    said = [part.attr("content") or part.attr("datetime") or "" for part in document.select(_PUBLISHED)[:1]]
-    for value in (*said, *_dates(json_ld, depth=4)):
-        if 0 < len(value.strip()) <= _LONGEST_DATE:
-            return restored(value.strip())
-    return None
-
-
-def _dates(value: Any, depth: int) -> Iterator[str]:
-    if isinstance(value, dict):
-        if isinstance(date := value.get("datePublished"), str):
-            yield date
-        value = value.get("@graph")
-    if isinstance(value, list) and depth:
-        for part in value[:_LONGEST_DATE]:
-            yield from _dates(part, depth - 1)

@@ -37,6 +37,13 @@ _SHOWN = 20
 """Characters before and after an error that are shown."""
 _END = object()
 
+_PUBLISHED = (
+    'meta[property="article:published_time" i], meta[itemprop=datePublished], meta[name="dc.date.issued" i], '
+    "time[pubdate], [itemprop=datePublished]"
+)
+_DATE_LENGTH = 60
+"""The most characters of a date of publication."""
+
 
 class JsonLd(NamedTuple):
     """What the JSON-LD scripts of a page contain, in the order of the page, and why some could not be read."""
@@ -115,6 +122,15 @@ def values_at(found: Sequence[Any], path: str) -> list[Any]:
     for key in keys:
         values = _flat(value[key] for value in values if isinstance(value, dict) and key in value)
     return [value["@value"] if isinstance(value, dict) and "@value" in value else value for value in values]
+
+
+def publication_date(document: Document, json_ld: Sequence[Any]) -> str | None:
+    """When the page says that it was published, as it is written in its markup, or in its `json_ld`."""
+    said = [part.attr("content") or part.attr("datetime") or "" for part in document.select(_PUBLISHED)[:1]]
+    for value in (*said, *values_at(json_ld, ".datePublished")):
+        if isinstance(value, str) and 0 < len(value.strip()) <= _DATE_LENGTH:
+            return restored(value.strip())
+    return None
 
 
 def _flat(values: Any) -> list[Any]:

@@ -22,8 +22,8 @@ from xxhash import xxh3_64_digest
 from crawler.page import Page
 from crawler.parse.coding import decode_body, is_html_page
 from crawler.parse.encoding import codec_of, encoding_guessed
-from crawler.parse.main_text import main_text, published_in
-from crawler.parse.structured import json_ld_of, plain
+from crawler.parse.main_text import main_text
+from crawler.parse.structured import json_ld_of, plain, publication_date
 from crawler.parse.tree import flatten_tables, parse, restored, text_of
 from crawler.scope.next_visit import TEXT_DIGEST
 
@@ -286,7 +286,7 @@ def content_of(
         description=_description(document),
         json_ld=structured_data or None if structured else None,
         opengraph=_opengraph(document) if structured else None,
-        published=published_in(document, structured_data) if structured_data or text != "off" else None,
+        published=publication_date(document, structured_data) if structured_data or text != "off" else None,
         cut=("text",) if len(body) > MAX_BYTES else (),
     )
     if judged:

@@ -6,7 +6,8 @@ import pytest
 import turbohtml
 
 from crawler.page import TextForm
-from crawler.parse.main_text import MainText, main_text, published_in
+from crawler.parse.main_text import MainText, main_text
+from crawler.parse.structured import publication_date
 from crawler.parse.text import content_of
 from tests.sinks.values import exchange, page
 
@@ -88,6 +89,60 @@ def test_comments_beside_a_shorter_post_belong_to_it(form: TextForm) -> None:
     assert all(f"Part {i} " in found.text for i in range(9)), found
 
 
+COMMENT = (
+    "<div id=comments><h3>Replies</h3><div class=comment><p>Jo says that it works again since today.</p></div></div>"
+)
+LEAVE_A_COMMENT = (
+    "<div class=comments-area><form class=comment-form><p>Required fields are marked with a star</form></div>"
+)
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_a_ticket_has_its_only_comment(form: TextForm) -> None:
+    found = of(f"{NAV}<div><h1>Ticket</h1>{CONTENTS['prose']}</div>{COMMENT}{LEAVE_A_COMMENT}{FOOTER}", form)
+    assert "Jo says" in found.text
+    assert "Required" not in found.text
+
+
+def test_an_article_of_a_publisher_has_no_few_comments() -> None:
+    head = "<meta property=og:type content=article>"
+    found = of(f"{NAV}<article><h1>News</h1>{CONTENTS['prose']}</article>{COMMENT}{FOOTER}", head=head)
+    assert "Item 11" in found.text
+    assert "Jo says" not in found.text
+
+
+@pytest.mark.parametrize(
+    "page",
+    [
+        f"<noscript>{CONTENTS['prose']}</noscript>",
+        f"<div style='display: none'>{CONTENTS['prose']}</div>",
+        f"<div hidden><div><h1>A heading</h1>{CONTENTS['prose']}</div></div>",
+    ],
+)
+def test_what_scripts_show_or_replace_is_text_if_it_is_the_page(page: str) -> None:
+    found = of(f"{NAV}<div id=app>{page}</div>{FOOTER}")
+    assert all(f"Item {i}." in found.text for i in ITEMS), found
+
+
+def test_a_hidden_body_is_text() -> None:
+    html = f"<!doctype html><title>t</title><body style='visibility:hidden'>{CONTENTS['prose']}"
+    assert "Item 11." in main_text(turbohtml.parse(html), "https://site.test/", is_markdown=False).text
+
+
+def test_an_article_in_a_header_is_found_on_a_page_of_links() -> None:
+    """The rest of the page has only links."""
+    found = of(f"<header><h1>News</h1>{CONTENTS['prose']}</header>{CONTENTS['links']}")
+    assert all(f"Item {i}. {SENTENCE.strip()}" in found.text for i in ITEMS), found
+
+
+def test_a_table_as_layout_is_no_documentation() -> None:
+    song = "<br>".join(f"Item {i} of the long song. {SENTENCE}" for i in ITEMS)
+    around = "<div><b>Weather</b> The sun will shine until the evening, and later it may rain in the north.</div>" * 4
+    found = of(f"<table><tr><td>{song}<td>Photo: Jo</table>{around}")
+    assert found.by == "trafilatura"
+    assert all(f"Item {i} of" in found.text for i in ITEMS), found
+
+
 def test_markdown_has_absolute_links_and_no_marks() -> None:
     body = (
         "<main><h1>Title<a class=headerlink href=#t>¶</a></h1><pre>x = 1</pre><dl><dt>H<sub>2</sub>O<dd>x<sup>2</sup></dl>"
@@ -131,9 +186,10 @@ def test_plain_text_is_text(essence: str, form: TextForm) -> None:
 
 def test_the_date_of_publication_is_as_the_page_says() -> None:
     meta = turbohtml.parse("<meta property='article:published_time' content='2026-03-01T10:00:00+01:00'>")
-    assert published_in(meta, []) == "2026-03-01T10:00:00+01:00"
+    assert publication_date(meta, []) == "2026-03-01T10:00:00+01:00"
     nothing = turbohtml.parse("<p>1 March 2026")
     assert (
-        published_in(nothing, [{"@graph": [{"@type": "NewsArticle", "datePublished": "2026-03-01"}]}]) == "2026-03-01"
+        publication_date(nothing, [{"@graph": [{"@type": "NewsArticle", "datePublished": "2026-03-01"}]}])
+        == "2026-03-01"
     )
-    assert published_in(nothing, [{"datePublished": 5}, "x", None]) is None
+    assert publication_date(nothing, [{"datePublished": 5}, "x", None]) is None
