@@ -243,6 +243,7 @@ class Engine:
             deps.store, self.frontier, settings.fetch.user_agent, in_turn=lambda: HOSTS_A_DOMAIN * len(self.held)
         )
         self._pool = WorkerPool()
+        self.committer.stand_in = self._pool.extra_worker
         self._offload = DocumentOffloader(
             self._pool.extra_worker, events=deps.events, processes=self._local.text_processes
         )

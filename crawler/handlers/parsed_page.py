@@ -33,6 +33,11 @@ if TYPE_CHECKING:
 MAX_DECODED = 64 << 20
 """Bytes of a decoded body. `limits.max_decoded` is lower unless it was raised."""
 
+MAX_TREE = 4 << 20
+MAX_TAGS = 100_000
+"""Bytes and tags of a body that are parsed: a tree of so many takes a third of a second, and its text a tenth. That is also
+all that is decoded of a page whose reading took too long."""
+
 
 class ParsedPage(Page, frozen=True, dict=True, gc=True):
     """A `Page` with its contents. The body is decoded and parsed when it is first needed.
@@ -62,7 +67,8 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
     def _decoded(self) -> bytes:
         if self.exchange is None:
             return b""
-        return decode_body(self.exchange.body, self.exchange.content_coding, MAX_DECODED).data
+        limit = MAX_TREE if "unread" in self.cut else MAX_DECODED
+        return decode_body(self.exchange.body, self.exchange.content_coding, limit).data
 
     @property
     def text(self) -> str:
@@ -81,10 +87,12 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
 
     @property
     def document(self) -> Document:
-        """The tree of the HTML document, or of the XML document, such as a feed (turbohtml)."""
+        """The tree of the HTML document, of its first 4 MiB and 100,000 tags, or of the XML document, such as a feed
+        (turbohtml)."""
         if "document" not in self.__dict__:
             xml = tree.parse_xml(self.body, self.charset) if tree.is_xml(self.content_type) else None
-            self.__dict__["document"] = xml or tree.parse(self.body, self.charset or None)
+            body = tree.first_tags(self.body[:MAX_TREE], MAX_TAGS)
+            self.__dict__["document"] = xml or tree.parse(body, self.charset or None)
         found: Document = self.__dict__["document"]
         return found
 

@@ -1,5 +1,8 @@
 """Limits the calls of handlers in number and time. What a handler raises becomes part of the result.
 
+Domains have turns (`crawler.parse.turns`). The trees of large pages are parsed one at a time, in a thread, before the
+handler is called.
+
 A call that takes too long is given up: an async one is cancelled, and a thread goes on without effect. Its slot is free
 for another call, unless `MOST_THREADS` run already: then it keeps its slot until it ends.
 
@@ -28,6 +31,7 @@ from crawler.handlers.router import Context, Handler, Hook, Router, name_of
 from crawler.hooks import NOTHING, Handled
 from crawler.logs import log
 from crawler.page import Page
+from crawler.parse.turns import FairTurns
 
 FAILED, TOO_LONG, ASKED = "handler_failed", "handler_timeout", "handler_retry"
 """The reasons of pages whose handler failed."""
@@ -36,8 +40,9 @@ MOST_THREADS = 200
 """Threads of handlers, those that were given up included. One that waits for something takes some 100 kB."""
 
 LARGE = 256 << 10
-"""Bytes of a document that is parsed in a thread before an async handler gets it: it would hold up the event loop for
-some milliseconds."""
+LARGE_TAGS = 8_000
+"""Bytes and tags of a document from which on it is large: to parse it, or to find something in its tree, may hold up the
+event loop for more than ten milliseconds."""
 
 LONGEST_ERROR = 500
 """Characters of an error that are kept."""
@@ -57,7 +62,8 @@ class HandlerRunner:
         self._router = router
         self._context = context or Context()
         self._timeout_s = settings.timeout_s
-        self._slots = asyncio.Semaphore(settings.concurrency)
+        self._slots = FairTurns([None] * settings.concurrency)
+        self._trees = FairTurns([None], rest=1.0)
         self._running: set[asyncio.Future[None]] = set()
 
     def wants(self, page: Page) -> bool:
@@ -69,13 +75,19 @@ class HandlerRunner:
         function = self._router.handler_of(page)
         if function is None:
             return NOTHING
-        await self._slots.acquire()
         parsed, handle = ParsedPage.of(page), Handle(self._context.settings, self._context.state)
+        is_large = _is_large(parsed)
         slot = contextlib.ExitStack()  # closed twice, it releases once
-        slot.callback(self._slots.release)
-        call = begin(_prepared(function, parsed), (parsed, handle), slot.close)
-        self._running.add(call)
-        call.add_done_callback(self._ended)
+        async with self._trees.turn(page.domain, is_heavy=True) if is_large else contextlib.nullcontext():
+            if is_large:
+                await asyncio.to_thread(_parse, parsed)
+            _, end = await self._slots.take(page.domain, is_large)
+            slot.callback(end)
+            call = begin(_prepared(function), (parsed, handle), slot.close)
+            self._running.add(call)
+            call.add_done_callback(self._ended)
+            if is_large:
+                await asyncio.sleep(0)  # what it does at once belongs to the turn
         try:
             await asyncio.wait([call], timeout=self._timeout_s)
         finally:
@@ -110,8 +122,18 @@ def _threads() -> int:
     return sum(thread.name == THREAD for thread in threading.enumerate())
 
 
-def _prepared(function: Handler, parsed: ParsedPage) -> Handler:
-    """`function`, which must return nothing; if it is async, after a large document was parsed in a thread."""
+def _is_large(page: ParsedPage) -> bool:
+    return page.decoded_size > LARGE or "unread" in page.cut or page.body.count(b"<") > LARGE_TAGS
+
+
+def _parse(page: ParsedPage) -> None:
+    """Parse the tree of `page`. If that raises, it does again in the handler."""
+    with contextlib.suppress(Exception):
+        _ = page.document
+
+
+def _prepared(function: Handler) -> Handler:
+    """`function`, which must return nothing."""
     if not inspect.iscoroutinefunction(function):
 
         def plain(page: ParsedPage, handle: Handle) -> Any:
@@ -121,8 +143,6 @@ def _prepared(function: Handler, parsed: ParsedPage) -> Handler:
         return plain
 
     async def whole(page: ParsedPage, handle: Handle) -> None:
-        if parsed.decoded_size > LARGE:
-            await asyncio.to_thread(lambda: page.document)
         _check_nothing(await function(page, handle))
 
     return whole

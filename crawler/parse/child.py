@@ -12,14 +12,13 @@ document's body, which needs no copy. An answer was made by C parsers from untru
 into fixed types: a `Head`, and the parts that it counts. Links come in several parts, so that the 50,000 of a sitemap do
 not hold up the event loop that receives them.
 
-Domains have turns. One site can keep the process busy with documents that take seconds each; in the order of arrival, some
-such sites would delay the large pages of all others by minutes. So the domain that has used the process least has the next
-turn, and every second turn goes to the domain that has waited longest. A document then waits for about two others if its
-domain uses the process little. A worker that waits lends its slot to another one.
+Domains have turns, and a budget (`crawler.parse.turns`). One site can keep the process busy with documents that take
+seconds each; in the order of arrival, some such sites would delay the pages of all others by minutes. A worker that waits
+lends its slot to another one. A domain has `ORDINARY_S` CPU seconds for each piece of work, and `BURST_S` for what all take
+beyond that, of which it gets back `SHARE` of each later second. Work that takes less makes up for other, so a site with
+some long pages is not refused. A domain without a budget still has its links read, after all others.
 
-A domain may also send page after page whose text takes a second to extract. So it has `ORDINARY_S` CPU seconds for each
-text, and `BURST_S` for what its texts take beyond that, of which it gets back `SHARE` of each later second. Texts that take
-less make up for others, so a site with some long pages is not refused.
+`DocumentOffloader.in_steps` is for work that the event loop has to do, such as the choice of links to follow.
 """
 
 from __future__ import annotations
@@ -27,17 +26,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import math
 import os
 import pickle
 import resource
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
-from heapq import nlargest
 from typing import Any, BinaryIO, ClassVar, NamedTuple, Protocol, cast
 
 import msgspec
@@ -50,6 +46,7 @@ from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJo
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.html import Extracted
 from crawler.parse.text import ContentJob, TextJob
+from crawler.parse.turns import FairTurns, WorkBudget
 from crawler.processes import environment, python_command, renounce_privileges
 from crawler.scope.scope import NO_HINTS
 from frontier.domains import site_of
@@ -307,109 +304,19 @@ async def _content(process: asyncio.subprocess.Process) -> bytes:
     return await process.stdout.readexactly(int.from_bytes(await process.stdout.readexactly(FRAME)))
 
 
-# Turns and budgets
-
-HALF_LIFE_S = 600.0
-"""Seconds of use, of all domains together, after which only half of a domain's use still counts."""
-
-REMEMBERED = 1_000
-"""Domains whose use is remembered: those that used most, and up to as many others."""
-
-ORDINARY_S = 0.25
-"""CPU seconds that each text may take on average: ten times what an ordinary page takes. The slowest take 0.6."""
-
-BURST_S = 10.0
-SHARE = 0.01
-
-
-class FairQueue:
-    """The items that wait for a turn, by domain. Of one domain, the item that was added first has the first turn."""
-
-    def __init__(self) -> None:
-        self._waiting: dict[str, deque[Any]] = {}  # the domain that has waited longest comes first
-        self._used_s: dict[str, tuple[float, float]] = {}  # and the use of all domains at that time
-        self._total_s = 0.0
-        self._is_for_longest = False
-
-    def __repr__(self) -> str:
-        return f"<FairQueue domains={len(self._waiting)} remembered={len(self._used_s)}>"
-
-    def add(self, domain: str, item: Any) -> None:
-        """Let `item` wait for a turn of `domain`."""
-        self._waiting.setdefault(domain, deque()).append(item)
-
-    def remove(self, domain: str, item: Any) -> None:
-        """Let `item` no longer wait."""
-        items = self._waiting[domain]
-        items.remove(item)
-        if not items:
-            del self._waiting[domain]
-
-    def take(self) -> Any:
-        """The item that has the next turn. It no longer waits. None if none waits."""
-        if not self._waiting:
-            return None
-        longest = next(iter(self._waiting))
-        domain = longest if self._is_for_longest else min(self._waiting, key=self._use)
-        self._is_for_longest = not self._is_for_longest
-        items = self._waiting.pop(domain)
-        item = items.popleft()
-        if items:
-            self._waiting[domain] = items
-        return item
-
-    def ended(self, domain: str, took_s: float) -> None:
-        """A turn of `domain` has ended after `took_s` seconds."""
-        used_s = self._use(domain) + took_s
-        self._total_s += took_s
-        self._used_s[domain] = (used_s, self._total_s)
-        self._used_s = _most(self._used_s, self._use)
-
-    def _use(self, domain: str) -> float:
-        used_s, total_s = self._used_s.get(domain, (0.0, 0.0))
-        return used_s * math.exp((total_s - self._total_s) / HALF_LIFE_S * math.log(2))
-
-
-class TextBudget:
-    """What the texts of each domain took beyond `ORDINARY_S` each. Times are seconds of a monotonic clock."""
-
-    def __init__(self) -> None:
-        self._spent_s: dict[str, tuple[float, float]] = {}  # and when that was
-
-    def __repr__(self) -> str:
-        return f"<TextBudget domains={len(self._spent_s)}>"
-
-    def is_spent(self, domain: str, now: float) -> bool:
-        """Whether no text of `domain` is extracted now."""
-        return self._spent(domain, now) >= BURST_S
-
-    def spend(self, domain: str, took_s: float, now: float) -> None:
-        """A text of `domain` took `took_s` CPU seconds."""
-        spent_s = self._spent(domain, now) + took_s - ORDINARY_S
-        if spent_s <= 0:
-            self._spent_s.pop(domain, None)
-            return
-        self._spent_s[domain] = (spent_s, now)
-        self._spent_s = _most(self._spent_s, lambda one: self._spent(one, now))
-
-    def _spent(self, domain: str, now: float) -> float:
-        spent_s, at = self._spent_s.get(domain, (0.0, now))
-        return max(0.0, spent_s - SHARE * (now - at))
-
-
-def _most(used: dict[str, tuple[float, float]], use: Callable[[str], float]) -> dict[str, tuple[float, float]]:
-    """`used`, or if it has too many domains, those of most `use`."""
-    if len(used) <= 2 * REMEMBERED:
-        return used
-    return {domain: used[domain] for domain in nlargest(REMEMBERED, used, use)}
-
-
 # What the crawler calls
 
 MAX_WAITING_BYTES = 128 << 20
 MAX_WAITING_DOCUMENTS = 1_000
 """The most that may wait while the workers lend their slots. Beyond that, they keep their slots, which slows fetching. On a
 busy machine as much as that does wait, because the process has a low priority."""
+
+SMALL = 256 << 10
+"""Bytes of a decoded body whose texts and items are light work, unless its domain is known to be slow."""
+
+STEP_S = 0.005
+MOST_S = 2.0
+"""Seconds of the event loop that the steps of a page take at a time, and in all: ten times what 10,000 links take."""
 
 RETRY_S = 5.0
 """Seconds until another process is started if none could be."""
@@ -438,11 +345,11 @@ class DocumentOffloader:
     ) -> None:
         self._stand_in = stand_in
         self._processes = [process] if process else [ChildProcess() for _ in range(processes)]
-        self._free = list(reversed(self._processes))
+        self._turns = FairTurns(self._processes)
+        self._steps = FairTurns([None], rest=1.0)  # half of the event loop's time is for everything else
         self._events = events or Events()
         self._retry_s = retry_s
-        self._queue = FairQueue()
-        self._text_budget = TextBudget()
+        self._budget = WorkBudget()
         self._waiting_documents = self._waiting_bytes = 0  # with lent slots
 
     def __repr__(self) -> str:
@@ -450,98 +357,100 @@ class DocumentOffloader:
 
     async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
         """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`."""
-        parsed = await self._wait(ReadJob(document._replace(body=b""), limits), document.body)
+        job = ReadJob(document._replace(body=b""), limits)
+        parsed = await self._in_turn(job, document.body, is_large=True, is_needed=True)
         if parsed is None:
             found = Extracted(error="unread", dropped={"unread": 1})
             return ParsedDocument(found, NO_HINTS, len(document.body), ("unread",))
         return cast(ParsedDocument, parsed)
 
-    async def extract(self, job: ExtractionJob, body: bytes) -> Extraction:
-        """What `job` extracts from `body`: nothing if it exceeds the limits on time or memory, which is reported as
-        `unread`."""
-        return await self._wait(job, body) or unread(job.rules)
+    async def extract(self, job: ExtractionJob, body: bytes, is_large: bool = True) -> Extraction:
+        """What `job` extracts from `body`: nothing if it exceeds the limits on time or memory, or if its domain has used
+        up its budget, which is reported as `unread`. `is_large`: its decoded size is above `SMALL`, or unknown."""
+        return await self._in_turn(job, body, is_large) or unread(job.rules)
 
-    async def text_digest(self, job: TextJob, body: bytes) -> str:
-        """The fingerprint of the text of `body`: empty if it exceeds the limits on time or memory."""
-        return await self._wait(job, body) or ""
+    async def text_digest(self, job: TextJob, body: bytes, is_large: bool = True) -> str:
+        """The fingerprint of the text of `body`: empty if it exceeds the limits on time or memory, or if its domain has
+        used up its budget."""
+        return await self._in_turn(job, body, is_large) or ""
 
     async def content(self, job: ContentJob, body: bytes) -> Content | None:
         """The content of the page with this `body`: only its whole text, with the cut "text", if it exceeds the limits on
         time or memory. None if its domain has used up its budget. The caller keeps its slot."""
         loop, domain = asyncio.get_running_loop(), _domain_of(job.url)
-        async with self._turn(domain) as process:
-            if self._text_budget.is_spent(domain, loop.time()):
+        is_large = job.page.decoded_size > SMALL or "unread" in job.page.cut
+        async with self._turns.turn(domain, is_large or self._budget.is_heavy(domain, loop.time())) as process:
+            if self._budget.is_spent(domain, loop.time()):
                 return None
             content = await self._run(process, job, body)
-            took_s = process.cpu_s if content else job.CPU_S
             if content is None and job.wanted.text != "off":
                 content = await self._run(process, msgspec.structs.replace(job, is_hasty=True), body)
-                took_s += process.cpu_s if content else job.CPU_S
-            self._text_budget.spend(domain, took_s, loop.time())
         return content or UNREAD
+
+    async def in_steps(self, domain: str, steps: Iterator[None]) -> bool:
+        """Exhaust `steps`, each of which takes some milliseconds of the event loop: at once if all are quick, otherwise in
+        turns of `domain`. Returns False if some are left, because they take too long in all."""
+        loop, left_s = asyncio.get_running_loop(), MOST_S
+        if _is_over(steps, loop.time() + STEP_S, loop):
+            return True
+        async with self._stand_in():
+            while left_s > 0:
+                async with self._steps.turn(domain, is_heavy=True):
+                    began = loop.time()
+                    if _is_over(steps, began + STEP_S, loop):
+                        return True
+                    left_s -= loop.time() - began
+        return False
 
     async def stop(self) -> None:
         """End the processes. The next document starts another."""
         for process in self._processes:
             await process.stop()
 
-    async def _wait(self, job: Job, body: bytes) -> Any:
-        """The result of `job`, None if there is none. The slot of the caller is lent meanwhile."""
-        size = len(body)
+    async def _in_turn(self, job: Job, body: bytes, is_large: bool, is_needed: bool = False) -> Any:
+        """The result of `job`, None if there is none. The slot of the caller is lent meanwhile, unless too much waits.
+        `is_needed`: also if its domain has used up its budget."""
+        loop, domain, size = asyncio.get_running_loop(), _domain_of(job.url), len(body)
+        is_heavy = is_large or self._budget.is_heavy(domain, loop.time())
+        async with self._lent(size), self._turns.turn(domain, is_heavy) as process:
+            if not is_needed and self._budget.is_spent(domain, loop.time()):
+                return None
+            return await self._run(process, job, body)
+
+    @asynccontextmanager
+    async def _lent(self, size: int) -> AsyncIterator[None]:
+        """A block in which a document of `size` bytes waits. The slot of the caller is lent, unless too much waits."""
         if self._waiting_documents >= MAX_WAITING_DOCUMENTS or self._waiting_bytes + size > MAX_WAITING_BYTES:
-            async with self._turn(_domain_of(job.url)) as process:
-                return await self._run(process, job, body)
+            yield
+            return
         self._waiting_documents, self._waiting_bytes = self._waiting_documents + 1, self._waiting_bytes + size
         try:
-            async with self._stand_in(), self._turn(_domain_of(job.url)) as process:
-                return await self._run(process, job, body)
+            async with self._stand_in():
+                yield
         finally:
             self._waiting_documents, self._waiting_bytes = self._waiting_documents - 1, self._waiting_bytes - size
 
-    @asynccontextmanager
-    async def _turn(self, domain: str) -> AsyncIterator[ChildProcess]:
-        """A block that runs when `domain` has its turn. Yields a process that nobody else uses meanwhile."""
-        loop = asyncio.get_running_loop()
-        if self._free:
-            process = self._free.pop()
-        else:
-            call = loop.create_future()
-            self._queue.add(domain, call)
-            try:
-                process = await call
-            except asyncio.CancelledError:
-                if call.cancelled():
-                    self._queue.remove(domain, call)
-                else:  # called in the same moment
-                    self._call_next(call.result())
-                raise
-        began = loop.time()
-        try:
-            yield process
-        finally:
-            self._queue.ended(domain, loop.time() - began)
-            self._call_next(process)
-
-    def _call_next(self, process: ChildProcess) -> None:
-        """Give `process` to the next document. It is free if none waits."""
-        call = self._queue.take()
-        if call is None:
-            self._free.append(process)
-        else:
-            call.set_result(process)
-
     async def _run(self, process: ChildProcess, job: Job, body: bytes) -> Any:
-        tries = 0
+        """The result of `job`, None if there is none. It counts against the budget of its domain."""
+        tries, loop, domain = 0, asyncio.get_running_loop(), _domain_of(job.url)
         while tries < TRIES:
             try:
-                return await process.run(job, body)
+                result = await process.run(job, body)
+                self._budget.spend(domain, job.CPU_S if result is None else process.cpu_s, loop.time())
+                return result
             except ChildNotStarted as error:
                 self._events.emit(OwnFailure(FailureKind.MACHINE, f"no process for large documents starts: {error}"))
                 await asyncio.sleep(self._retry_s)
             except ChildEnded as error:
                 log(logging.WARNING, "offloaded_document_unread", url=job.url, error=error)
                 tries += 1 if error.code == _KILLED else TRIES
+        self._budget.spend(domain, job.CPU_S, loop.time())
         return None
+
+
+def _is_over(steps: Iterator[None], until: float, loop: asyncio.AbstractEventLoop) -> bool:
+    """Make some `steps`, not many after the time `until`. Whether these were the last ones."""
+    return all(loop.time() < until for _ in steps)
 
 
 def _domain_of(url: str) -> str:

@@ -69,6 +69,14 @@ def parse(body: bytes, charset: str | None) -> Document:
     return _parse_whole(body, charset)
 
 
+def first_tags(body: bytes, count: int) -> bytes:
+    """The part of `body` with its first `count` tags."""
+    if body.count(b"<") <= count:
+        return body
+    starts = (found.start() for found in re.finditer(b"<", body))
+    return body[: next(islice(starts, count, None))]
+
+
 def takes_long(body: bytes) -> bool:
     """Whether parsing `body` may hold up the event loop, because its formatting elements are not renamed."""
     if not 2 * _FEW_FORMATTING < body.count(b"<") <= _SAFE_TAGS:

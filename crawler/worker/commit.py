@@ -35,6 +35,7 @@ import asyncio
 import contextlib
 from collections import Counter, defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from math import isfinite
 from typing import Protocol, TypeVar
 
@@ -44,7 +45,9 @@ from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import GroupCommitted, LinksPushed, PageSettled, SinkBlocked, WritesRepeated
 from crawler.page import Exchange, Outcome, Page, Written
+from crawler.parse.child import StandIn
 from crawler.parse.html import NOFOLLOW
+from crawler.parse.turns import FairTurns
 from crawler.scope.scope import RecentUrls
 from crawler.worker.leases import HeldLeases, LeasedDomain
 from crawler.worker.runtime import Runtime, TimeSlice
@@ -55,6 +58,11 @@ from frontier.settle import LeasedUrl, SettledUrl, Settlement, SettleReply
 from frontier.store import batched
 
 T = TypeVar("T")
+
+MANY_LINKS = 1_000
+MOST_WAITING_LINKS = 100_000
+"""Links of a result that waits for its turn: to push them takes some milliseconds for each thousand, in which no other
+result is committed. And the links of all results that wait while the workers lend their slots, about a kilobyte each."""
 
 WINDOW_S = 0.06
 """How long results are collected, in seconds. A longer window costs less per page but settles later."""
@@ -220,6 +228,7 @@ class Group:
         self.closing: list[LeasedDomain] = []
         self.first_at = 0.0  # monotonic seconds when the first result came
         self.memory_bytes = 0  # of all results
+        self.is_over = asyncio.Event()  # its commit has ended
 
     def add(self, result: Result, now: float) -> None:
         """Add `result`, which came `now` (monotonic seconds)."""
@@ -295,6 +304,10 @@ class Committer:
         self._recent = recent  # links that this replica has pushed recently
         self._held = held
         self._next, self._committing = Group(), Group()  # collects results; is being committed
+        self._many_links = FairTurns([None])
+        self._waiting_links = 0
+        self.stand_in: StandIn = nullcontext
+        """While its block runs, another worker uses the slot of the one that waits in it."""
         self._parked = Group()  # for nodes that are away
         self._late: dict[asyncio.Task[None], SettlingGroup] = {}  # groups that are settled later
         self._late_nodes: Counter[str] = Counter()
@@ -342,13 +355,29 @@ class Committer:
         return self._idle.is_set()
 
     async def add(self, result: Result) -> None:
-        """Add `result` to the next group. Waits while the backlog is full."""
+        """Add `result` to the next group. Waits while the backlog is full. Of results with many links, each group has one,
+        in turns of their domains, and it is committed afterwards."""
+        count = len(result.links)
+        if count <= MANY_LINKS:
+            await self._add(result)
+            return
+        lent = self.stand_in() if self._waiting_links + count <= MOST_WAITING_LINKS else nullcontext()
+        self._waiting_links += count
+        try:
+            async with lent, self._many_links.turn(result.leased.domain):
+                await (await self._add(result)).is_over.wait()
+        finally:
+            self._waiting_links -= count
+
+    async def _add(self, result: Result) -> Group:
         await self._room.wait()
+        group = self._next
         self._next.add(result, self._runtime.now())
         if len(self._next.results) >= BACKLOG or self._next.memory_bytes >= BACKLOG_BYTES:
             self._room.clear()
         if len(self._next.results) == 1:  # whoever added the first one has woken it
             self._wake()
+        return group
 
     def give_back(self, leased: LeasedDomain) -> None:
         """Release the lease of `leased` with its remaining URLs, after the results that were added before."""
@@ -373,6 +402,7 @@ class Committer:
                     del self._late[task]
                     task.result()  # raises what the task has raised
                 await self._commit(self._committing)
+                self._committing.is_over.set()
                 done, self._committing = self._committing.results, Group()
                 time_slice = TimeSlice(self._runtime.clock)
                 while done:

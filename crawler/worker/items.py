@@ -24,7 +24,7 @@ import msgspec
 
 from crawler.events import Events, ItemsRejected, RedisOutageEnded
 from crawler.page import Item, Page, RejectedItem
-from crawler.parse.child import DocumentOffloader
+from crawler.parse.child import SMALL, DocumentOffloader
 from crawler.parse.document import INLINE_INPUT
 from crawler.parse.extraction import Extraction, ExtractionJob
 from crawler.parse.tags import INLINE_TREE, TakesLong
@@ -55,7 +55,7 @@ async def extract_items(
         with contextlib.suppress(TakesLong):
             extraction = job.run(body, is_inline=True)
     if extraction is None:
-        extraction = await offload.extract(job, body)
+        extraction = await offload.extract(job, body, page.decoded_size > SMALL or "unread" in page.cut)
     if extraction.rejected_count:
         events.emit(ItemsRejected(page.url, extraction.rejected_count, str(extraction.rejected[0])))
     return msgspec.structs.replace(

@@ -15,7 +15,7 @@ import msgspec
 
 from crawler.events import Event, PageSettled
 from crawler.page import Exchange, LinkKind, Outcome, Page
-from crawler.parse.child import DocumentOffloader
+from crawler.parse.child import SMALL, DocumentOffloader
 from crawler.parse.text import TextJob, is_light_body
 from crawler.scope.next_visit import (
     DIGEST,
@@ -97,7 +97,11 @@ async def with_text_digest(
     if job is None:
         return page
     is_inline = is_light_body(exchange.body, job.coding, job.charset)
-    digest = job.run(exchange.body) if is_inline else await offload.text_digest(job, exchange.body)
+    digest = (
+        job.run(exchange.body)
+        if is_inline
+        else await offload.text_digest(job, exchange.body, page.decoded_size > SMALL)
+    )
     return msgspec.structs.replace(page, text_digest=digest)
 
 

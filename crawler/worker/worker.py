@@ -161,9 +161,10 @@ class Turns:
             self.queue.put(leased)
 
     @asynccontextmanager
-    async def while_waiting(self, leased: LeasedDomain) -> AsyncIterator[None]:
-        """A block in which the turn of `leased` only waits for a handler. Another worker has the slot meanwhile."""
-        is_handed_on = leased.handling < HANDED_ON
+    async def while_waiting(self, leased: LeasedDomain, is_crowded: bool) -> AsyncIterator[None]:
+        """A block in which the turn of `leased` only waits for a handler. Another worker has the slot meanwhile. With
+        `is_crowded`, only one page of the domain waits while the next one is requested."""
+        is_handed_on = leased.handling < (1 if is_crowded else HANDED_ON)
         leased.handling += is_handed_on
         try:
             if is_handed_on:

@@ -17,17 +17,16 @@ from crawler.errors import FailureKind
 from crawler.events import Event, Events, OwnFailure
 from crawler.parse.child import (
     MAX_WAITING_BYTES,
-    REMEMBERED,
     ChildEnded,
     ChildNotStarted,
     ChildProcess,
     DocumentOffloader,
-    FairQueue,
 )
 from crawler.parse.coding import DEFAULT_LIMIT
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob, read, read_if_small
 from crawler.parse.extraction import ExtractionJob
 from crawler.parse.html import ExtractPolicy
+from crawler.parse.turns import REMEMBERED, FairQueue
 from crawler.processes import python_command
 from crawler.scope.extract_rules import ExtractRule, FieldRule
 from crawler.worker.worker import WorkerPool

@@ -16,8 +16,9 @@ import msgspec
 import pytest
 
 from crawler.page import NO_CONTENT, Content, Page, TextForm
-from crawler.parse.child import REMEMBERED, ChildProcess, DocumentOffloader, JobFailed, TextBudget
+from crawler.parse.child import ChildProcess, DocumentOffloader, JobFailed
 from crawler.parse.text import SHORT_CHARACTERS, ContentJob, ContentWanted, is_light, simhash
+from crawler.parse.turns import REMEMBERED, WorkBudget
 from crawler.sinks.archive import Archive
 from crawler.worker.page import PageHandling
 from tests.parse.test_text import HTML
@@ -159,13 +160,13 @@ async def test_a_page_without_a_text_for_lack_of_a_budget_says_so() -> None:
             return None
 
     nobody: Any = Mock(settings=Mock(item_rules=()))
-    handling = PageHandling(nobody, nobody, TEXT, Spent(), None, lambda _: nullcontext(), nobody)
+    handling = PageHandling(nobody, nobody, TEXT, Spent(), None, lambda *_: nullcontext(), nobody)
     page = await handling.with_content(nobody, document(HEAVY["pre"]))
     assert (page.cut, page.content) == (("budget",), NO_CONTENT)
 
 
 def test_a_budget_grows_with_time() -> None:
-    budget = TextBudget()
+    budget = WorkBudget()
     for _ in range(20):
         budget.spend("a.test", 1.25, 0.0)
     assert budget.is_spent("a.test", 0.0)
@@ -174,7 +175,7 @@ def test_a_budget_grows_with_time() -> None:
 
 
 def test_few_budgets_are_remembered() -> None:
-    budget = TextBudget()
+    budget = WorkBudget()
     for _ in range(20):
         budget.spend("most", 1.0, 0.0)
     for number in range(3 * REMEMBERED):

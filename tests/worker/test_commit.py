@@ -8,6 +8,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from crawler.errors import SinkFull
@@ -16,7 +17,7 @@ from crawler.page import Exchange, Outcome, Page, Written
 from crawler.redis_retry import RedisRetry
 from crawler.scope.scope import RecentUrls
 from crawler.sinks.archive import Archive
-from crawler.worker.commit import BACKLOG, BACKLOG_BYTES, LINK_BYTES, Committer, PageSink, Result
+from crawler.worker.commit import BACKLOG, BACKLOG_BYTES, LINK_BYTES, MANY_LINKS, Committer, PageSink, Result
 from crawler.worker.leases import HeldLeases, LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.clock import ServerClock, SystemClock
@@ -250,7 +251,7 @@ async def test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_thei
         (100, 0, BACKLOG),
         (BACKLOG_BYTES // 4, 0, 4),
         (BACKLOG_BYTES * 2, 0, 1),
-        (100, BACKLOG_BYTES // LINK_BYTES // 2, 2),
+        (100, MANY_LINKS, BACKLOG_BYTES // (LINK_BYTES * MANY_LINKS + 100) + 1),
     ],
 )
 async def test_workers_wait_with_their_results_while_too_many_or_too_large_ones_wait(
@@ -269,6 +270,46 @@ async def test_workers_wait_with_their_results_while_too_many_or_too_large_ones_
     running = asyncio.create_task(committer.run())
     await asyncio.wait_for(waiting, 60)
     running.cancel()
+
+
+async def test_each_group_has_one_result_with_many_links_and_any_number_of_others(
+    store: RedisStore, crawl_name: str
+) -> None:
+    """The pages of few domains with thousands of links would otherwise hold up those of all others."""
+
+    class Groups(Sink):
+        def __init__(self) -> None:
+            super().__init__()
+            self.groups: list[list[str]] = []
+
+        async def write(
+            self, pages: Sequence[Page], exchanges: Sequence[Exchange] = (), leased: Sequence[LeasedUrl] = ()
+        ) -> Written:
+            self.groups.append([one.domain for one in pages])
+            return await super().write(pages, exchanges, leased)
+
+    time, sink = ManualTime(), Groups()
+    frontier = await make_frontier(store, crawl_name, time)
+    links = [Entry(f"https://other.test/{number}", "other.test") for number in range(MANY_LINKS + 1)]
+    async with committing(await on_a_clock(time), frontier, sink) as committer:
+
+        async def add(domain: str, links: Sequence[Entry]) -> None:
+            entry = Entry(f"https://{domain}/", domain)
+            await frontier.push([entry])
+            result = result_of(await leased_from(frontier, domain=domain), links)
+            assert result.page is not None
+            await committer.add(
+                msgspec.structs.replace(result, page=msgspec.structs.replace(result.page, domain=domain))
+            )
+
+        many = [asyncio.create_task(add(f"many{number}.test", links)) for number in range(4)]
+        few = [asyncio.create_task(add(f"few{number}.test", [])) for number in range(4)]
+        await asyncio.gather(*many, *few)
+        await committer.flush()
+    assert sorted(domain for group in sink.groups for domain in group) == sorted(
+        [f"many{number}.test" for number in range(4)] + [f"few{number}.test" for number in range(4)]
+    )
+    assert all(sum(domain.startswith("many") for domain in group) <= 1 for group in sink.groups)
 
 
 # restarts of the server, which has lost the last writes
