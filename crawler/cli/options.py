@@ -348,6 +348,8 @@ class CrawlAccess:
                     f"{local.out}/ has its output; to restore it, with its settings: {self._command('repair')} -f FILE; "
                     f"to start from nothing: {create}"
                 )
+            if store.eviction_policy and (evicted := int((await store.info("stats")).get("evicted_keys", 0))):
+                advice = f"{advice}. {eviction_warning(store.eviction_policy, evicted)}"
             raise UserError(f"no crawl named {self.crawl!r} {place}{others}; {advice}") from error
 
     def _command(self, name: str) -> str:

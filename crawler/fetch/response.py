@@ -231,7 +231,9 @@ def _is_regular(message: Head, codings: list[str], lengths: list[str]) -> bool:
 
 def describe(error: BaseException) -> str:
     """One line about `error`, at most 200 characters: some messages quote what the server sent."""
-    return " ".join(str(error).split())[:200] or type(error).__name__
+    return " ".join(str(error).split())[:200] or (
+        "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    )
 
 
 def _failed(kind: FailureKind, detail: str) -> FetchFailed:

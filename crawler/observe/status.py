@@ -373,13 +373,19 @@ def obstacles(records: Sequence[HealthRecord]) -> list[str]:
     """Return what keeps replicas from crawling. Replicas with the same obstacle share a sentence."""
     replicas_of: defaultdict[str, list[str]] = defaultdict(list)
     for record in records:
-        away = [f"{'' if node == UNSERVED else 'Redis node '}{node} away" for node in record.nodes_away]
+        away = [_away(node) for node in record.nodes_away]
         for obstacle in ["Redis away"] if record.redis_away else filter(None, [record.blocked, *away, _off(record)]):
             replicas_of[obstacle].append(str(record.index or record.replica))
     return [
         f"{'replica' if len(names) == 1 else 'replicas'} {', '.join(names)}: {obstacle}"
         for obstacle, names in replicas_of.items()
     ]
+
+
+def _away(node: str) -> str:
+    if node == UNSERVED:
+        return f"{node} away; `crawler doctor` names its nodes"
+    return f"Redis node {node} away; start it again: its shards wait, and the others go on"
 
 
 def _off(record: HealthRecord) -> str:

@@ -93,6 +93,19 @@ def test_each_command_warns_of_a_server_that_may_evict(crawl: Hand, typed: Typed
     assert "Redis may evict keys (maxmemory-policy allkeys-lru)" in condition["obstacles"][0]
 
 
+def test_a_crawl_whose_record_was_evicted_is_not_only_called_unknown(
+    crawl: Hand, typed: Typed, admin: redis.Redis
+) -> None:
+    admin.config_set("maxmemory-policy", "allkeys-random")
+    admin.config_set("maxmemory", 1)
+    with pytest.raises(redis.exceptions.OutOfMemoryError):
+        admin.set("x", "y")  # after all keys were evicted
+    told = typed("status", "--crawl", crawl.crawl, "--redis", crawl.url)
+    assert "no crawl named" in told.err
+    assert "Redis has evicted" in told.err
+    assert "noeviction" in told.err
+
+
 def test_evicted_keys_are_named_and_restored_from_the_output(
     crawl: Hand, typed: Typed, admin: redis.Redis, tmp_path: Path
 ) -> None:

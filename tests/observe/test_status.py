@@ -96,6 +96,12 @@ def test_a_replica_whose_clock_is_wrong_is_named() -> None:
     )
 
 
+def test_a_node_that_is_away_is_named_with_what_helps() -> None:
+    record = HealthRecord("r1", "", 1, 1, 4, 0, 0, 0, 0.0, 0.0, redis_away=False, nodes_away=["b:6379"])
+    (obstacle,) = condition_of("run", [record], None, 0).obstacles
+    assert obstacle.startswith("replica 1: Redis node b:6379 away; start it again")
+
+
 async def test_lost_replicas_are_named_while_a_crawl_goes_on(store: RedisStore, crawl_name: str) -> None:
     frontier = await make_frontier(store, crawl_name, ManualTime(), shards=4)
     health, keys = Health(store, frontier.keys.peers, ttl_s=60), frontier.keys

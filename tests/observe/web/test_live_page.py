@@ -16,6 +16,7 @@ from frontier.control import Control
 from frontier.crawls import create_crawl
 from frontier.keys import CrawlKeys
 from frontier.peers import Health
+from frontier.scripts import command
 from frontier.store import RedisStore, connect
 from tests.observe.web.browser import Browser
 from tests.observe.web.serving import HOSTILE, get, populate, serving
@@ -170,6 +171,9 @@ async def test_what_blocks_a_crawl_stays_on_the_page_until_it_is_over(tmp_path: 
                 await health.withdraw(name)
             await Control(store, keys).set("run")
             await browser.wait_for(f"{state} == 'no replica'")
+            await store.send([command("CONFIG", "SET", "min-replicas-to-write", 1)])  # as one without memory does
+            await browser.wait_for(f"{state} == 'Redis refuses writes'")
+            assert "No replica can report now" in await browser.value("document.getElementById('replicas').textContent")
             assert browser.errors == []
         await store.close()
 
