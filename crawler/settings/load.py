@@ -393,6 +393,9 @@ _WORDS = {
 }
 
 
+_LONGEST_NAME = 255
+"""Bytes of the name of a file or folder (NAME_MAX in limits.h)."""
+
 LARGEST: dict[type, float] = {float: 1e9, int: 1e15}
 """The largest values of settings: 31 years in seconds, and a petabyte. Beyond some more, Redis cannot count in whole
 milliseconds."""
@@ -481,6 +484,8 @@ class _Conversion:
             return self._refuse(name, _EXPECTED[str], value)
         if isinstance(converted, (str, Path)) and "\0" in str(converted):  # neither a path nor a variable can have it
             return self._refuse(name, "must not contain a NUL character", value)
+        if isinstance(converted, Path) and any(len(os.fsencode(part)) > _LONGEST_NAME for part in converted.parts):
+            return self._refuse(name, f"must not contain a name of more than {_LONGEST_NAME} bytes")
         return converted
 
     def _try(self, name: str, use: Callable[[], Any]) -> Any:

@@ -84,7 +84,8 @@ def _path(page: Page, out: Path) -> Path:
     words = [_slug(unquote(parts.path))]
     if parts.query or not words[0]:  # the path does not tell what the page is
         words.append(_slug(page.title))
-    number = b32encode(blake2b(page.url.encode(), digest_size=10).digest()).decode().lower()
+    # With fewer bits, a site could find two URLs that share a file.
+    number = b32encode(blake2b(page.url.encode(), digest_size=16).digest()).decode().lower().rstrip("=")
     name = "-".join([*filter(None, words)] or ["index"])
     return out / _UNSAFE.sub("-", page.domain) / f"{name}-{number}.md"
 

@@ -62,3 +62,8 @@ def test_a_very_high_rate_is_none() -> None:
     for rate in (2e6, 1e9):
         assert policies.rate_limit_policy(load(None, {"politeness": {"address_rate": rate}})) is None
     assert policies.rate_limit_policy(load(None, {"politeness": {"delay": 1e-9}})) is None
+
+
+def test_a_path_that_no_file_system_takes_is_refused() -> None:
+    with pytest.raises(SettingsInvalid, match=r"replica\.out: must not contain a name of more than 255 bytes"):
+        load(None, {"replica": {"out": f"a/{'x' * 256}"}})

@@ -310,6 +310,16 @@ def test_a_half_copied_file_is_told_of_with_the_number_of_missing_records(
     assert re.search(r"cut off or damaged: .*; [12] records? named in .* would be beyond its end", done.err)
 
 
+def test_a_file_that_is_cut_and_has_a_record_that_cannot_be_read_is_told_of_twice(tmp_path: Path, typed: Typed) -> None:
+    head = b"WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: https://site.test/\r\nContent-Type: text/plain\r\n"
+    record = gzip.compress(head + b"Content-Length: 2\r\n\r\nno\r\n\r\n")
+    (tmp_path / "a.warc.gz").write_bytes(record + record[:-9])
+    done = typed("export", "a.warc.gz")
+    assert done.code == 2
+    assert "not an HTTP message" in done.err
+    assert "cut off or damaged" in done.err
+
+
 def test_the_commands(crawl: Path, tmp_path: Path) -> None:
     run = CliRunner().invoke
     (file, _) = readers.warc_files(crawl)
