@@ -163,7 +163,7 @@ def _check_delays(
         # Nothing requires the delay for slow responses (`response_share`), so it is not checked.
         needed = delay_ms(rules.delay, crawl_delay, rate, 0.0) / 1000
         if delay < needed - rules.tolerance_s and (needed or len(in_flight) >= rules.parallel):
-            detail = f"{delay:.3f} s after {latest.url}"
+            detail = f"{delay:.3f} s after {latest.url}; required: {needed:g} s"
             breaches.append(Breach("too_close", request.url, request.start, detail, delay, needed))
         if request.end >= latest.end:
             latest = request
@@ -177,6 +177,7 @@ def _check_retry_after(requests: Sequence[Request], rules: Rules, breaches: list
         if request.start < allowed_at - rules.tolerance_s:
             wait, needed = request.start - refused.end, allowed_at - refused.end
             detail = f"{wait:.3f} s after {refused.url} had answered {refused.status} with a Retry-After"
+            detail += f"; required: {needed:.3f} s"
             breaches.append(Breach("unrested", request.url, request.start, detail, wait, needed))
         if request.status in (429, 503) and request.retry_after is not None:
             wait_s = parse_retry_after(request.retry_after, request.end)
@@ -197,8 +198,11 @@ def _check_rate(address: str, requests: Sequence[Request], rules: Rules, breache
         level = max(0.0, level - rate_limit.rate_per_s * (second.start - first.start)) + 1
         peak = max(peak, level)
         if level > allowed:
-            detail = f"{address}: {level:.1f} requests more than its rate allows"
-            breaches.append(Breach("address_rate", second.url, second.start, detail, level, rate_limit.burst))
+            detail = (
+                f"{address}: {level:.1f} requests above a rate of {rate_limit.rate_per_s:g} a second; required: at most "
+                f"{allowed:.1f} (a burst of {rate_limit.burst}, and requests that are up to {LATENESS_S:g} s late)"
+            )
+            breaches.append(Breach("address_rate", second.url, second.start, detail, level, allowed))
             level = 0.0  # so that each burst is reported once
     return peak
 

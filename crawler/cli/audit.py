@@ -109,10 +109,7 @@ def _render(found: Report, delay: str, is_own: bool = True, revision: int = 1) -
     table = Table.grid(padding=(0, 3))
     for rule, count in found.counts.items():
         table.add_row(rule.replace("_", " "), Text(f"{count:,}", style="bold red" if count else "green"))
-    examples = [
-        Text(f"{breach.rule}: {breach.url}: {breach.detail}; required: {breach.needed:.3f}")
-        for breach in found.breaches[:SHOWN]
-    ]
+    examples = [Text(f"{breach.rule}: {breach.url}: {breach.detail}") for breach in found.breaches[:SHOWN]]
     seen = (
         f"{count_of(found.requests, 'request')} ({found.robots:,} for robots.txt) to "
         f"{count_of(found.domains, 'domain')} at {count_of(found.addresses, 'address')}, in {count_of(found.files, 'file')}"

@@ -150,7 +150,7 @@ _NOTHING_RUNS = {
 
 _HOW_TO_GO_ON = {
     "finished": "the crawl has finished: to crawl more, give it other seeds with `crawler seed {place}`, or queue URLs "
-    "again with `crawler dead requeue {place}`",
+    "again with `crawler dead requeue --all {place}`",
     "page limit reached": "the crawl has reached limits.max_pages: raise it with `crawler config apply FILE {place}`, "
     "and start replicas again",
     "limit reached": "the crawl has reached a limit: raise it with `crawler config apply FILE {place}`, and start replicas "
@@ -216,14 +216,14 @@ def _show_change(
     """Print a change of the control state of a crawl, with a `warning` if it is probably a mistake."""
     if warning:
         note(warning)
-    delay = f"now waits {seconds:g} s between requests" if seconds is not None else "now has the crawl's own delay"
+    delay = f"waits {seconds:g} s between requests to" if seconds is not None else "uses its own delay for"
     sentence = {
         "pause": "is paused",
         "resume": "may go on",
         "stop": "is stopped",
         "block": f"no longer fetches from {domain}",
         "unblock": f"may fetch from {domain} again",
-        "delay": f"{delay} at {domain}",
+        "delay": f"now {delay} {domain}",
     }[action]
     done = {"crawl": access.crawl, "action": action, "domain": domain, "seconds": seconds}
     emit(done, as_json, Text(f"{titled(access.crawl, 'the crawl')} {sentence}"))

@@ -63,7 +63,7 @@ def test_any_host_or_url_of_a_domain_blocks_it(hand: Hand) -> None:
 def test_the_delay_of_a_domain_is_set_and_reset(hand: Hand) -> None:
     assert hand.json("delay", "a.test", "2.5")["seconds"] == 2.5
     assert hand.with_store(rules).rules.delays == {"a.test": 2.5}
-    assert "now has the crawl's own delay at a.test" in hand.type("delay", "a.test")
+    assert "now uses its own delay for a.test" in hand.type("delay", "a.test")
     assert hand.with_store(rules).rules.delays == {}
 
 
