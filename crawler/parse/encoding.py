@@ -4,6 +4,7 @@ The encoding is found as in the HTML standard (13.2.3), by the first of: a byte 
 document's `meta`, an XML declaration, and a guess (13.2.3.2, step 9): UTF-8 if the bytes beyond ASCII are almost all valid
 UTF-8, else what turbohtml's detector says, which is Firefox's. Of 346 documents in 20 encodings, it recognises 340 by the
 4,000 bytes that are used here, 337 by 200, and 331 by 60 (chardet 7: 344, 335 and 328, in four times the time).
+What was found for other pages of a site does not help: of 90 documents of sites with several, it mends 2 and spoils 2.
 """
 
 from __future__ import annotations
