@@ -18,7 +18,7 @@ from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
 from crawler.parse import tree
 from crawler.parse.coding import decode_body
-from crawler.parse.encoding import codec_of, encoding_named
+from crawler.parse.encoding import as_text
 from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, values_at
 from frontier.entries import MOST_PRIORITY, tag_of
 from frontier.errors import BadUrl
@@ -73,9 +73,7 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
     @property
     def text(self) -> str:
         """The body as text, without a byte order mark."""
-        return self.body.decode(codec_of(encoding_named(self.charset or "") or "UTF-8"), "replace").removeprefix(
-            "\ufeff"
-        )
+        return as_text(self.body, self.charset)
 
     def json(self) -> Any:
         """Return the body as JSON, in UTF-8, UTF-16 or UTF-32, with or without a byte order mark; halves of characters

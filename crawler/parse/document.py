@@ -14,7 +14,7 @@ import msgspec
 
 from crawler.page import GZIP, Cut, Page, Repaired
 from crawler.parse.coding import Decoded, decode_body
-from crawler.parse.encoding import MediaType
+from crawler.parse.encoding import MediaType, encoding_named
 from crawler.parse.html import NOFOLLOW, Extracted, ExtractPolicy, extract
 from crawler.parse.sitemaps import form_of, sitemap_links
 from crawler.parse.tags import TakesLong
@@ -77,11 +77,11 @@ class ParsedDocument(NamedTuple):
     def describe(self, page: Page, content_type: str, truncated: str | None) -> Page:
         """`page` with what this document, its body, says about it. `content_type`: the whole header value; `truncated`: as
         `Exchange.truncated`."""
-        found = self.found
+        found, media = self.found, MediaType.parse(content_type)
         return msgspec.structs.replace(
             page,
-            content_type=MediaType.parse(content_type).essence,
-            charset=found.charset,
+            content_type=media.essence,
+            charset=found.charset or (encoding_named(media.charset or "") or "").lower(),  # of text that is not HTML
             title=found.title,
             lang=found.lang,
             canonical=found.canonical,

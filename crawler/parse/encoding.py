@@ -134,6 +134,11 @@ def encoding_sent(body: bytes, charset: str | None) -> str | None:
     return encoding_named(charset) if charset else None
 
 
+def as_text(body: bytes, charset: str | None) -> str:
+    """`body` as text without a byte order mark, in the encoding of that mark, else in `charset`, else in UTF-8."""
+    return body.decode(codec_of(encoding_sent(body, charset) or "UTF-8"), "replace").removeprefix("\ufeff")
+
+
 def encoding_of_meta(charset: str, http_equiv: str, content: str) -> str | None:
     """The encoding that a `meta` element with these attributes declares; None if it declares none (HTML 13.2.3.2)."""
     if not charset and http_equiv.lower() == "content-type":

@@ -24,6 +24,7 @@ import pcre2  # type: ignore[import-untyped]
 from crawler.page import MAX_ITEM_BYTES, Item, Page, RejectedItem
 from crawler.parse import structured, tree
 from crawler.parse.coding import decode_body
+from crawler.parse.encoding import as_text
 from crawler.parse.tags import INLINE_TREE, TakesLong
 from crawler.parse.values import NUMBERS, NotOfType, converted
 from crawler.scope.extract_rules import ExtractRule, FieldRule
@@ -284,10 +285,7 @@ class _Source:
 
     @cached_property
     def text(self) -> str:
-        try:
-            return self._body.decode(self._job.charset or "utf-8", "replace")
-        except LookupError:
-            return self._body.decode("utf-8", "replace")
+        return as_text(self._body, self._job.charset)
 
     @cached_property
     def json_ld(self) -> structured.JsonLd:

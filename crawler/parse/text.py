@@ -21,7 +21,7 @@ from xxhash import xxh3_64_digest
 
 from crawler.page import Page
 from crawler.parse.coding import decode_body, is_html_page
-from crawler.parse.encoding import codec_of, encoding_guessed
+from crawler.parse.encoding import as_text, encoding_guessed, encoding_sent
 from crawler.parse.main_text import main_text
 from crawler.parse.structured import json_ld_of, plain, publication_date
 from crawler.parse.tree import flatten_tables, parse, restored, text_of
@@ -323,8 +323,7 @@ def _plain_content(body: bytes, charset: str, text: TextForm) -> Content:
     """The content of a page that is text already. A fingerprint or data of it would say nothing."""
     if text == "off":
         return NO_CONTENT
-    found = body[:MAX_BYTES].decode(codec_of(charset or encoding_guessed(body, is_xml=False)), "replace")
-    found = found.removeprefix("\ufeff")
+    found = as_text(body[:MAX_BYTES], charset or encoding_sent(body, None) or encoding_guessed(body, is_xml=False))
     cut = ("text",) if len(body) > MAX_BYTES else ()
     content = Content(text_by="plain", cut=cut)
     return msgspec.structs.replace(content, **{text: found}) if found.strip() else NO_CONTENT

@@ -90,3 +90,41 @@ def test_a_retry_is_an_error_of_the_result() -> None:
 def test_a_url_that_cannot_be_crawled_is_refused(url: str) -> None:
     with pytest.raises(UserError, match="cannot be crawled"):
         page(url)
+
+
+JSON = '{"a": "é😀"}'
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        JSON.encode(),
+        b"\xef\xbb\xbf" + JSON.encode(),
+        *(JSON.encode(coding) for coding in ("utf-16", "utf-16-le", "utf-16-be", "utf-32")),
+        b"\xfe\xff" + JSON.encode("utf-16-be"),
+        b'{"a": "\\u00e9\\ud83d\\ude00"}',
+    ],
+)
+def test_json_may_have_any_unicode_encoding(body: bytes) -> None:
+    assert page(URL, body, headers={"content-type": "application/json"}).json() == {"a": "é😀"}
+
+
+@pytest.mark.parametrize("body", [b'{"a": "x\\ud83d"}', b'{"a": "x\\ude00"}', b'{"a": "x\xed\xa0\xbd"}'])
+def test_half_characters_in_json_do_no_harm(body: bytes) -> None:
+    assert page(URL, body, headers={"content-type": "application/json"}).json() == {"a": "x?"}
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [
+        ("é1".encode(), "text/plain"),
+        (b"\xef\xbb\xbf" + "é1".encode(), "text/plain"),
+        (b"\xef\xbb\xbf" + "é1".encode(), "text/csv; charset=iso-8859-1"),
+        ("é1".encode("utf-16"), "text/plain"),
+        (b"\xfe\xff" + "é1".encode("utf-16-be"), "application/json"),
+        ("é1".encode("utf-16-le"), "text/plain; charset=utf-16le"),
+        ("é1".encode("latin-1"), "text/plain; charset=latin1"),
+    ],
+)
+def test_text_has_no_byte_order_mark(body: bytes, content_type: str) -> None:
+    assert page(URL, body, headers={"content-type": content_type}).text == "é1"
