@@ -408,7 +408,8 @@ def lost_in_words(lost: Mapping[str, int]) -> str:
     more = f" and {len(names) - MOST_LOST:,} more" if len(names) > MOST_LOST else ""
     were = "replica was" if len(names) == 1 else "replicas were"
     return (
-        f"{len(names):,} {were} lost (killed or cut off, last report at {latest}): {', '.join(names[:MOST_LOST])}{more}"
+        f"{len(names):,} {were} lost (killed or cut off, last report at {latest}): {', '.join(names[:MOST_LOST])}{more}; "
+        "`crawler run` starts another, and others take over the work"
     )
 
 

@@ -111,6 +111,9 @@ async def test_lost_replicas_are_named_while_a_crawl_goes_on(store: RedisStore, 
     await health.report("r1", msgspec.json.encode(record), at_ms=2_000)
     condition = (await CrawlReader(store, keys).read()).condition
     assert condition.level == "warn"
-    assert "1 replica was lost (killed or cut off, last report at 00:00:01 UTC): r0" in condition.obstacles
+    assert (
+        "1 replica was lost (killed or cut off, last report at 00:00:01 UTC): r0; `crawler run` starts another, and others "
+        "take over the work"
+    ) in condition.obstacles
     await health.withdraw("r0")
     assert (await CrawlReader(store, keys).read()).condition.level == "good"
