@@ -47,9 +47,10 @@ MAX_PAYLOAD = 1_024
 
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
-PushMode = Literal["new", "known", "again", "moved"]
+PushMode = Literal["new", "known", "foreign", "again", "moved"]
 """When to queue a URL. `new`: if it is unseen. `known`: if it is unseen, but its domain is seen: the crawl has accepted
-another URL of it. `again`, for seeds, and for a URL to which redirects lead back: always. `moved`, for the target of a
+another URL of it. `foreign`: if it is unseen, but pages of other domains fill no more than half of the domain's cap.
+`again`, for seeds, and for a URL to which redirects lead back: always. `moved`, for the target of a
 known page that has moved: if it is unseen, or is neither open nor a known page."""
 
 _BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}

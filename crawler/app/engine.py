@@ -721,7 +721,10 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
 def link_filter(settings: CrawlSettings, recent: RecentUrls, shapes: Shapes | None = None) -> LinkFilter:
     """Return which links are followed. Raises UserError if the scorer cannot be loaded."""
     actions_last = settings.scope.actions == "avoid"
-    return LinkFilter(scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent, shapes, actions_last)
+    has_cap = settings.limits.domain_cap > 0
+    return LinkFilter(
+        scope(settings), TrapPolicy(), scorer(settings.frontier.scorer), recent, shapes, actions_last, has_cap
+    )
 
 
 def sink(

@@ -210,8 +210,9 @@ class RecentUrls:
 
     It stores the URLs themselves, so it never confuses two URLs. Discarding a URL only costs a call to Redis.
 
-    Links that are queued only if their domain is known are stored with a mark, and match only such links. A marked link
-    may have been dropped. If its domain is seeded later, the same link on a page of that domain must be pushed.
+    Links that are queued only if their domain is known, or if other domains have not filled its cap, are stored with a
+    mark, and match only such links. A marked link may have been dropped. If its domain is seeded later, the same link on
+    a page of that domain must be pushed.
 
     The target of a known page that has moved, and one to which redirects lead back, are never in the set: they may have to
     be queued although they were pushed.
@@ -230,7 +231,7 @@ class RecentUrls:
     def __contains__(self, link: Entry) -> bool:
         if link.mode in ("moved", "again"):
             return False
-        return link.url in self._young or link.url in self._old or (link.mode == "known" and self.has_offered(link.url))
+        return link.url in self._young or link.url in self._old or self.has_offered(_marked(link))
 
     def has_offered(self, url: str) -> bool:
         """Whether `url` is in the set with a mark."""
@@ -242,7 +243,10 @@ class RecentUrls:
         return [(url, of) for url, of in links if (href := url.href) not in young and href not in old]
 
     def add(self, link: Entry) -> None:
-        (self._young_marked if link.mode == "known" else self._young).add(link.url)
+        if marked := _marked(link):
+            self._young_marked.add(marked)
+        else:
+            self._young.add(link.url)
         if len(self._young) + len(self._young_marked) >= self._generation:
             self._old, self._young = self._young, set()
             self._old_marked, self._young_marked = self._young_marked, set()
@@ -251,6 +255,11 @@ class RecentUrls:
         """Remove all links, because Redis may have lost the last ones that were pushed."""
         for urls in (self._young, self._old, self._young_marked, self._old_marked):
             urls.clear()
+
+
+def _marked(link: Entry) -> str:
+    """How `link` is stored with a mark; "" if it needs none."""
+    return link.url if link.mode == "known" else f"foreign {link.url}" if link.mode == "foreign" else ""
 
 
 Scorer = Callable[[str, int, LinkKind], float]
@@ -271,7 +280,8 @@ NO_HINTS: Mapping[str, float] = MappingProxyType({})
 
 class LinkFilter:
     """Turns links into entries. `recent`: links that need no check, because they were pushed recently. `shapes`: which are
-    put off; `actions_last`: whether links that do something come last."""
+    put off; `actions_last`: whether links that do something come last; `has_cap`: whether the number of URLs of a domain
+    is limited, so that those from other domains are told apart."""
 
     def __init__(
         self,
@@ -281,6 +291,7 @@ class LinkFilter:
         recent: RecentUrls,
         shapes: Shapes | None = None,
         actions_last: bool = False,
+        has_cap: bool = False,
     ) -> None:
         self.scope = scope
         self._traps = traps
@@ -288,6 +299,7 @@ class LinkFilter:
         self._recent = recent
         self._shapes = shapes or Shapes()
         self._actions_last = actions_last
+        self._has_cap = has_cap
 
     def new(self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry) -> Iterator[str]:
         """Those of `links` that are in scope and were not pushed recently."""
@@ -333,7 +345,10 @@ class LinkFilter:
                     score = PUT_OFF
                 elif self._actions_last and "?" in url.href and comes_last(url.href.partition("?")[2]):
                     score += LAST
-                link = Entry(url.href, url.domain, score, depth, hops=hops, mode="known" if may_be_seeds else mode)
+                pushed: PushMode = "known" if may_be_seeds else mode
+                if self._has_cap and pushed == "new" and url.domain != found_on.domain:
+                    pushed = "foreign"
+                link = Entry(url.href, url.domain, score, depth, hops=hops, mode=pushed)
                 if kind is LinkKind.REDIRECT:
                     link = msgspec.structs.replace(link, tag=found_on.tag, chain=_chain(found_on))
                 selected.append(link)

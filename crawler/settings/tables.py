@@ -320,7 +320,8 @@ class LimitsTable(Table, frozen=True, kw_only=True):
     ] = 0
     domain_cap: Annotated[
         Count,
-        "Maximum number of URLs accepted per domain in the whole crawl; the rest are dropped and counted. 0: no limit.",
+        "Maximum number of URLs accepted per domain in the whole crawl; the rest are dropped and counted. Links from "
+        "pages of other domains fill half of it at most. 0: no limit.",
     ] = 0
     put_off_share: Annotated[
         float,

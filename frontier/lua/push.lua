@@ -14,7 +14,9 @@
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
 -- ARGV[4] step: the size of a domain's queue is reported whenever so many more of its URLs have been accepted (0: never)
 -- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
---   mode "new"; or "known": only if a URL of the domain has been accepted before; or "again"; or "moved"
+--   mode "new"; or "known": only if a URL of the domain has been accepted before; or "foreign", from a page of another domain:
+--   these and "known" ones fill half of domain_cap at most, so that the other half is for links of the domain itself; or
+--   "again"; or "moved"
 --
 -- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for a domain that is unknown
 --   or was forgotten, {domain, size of its queue, number of packed URLs} for each domain that is reported} | {"lost"}
@@ -53,9 +55,9 @@ end
 
 local accepted, seen_before, capped, outside = 0, 0, 0, 0
 
-local function push_domain(domain, always, from, to)
+local function push_domain(domain, always, cap, from, to)
   local domain_key = base .. 'd:' .. domain
-  local room = domain_cap > 0 and domain_cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
+  local room = cap > 0 and cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
   local inflight, new, size, best = base .. 'inflight:' .. domain, {}, 0, 0
   for i = from, to, 3 do
     local fingerprint, key = ARGV[i], seen_key(ARGV[i])
@@ -97,8 +99,10 @@ while at <= #ARGV do
     outside = outside + count
   else
     local last = at + 2 + count * 3
+    local is_foreign = mode == 'known' or mode == 'foreign'
+    local cap = is_foreign and math.ceil(domain_cap / 2) or domain_cap
     local moved = mode == 'moved' and load_moved().push_moved(base, domain, at + 3, last, seen_key) or 0
-    push_domain(domain, mode == 'again', at + 3, last)
+    push_domain(domain, mode == 'again', cap, at + 3, last)
     accepted, seen_before = accepted + moved, seen_before - moved
   end
   at = at + 3 + count * 3

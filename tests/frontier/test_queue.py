@@ -31,6 +31,18 @@ class TestPush:
         assert counts.accepted == 2
         assert counts.dropped == {"domain_cap": 3}
 
+    async def test_links_from_other_domains_fill_half_of_the_domain_cap(
+        self, store: RedisStore, crawl_name: str, time: ManualTime
+    ) -> None:
+        frontier = await make_frontier(store, crawl_name, time, FrontierSettings(domain_cap=6))
+        foreign = [replace(entry(f"https://a.test/junk{n}"), mode="foreign") for n in range(5)]
+        pushed = await frontier.push(foreign)
+        assert (pushed.accepted, pushed.capped) == (3, 2)
+        pushed = await frontier.push([replace(one, mode="known") for one in foreign])
+        assert (pushed.accepted, pushed.seen, pushed.capped) == (0, 3, 2)
+        pushed = await frontier.push([entry(f"https://a.test/{n}") for n in range(5)])
+        assert (pushed.accepted, pushed.capped) == (3, 2)
+
     async def test_a_capped_url_is_not_marked_as_seen(
         self, store: RedisStore, crawl_name: str, time: ManualTime
     ) -> None:

@@ -7,7 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from crawler.page import LinkKind
-from crawler.scope.scope import REASONS, TRAP_REASONS, RecentUrls, Scope, TrapPolicy, judge_trap
+from crawler.scope.scope import (
+    REASONS,
+    TRAP_REASONS,
+    LinkFilter,
+    RecentUrls,
+    Scope,
+    TrapPolicy,
+    breadth_first,
+    judge_trap,
+)
 from frontier.entries import Entry, PushMode
 from frontier.errors import BadInput
 from frontier.urls import canonicalize
@@ -200,3 +209,17 @@ def test_what_it_holds_is_bounded() -> None:
         assert len(recent) <= 10
     assert Entry("http://a.test/99", "a.test") in recent
     assert Entry("http://a.test/89", "a.test") not in recent
+
+
+def test_links_to_other_domains_are_told_apart_if_their_number_is_limited() -> None:
+    """And one that was dropped for the cap is still followed from a page of its own domain."""
+    recent = RecentUrls(100)
+    links = LinkFilter(Scope.of(kind="any"), TrapPolicy(), breadth_first, recent, has_cap=True)
+    target = canonicalize("https://b.test/x")
+    ((foreign,), _) = links.select([(target, LinkKind.ANCHOR)], Entry("https://a.test/", "a.test"))
+    assert foreign.mode == "foreign"
+    recent.add(foreign)
+    assert foreign in recent
+    ((own,), _) = links.select([(target, LinkKind.ANCHOR)], Entry("https://b.test/", "b.test"))
+    assert own.mode == "new"
+    assert own not in recent
