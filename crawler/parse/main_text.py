@@ -49,7 +49,7 @@ def _named(words: str) -> str:
 _COMMENTS = _named("comment")
 _COMMENT_FORMS = f":is({_COMMENTS}) form, form:is({_COMMENTS}), {_named('respond')}"
 _EXTRAS = _named("widget share social newsletter subscribe promo cookie popular recommend advert teaser author-bio")
-_SIDES = _named("sidebar related breadcrumb")  # documentation has them, too
+_SIDES = _named("sidebar related breadcrumb")  # documentation has them, too, and boxes of prose with these names
 
 _ARTICLE_OF_PUBLISHER = "meta[property='og:type' i][content*=article i]"
 """News and magazines say it, for their articles to be shared. Forums, trackers and blogs without more software do not."""
@@ -71,7 +71,7 @@ layout."""
 _MOST_EXTRAS = 0.01
 """Share of extras and comments that documentation may have. Blogs about programs have more."""
 
-_FOUND_IN_MAIN, _FOUND_IN_BODY = 0.5, 0.1
+_FOUND_IN_MAIN, _FOUND_IN_BODY = 0.5, 0.25
 """Share of the text outside of links that trafilatura has to find, in a `main` or in several articles, and elsewhere."""
 
 _LEAST_COMMENTS = 0.5
@@ -212,7 +212,9 @@ def _is_in(found: str, content: Element) -> bool:
 def _is_documentation(content: Element, by: str) -> bool:
     length = _length(content)
     extra = _removed(content, _EXTRAS, _LARGEST_EXTRA * length)
-    _removed(content, _SIDES, _LARGEST_EXTRA * length)
+    for part in _outermost(content.select(_SIDES)):
+        if 2 * _prose(part) < _length(part) <= _LARGEST_EXTRA * length:
+            part.decompose()
     length = _length(content)
     if extra + _total(content.select(_COMMENTS)) > _MOST_EXTRAS * length:
         return False

@@ -135,6 +135,16 @@ def test_an_article_in_a_header_is_found_on_a_page_of_links() -> None:
     assert all(f"Item {i}. {SENTENCE.strip()}" in found.text for i in ITEMS), found
 
 
+def test_documentation_keeps_its_boxes_but_not_the_links_beside_it() -> None:
+    box = f"<div class=sidebar><p>In short. {SENTENCE}</p></div>"
+    found = of(
+        f"<div>{CONTENTS['code']}{CONTENTS['prose']}{box}<div class=sidebar><a href=/b>Other page</a></div></div>"
+    )
+    assert found.by == "body"
+    assert "In short." in found.text
+    assert "Other page" not in found.text
+
+
 def test_a_table_as_layout_is_no_documentation() -> None:
     song = "<br>".join(f"Item {i} of the long song. {SENTENCE}" for i in ITEMS)
     around = "<div><b>Weather</b> The sun will shine until the evening, and later it may rain in the north.</div>" * 4
