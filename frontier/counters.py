@@ -24,6 +24,7 @@ seconds for all the others.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
@@ -97,6 +98,15 @@ class Counts(msgspec.Struct, frozen=True):
         return self.accepted - self.settled
 
 
+_COUNT = re.compile(rb"-?[0-9]{1,18}")
+
+
+def count_in(text: bytes | None) -> int:
+    """The number that a counter has. A text that is none counts as 0: somebody else has written it, and nobody must be
+    unable to look at the crawl for that."""
+    return int(text) if text and _COUNT.fullmatch(text) else 0
+
+
 class ShardCounters(NamedTuple):
     """The raw counters of one shard: its `stats`, and the sizes of its sets. `counts_of` turns them into `Counts`."""
 
@@ -108,9 +118,11 @@ class ShardCounters(NamedTuple):
     @property
     def open(self) -> int:
         """Number of URLs queued, leased or waiting, and of links in the outbox."""
-        number = self.stats.get
-        settled = int(number(b"done", 0)) + int(number(b"denied", 0)) + int(number(b"dead", 0))
-        return int(number(b"accepted", 0)) - settled + int(number(b"outboxed", 0)) - int(number(b"delivered", 0))
+        accepted, done, denied, dead, outboxed, delivered = (
+            count_in(self.stats.get(name))
+            for name in (b"accepted", b"done", b"denied", b"dead", b"outboxed", b"delivered")
+        )
+        return accepted - done - denied - dead + outboxed - delivered
 
 
 class LastHolder(msgspec.Struct, frozen=True):
@@ -147,7 +159,7 @@ class Counters:
     async def done(self) -> int:
         """The number of URLs settled as done. Costs one small call per shard."""
         replies = await self._read_each(self._keys.shards, lambda shard: [command("HGET", shard.stats, "done")])
-        return sum(int(reply or 0) for (reply,) in replies)
+        return sum(count_in(reply) for (reply,) in replies)
 
     async def next_visit_ms(self) -> int:
         """When the next planned visit of a known page is due, in server time; 0 if none is planned."""
@@ -198,7 +210,7 @@ class Counters:
         ]
         if lost and identity:
             raise ShardLost(self._keys.crawl, lost)
-        numbers = ([sum(due), *(int(number or 0) for number in reply[1:])] for reply, *due in replies)
+        numbers = ([sum(due), *map(count_in, reply[1:])] for reply, *due in replies)
         return [(due + accepted + outboxed, sum(settled)) for due, accepted, outboxed, *settled in numbers]
 
     async def _read_each(
@@ -244,12 +256,12 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
             if name in TEXTS:
                 continue
             if name == b"first_ms":
-                first_ms.append(int(value))
+                first_ms.append(count_in(value))
             elif name == b"last_ms":
-                last_ms = max(last_ms, int(value))
+                last_ms = max(last_ms, count_in(value))
             else:
-                numbers[name] += int(value)
-    named = {name.decode(): number for name, number in numbers.items()}
+                numbers[name] += count_in(value)
+    named = {name.decode(errors="replace"): number for name, number in numbers.items()}
     requeued_by = _with_prefix("requeued:", named)
     requeued = {outcome: sum(_with_prefix(f"{outcome}:", requeued_by).values()) for outcome in ("denied", "dead")}
     outcomes = {

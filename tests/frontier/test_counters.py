@@ -221,3 +221,24 @@ async def test_what_follows_from_an_empty_set_is_not_read(store: RedisStore, cra
     await survey(store, frontier.keys, [0], time.ms, 1)
     of_script = await commands() - before - 2  # INFO, EVALSHA
     assert of_script == 3  # whether there is a domain or a waiting URL, the counters, the owner
+
+
+async def test_texts_that_somebody_wrote_into_counters_count_as_nothing(store: RedisStore, crawl_name: str) -> None:
+    frontier = await make_frontier(store, crawl_name, ManualTime())
+    await frontier.push([entry("https://a.test/", "a.test")])
+    odd = {
+        "denied": "x",
+        "dead:[/red]": "7",
+        "cut:\x1b[31m": "9" * 400,
+        "items:a": "nan",
+        "last_ms": "",
+        "outboxed": "1e9",
+    }
+    await ask(store, "HSET", frontier.keys.shards[0].stats, *(word for pair in odd.items() for word in pair))
+    await ask(store, "HSET", frontier.keys.shards[0].stats, b"rejected:\xff", "0x10")
+    counters = Counters(store, frontier.keys)
+    counts = await counters.counts()
+    assert (counts.accepted, counts.denied, counts.open) == (1, 0, 1)
+    assert await counters.open() == [1]
+    (found,) = await survey(store, frontier.keys, [0], 0, 1)
+    assert found.counters.open == 1
