@@ -9,14 +9,15 @@ after a pause. A slot is reserved when it is assigned, so a domain that waits fo
 a round trip. `LocalRateLimiter` keeps it in memory, for this replica alone. Both do the computation of `slots`.
 
 A slot may be missed, for example because Redis did not answer for some seconds. If all domains that missed theirs sent
-their requests at once, the address would get them all together. So a replica uses missed slots at the rate of the policy,
-and domains beyond that reserve new slots.
+their requests at once, the address would get them all together. So a replica uses a missed slot only if it has made no
+request to the address for as long as its share of the rate takes. Otherwise the domain reserves a new one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
+from collections.abc import Callable
 from ipaddress import IPv6Network, ip_address
 from typing import Protocol
 
@@ -63,7 +64,7 @@ class RateLimiter(Protocol):
 
     def may_use(self, network: str, slot: float) -> bool:
         """Whether a slot that was reserved for `network` and began at `slot`, in seconds of the monotonic clock, may be
-        used now. If it was missed, this is so once per interval, and the caller then has to use it."""
+        used now. If it was missed, this is seldom so. The caller then has to use it."""
 
 
 def network_of(address: str) -> str:
@@ -94,19 +95,21 @@ def slots(arrival_ms: float, now_ms: float, wanted: int, policy: RateLimitPolicy
 
 
 class _MissedSlots:
-    """Lets a replica use missed slots at the rate of the policy."""
+    """Lets a replica use missed slots at its share of the rate of the policy. `replicas`: the number that share it."""
 
-    def __init__(self, clock: Clock, policy: RateLimitPolicy) -> None:
+    def __init__(self, clock: Clock, policy: RateLimitPolicy, replicas: Callable[[], int] = lambda: 1) -> None:
         self._clock = clock
         self._policy = policy
-        self._used: dict[str, float] = {}  # network -> when a missed slot was last used
+        self._replicas = replicas
+        self._used: dict[str, float] = {}  # network -> when a slot was last used
 
     def may_use(self, network: str, slot: float) -> bool:
         """See `RateLimiter.may_use`."""
         now, interval_s = self._clock.monotonic(), self._policy.interval_ms / 1000
-        if now <= slot + ON_TIME_S:
+        interval_s *= max(1, self._replicas())
+        if now < slot:
             return True
-        if now < self._used.get(network, -interval_s) + interval_s:
+        if now > slot + ON_TIME_S and now < self._used.get(network, -interval_s) + interval_s:
             return False
         self._used[network] = now
         if len(self._used) > SWEEP_SIZE:
@@ -140,9 +143,15 @@ class SharedRateLimiter(_MissedSlots):
     """The rate limiter of all replicas of a crawl."""
 
     def __init__(
-        self, store: Store, keys: CrawlKeys, clock: Clock, server_clock: ServerClock, policy: RateLimitPolicy
+        self,
+        store: Store,
+        keys: CrawlKeys,
+        clock: Clock,
+        server_clock: ServerClock,
+        policy: RateLimitPolicy,
+        replicas: Callable[[], int] = lambda: 1,
     ) -> None:
-        super().__init__(clock, policy)
+        super().__init__(clock, policy, replicas)
         self._store = store
         self._keys = keys
         self._server_clock = server_clock

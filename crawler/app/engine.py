@@ -290,7 +290,7 @@ class Engine:
     def _rate_limiter(self, policy: RateLimitPolicy) -> RateLimiter:
         if policy.shared:
             clocks = (self._deps.clock, self.runtime.server_clock)
-            shared = SharedRateLimiter(self._deps.store, self._deps.crawl.keys, *clocks, policy)
+            shared = SharedRateLimiter(self._deps.store, self._deps.crawl.keys, *clocks, policy, self.replicas)
             return DividedRateLimiter(self.runtime, shared, policy, self.replicas)
         return LocalRateLimiter(self._deps.clock, policy)
 

@@ -44,11 +44,11 @@ POLICY = RateLimitPolicy(rate_per_s=10, burst=3, horizon_s=1.0)
 
 
 async def shared_limiter(
-    store: Store, crawl: str, time: ManualTime, policy: RateLimitPolicy = POLICY
+    store: Store, crawl: str, time: ManualTime, policy: RateLimitPolicy = POLICY, replicas: int = 1
 ) -> SharedRateLimiter:
     clock = ServerClock(time, time.read_ms)
     await clock.refresh()
-    return SharedRateLimiter(store, CrawlKeys(crawl, 1), Still(time), clock, policy)
+    return SharedRateLimiter(store, CrawlKeys(crawl, 1), Still(time), clock, policy, lambda: replicas)
 
 
 class Still:
@@ -210,6 +210,30 @@ class TestOutage:
         # then the requests keep to the rate all the same, and go on.
         assert_spaced(requests, policy)
         assert len(requests) > 5 + 10 * 8
+
+    async def test_replicas_together_keep_to_the_rate_after_an_outage(self, store: RedisStore, crawl_name: str) -> None:
+        """Each has missed slots, and its turns take some time."""
+        time, requests = ManualTime(), []
+        policy = RateLimitPolicy(rate_per_s=10)
+        limiters = [await shared_limiter(store, crawl_name, time, policy, replicas=4) for _ in range(4)]
+        addresses = [
+            AddressLimiter(runtime_with(time, policy), OneAddress(), lambda _, one=one: one) for one in limiters
+        ]
+        waiting = [(addresses[number % 4], leased()) for number in range(200)]
+
+        async def turns(turn_ms: int) -> None:
+            for replica, domain in [one for one in waiting if one[1].next_at <= time.monotonic()]:
+                time.ms += turn_ms
+                if await replica.may_request(domain, "https://a.test/"):
+                    requests.append(time.monotonic())
+                    waiting.remove((replica, domain))
+
+        await turns(0)
+        for ms, turn_ms in ((1_000, 0), (8_000, 20), *[(31, 0)] * 600):
+            time.ms += ms
+            await turns(turn_ms)
+        assert_spaced(requests, policy)
+        assert len(requests) == 200
 
     async def test_slots_that_began_before_their_reply_came_are_not_used_all_at_once(
         self, store: RedisStore, crawl_name: str
