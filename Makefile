@@ -93,7 +93,7 @@ lock:  ## the newest versions that pyproject.toml allows, in deploy/lock
 	$(COMPILE) pyproject.toml --extra dev --output-file deploy/lock/dev.txt
 	echo 'hatchling>=1.25' | $(COMPILE) - --output-file deploy/lock/build.txt
 	printf 'pywb\nwacz\nsetuptools<81\n' | $(COMPILE) - --output-file deploy/lock/pywb.txt
-	printf 'scrapy\nhttpx\nrequests\nroundup\ntrac\nsetuptools<81\n' | $(COMPILE) - --output-file deploy/lock/peers.txt
+	printf 'scrapy\nhttpx\nrequests\nroundup\ntrac\nhyperkitty\nwhoosh\ndjango-oscar\ndjango-scheduler\nsetuptools<81\n' | $(COMPILE) - --output-file deploy/lock/peers.txt
 
 clean:  ## remove what the targets made
 	rm -rf $(VENV) dist build site .pytest_cache .mypy_cache .ruff_cache demo-out

@@ -2,34 +2,40 @@
 
     python -m tests.apps [NAME...]
 
-Each has `LIMIT_S` seconds and no delay. A request is useless if it fetched no page of content, or one that was fetched.
+Scrapy and wget are stopped after `LIMIT_S` seconds. None has a delay.
+A request is useless if it fetched no page of content, or one that was fetched.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from bench.contenders import HERE as CONTENDERS
-from tests.apps.applications import APPLICATIONS, PEERS, Site, start
+from tests.apps.applications import APPLICATIONS, start
+from tests.apps.site import PEERS, Site
 from tests.e2e.harness import CRAWLER, toml
 
-LIMIT_S = 240.0
+LIMIT_S = 60.0
 
 
 @dataclass(frozen=True)
 class Crawl:
-    """The URLs that were fetched, in order, and whether the crawl ended by itself."""
+    """The URLs that were fetched, in order, and whether the crawl ended by itself. `lines`: what this crawler says
+    of each."""
 
     urls: list[str]
     has_ended: bool
     seconds: float
+    lines: list[dict[str, Any]] = field(default_factory=list)
 
     def content(self, site: Site) -> list[str]:
         """The names of the content pages that were fetched, each as often as it was."""
@@ -44,25 +50,30 @@ class Crawl:
         return f"{found}, {end}{len(self.urls):,} requests, {self.useless(site):.0%} useless"
 
 
-def by_crawler(site: Site, folder: Path, limit_s: float = LIMIT_S) -> Crawl:
+def by_crawler(site: Site, folder: Path, limit_s: float = 5 * LIMIT_S) -> Crawl:
     """With the defaults, but without delays."""
     port = site.url.split(":")[2].split("/")[0]
     tables = {
         "politeness": {"delay": 0.0, "parallel": 4},
         "fetch": {"allow": ["127.0.0.1"], "ports": [80, 443, int(port)]},
+        "archive": {"structured": True},
         "replica": {"data_dir": str(folder / "data"), "out": str(folder / "out")},
     }
-    (folder / "settings.toml").write_text(toml(tables))
+    text = toml(tables)
+    if site.cookie:
+        rule = {"origin": f"http://127.0.0.1:{port}", "over_http": True, "headers_env": ["Cookie: APP_COOKIE"]}
+        text += "\n[[requests]]\n" + "".join(f"{name} = {json.dumps(value)}\n" for name, value in rule.items())
+    (folder / "settings.toml").write_text(text)
     words = [*CRAWLER, "crawl", site.url, "--settings", str(folder / "settings.toml"), "--quiet"]
     with (folder / "crawl.log").open("wb") as log:
-        seconds, has_ended = _timed(words, folder, limit_s, log)
-    urls = [
-        line["url"]
+        seconds, has_ended = _timed(words, folder, limit_s, log, APP_COOKIE=site.cookie)
+    lines = [
+        line
         for path in sorted((folder / "out").glob("*.pages.jsonl"))
         for line in map(json.loads, path.read_bytes().splitlines())
         if line.get("status") is not None
     ]
-    return Crawl(urls, has_ended, seconds)
+    return Crawl([line["url"] for line in lines], has_ended, seconds, lines)
 
 
 def by_scrapy(site: Site, folder: Path) -> Crawl:
@@ -88,11 +99,13 @@ def by_wget(site: Site, folder: Path) -> Crawl:
 
 
 def _timed(
-    words: list[str | Path], folder: Path, limit_s: float, log: object = subprocess.DEVNULL
+    words: list[str | Path], folder: Path, limit_s: float, log: object = subprocess.DEVNULL, **environment: str
 ) -> tuple[float, bool]:
     """How many seconds a command took, and whether it ended within the limit."""
     started = time.monotonic()
-    process = subprocess.Popen(words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log)  # type: ignore[call-overload]
+    process = subprocess.Popen(
+        words, cwd=folder, stdin=subprocess.DEVNULL, stdout=log, stderr=log, env={**os.environ, **environment}
+    )  # type: ignore[call-overload]
     try:
         process.wait(limit_s)
         return time.monotonic() - started, True

@@ -9,104 +9,20 @@ import contextlib
 import os
 import re
 import shutil
-import socket
-import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
 from xml.sax.saxutils import escape
 
-from tests.e2e.harness import ROOT, wait_until
+from tests.apps.django import calendar, mailing_list, shop
+from tests.apps.redmine import DATABASE, redmine
+from tests.apps.site import PAGES, PEERS, Site, numbered, prose, run, serving
+from tests.apps.wordpress import wordpress
+from tests.e2e.harness import ROOT
 from tests.ports import free_port
 
-PEERS = ROOT / ".peers/bin" if "PEERS" not in os.environ else Path(os.environ["PEERS"]).parent
 VITEPRESS = Path(os.environ.get("VITEPRESS") or ROOT / ".vitepress")
-PAGES = 30
-
-
-@dataclass(frozen=True)
-class Site:
-    """A running application. `content`: its pages by name. `named`: finds the name in the path and query of such a page, as
-    its first group. `log`: what the server wrote."""
-
-    url: str
-    content: frozenset[str]
-    named: str
-    log: Path
-
-    def page(self, url: str) -> str | None:
-        """The name of the content page at `url`, or None."""
-        parts = urlsplit(url)
-        found = re.fullmatch(self.named, unquote(parts.path) + (f"?{parts.query}" if parts.query else ""))
-        name = next((group for group in found.groups() if group is not None), "") if found else None
-        return name if name in self.content else None
-
-
-def numbered(pattern: str, count: int = PAGES) -> frozenset[str]:
-    return frozenset(pattern.format(number) for number in range(1, count + 1))
-
-
-def prose(number: int) -> str:
-    """Text of page `number` that no other page has."""
-    words = (
-        "council",
-        "library",
-        "budget",
-        "harbour",
-        "garden",
-        "minutes",
-        "bridge",
-        "school",
-        "forest",
-        "market",
-        "museum",
-    )
-    first = [words[(number * step + step) % len(words)] for step in range(1, 40)]
-    return f"Report {number} of the committee. " + " ".join(
-        f"{word}{number * index % 97}" for index, word in enumerate(first)
-    )
-
-
-def run(*words: str | Path, folder: Path, stdin: str = "", **environment: str) -> str:
-    """The output of a command that must succeed."""
-    done = subprocess.run(
-        words, cwd=folder, input=stdin, check=False, capture_output=True, text=True, env={**os.environ, **environment}
-    )
-    assert done.returncode == 0, f"{words}: {done.stdout[-500:]}{done.stderr[-1_000:]}"
-    return done.stdout
-
-
-@contextlib.contextmanager
-def serving(
-    words: list[str | Path],
-    folder: Path,
-    content: frozenset[str],
-    named: str,
-    start: str = "/",
-    port: int = 0,
-    **environment: str,
-) -> Iterator[Site]:
-    """Run a server at `port`, which `words` names as PORT, while the block runs."""
-    port = port or free_port()
-    url, log = f"http://127.0.0.1:{port}{start}", folder / "server.log"
-    command = [str(word).replace("PORT", str(port)) for word in words]
-    with log.open("wb") as out, subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **environment}
-    ) as process:  # fmt: skip
-        try:
-            wait_until(lambda: _answers(port) or process.poll() is not None, "the server", 60)
-            assert process.poll() is None, log.read_text()[-2_000:]
-            yield Site(url, content, named, log)
-        finally:
-            process.terminate()
-
-
-def _answers(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-        return True
-    return False
 
 
 def _tree(folder: Path) -> Path:
@@ -371,8 +287,10 @@ def trac(folder: Path) -> Iterator[Site]:
         "--port",
         "PORT",
         "--single-env",
+        f"--basic-auth=trac,{folder / 'htpasswd'},Council",
         environment,
     ]
+    (folder / "htpasswd").touch()  # without it, the login is an error of the server
     with serving(words, folder, numbered("{}"), r"/ticket/(\d+)", "/report/1") as site:
         yield site
 
@@ -408,30 +326,72 @@ def vitepress(folder: Path) -> Iterator[Site]:
 
 @dataclass(frozen=True)
 class Application:
-    """`needs`: programs and paths. `most`: pages that a crawl with the defaults may fetch.
-    `is_bounded`: the crawl ends by itself."""
+    """`needs`: programs and paths. `most`: pages that a crawl with the defaults may fetch. `in_ci`: CI installs it. `says`:
+    patterns for fields of the lines of content pages, in which N is the number of the page and URL its URL."""
 
     start: Callable[[Path], contextlib.AbstractContextManager[Site]]
     needs: tuple[str | Path, ...]
     most: int
-    is_bounded: bool = True
+    in_ci: bool = True
+    says: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def is_installed(self) -> bool:
         return all(Path(need).exists() if "/" in str(need) else shutil.which(str(need)) for need in self.needs)
 
 
+ENGLISH = {"lang": "en(-US)?", "charset": "utf-8"}
+
 APPLICATIONS = {
-    "http.server": Application(http_server, (), 40),
-    "Apache autoindex": Application(autoindex, ("apache2",), 80),
+    "http.server": Application(http_server, (), 40, says={"title": "Page N", "last_modified": ".* GMT"}),
+    "Apache autoindex": Application(autoindex, ("apache2",), 80, says={"title": "Page N", "last_modified": ".* GMT"}),
     "gitweb": Application(gitweb, ("apache2", "/usr/share/gitweb/gitweb.cgi"), 2),
     "cgit": Application(cgit, ("apache2", "/usr/lib/cgit/cgit.cgi"), 1_000),
-    "Fossil": Application(fossil, ("fossil",), 0, is_bounded=False),
-    "DokuWiki": Application(dokuwiki, ("php", "/usr/share/dokuwiki/doku.php"), 120),
-    "MediaWiki": Application(mediawiki, ("php", "/usr/share/mediawiki/index.php"), 350),
-    "Roundup": Application(roundup, (PEERS / "roundup-server",), 200),
-    "Trac": Application(trac, (PEERS / "tracd",), 0, is_bounded=False),
-    "VitePress": Application(vitepress, ("node", VITEPRESS / "node_modules/.bin/vitepress"), 40),
+    "Fossil": Application(fossil, ("fossil",), 1_700),
+    "DokuWiki": Application(
+        dokuwiki, ("php", "/usr/share/dokuwiki/doku.php"), 120, says={"title": r"pageN \[Council\]", **ENGLISH}
+    ),
+    "MediaWiki": Application(
+        mediawiki,
+        ("php", "/usr/share/mediawiki/index.php"),
+        350,
+        says={"title": "Page N - Council", "last_modified": ".* GMT", "content_language": "en", **ENGLISH},
+    ),
+    "Roundup": Application(
+        roundup, (PEERS / "roundup-server",), 200, says={"title": "Issue N: Report N of.*", "charset": "utf-8"}
+    ),
+    "Trac": Application(
+        trac, (PEERS / "tracd",), 400, says={"title": r"#N \(Report N of the committee.*\) – Council", **ENGLISH}
+    ),
+    "Redmine": Application(
+        redmine, ("puma", DATABASE), 730, in_ci=False, says={"title": "Bug #N: Report N - Council - Redmine", **ENGLISH}
+    ),
+    "django-oscar": Application(
+        shop, (PEERS / "django-admin",), 365, says={"title": r"Report N \| Oscar -", **ENGLISH}
+    ),
+    "django-scheduler": Application(calendar, (PEERS / "django-admin",), 130),
+    "HyperKitty": Application(
+        mailing_list,
+        (PEERS / "django-admin",),
+        400,
+        says={
+            "title": r"Report \d+ - council@example\.org - example\.com",
+            "content_language": "en",
+            "charset": "utf-8",
+        },
+    ),
+    "WordPress": Application(
+        wordpress,
+        ("php", "mariadbd", "/usr/share/wordpress/index.php"),
+        600,
+        says={"title": "Report N – Council", "canonical": "URL", "published": "2026-.*", **ENGLISH},
+    ),
+    "VitePress": Application(
+        vitepress,
+        ("node", VITEPRESS / "node_modules/.bin/vitepress"),
+        40,
+        says={"title": r"Page N \| Council", "charset": "utf-8", "lang": "en-US"},
+    ),
 }
 
 

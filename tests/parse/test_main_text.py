@@ -203,3 +203,6 @@ def test_the_date_of_publication_is_as_the_page_says() -> None:
         == "2026-03-01"
     )
     assert publication_date(nothing, [{"datePublished": 5}, "x", None]) is None
+    posts = [f"<time class='entry-date published' datetime=2026-03-0{day}>March {day}</time>" for day in (1, 2)]
+    assert publication_date(turbohtml.parse(posts[0]), []) == "2026-03-01"
+    assert publication_date(turbohtml.parse("".join(posts)), []) is None
