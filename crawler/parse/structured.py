@@ -41,6 +41,7 @@ _PUBLISHED = (
     'meta[property="article:published_time" i], meta[itemprop=datePublished], meta[name="dc.date.issued" i], '
     "time[pubdate], [itemprop=datePublished]"
 )
+_DATE_OF_POST = "time.published[datetime], time.dt-published[datetime]"  # hAtom and h-entry: WordPress, Ghost, Jekyll
 _DATE_LENGTH = 60
 """The most characters of a date of publication."""
 
@@ -130,7 +131,8 @@ def publication_date(document: Document, json_ld: Sequence[Any]) -> str | None:
     for value in (*said, *values_at(json_ld, ".datePublished")):
         if isinstance(value, str) and 0 < len(value.strip()) <= _DATE_LENGTH:
             return restored(value.strip())
-    return None
+    posts = document.select(_DATE_OF_POST)[:2]  # a list has several
+    return (posts[0].attr("datetime") or "")[:_DATE_LENGTH] or None if len(posts) == 1 else None
 
 
 def _flat(values: Any) -> list[Any]:

@@ -286,7 +286,7 @@ def content_of(
         description=_description(document),
         json_ld=structured_data or None if structured else None,
         opengraph=_opengraph(document) if structured else None,
-        published=publication_date(document, structured_data) if structured_data or text != "off" else None,
+        published=publication_date(document, structured_data) if structured or text != "off" else None,
         cut=("text",) if len(body) > MAX_BYTES else (),
     )
     if judged:

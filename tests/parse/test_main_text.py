@@ -203,6 +203,11 @@ def test_the_date_of_publication_is_as_the_page_says() -> None:
         == "2026-03-01"
     )
     assert publication_date(nothing, [{"datePublished": 5}, "x", None]) is None
+    body = b"<meta property='article:published_time' content='2026-03-01'>"
+    assert (
+        content_of(page(exchange("a", body), content_type="text/html"), "off", structured=True).published
+        == "2026-03-01"
+    )
     posts = [f"<time class='entry-date published' datetime=2026-03-0{day}>March {day}</time>" for day in (1, 2)]
     assert publication_date(turbohtml.parse(posts[0]), []) == "2026-03-01"
     assert publication_date(turbohtml.parse("".join(posts)), []) is None
