@@ -369,7 +369,7 @@ APPLICATIONS = {
     "django-oscar": Application(
         shop, (PEERS / "django-admin",), 365, says={"title": r"Report N \| Oscar -", **ENGLISH}
     ),
-    "django-scheduler": Application(calendar, (PEERS / "django-admin",), 130),
+    "django-scheduler": Application(calendar, (PEERS / "django-admin",), 240),
     "HyperKitty": Application(
         mailing_list,
         (PEERS / "django-admin",),
