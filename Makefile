@@ -68,8 +68,8 @@ chaos-cluster: setup  ## five minutes of faults on a real Redis Cluster, twice: 
 killing: setup  ## fifty kills in mid-crawl, and a look at the archive
 	$(BIN)/python -m tests.killing
 
-hostile: setup  ## 500 hostile domains beside 500 good ones
-	$(BIN)/python -m tests.hostile --domains 500
+hostile: setup  ## 500 hostile domains beside 500 good ones, also with each of the settings that cost more
+	$(BIN)/python -m tests.hostile --domains 500 --features all
 
 fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses to a live replica, 10,000 odd ones beside other programs
 	$(BIN)/python -m tests.fuzz --inputs 10000000

@@ -2,6 +2,7 @@
 
     python -m tests.hostile                       100 good domains alone, then beside 100 hostile ones
     python -m tests.hostile --domains 500         the long form
+    python -m tests.hostile --features all        the same with each of `FEATURES` on, one after the other
 
 Each run is a process of its own: one replica, a polite delay, every kind of attack in turn. The good and the hostile web
 are served by processes of their own, so that an attack costs the good web nothing but what the crawler makes of it.
@@ -25,7 +26,9 @@ from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from crawler import Handle, ParsedPage, Router
 from crawler.app.embedded_valkey import open_store
 from crawler.app.engine import production_dependencies
 from crawler.app.replica import Replica, paced_collection
@@ -37,6 +40,26 @@ from tests.simweb.features import Features, Hazard
 from tests.simweb.judge import JudgeLimits, JudgeReport, Policy, expect, judge
 from tests.simweb.server import RequestLog, SimWebServer, read_log
 from tests.simweb.world import World
+
+FEATURES: dict[str, dict[str, Any]] = {
+    "none": {},
+    "text": {"archive": {"text": "text"}},
+    "near": {"archive": {"near_duplicates": "mark"}},
+    "items": {"extract": [{"name": "links", "each": "a", "fields": {"href": {"css": "a", "attr": "href"}}}]},
+    "handlers": {},
+    "requisites": {"scope": {"links": ["canonical", "next", "prev", "alternate", "feed", "src", "srcset"]}},
+    "patterns": {"scope": {"exclude": [r"/(\w+-?)+/$"]}},
+}
+"""What users turn on, and what a page costs more with it."""
+
+HEADINGS = Router()
+
+
+@HEADINGS.handler(content_type="text/html")
+async def headings(page: ParsedPage, crawl: Handle) -> None:
+    """A handler as in the README."""
+    await crawl.push("headings", {"url": page.url, "text": page.select_text("h1")})
+
 
 PAGES_EACH = 12
 TRIES = 2
@@ -122,13 +145,14 @@ async def serve(sort: str, count: int, path: Path) -> None:
     print(time.process_time(), flush=True)
 
 
-def settings(folder: Path, host_map: list[str], delay_s: float, redis: str) -> Settings:
+def settings(folder: Path, host_map: list[str], delay_s: float, redis: str, feature: str = "none") -> Settings:
     polite = {"delay": delay_s, "backoff_base": 1.0, "response_share": 0, "tries": TRIES, "address_rate_limit": "off"}
     return load(
         None,
         {
             "politeness": polite,
-            "scope": {"kind": "any", "guess_sitemaps": False},
+            **FEATURES[feature],
+            "scope": {"kind": "any", "guess_sitemaps": False, **FEATURES[feature].get("scope", {})},
             "limits": {"domain_cap": TRAP_CAP},
             "fetch": {"host_map": host_map, "connect_timeout": 5.0, "read_timeout": 5.0, "timeout": 10.0},
             "replica": {"redis": redis, "data_dir": folder / "data", "out": folder / "out", "interval": 1.0},
@@ -157,17 +181,20 @@ class Reasons:
             self.by_hazard.setdefault(hazard, Counter())[f"{page.outcome}:{page.reason}{cut}"] += 1
 
 
-async def crawl(folder: Path, size: Size, redis: str = "") -> tuple[Outcome, JudgeReport]:
-    """Crawl both webs with one replica in this process, to the end. `redis`: URL of the store, "" for the embedded one."""
+async def crawl(folder: Path, size: Size, redis: str = "", feature: str = "none") -> tuple[Outcome, JudgeReport]:
+    """Crawl both webs with one replica in this process, to the end. `redis`: URL of the store, "" for the embedded one.
+    `feature`: one of `FEATURES`."""
     good_log, hostile_log = folder / "good.jsonl", folder / "hostile.jsonl"
     children_before_s = _children_cpu_s()
     async with (
         served("good", size.good, good_log) as good,
         served("hostile", size.hostile or 1, hostile_log) as hostile,
     ):
-        chosen = settings(folder, [f"h*.test={hostile.address}", f"*.test={good.address}"], size.delay_s, redis)
+        chosen = settings(
+            folder, [f"h*.test={hostile.address}", f"*.test={good.address}"], size.delay_s, redis, feature
+        )
         started, cpu = time.monotonic(), time.process_time()
-        replica, reasons = await crawl_to_the_end(chosen, seeds(size))
+        replica, reasons = await crawl_to_the_end(chosen, seeds(size), HEADINGS if feature == "handlers" else None)
         all_s, cpu_s = time.monotonic() - started, time.process_time() - cpu
     records = list(read_log(good_log))
     world = good_world(size.good)
@@ -193,12 +220,12 @@ def _children_cpu_s() -> float:
     return used.ru_utime + used.ru_stime
 
 
-async def crawl_to_the_end(chosen: Settings, urls: list[str]) -> tuple[Replica, Reasons]:
-    """Crawl from `urls` with one replica in this process."""
+async def crawl_to_the_end(chosen: Settings, urls: list[str], router: Router | None = None) -> tuple[Replica, Reasons]:
+    """Crawl from `urls` with one replica in this process, and the handlers of `router`."""
     async with open_store(chosen.replica) as store:
         opened = await create_crawl(store, "hostile", 64, chosen.crawl.to_json())
         await push_seeds(store, opened, gather_seeds(chosen.crawl, urls, ()), chosen)
-        deps, reasons = production_dependencies(opened, store, chosen.crawl, chosen.replica), Reasons()
+        deps, reasons = production_dependencies(opened, store, chosen.crawl, chosen.replica, router=router), Reasons()
         replica = Replica(store, deps, chosen.crawl, chosen.replica)
         deps.events.subscribe(reasons.observe)
         async with paced_collection():
@@ -210,10 +237,10 @@ async def crawl_to_the_end(chosen: Settings, urls: list[str]) -> tuple[Replica, 
     return replica, reasons
 
 
-def measure(size: Size) -> Outcome:
+def measure(size: Size, feature: str = "none") -> Outcome:
     """One crawl in a process of its own, whose peak memory is the crawl's."""
     with tempfile.TemporaryDirectory(prefix="hostile-") as folder:
-        words = ["crawl", str(size.good), str(size.hostile), str(size.delay_s), folder]
+        words = ["crawl", str(size.good), str(size.hostile), str(size.delay_s), folder, feature]
         read, write = os.pipe()
         pid = os.posix_spawn(
             sys.executable,
@@ -233,18 +260,24 @@ def main(words: list[str]) -> int:
         case ["serve", sort, count, log]:
             asyncio.run(serve(sort, int(count), Path(log)))
             return 0
-        case ["crawl", good, hostile, delay_s, folder]:
-            outcome, result = asyncio.run(crawl(Path(folder), Size(int(good), int(hostile), float(delay_s))))
+        case ["crawl", good, hostile, delay_s, folder, feature]:
+            size = Size(int(good), int(hostile), float(delay_s))
+            outcome, result = asyncio.run(crawl(Path(folder), size, feature=feature))
             print(result, file=sys.stderr)
             print(json.dumps(asdict(outcome)))
             return 0
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--domains", type=int, default=100, help="of each sort")
     parser.add_argument("--delay", type=float, default=2.0, help="seconds between two requests to a domain")
+    parser.add_argument("--features", nargs="+", default=["none"], choices=["all", *FEATURES])
     options = parser.parse_args(words)
-    alone = measure(Size(options.domains, 0, options.delay))
-    beside = measure(Size(options.domains, options.domains, options.delay))
-    return report(alone, beside)
+    code = 0
+    for feature in FEATURES if "all" in options.features else options.features:
+        print(f"with {feature}:")
+        alone = measure(Size(options.domains, 0, options.delay), feature)
+        beside = measure(Size(options.domains, options.domains, options.delay), feature)
+        code |= report(alone, beside)
+    return code
 
 
 def report(alone: Outcome, beside: Outcome) -> int:
