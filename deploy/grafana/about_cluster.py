@@ -291,6 +291,12 @@ REPLICA = Dashboard(
                     "Response bodies received, and bytes written to the archive.",
                 ),
                 Panel(
+                    "Free disk space",
+                    "bytes",
+                    {f"peercrawl_disk_free_bytes{ONE}": "{{replica}}"},
+                    "Bytes that are free for the output.",
+                ),
+                Panel(
                     "Phases of a fetch, median",
                     "s",
                     phases(0.5, ONE),
