@@ -9,7 +9,7 @@ from typing import get_args
 
 from crawler.cli.control import REASONS as COMPLETED
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind
-from crawler.handlers.runner import FAILED, TOO_LONG
+from crawler.handlers.runner import ASKED, FAILED, TOO_LONG
 from crawler.page import ACTIONS, Outcome
 from crawler.parse.html import NOFOLLOW
 from crawler.scope import scope
@@ -35,7 +35,7 @@ def _all_between(found: re.Match[str]) -> str:
 
 def given_by_the_code() -> set[str]:
     """The reasons of `UrlResult`s, as they are written in the code, and those of handlers and of `expire_leases.lua`."""
-    found: set[str] = {FAILED, TOO_LONG, verdict.USAGE_UNREACHABLE, *ACTIONS, *scope.REASONS} - {"hops"}
+    found: set[str] = {ASKED, FAILED, TOO_LONG, verdict.USAGE_UNREACHABLE, *ACTIONS, *scope.REASONS} - {"hops"}
     for path in (ROOT / "crawler").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and ast.unparse(node.func) == "UrlResult":
