@@ -90,7 +90,9 @@ MUTANTS = (
         ANSWERS,
         "group.answers.update(dict.fromkeys(numbers, True))",
     ),
-    _without("dropped-is-remembered", "crawler/scope/scope.py", 'self._young_marked if link.mode == "known" else ', ""),
+    _without(
+        "dropped-is-remembered", "crawler/scope/scope.py", "self._young_marked.add(marked)", "self._young.add(link.url)"
+    ),
     _without("stale-is-settled", COMMIT, ANSWERS, "group.answers.update(dict.fromkeys(numbers, False))"),
     _without(
         "outbox-not-open",
