@@ -27,7 +27,6 @@ from frontier.redis_url import OPEN_OPTIONS
 
 logger = logging.getLogger("crawler")
 
-
 BURST, WINDOW_S = 5, 60.0
 """How many warnings and errors of one name are written in a window. The first after the window has the number of those that
 were suppressed, as `held_back`, and so has the line `held_back` when a replica stops."""
@@ -52,11 +51,11 @@ _OPTION = re.compile(r"(?<=[?&])([^?&=\s]+=)(?!(?:USER|PASSWORD)(?![^&\W]))[^&\s
 
 def without_secrets(text: str) -> str:
     """Return `text` with `***` for the credentials in all URLs, and for the options of Redis URLs that may be secret."""
-    text = _OPTIONS.sub(lambda url: _OPTION.sub(_without_secret, url[0]), _OF_REDIS.sub(r"\1***@", text))
+    text = _OPTIONS.sub(lambda url: _OPTION.sub(_shown_option, url[0]), _OF_REDIS.sub(r"\1***@", text))
     return _CREDENTIALS.sub(lambda match: "***@" if match[0].endswith("@") else f"{match[1]}***", text)
 
 
-def _without_secret(option: re.Match[str]) -> str:
+def _shown_option(option: re.Match[str]) -> str:
     return option[0] if option[1][:-1] in OPEN_OPTIONS else f"{option[1]}***"
 
 
@@ -85,12 +84,12 @@ def _fields(record: logging.LogRecord) -> dict[str, Any]:
     fields = dict(getattr(record, "fields", {}))
     if record.exc_info and record.exc_info[0] is not None:
         fields["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-    return {name: _without_secrets(value) for name, value in fields.items()}
+    return {name: _shown_field(value) for name, value in fields.items()}
 
 
-def _without_secrets(value: Any) -> Any:
+def _shown_field(value: Any) -> Any:
     if isinstance(value, list | tuple):
-        return [_without_secrets(item) for item in value]
+        return [_shown_field(item) for item in value]
     return value if value is None or isinstance(value, int | float) else without_secrets(str(value))
 
 
@@ -126,8 +125,8 @@ class Repeats(logging.Filter):
 
 def log_held_back() -> None:
     """Log how many warnings and errors of each name were suppressed since the last line that says so."""
-    for one in (one for handler in logger.handlers for one in handler.filters if isinstance(one, Repeats)):
-        if left := one.rest():
+    for repeats in (one for handler in logger.handlers for one in handler.filters if isinstance(one, Repeats)):
+        if left := repeats.rest():
             log(logging.WARNING, "held_back", **left)
 
 
@@ -235,63 +234,49 @@ DETAILS: tuple[type[ev.Event], ...] = (
 """The events of which each is logged at the level "debug". Others are only metrics."""
 
 
-class DetailListener:
-    """Logs the events in `DETAILS`, at the level "debug"."""
-
+class _Listener:
     def __init__(self, replica: str) -> None:
         self._replica = replica
+
+    def _log(self, level: int, name: str, **fields: object) -> None:
+        log(level, name, replica=self._replica, **fields)
+
+
+class DetailListener(_Listener):
+    """Logs the events in `DETAILS`, at the level "debug"."""
 
     def observe(self, event: ev.Event) -> None:
         match event:
             case ev.DomainsLeased(domains, urls, seconds):
-                self._log("domains_leased", domains=domains, urls=urls, seconds=round(seconds, 4))
+                self._detail("domains_leased", domains=domains, urls=urls, seconds=round(seconds, 4))
             case ev.ShardFenced(message):
-                self._log("shard_fenced", message=message)
+                self._detail("shard_fenced", message=message)
             case ev.PageSettled(page):
                 status = page.exchange.status if page.exchange else None
                 about = {"url": page.url, "outcome": page.outcome, "reason": page.reason, "status": status}
-                self._log("page", **about, tries=page.tries, **({"detail": page.detail} if page.detail else {}))
+                self._detail("page", **about, tries=page.tries, **({"detail": page.detail} if page.detail else {}))
             case ev.RobotsFetchEnded(origin, access, status, reason):
-                self._log("robots", origin=origin, access=access, status=status, reason=reason)
+                self._detail("robots", origin=origin, access=access, status=status, reason=reason)
             case ev.BackedOff(reason, delay_s):
-                self._log("backed_off", reason=reason, delay_s=round(delay_s, 1))
+                self._detail("backed_off", reason=reason, delay_s=round(delay_s, 1))
             case ev.UrlPostponed(reason):
-                self._log("url_postponed", reason=reason)
+                self._detail("url_postponed", reason=reason)
             case ev.GroupCommitted(pages, done, stale=stale, lag_s=lag_s):
-                self._log("committed", pages=pages, done=done, stale=stale, lag_s=round(lag_s, 4))
+                self._detail("committed", pages=pages, done=done, stale=stale, lag_s=round(lag_s, 4))
             case _:
                 pass
 
-    def _log(self, name: str, **fields: object) -> None:
-        log(logging.DEBUG, name, replica=self._replica, **fields)
+    def _detail(self, name: str, **fields: object) -> None:
+        self._log(logging.DEBUG, name, **fields)
 
 
-def _obstacle(event: ev.Event) -> str:
-    if isinstance(event, ev.RedisOutageBegan):
-        return "redis_shards_lost" if event.has_lost else "redis_away"
-    return "redis_replicas_missing"
-
-
-class LogListener:
+class LogListener(_Listener):
     """Logs the events in `LOGGED`."""
 
     def __init__(self, replica: str) -> None:
-        self._replica = replica
+        super().__init__(replica)
         self._view: tuple[object, ...] = ()
         self._sink_blocked = False
-
-    def _of_users(self, event: ev.HookFailed | ev.HandlerFailed | ev.HandlerLinkDropped | ev.ItemsRejected) -> None:
-        match event:
-            case ev.HookFailed(name, url, error):
-                log(logging.WARNING, "hook_failed", replica=self._replica, hook=name, url=url, error=error)
-            case ev.HandlerFailed(name, url, error, reason):
-                log(logging.WARNING, reason, replica=self._replica, handler=name, url=url, error=error)
-            case ev.HandlerLinkDropped(name, reason, url):
-                log(
-                    logging.WARNING, "links_not_followed", replica=self._replica, handler=name, reason=reason, first=url
-                )
-            case ev.ItemsRejected(url, count, first):
-                log(logging.WARNING, "items_rejected", replica=self._replica, url=url, count=count, first=first)
 
     def observe(self, event: ev.Event) -> None:
         match event:
@@ -299,52 +284,48 @@ class LogListener:
                 seen = (view.index, view.replicas, owned)
                 if seen != self._view:
                     self._view = seen
-                    log(
-                        logging.INFO,
-                        "view_adopted",
-                        replica=self._replica,
-                        epoch=view.epoch,
-                        index=view.index,
-                        replicas=view.replicas,
-                        shards=owned,
-                        taken=taken,
-                        dropped=dropped,
-                    )
+                    about = {"epoch": view.epoch, "index": view.index, "replicas": view.replicas, "shards": owned}
+                    self._log(logging.INFO, "view_adopted", **about, taken=taken, dropped=dropped)
             case ev.RedisOutageBegan(error, node) | ev.ReplicasMissed(error, node):
-                named = {"node": node} if node else {}
-                log(logging.WARNING, _obstacle(event), replica=self._replica, **named, error=error)
+                name = "redis_replicas_missing"
+                if isinstance(event, ev.RedisOutageBegan):
+                    name = "redis_shards_lost" if event.has_lost else "redis_away"
+                self._log(logging.WARNING, name, **_node(node), error=error)
             case ev.RedisOutageEnded(away_s, node, is_replaced):
-                named = {"node": node} if node else {}
-                word = "redis_node_replaced" if is_replaced else "redis_back"
-                log(logging.INFO, word, replica=self._replica, **named, away_s=round(away_s, 1))
-            case ev.HookFailed() | ev.HandlerFailed() | ev.HandlerLinkDropped() | ev.ItemsRejected():
-                self._of_users(event)
+                name = "redis_node_replaced" if is_replaced else "redis_back"
+                self._log(logging.INFO, name, **_node(node), away_s=round(away_s, 1))
+            case ev.HookFailed(name, url, error):
+                self._log(logging.WARNING, "hook_failed", hook=name, url=url, error=error)
+            case ev.HandlerFailed(name, url, error, reason):
+                self._log(logging.WARNING, reason, handler=name, url=url, error=error)
+            case ev.HandlerLinkDropped(name, reason, url):
+                self._log(logging.WARNING, "links_not_followed", handler=name, reason=reason, first=url)
+            case ev.ItemsRejected(url, count, first):
+                self._log(logging.WARNING, "items_rejected", url=url, count=count, first=first)
             case ev.DefectFound(stage, url, error, trace):
-                log(logging.ERROR, "defect", replica=self._replica, stage=stage, url=url, error=error, traceback=trace)
+                self._log(logging.ERROR, "defect", stage=stage, url=url, error=error, traceback=trace)
             case ev.HandlerStopsCrawl(name, url, reason):
-                log(logging.WARNING, "handler_stops", replica=self._replica, handler=name, url=url, reason=reason)
+                self._log(logging.WARNING, "handler_stops", handler=name, url=url, reason=reason)
             case ev.OwnFailure(kind, error):
-                log(logging.WARNING, f"{kind}_failed", replica=self._replica, error=error)
-            case ev.SinkBlocked() | ev.GroupCommitted():
-                self._sink(event)
+                self._log(logging.WARNING, f"{kind}_failed", error=error)
+            case ev.SinkBlocked(error):
+                if not self._sink_blocked:
+                    self._log(logging.ERROR, "sink_blocked", error=error)
+                self._sink_blocked = True
+            case ev.GroupCommitted():
+                self._sink_blocked = False
             case ev.SettingsFollowed(revision, followed, waiting):
+                level = logging.WARNING if waiting else logging.INFO
                 fields = {"followed": ",".join(followed) or "none", "wait_for_restart": ",".join(waiting)}
                 non_empty = {name: text for name, text in fields.items() if text}
-                log(
-                    logging.WARNING if waiting else logging.INFO,
-                    "settings_changed",
-                    replica=self._replica,
-                    revision=revision,
-                    **non_empty,
-                )
+                self._log(level, "settings_changed", revision=revision, **non_empty)
             case ev.SettingsRefused(revision, error):
-                log(logging.ERROR, "settings_refused", replica=self._replica, revision=revision, error=error)
+                self._log(logging.ERROR, "settings_refused", revision=revision, error=error)
             case ev.CrawlEnded(reason):
-                log(logging.INFO, "crawl_ended", replica=self._replica, reason=reason)
+                self._log(logging.INFO, "crawl_ended", reason=reason)
             case _:
                 pass
 
-    def _sink(self, event: ev.SinkBlocked | ev.GroupCommitted) -> None:
-        was_blocked, self._sink_blocked = self._sink_blocked, isinstance(event, ev.SinkBlocked)
-        if isinstance(event, ev.SinkBlocked) and not was_blocked:
-            log(logging.ERROR, "sink_blocked", replica=self._replica, error=event.error)
+
+def _node(node: str) -> dict[str, str]:
+    return {"node": node} if node else {}
