@@ -9,12 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, get_args
 from urllib.parse import quote, unquote
 
 import msgspec
 
-from frontier.entries import payload_of
+from frontier.entries import label_of, payload_of
 from politeness.usage import NO_USAGE, Usage
 
 
@@ -27,8 +27,10 @@ class Outcome(StrEnum):
     DENIED = "denied"
 
 
-ACTIONS = frozenset({"logout", "delete", "edit", "unsubscribe", "cart"})
+Action = Literal["logout", "delete", "edit", "unsubscribe", "cart"]
 """What links do that are not followed where a rule sends secrets or keeps cookies (`crawler.scope.actions`)."""
+
+ACTIONS: frozenset[str] = frozenset(get_args(Action))
 
 KEPT_DENIALS = frozenset({"blocked", "crawl_delay", "forbidden_address", "forbidden_port", *ACTIONS})
 """The reasons of denied URLs that Redis keeps with the dead letters, so that they can be queued again. They come from the
@@ -346,7 +348,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     @property
     def label(self) -> str:
         """The label with which the URL was enqueued, or empty."""
-        return self.tag.partition("{")[0]
+        return label_of(self.tag)
 
     @property
     def payload(self) -> dict[str, Any]:

@@ -15,14 +15,15 @@ from crawler.errors import UserError
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.hooks import Handled
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.html import ExtractPolicy
-from frontier.entries import payload_of, tag_of
+from frontier.entries import label_of, payload_of, tag_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
-LIMITS = ParseLimits(ExtractPolicy(), 64 << 20)
+_LIMITS = ParseLimits(ExtractPolicy(), 64 << 20)
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -87,7 +88,7 @@ def page(
     )
     document = Document(exchange.body, target.href, fields.get("content-encoding", ""), fields["content-type"])
     made = msgspec.structs.replace(made, exchange=exchange)
-    return ParsedPage.of(read(document, LIMITS).describe(made, fields["content-type"], None))
+    return ParsedPage.of(read(document, _LIMITS).describe(made, fields["content-type"], None))
 
 
 def run_handler(router: Router, page: ParsedPage, settings: Mapping[str, Any] | None = None, **state: Any) -> Result:
@@ -96,7 +97,7 @@ def run_handler(router: Router, page: ParsedPage, settings: Mapping[str, Any] | 
     context = Context(app_settings(router, dict(settings or {})))
     context.state.update(state)
 
-    async def call() -> Any:
+    async def call() -> Handled:
         return await HandlerRunner(router, RunnerSettings(timeout_s=math.inf), context).handle(page)
 
     with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
@@ -112,5 +113,5 @@ def run_handler(router: Router, page: ParsedPage, settings: Mapping[str, Any] | 
             continue
         links.append(url)
         if link.tag:
-            labels[url] = link.tag.partition("{")[0], payload_of(link.tag)
+            labels[url] = label_of(link.tag), payload_of(link.tag)
     return Result(handled.handler, items, links, labels, handled.error, handled.stop)

@@ -103,7 +103,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     @property
     def label(self) -> str:
         """The label in its tag."""
-        return self.tag.partition("{")[0]
+        return label_of(self.tag)
 
     def next_try(self, priority: float) -> Entry:
         """The entry for the next try."""
@@ -129,6 +129,11 @@ def tag_of(label: str, payload: Mapping[str, Any] | None) -> str:
 def mark_of(url: str) -> str:
     """A short mark of the canonical `url`. If two URLs had the same one, one of them might be requested once more."""
     return blake2b(url.encode(), digest_size=6).hexdigest()
+
+
+def label_of(tag: str) -> str:
+    """The label in `tag`, empty if it has none."""
+    return tag.partition("{")[0]
 
 
 def payload_of(tag: str) -> dict[str, Any]:

@@ -36,10 +36,11 @@ from crawler.handlers.router import Context, Router, app_settings, load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.logs import log
+from crawler.page import Action
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.html import ExtractPolicy
 from crawler.redis_retry import RedisRetry
-from crawler.scope.actions import Action, action_of
+from crawler.scope.actions import action_of
 from crawler.scope.next_visit import parse_rules
 from crawler.scope.scope import LinkFilter, RecentUrls, TrapPolicy
 from crawler.scope.seeds import read_seeds

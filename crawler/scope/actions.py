@@ -10,10 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Literal
 from urllib.parse import unquote
 
-Action = Literal["logout", "delete", "edit", "unsubscribe", "cart"]
+from crawler.page import Action
 
 _LOGOUT = (
     r"log[-_]?(?:out|off)|sign[-_]?(?:out|off)|user[-_]?log[-_]?(?:out|off)|end[-_]?session"
@@ -28,13 +27,13 @@ _CART = (
     r"|buy[-_]?now|empty[-_]?cart"
 )
 
-ACTIONS: tuple[tuple[Action, str], ...] = (
-    ("logout", _LOGOUT),
-    ("unsubscribe", _UNSUBSCRIBE),
-    ("cart", _CART),
-    ("delete", _DELETE),
-    ("edit", _EDIT),
-)
+_WORDS: dict[Action, re.Pattern[str]] = {
+    "logout": re.compile(_LOGOUT),
+    "unsubscribe": re.compile(_UNSUBSCRIBE),
+    "cart": re.compile(_CART),
+    "delete": re.compile(_DELETE),
+    "edit": re.compile(_EDIT),
+}
 """Words for what a link does, each of which is all of a path segment, or of the name or the value of a parameter."""
 
 _VALUES = re.compile(
@@ -73,7 +72,6 @@ _SHOWN_AS = re.compile("history|raw|info|print|diff|annotate|login|register|sign
 _SUFFIX = re.compile(r"\.[a-z]{2,5}$")
 _PARTS = re.compile(r"[/:.!|]")
 
-_PATTERNS = tuple((action, re.compile(words)) for action, words in ACTIONS)
 _LAST_WORD = re.compile(
     rf"(?:.*[-_:.])?(?:do|perform|process)?(?:{_LOGOUT})(?:[-_]?(?:user|confirm|now|action))?"
 )  # customer-logout, Special:UserLogout, user.logout
@@ -85,7 +83,7 @@ def _of_word(word: str) -> Action | None:
     if _LAST_WORD.fullmatch(word):
         return "logout"
     parts = {word, *_PARTS.split(word)} if _PARTS.search(word) else {word}
-    return next((action for action, words in _PATTERNS if any(words.fullmatch(part) for part in parts)), None)
+    return next((action for action, words in _WORDS.items() if any(words.fullmatch(part) for part in parts)), None)
 
 
 def action_of(url: str) -> Action | None:

@@ -69,7 +69,6 @@ OTHER = "other"
 
 _ANY_NAMES = "?*"
 _NUMBERS = re.compile(r"\d+")
-_SEPARATOR = re.compile("[&;]")
 _YEAR = "(?:19|20)[0-9]{2}"
 _DATE = (
     rf"(?:[0-9]{{1,2}}[^0-9<>]{{0,14}}){{0,2}}{_YEAR}(?![0-9])"
@@ -333,7 +332,7 @@ def shapes_of(url: str) -> tuple[str, str]:
     path, mark, query = url[start + 1 :].partition("?")
     names = ""
     if mark:
-        pairs = _SEPARATOR.split(query) if ";" in query else query.split("&")
+        pairs = query.replace(";", "&").split("&")
         names = "?" + "&".join(sorted({_plain(pair.partition("=")[0]) for pair in pairs}))
     first, slash, rest = path.partition("/")
     second, more, _ = rest.partition("/")

@@ -10,9 +10,8 @@ import msgspec
 from crawler.defects import Stage, defect
 from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
 from crawler.events import UrlPostponed
-from crawler.page import KEPT_DENIALS, UNREADABLE, Exchange, Outcome, Page
+from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Outcome, Page
 from crawler.parse.document import header_usage
-from crawler.scope.actions import Action
 from crawler.scope.shapes import PUT_OFF
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
