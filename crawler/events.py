@@ -91,9 +91,7 @@ class LinksPushed(msgspec.Struct, frozen=True, gc=False):
 
 
 class LinkDropped(msgspec.Struct, frozen=True, gc=False):
-    """`count` links were not offered to the frontier. `reason`: one word from the closed lists in `frontier.urls`,
-    `crawler.scope.scope` and `crawler.scope.scope`; "excess": beyond the limits of a page; "unread": those of a page that
-    was not parsed, counted as one; or "forgotten": the domain was forgotten at its owner's request."""
+    """`count` links were not offered to the frontier. `reason`: one word, which docs/reference/output.md explains."""
 
     reason: str
     count: int

@@ -131,9 +131,11 @@ class PageBuilder:
         reason = self._links.scope.judge_queued(entry)
         return UrlResult(Outcome.DENIED, reason) if reason else None
 
-    def _report_dropped(self, dropped: Mapping[str, int]) -> None:
+    def report_dropped(self, dropped: Mapping[str, int]) -> None:
+        """Count links that are not followed, by reason."""
         for reason, count in dropped.items():
-            self._runtime.events.emit(LinkDropped(reason, count))
+            if count:
+                self._runtime.events.emit(LinkDropped(reason, count))
 
     async def sitemaps(self, origin: str, domain: str, named: Iterable[str]) -> list[Entry]:
         """Return the entries for the sitemaps that the robots.txt of `origin` names."""
@@ -146,7 +148,7 @@ class PageBuilder:
             links = ((url, LinkKind.SITEMAP) for url in urls.values())
             entries, dropped = self._links.select(links, Entry(base, domain))
             selected += entries
-            self._report_dropped(dropped)
+            self.report_dropped(dropped)
             await time_slice.end_if_over()
         return self._found_on(base, selected)
 
@@ -218,7 +220,7 @@ class PageBuilder:
             # Docusaurus, Hugo, Jekyll and others write a sitemap, but no robots.txt that names it.
             guessed = await self.sitemaps(origin, entry.domain, ["/sitemap.xml"])
             entries += [msgspec.structs.replace(sitemap, chain=GUESSED_SITEMAP) for sitemap in guessed]
-        self._report_dropped(reading.found.dropped)
+        self.report_dropped(reading.found.dropped)
         page = reading.describe(page, content_type, exchange.truncated)
         if entry.chain == GUESSED_SITEMAP and target is None and not reading.is_list and exchange.status != 304:
             page = msgspec.structs.replace(page, outcome=NO_SITEMAP.outcome, reason=NO_SITEMAP.reason)
@@ -248,7 +250,7 @@ class PageBuilder:
             kept = [
                 (link, url) for link, url in zip(found.links, found.urls, strict=True) if link.kind not in _OF_COPIES
             ]
-            self._report_dropped({"copy": len(found.links) - len(kept)})
+            self.report_dropped({"copy": len(found.links) - len(kept)})
             links, urls = tuple(link for link, _ in kept), tuple(url for _, url in kept)
             reading = reading._replace(found=msgspec.structs.replace(found, links=links, urls=urls))
         return page, reading
@@ -277,23 +279,23 @@ class PageBuilder:
                 yield
 
         if not await self._offload.in_steps(entry.domain, steps()):
-            self._report_dropped({EXCESS: len(left)})
+            self.report_dropped({EXCESS: len(left)})
         wanted: dict[str, Wanted] = {}
         targets: dict[str, Url] = {}
         for link in handled.added:
             try:
                 target = canonicalize(link.url, handled.base or entry.url, self.settings.extract.rules)
             except BadUrl as error:
-                self._report_dropped({error.reason: 1})
+                self.report_dropped({error.reason: 1})
                 self._tell(handled.handler, error.reason, link.url)
                 continue
             wanted[target.href], targets[target.href] = link, target
         rules = self._control.rules
         gone = {href for href, url in targets.items() if rules.is_forgotten(url.domain)}
-        self._report_dropped({"forgotten": len(gone)} if gone else {})
+        self.report_dropped({"forgotten": len(gone)})
         new = [(url, LinkKind.ANCHOR) for href, url in targets.items() if href not in kept and href not in gone]
         entries, dropped = self._links.select(new, entry)
-        self._report_dropped(dropped)
+        self.report_dropped(dropped)
         for reason in dropped.keys() - self._told.get(handled.handler, set()):
             first = next(url.href for url, kind in new if reason in self._links.select([(url, kind)], entry)[1])
             self._tell(handled.handler, reason, first)
@@ -332,11 +334,11 @@ class PageBuilder:
                 at += len(part)
                 entries, dropped = self._links.select(part, entry, reading.hints, mode)
                 selected.extend(entries)
-                self._report_dropped(dropped)
+                self.report_dropped(dropped)
                 yield
 
         if not await self._offload.in_steps(entry.domain, steps()):
-            self._report_dropped({EXCESS: len(links) - at})
+            self.report_dropped({EXCESS: len(links) - at})
         return self._found_on(entry.url, selected)
 
     def _found_on(self, via: str, entries: list[Entry]) -> list[Entry]:
@@ -351,7 +353,7 @@ class PageBuilder:
         try:
             to = canonicalize(target, url, self.settings.extract.rules)
         except BadUrl as error:
-            self._report_dropped({error.reason: 1})
+            self.report_dropped({error.reason: 1})
             return found
         if to in found.urls:
             return found
@@ -366,7 +368,7 @@ class PageBuilder:
         try:
             return canonicalize(location, exchange.url, self.settings.extract.rules)
         except BadUrl as error:
-            self._runtime.events.emit(LinkDropped(error.reason, 1))
+            self.report_dropped({error.reason: 1})
             return None
 
 
@@ -462,7 +464,7 @@ class PageHandling:
             failed = msgspec.structs.replace(
                 page, outcome=Outcome.DEAD, reason=reason, handler_error=handled.error, items=(), followed={}
             )
-            self._report_dropped(handled.reason, links)
+            self._builder.report_dropped({handled.reason: len(links)})
             return failed, ()
         if handled.stop is not None:
             self._events.emit(HandlerStopsCrawl(handled.handler, page.url, handled.stop))
@@ -478,12 +480,8 @@ class PageHandling:
         none that a handler could have chosen and labelled."""
         if self._handlers is None:
             return links
-        self._report_dropped(DEFECT.reason, links)
+        self._builder.report_dropped({DEFECT.reason: len(links)})
         return ()
-
-    def _report_dropped(self, reason: str, links: Sequence[Entry]) -> None:
-        if links:
-            self._events.emit(LinkDropped(reason, len(links)))
 
     async def with_content(self, leased: LeasedDomain, page: Page) -> Page:
         """Return `page` of `leased` with its text and data, if extracting them takes long. It has none if its domain
