@@ -22,13 +22,21 @@ from crawler.errors import UserError
 from crawler.http_head import Head
 from crawler.identity.published import KEY_SET_FIELD, LONGEST_HEAD
 from crawler.page import content_coding
-from crawler.parse.text import MAX_DECODED
 from crawler.sinks.cdxj import index_path
 from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.files import LINES
 from crawler.sinks.forget import marks_in
 from crawler.sinks.lines import files_of, lines_in, lost_from
-from crawler.sinks.reader import BrokenFraming, Unread, complete_part, read_head, records_in, target_of, usage_in
+from crawler.sinks.reader import (
+    MAX_DECODED,
+    BrokenFraming,
+    Unread,
+    complete_part,
+    read_head,
+    records_in,
+    target_of,
+    usage_in,
+)
 from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, origin_of

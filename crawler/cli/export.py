@@ -270,7 +270,7 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
         Terminal().tell(line)
     for line in _not_exported(done, settings):
         note(line)
-    if missing := not_named(load().replica, [path for path in archives if path.is_dir()], crawl):
+    if missing := not_named(load().replica, folders, crawl):
         note(missing)
     if still_open := [path for path in files if is_open(path)]:
         Terminal(stderr=True).tell(
@@ -324,7 +324,7 @@ def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int 
         f"{count_of(done.warc_files, 'WARC file')} in {done.file}"
     )
     if done.left_open:
-        note(_unread_note(done.left_open))
+        note(_open_note("not read", done.left_open))
     if missing := not_named(load().replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
     if done.problems:
@@ -514,7 +514,7 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target)
     Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
     _note_rejected(done.rejected)
     if done.left_open:
-        note(_unread_note(done.left_open))
+        note(_open_note("not read", done.left_open))
     for one in done.refused:
         Terminal(stderr=True).tell(f"left out: {one.item.url}: {one.reason}")
     if done.refused_count:
@@ -542,10 +542,7 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
         rejected = data_sets.read_rejected(paths, name)
         _note_rejected(len(rejected.items) + rejected.others)
     if left_open and not follow:
-        note(
-            f"read up to their last settled page, because open: {count_of(len(left_open), 'file')}; if their replicas were "
-            f"killed, finish them: crawler finish {left_open[0].parent}"
-        )
+        note(_open_note("read up to their last settled page", left_open))
     if refusals.count:
         raise UserError(
             f"{count_of(refusals.count, 'item')} left out for values that do not fit the table: see {refusals.path}"
@@ -560,11 +557,11 @@ def _note_rejected(number: int) -> None:
         )
 
 
-def _unread_note(left_open: Sequence[Path]) -> str:
-    """Return the note about files that were not read."""
+def _open_note(what: str, files: Sequence[Path]) -> str:
+    """Return the note about open `files`. `what`: what became of them."""
     return (
-        f"not read, because open: {count_of(len(left_open), 'file')}; if their replicas were killed, finish them: "
-        f"crawler finish {left_open[0].parent}"
+        f"{what}, because open: {count_of(len(files), 'file')}; if their replicas were killed, finish them: "
+        f"crawler finish {files[0].parent}"
     )
 
 

@@ -43,12 +43,12 @@ from crawler.sinks.archive_settings import archive_settings
 from crawler.sinks.files import translated
 from crawler.sinks.forget import marks_in
 from crawler.sinks.items import types_of
-from crawler.sinks.lines import LastVisits
+from crawler.sinks.lines import SortedVisits
 from crawler.sinks.recovery import (
     find_orphans,
     finish_orphans,
     journaled_volumes,
-    lost_in_words,
+    lost_records_in_words,
     open_volumes,
     unsettled_in,
 )
@@ -191,7 +191,7 @@ async def _repair(
 
     rules, links = url_rules(settings), link_filter(settings, RecentUrls(1))
     restored = without_links = 0
-    with contextlib.closing(LastVisits(folders)) as visits:
+    with contextlib.closing(SortedVisits(folders)) as visits:
         # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
         for is_done in (True, False):
             lines = page_lines(folders, crawl.name)
@@ -354,7 +354,7 @@ def _finished_lines(result: Finished) -> str:
         lines.append(
             f"removed, because not settled: {count_of(result.removed_pages, 'page')}; the crawl fetches them again"
         )
-    lines += starmap(lost_in_words, result.lost_records.items())
+    lines += starmap(lost_records_in_words, result.lost_records.items())
     if result.being_written:
         lines.append(f"left to running replicas: {count_of(len(result.being_written), 'volume')} that they write")
     if result.of_other_crawls:

@@ -145,9 +145,11 @@ class ShardLine(msgspec.Struct, frozen=True):
 
 def span(seconds: float) -> str:
     """Format a duration with a suitable unit."""
-    for limit, divisor, unit in ((10, 1, "s"), (90, 1, "s"), (5_400, 60, "min"), (129_600, 3_600, "h")):
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    for limit, divisor, unit in ((90, 1, "s"), (5_400, 60, "min"), (129_600, 3_600, "h")):
         if seconds < limit:
-            return f"{seconds:.1f} s" if limit == 10 else f"{seconds / divisor:.0f} {unit}"
+            return f"{seconds / divisor:.0f} {unit}"
     return f"{seconds / 86_400:.0f} d"
 
 
@@ -719,7 +721,7 @@ def summary_of_run(found: Status, run: ThisRun, next_visit_ms: int = 0) -> Rende
     table.add_row("pages", f"{pages:,}", _listed(sorted(statuses.items())))
     if found_by:
         table.add_row("visits", f"{sum(found_by.values()):,}", _listed(_most_first(found_by)))
-    words = [(f"retried:\u00a0{retries:,}")] if retries else []
+    words = [f"retried:\u00a0{retries:,}"] if retries else []
     table.add_row("errors", f"{sum(errors.values()):,}", "  ".join([*words, _listed(_most_first(errors)[:6])]).strip())
     if denied := _more(_reasons(found, "denied"), _reasons(before, "denied")):
         table.add_row("denied", f"{sum(denied.values()):,}", _listed(_most_first(denied)[:6]))

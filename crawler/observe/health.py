@@ -93,7 +93,7 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
     status: int
 
 
-class FoundItem(msgspec.Struct, frozen=True, gc=False):
+class LatestItem(msgspec.Struct, frozen=True, gc=False):
     """An item of a page that was done. `at_ms`: server time in milliseconds since 1970; `fields`: as JSON, which may be
     cut."""
 
@@ -187,7 +187,7 @@ class Troubles:
     def __init__(self) -> None:
         self.failures: deque[Failure] = deque(maxlen=MOST_FAILURES)
         self.pages: deque[Fetched] = deque(maxlen=MOST_PAGES)  # that were done last, newest first
-        self.items: dict[str, deque[FoundItem]] = {}
+        self.items: dict[str, deque[LatestItem]] = {}
         self._sink = self._own = ""
 
     def observe(self, event: Event) -> None:
@@ -198,7 +198,7 @@ class Troubles:
                 for item in page.items[:MOST_ITEMS]:
                     if item.name in self.items or len(self.items) < MOST_SETS:
                         fields = item.json[:LONGEST_ITEM].decode(errors="ignore")
-                        found = FoundItem(int(page.settled_at * 1000), _shortened(page.url), fields)
+                        found = LatestItem(int(page.settled_at * 1000), _shortened(page.url), fields)
                         self.items.setdefault(item.name, deque(maxlen=MOST_ITEMS)).appendleft(found)
             case PageSettled(page) if page.outcome in (Outcome.RETRY, Outcome.DEAD):
                 failure = Failure(int(page.settled_at * 1000), _shortened(page.url), page.outcome, page.reason)

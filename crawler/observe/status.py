@@ -216,7 +216,7 @@ class CrawlReader:
                 condition = replace(condition, obstacles=trouble.obstacles + condition.obstacles)
                 if condition.level == "good":
                     condition = replace(condition, level=trouble.level)
-        if condition.word in _WITH_LOST and (silent := lost_in_words(self._lost)):
+        if condition.word in _WITH_LOST and (silent := lost_replicas_in_words(self._lost)):
             level = "warn" if condition.level == "good" else condition.level
             condition = replace(condition, level=level, obstacles=[*condition.obstacles, silent])
         rules: list[tuple[str, float | None]] = [(domain, None) for domain in sorted(control.rules.blocked)]
@@ -399,7 +399,7 @@ def _off(record: HealthRecord) -> str:
 _WITH_LOST: tuple[Word, ...] = ("running", "blocked", "paused", "no replica")
 
 
-def lost_in_words(lost: Mapping[str, int]) -> str:
+def lost_replicas_in_words(lost: Mapping[str, int]) -> str:
     """Return which replicas were lost, the latest first. `lost`: when each last reported, in server milliseconds."""
     names = sorted(lost, key=lambda name: -lost[name])
     if not names:

@@ -23,8 +23,9 @@ A volume is a WARC file and its JSON lines, `<crawl>-<replica>-<timestamp>-<seri
 `.pages.jsonl`, and at the end `.cdxj`. While files are being written, their names end in `.open`, and they are locked.
 
 Commands read the files of a crawl. `export` converts WARC files to rows, which `reader` finds, and `wacz` packs them into
-one file. `items` writes a data set or what visits of known pages have found, and `postgres` writes a data set to a table of
-a database. `forget` rewrites the files without a domain whose owner objected.
+one file. For Markdown (`markdown_files`), and to leave out what owners refuse, `last_visits` says what the last visit of
+each page has found. `items` writes a data set or what visits of known pages have found, and `postgres` writes a data set to
+a table of a database. `forget` rewrites the files without a domain whose owner objected.
 
 Additional sinks import `Sink` and `SinkContext` from `crawler`. Importing `crawler.sinks` does not load the archive.
 """

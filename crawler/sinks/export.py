@@ -123,7 +123,7 @@ class Exported(msgspec.Struct):
     broken: dict[Path, str] = {}
 
     def add(self, other: Exported) -> None:
-        """Add the numbers of `other`, and its unread records and broken files."""
+        """Add what `other` has."""
         for name in ("rows", "left_out", "kept", "refused", "unrecorded", "gone", "removed", "unindexed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for kind, (number, url) in other.rowless.items():
@@ -296,9 +296,9 @@ def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan)
             page, written = msgspec.structs.replace(row.page, url=url), None
             try:
                 written = draft(page, row.columns.get("visit") or "", drafts, settings.out)
+            except OSError:
+                raise
             except Exception as error:  # pages contain what sites sent
-                if isinstance(error, OSError):
-                    raise
                 report(url, error)
             if written is None:
                 done.left_out += 1

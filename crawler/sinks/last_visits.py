@@ -86,7 +86,9 @@ class LastVisits:
         if self.is_refused(url):
             return None
         last = self._last[url]
-        return self._bodies.get(url, last._replace(body=ResponseKey(url, last.at))).body if last.confirms else last.body
+        if not last.confirms:
+            return last.body
+        return self._bodies[url].body if url in self._bodies else ResponseKey(url, last.at)
 
     def is_noindex(self, url: str) -> bool:
         """Whether the last response of `url` says noindex."""

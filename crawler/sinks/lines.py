@@ -2,7 +2,7 @@
 
 Denied and dead URLs also get a line, with a null status if there was no response, so the data has the reasons of all
 settled URLs. `PageLines` makes the lines. The functions after it find lines, and the files of one of several crawls that
-share a folder. `LastVisits` finds the known pages of a crawl for a repair: the last line of a page has the state of its
+share a folder. `SortedVisits` finds the known pages of a crawl for a repair: the last line of a page has the state of its
 visits. The lines of a page may be in files of several replicas, in any order, and there may be more than fit in memory. So
 a temporary database sorts them by URL and time.
 """
@@ -467,7 +467,7 @@ class _Visit(NamedTuple):
         return cls(line.url, line.settled_at, line.previous_visit is None, due_s, line.visit_state or "", *about)
 
 
-class LastVisits:
+class SortedVisits:
     """Collects the lines of known pages, and tells their last visits. The database has an unnamed temporary file in the
     first of `folders`, the output folders, that can be written: a folder for temporary files may be small or in memory.
     Raises UserError if there is no room for it."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import os
 import re
 import shutil
 import tempfile
@@ -24,7 +23,7 @@ from urllib.parse import quote, unquote, urlsplit
 
 from crawler.page import Page
 from crawler.parse.text import content_of
-from crawler.sinks.files import whole_file
+from crawler.sinks.files import locked, whole_file
 from crawler.sinks.lines import iso_time
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
@@ -32,6 +31,7 @@ from frontier.urls import canonicalize
 _UNSAFE = re.compile(r"[^\w.-]+")
 _LONGEST = 80  # bytes of a part of a file name
 _DRAFTS = ".export-"
+_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 @contextlib.contextmanager
@@ -39,20 +39,10 @@ def drafts_in(out: Path) -> Iterator[Path]:
     """Yield a folder in `out` for drafts, which is removed at the end of the block. Removes those of killed exports first.
     Raises OSError."""
     for left in out.glob(f"{_DRAFTS}*"):
-        with contextlib.suppress(OSError), _locked(left):
+        with contextlib.suppress(OSError), locked(left, _NOW):
             shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=_DRAFTS, dir=out) as made, _locked(Path(made)):
+    with tempfile.TemporaryDirectory(prefix=_DRAFTS, dir=out) as made, locked(Path(made), _NOW):
         yield Path(made)
-
-
-@contextlib.contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    handle = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield
-    finally:
-        os.close(handle)
 
 
 def draft(page: Page, visit: str, drafts: Path, out: Path) -> Path | None:

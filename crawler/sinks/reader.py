@@ -39,7 +39,6 @@ from crawler.page import Exchange, Link, Outcome, Page, content_coding
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, noted_fields, read, robots_tags, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.text import MAX_DECODED
 from crawler.sinks.compression import COMPRESSIONS, Compression, CompressionName
 from crawler.sinks.files import OPEN_SUFFIX, finished_path, is_open, open_either
 from crawler.sinks.lines import Place, Row, iso_time
@@ -55,6 +54,9 @@ T = TypeVar("T")
 _STEP = 16_384  # bytes per read; nearly all heads are shorter
 _LONGEST_HEAD = 1 << 20
 """Bytes. This crawler accepts 64 KiB (`max_header_bytes`), but others accept more."""
+
+MAX_DECODED = 32 << 20
+"""Bytes of a decoded body that are read."""
 
 _LARGEST_BODY = MAX_DECODED + 1
 """Bytes that are read of a body, or of a block with fields. With the last one, the parser finds the body too long."""

@@ -91,7 +91,7 @@ def finish_orphans(
             lost[volume] = lost.get(volume, 0) + lost_records(lines, warc, size)
     lost = {volume: records for volume, records in lost.items() if records}
     for volume, records in lost.items():
-        log(logging.ERROR, "records_lost", volume=volume, problem=lost_in_words(volume, records))
+        log(logging.ERROR, "records_lost", volume=volume, problem=lost_records_in_words(volume, records))
     return kept, lost
 
 
@@ -112,7 +112,7 @@ def _lost_without_lines(orphan: Volume, unsettled: Container[int]) -> int:
     )
 
 
-def lost_in_words(volume: str, records: int) -> str:
+def lost_records_in_words(volume: str, records: int) -> str:
     """That so many records of `volume` are lost, in a sentence."""
     verb = "is" if records == 1 else "are"
     return f"{count_of(records, 'record')} of {volume} {verb} lost: the end of the file was cut off"

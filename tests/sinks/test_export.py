@@ -21,9 +21,9 @@ from crawler.cli.main import app
 from crawler.cli.options import USES
 from crawler.errors import UserError
 from crawler.page import Link, Outcome
-from crawler.parse.text import MAX_DECODED
 from crawler.sinks.archive import Archive
 from crawler.sinks.export import ExportSettings, Form, export, shared_work, warc_files
+from crawler.sinks.reader import MAX_DECODED
 from politeness.usage import CATEGORIES, Statement, combined, statement
 from tests.e2e.harness import Finished
 from tests.parse.test_text import HTML

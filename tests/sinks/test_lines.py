@@ -18,7 +18,7 @@ from crawler.page import Link, Outcome
 from crawler.scope.next_visit import Visits
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import LINES
-from crawler.sinks.lines import SETTINGS, LastVisits, VisitLine, crawls_in, files_of, has_lines, iso_time
+from crawler.sinks.lines import SETTINGS, SortedVisits, VisitLine, crawls_in, files_of, has_lines, iso_time
 from crawler.sinks.warc import sha1
 from frontier.entries import tag_of
 from frontier.known_pages import KnownPage
@@ -236,7 +236,7 @@ def line(path: str, number: int, is_known: bool = True, first: bool | None = Non
 
 @contextmanager
 def pages(folder: Path, lines: Iterable[VisitLine]) -> Iterator[list[KnownPage]]:
-    with closing(LastVisits([folder])) as visits:
+    with closing(SortedVisits([folder])) as visits:
         visits.add(lines)
         yield list(visits.pages())
 
@@ -295,7 +295,7 @@ def test_what_cannot_be_read_or_written_is_said(tmp_path: Path) -> None:
         pages(tmp_path, [broken]),
     ):
         pass
-    with closing(LastVisits([tmp_path])) as visits:
+    with closing(SortedVisits([tmp_path])) as visits:
         visits._database.execute("PRAGMA max_page_count = 4")
         with pytest.raises(UserError, match=r"disk is full: the visits of known pages are sorted there"):
             visits.add(line(f"{number}", 1) for number in range(1_000))

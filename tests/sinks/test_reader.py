@@ -25,7 +25,6 @@ from crawler.audit.records import read_archive
 from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Exchange
-from crawler.parse.text import MAX_DECODED
 from crawler.sinks.archive import Archive
 from crawler.sinks.cdxj import index_path, lines_of
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
@@ -33,7 +32,7 @@ from crawler.sinks.export import ExportSettings, export, warc_files
 from crawler.sinks.files import LINES, finished_path, open_and_finished, open_either, open_path
 from crawler.sinks.forget import DomainRewriter
 from crawler.sinks.lines import newest_line
-from crawler.sinks.reader import BrokenFraming, dechunked, read_head, read_rows, records_in
+from crawler.sinks.reader import MAX_DECODED, BrokenFraming, dechunked, read_head, read_rows, records_in
 from crawler.sinks.warc import WarcRecords
 from tests.audit.test_check import RULES
 from tests.sinks import readers

@@ -15,7 +15,7 @@ from html import escape
 from pathlib import Path
 
 from crawler.observe import explain
-from crawler.observe.health import FoundItem, HealthRecord, health_records
+from crawler.observe.health import HealthRecord, LatestItem, health_records
 from crawler.wording import count_of
 from frontier.control import Control
 from frontier.crawls import crawl_clock, open_crawl
@@ -63,7 +63,9 @@ class StatePages:
     Content-Security-Policy of all answers. Errors are shown in the pages. `items`: the latest ones of each data set that
     this replica has found, newest first."""
 
-    def __init__(self, store: RedisStore, crawl: str, items: Mapping[str, Collection[FoundItem]] | None = None) -> None:
+    def __init__(
+        self, store: RedisStore, crawl: str, items: Mapping[str, Collection[LatestItem]] | None = None
+    ) -> None:
         self._items = {} if items is None else items
         self._store = store
         self._crawl = crawl

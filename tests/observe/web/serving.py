@@ -9,7 +9,7 @@ import aiohttp
 import msgspec
 
 from crawler.observe import summary
-from crawler.observe.health import Failure, FoundItem, HealthRecord
+from crawler.observe.health import Failure, HealthRecord, LatestItem
 from crawler.observe.web import Live, ServerAddress, StatePages, StatusServer
 from frontier.clock import SystemClock
 from frontier.keys import CrawlKeys
@@ -26,7 +26,7 @@ async def serving(
     crawl: str,
     reason: str | None = None,
     listen: str = "127.0.0.1:0",
-    items: Mapping[str, Collection[FoundItem]] | None = None,
+    items: Mapping[str, Collection[LatestItem]] | None = None,
 ) -> AsyncIterator[StatusServer]:
     live = Live(store, CrawlKeys(crawl, 4), "r1", SystemClock())
     server = StatusServer(

@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from crawler.errors import UserError
-from crawler.observe.health import FoundItem
+from crawler.observe.health import LatestItem
 from crawler.observe.status import Snapshot
 from crawler.observe.web.pages import Template
 from crawler.observe.web.routes import is_addressed
@@ -145,7 +145,7 @@ async def test_the_page_of_a_domain_shows_its_state(store: RedisStore, crawl_nam
 async def test_the_page_of_a_data_set_shows_its_latest_items(store: RedisStore, crawl_name: str) -> None:
     """Their fields come from strangers, so they never become markup."""
     await create_crawl(store, crawl_name, 4, CrawlSettings().to_json())
-    items = {"product": [FoundItem(1_000, HOSTILE, '{"title":"<b>Lamp</b>"}')]}
+    items = {"product": [LatestItem(1_000, HOSTILE, '{"title":"<b>Lamp</b>"}')]}
     async with serving(store, crawl_name, items=items) as server:
         await populate(store, crawl_name, server.address)
         status, kind, page = await get(server.address, "/items/product")
