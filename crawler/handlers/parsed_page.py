@@ -59,7 +59,7 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
     @property
     def body(self) -> bytes:
         """The body without its content coding, empty without a response."""
-        if "body" not in self.__dict__:
+        if "body" not in self.__dict__:  # until Python 3.12, `cached_property` has one lock for the bodies of all pages
             self.__dict__["body"] = self._decoded()
         found: bytes = self.__dict__["body"]
         return found

@@ -1,4 +1,4 @@
-"""Turns bytes into links and facts. All modules are pure, except `child`.
+"""Turns bytes into links and facts. All modules are pure, except `child` and `turns`.
 
 In the order in which data flows:
 
@@ -9,7 +9,8 @@ In the order in which data flows:
    their attributes (`markup`, which also rewrites XHTML as HTML), obeys the page's instructions to crawlers, and returns
    links and facts.
 4. `tree` parses a whole document into a tree, where `tags` cannot judge the markup and to extract text.
-5. `extraction` finds items in a page by the rules of the settings. `text` extracts text and structured data for the page's
-   row, and makes the fingerprints by which pages, and two visits of a page, are compared.
-6. `child` reads a document that may take too long in a separate process.
+5. `extraction` finds items in a page by the rules of the settings, and `values` converts them to the types of their
+   fields. `text` extracts text (`main_text`) and data (`structured`) for the page's row, and makes the fingerprints by
+   which pages, and two visits of a page, are compared.
+6. `child` reads a document that may take too long in a separate process, in turns of the domains (`turns`).
 """

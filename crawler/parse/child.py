@@ -1,7 +1,7 @@
-"""Reads large documents one at a time in a child process, and is the program that this process runs.
+"""Reads large documents in child processes, and is the program that these run.
 
 A page of ten megabytes or a compression bomb takes a quarter of a second of a core. In a thread it would hold the
-interpreter lock, which the event loop needs for every request. The process starts with the first such document, has a low
+interpreter lock, which the event loop needs for every request. A process starts with its first such document, has a low
 priority, and ends with its input. The kernel limits its memory and its CPU time for each document, which also ends a loop
 in C. If no process can be started, documents wait, because that is the fault of this machine: a page without its links
 would be taken for one that has none.

@@ -21,6 +21,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, NamedTuple, cast
+from urllib.parse import urljoin
 
 from crawler.parse.tree import flatten_tables, restored
 
@@ -32,10 +33,10 @@ _HIDDEN = (
     "noscript, dialog, [hidden], [style*='display:none' i], [style*='display: none' i], [style*='visibility:hidden' i], "
     "[style*='visibility: hidden' i]"
 )
-_AROUND = (
-    "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], [role=complementary], "
-    "[role=search]"
-)
+SURROUNDINGS = "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], [role=complementary]"
+"""What the same on many pages is likely to be in. The footer of an article or its header may be, too: little of a text."""
+
+_AROUND = f"{SURROUNDINGS}, [role=search]"
 _MAIN = "main, [role=main]"
 _TECHNICAL = "pre, code, kbd, samp, dl"
 _BLOCKS_IN_CELLS = "table, p, div, ul, ol, h1, h2, h3, h4, h5, h6"
@@ -123,7 +124,7 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     else:
         by = "trafilatura"
         if is_markdown:
-            text = _written(_pruned(whole, text), is_markdown)
+            text = _written(_pruned(whole, text), is_markdown=True)
     if not text.strip():
         by, text = "body", _written(whole, is_markdown)
     if not text.strip():
@@ -194,7 +195,7 @@ def _article(document: Document, whole: Element, content: Element, by: str, html
     prose = _prose(content) - _total(content.select(_COMMENTS))
     if _size(found) < (_FOUND_IN_BODY if by == "body" else _FOUND_IN_MAIN) * prose:
         return "", False
-    _removed(whole, _COMMENT_FORMS, _LARGEST_EXTRA * _length(whole))
+    _remove_small(whole, _COMMENT_FORMS, _LARGEST_EXTRA * _length(whole))
     comments = [part for part in _outermost(whole.select(_COMMENTS)) if _prose(part) > _SHORT_COMMENT]
     least = _LEAST_COMMENTS * _size(found) if document.select_one(_ARTICLE_OF_PUBLISHER) else 0
     if sum(map(_length, comments)) > least:
@@ -210,8 +211,9 @@ def _is_in(found: str, content: Element) -> bool:
 
 
 def _is_documentation(content: Element, by: str) -> bool:
+    """Whether `content` is documentation. Removes the extras of its site, and the links beside it."""
     length = _length(content)
-    extra = _removed(content, _EXTRAS, _LARGEST_EXTRA * length)
+    extra = _remove_small(content, _EXTRAS, _LARGEST_EXTRA * length)
     for part in _outermost(content.select(_SIDES)):
         if 2 * _prose(part) < _length(part) <= _LARGEST_EXTRA * length:
             part.decompose()
@@ -232,7 +234,7 @@ def _has_data(table: Element) -> bool:
     return 2 * max(map(_length, table.select("td, th")), default=0) <= _length(table)
 
 
-def _removed(content: Element, selector: str, longest: float) -> int:
+def _remove_small(content: Element, selector: str, longest: float) -> int:
     """Remove the elements with at most `longest` characters that match `selector`. Returns how many characters they had."""
     sizes = [(part, _length(part)) for part in _outermost(content.select(selector))]
     for part, size in sizes:
@@ -322,8 +324,6 @@ def _prepare_markdown(document: Document, url: str) -> None:
 
 
 def _absolute(base: str, link: str) -> str | None:
-    from urllib.parse import urljoin  # noqa: PLC0415
-
     try:
         return urljoin(base, link)
     except ValueError:

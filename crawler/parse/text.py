@@ -22,7 +22,7 @@ from xxhash import xxh3_64_digest
 from crawler.page import Page
 from crawler.parse.coding import decode_body, is_html_page
 from crawler.parse.encoding import as_text, encoding_guessed, encoding_sent
-from crawler.parse.main_text import main_text
+from crawler.parse.main_text import SURROUNDINGS, main_text
 from crawler.parse.structured import json_ld_of, plain, publication_date
 from crawler.parse.tree import flatten_tables, parse, restored, text_of
 from crawler.scope.next_visit import TEXT_DIGEST
@@ -168,11 +168,8 @@ MAX_BYTES = 4_194_304
 _LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
 _LEAST_SHARE = 1 / 3
-"""Share of the main text in the text outside of `_SURROUNDINGS`. With more, short release notes of Django that differ only
+"""Share of the main text in the text outside of `SURROUNDINGS`. With more, short release notes of Django that differ only
 in a version are no copies of each other. A paragraph of a footer has less on all but the shortest pages."""
-
-_SURROUNDINGS = "nav, header, footer, aside, [role=navigation], [role=banner], [role=contentinfo], [role=complementary]"
-"""What the same on many pages is likely to be in. The footer of an article or its header may be, too: little of a text."""
 
 LIGHT_BYTES = 32_768
 """A decoded body of this size is light, if it has at most `LIGHT_TAGS`."""
@@ -211,11 +208,11 @@ def text_to_compare(main: Element | None, document: Document) -> str:
     """The text that tells `document` from others: that of its element `main`, or if that is short, or in or beside longer
     text, all text of the content. Its tables must be flat (`flatten_tables`). Removes elements from `document`."""
     whole = restored(document.to_text())
-    text = restored(main.to_text()) if main and not main.closest(_SURROUNDINGS) else ""
+    text = restored(main.to_text()) if main and not main.closest(SURROUNDINGS) else ""
     is_long = len(text) >= _LEAST_MAIN
     if is_long and len(text) >= _LEAST_SHARE * len(whole):
         return text
-    for part in document.select(_SURROUNDINGS):
+    for part in document.select(SURROUNDINGS):
         part.decompose()
     content = restored(document.to_text())
     if len(content) < _LEAST_MAIN:
@@ -254,7 +251,6 @@ class TextJob(msgspec.Struct, frozen=True):
         return hashlib.sha1(text, usedforsecurity=False).hexdigest()[:TEXT_DIGEST] if words else ""
 
 
-MAX_DECODED = 33_554_432
 _HEADING_LENGTH = 300  # characters
 _JUDGED = 1_000_000  # characters that are compared, because the time of a fingerprint grows with them
 SHORT_CHARACTERS = 4_000  # the longest text of an error page
@@ -272,8 +268,8 @@ GONE = frozenset({HTTPStatus.NOT_FOUND, HTTPStatus.GONE})
 def content_of(
     page: Page, text: TextForm, structured: bool, judged: bool = False, error_pages: bool = False
 ) -> Content:
-    """The content of `page` if it is HTML with status 2xx, or also 404 and 410 if `error_pages`. `judged`: with the fields
-    for comparing pages."""
+    """The content of `page` if it is HTML or plain text with status 2xx, or also 404 and 410 if `error_pages`. `judged`:
+    with the fields for comparing pages."""
     is_asked = text != "off" or structured or judged
     if not is_asked or page.exchange is None or not has_content(page, error_pages):
         return NO_CONTENT
@@ -425,6 +421,6 @@ def _opengraph(document: Document) -> dict[str, str] | None:
     return {restored(str(key)): restored(str(value)) for key, value in document.opengraph().items()} or None
 
 
-def decoded(exchange: Exchange, limit: int = MAX_DECODED) -> bytes:
+def decoded(exchange: Exchange, limit: int) -> bytes:
     """The body of `exchange` without its content coding, as far as it can be decoded, and at most `limit` bytes of it."""
     return decode_body(exchange.body, exchange.content_coding, limit).data

@@ -13,12 +13,9 @@ from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from typing import Any
 
-from crawler.scope.extract_rules import FieldType
+from crawler.scope.extract_rules import LARGEST, FieldType
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize
-
-LARGEST = 1 << 63
-"""Whole numbers from here on cannot be exported."""
 
 DIGITS = 15
 """Digits that a decimal number keeps exactly."""
@@ -33,7 +30,7 @@ _BOOLEANS = {**dict.fromkeys(("true", "yes", "1", "on"), True), **dict.fromkeys(
 _NUMBER = r"""(?<![\d.,])(?P<sign>(?<!\w)[-+\u2212])?
     (?P<whole>\d{1,3}(?P<group>[GROUP'\u2019 ])\d{3}(?:(?P=group)\d{3})*|INDIAN\d+)(?:[MARK](?P<rest>\d+))?(?!\d)"""
 _POINT, _COMMA = (
-    re.compile("".join(_NUMBER.split("\n    ")).replace("GROUP", group).replace("MARK", mark).replace("INDIAN", indian))
+    re.compile(_NUMBER.replace("GROUP", group).replace("MARK", mark).replace("INDIAN", indian), re.VERBOSE)
     for group, mark, indian in ((",", ".", r"\d{1,2}(?:,\d{2})+,\d{3}|"), (".", ",", ""))
 )
 _SCIENTIFIC = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,3}")

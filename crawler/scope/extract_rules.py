@@ -33,8 +33,8 @@ class FieldRule(msgspec.Struct, frozen=True):
     The source is one of: `css`, the text of the elements that this selector selects, or their attribute `attr` (with `attr`
     alone, that of the element that `each` selects); `xpath`, what this expression selects; `json_ld`, a path such as
     `Product.offers.price`, or the same in `microdata` or `rdfa`; `page`, something that is known of the page; `value`, this
-    text. `regex`: takes the part of the value that this expression matches, its
-    first group if it has groups; without a source, of the source text of the page. `list`: takes all values, not the first.
+    text. `regex`: takes the part of the value that this expression matches, its first group if it has groups; without a
+    source, of the source text of the page. `list`: takes all values, not the first.
     """
 
     name: str
@@ -160,7 +160,7 @@ Kind = Literal["bool", "int", "float", "text", "time", "list", "object", "json"]
 Kinds = dict[str, Kind]
 """Field -> its type."""
 
-_LARGEST = 1 << 63
+LARGEST = 1 << 63
 """Whole numbers from here on have no column type. Nor has JSON for many of its readers."""
 
 _DECLARED: Mapping[FieldType, Kind] = {"int": "int", "decimal": "float", "decimal_comma": "float", "bool": "bool"}
@@ -232,7 +232,7 @@ def _kind(value: object) -> Kind | None:
         case bool():
             return "bool"
         case int():
-            return "int" if -_LARGEST <= value < _LARGEST else None
+            return "int" if -LARGEST <= value < LARGEST else None
         case float():
             return "float"
         case str():

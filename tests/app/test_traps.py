@@ -19,7 +19,7 @@ from tests.site import Reply, Request, Site
 WORDS = ["".join(random.Random(number).choices("aeioulnrst", k=6)) for number in range(5_000)]
 
 
-def prose(seed: int, count: int = 80) -> str:
+def prose(seed: int | str, count: int = 80) -> str:
     return " ".join(random.Random(seed).choices(WORDS, k=count))
 
 
@@ -102,7 +102,7 @@ def facets(path: str, query: str) -> str:
 def index_of_files(path: str, query: str) -> str:
     """Apache's directory index, whose columns can be sorted."""
     if path.endswith(".txt"):
-        return prose(hash(path))
+        return prose(path)
     depth = path.count("/")
     names = (
         [f"{letter}{depth}/" for letter in "abcd"]
