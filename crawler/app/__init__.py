@@ -14,6 +14,8 @@ How a replica lives, in the order in which data flows:
    shards, the replica waits and continues as a new one.
 5. Meanwhile, `crawl_settings` applies changed settings, and writes them down beside the output.
 
+If Redis comes back in an old state, `restore` adds what the output has. `archived_items` finds items on archived pages.
+
 `program` is the same replica in a program of a user (`crawler.Crawl`). `trial` fetches a single page with it.
 
 `operator` is what commands change in the queue: it checks and queues seeds, sets the delay of a domain, ends its

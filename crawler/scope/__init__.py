@@ -9,5 +9,7 @@ In the order in which data flows:
    knows the domains of the seeds.
 3. With `[recrawl]`, `next_visit` judges what a visit has found (a change, a 304, a 404), and applies the limits of the
    rule to the interval until the next one, which `freshness` computes from what is known of the page's changes.
-4. `extract_rules` says what data is extracted from which pages, and which types the fields of items have.
+4. `actions` recognises links that do something, such as log out, and `shapes` learns from fetched pages which URLs bring
+   nothing new.
+5. `extract_rules` says what data is extracted from which pages, and which types the fields of items have.
 """

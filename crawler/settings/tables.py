@@ -340,7 +340,7 @@ class LimitsTable(Table, frozen=True, kw_only=True):
         PositiveInt,
         "Maximum size of a body after decompression, in bytes. Limits the effect of a compression bomb. "
         "All of it is searched for links; a document that may take more than 50 milliseconds is parsed in a separate "
-        "process, one at a time.",
+        "process (`replica.text_processes`).",
     ] = 33_554_432
     max_links: Annotated[
         PositiveInt, "Maximum number of links taken from a page; the rest are dropped and counted."
