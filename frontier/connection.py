@@ -40,7 +40,7 @@ _LATER = frozenset(
 _NO_WRITES = frozenset({"OOM", "MISCONF", "READONLY", "NOREPLICAS"})
 """Those of a server that still answers reads."""
 
-_REFUSALS = frozenset({"WRONGPASS", "NOAUTH", "NOPERM"})
+_REFUSALS = frozenset({"WRONGPASS", "NOAUTH"})
 
 WRONG_SERVER = frozenset({"READONLY", "LOADING", "MASTERDOWN", "NOREPLICAS"})
 """First words of replies that say that the server at the other end is not, or not yet, the one that serves, or that another
@@ -72,6 +72,8 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
         return kind(f"Redis at {where} cannot serve now: {said}", node or where)
     if word in _REFUSALS:
         return RedisMisused(f"Redis at {where} refused the credentials; check user and password ({error})")
+    if word == "NOPERM":
+        return RedisMisused(f"Redis at {where} does not permit what the crawler needs; extend its ACL ({error})")
     if "cluster support disabled" in str(error):
         return RedisMisused(f"Redis at {where} is not a node of a cluster; write its URL as redis:// ({error})")
     return RedisMisused(f"Redis at {where} refused a call: {error}")

@@ -121,10 +121,10 @@ class NearIndex:
     def __init__(self, capacity: int) -> None:
         self._capacity = capacity
         self._count = 0
-        self._prints = array("Q", [0]) * capacity
-        self._urls = [""] * capacity
+        self._prints = array("Q")
+        self._urls: list[str] = []
         self._newest = [array("q", [-1]) * (1 << _BLOCK) for _ in range(_BLOCKS)]
-        self._before = [array("q", [-1]) * capacity for _ in range(_BLOCKS)]
+        self._before = [array("q") for _ in range(_BLOCKS)]
 
     def __repr__(self) -> str:
         return f"<NearIndex {min(self._count, self._capacity)} of {self._capacity}>"
@@ -149,6 +149,11 @@ class NearIndex:
         """Add `fingerprint`. If the index is full, it replaces the oldest one."""
         if not self._capacity:
             return
+        if self._count < self._capacity:  # grows with its content, because the capacity may be more than fits in memory
+            self._prints.append(0)
+            self._urls.append("")
+            for before in self._before:
+                before.append(-1)
         slot = self._count % self._capacity
         self._prints[slot], self._urls[slot] = fingerprint, url
         for block in range(_BLOCKS):

@@ -290,6 +290,14 @@ def test_an_error_without_a_text_says_what_happened() -> None:
     assert str(translate(ConnectionResetError(), "a:1")) == "Redis at a:1 cannot serve now: ConnectionResetError"
 
 
+def test_an_acl_that_is_too_narrow_is_not_called_a_wrong_password() -> None:
+    said = "NOPERM User crawler has no permissions to run the 'evalsha' command"
+    assert str(translate(hiredis.ReplyError(said), "a:1")) == (
+        f"Redis at a:1 does not permit what the crawler needs; extend its ACL ({said})"
+    )
+    assert "check user and password" in str(translate(hiredis.ReplyError("NOAUTH Authentication required."), "a:1"))
+
+
 # Calls in parts: replies are in order, the next part is sent during processing, and an error is raised once.
 
 

@@ -432,6 +432,13 @@ def test_the_index_forgets_the_oldest_and_does_not_grow() -> None:
     assert repr(index) == "<NearIndex 1000 of 1000>"
 
 
+def test_an_index_may_be_larger_than_memory() -> None:
+    index = NearIndex(1 << 40)
+    index.add(1, "it")
+    assert index.find(3) == "it"
+    assert repr(index) == "<NearIndex 1 of 1099511627776>"
+
+
 def test_an_index_without_room_finds_nothing() -> None:
     index = NearIndex(0)
     index.add(1, "it")
