@@ -1,4 +1,4 @@
-"""docs/reference/output.md describes every reason for which the code ends a URL or drops a link, and no other."""
+"""The docs describe each reason for which the code ends a URL or drops a link, each condition of a crawl, and no other."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import get_args
 from crawler.cli.control import REASONS as COMPLETED
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind
 from crawler.handlers.runner import ASKED, FAILED, TOO_LONG
+from crawler.observe.status import Word
 from crawler.page import ACTIONS, Outcome
 from crawler.parse.html import NOFOLLOW
 from crawler.scope import scope
@@ -62,6 +63,13 @@ def test_every_reason_of_a_dropped_link_is_described() -> None:
     script = (ROOT / "frontier" / "lua" / "push.lua").read_text()
     pushed = set(re.findall(r"'drop:(\w+)'", script))
     assert described("## Links that are not followed") == ours | pure | pushed
+
+
+def test_every_condition_is_described() -> None:
+    page = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
+    cells = re.findall(r"^\| (.*?) \|", page.partition("| condition |")[2].partition("\n## ")[0], re.MULTILINE)
+    words = {word for cell in cells for word in cell.split(", ")} - {"any", 'with "replicas were lost"'}
+    assert words - {"---"} == set(get_args(Word))
 
 
 def test_the_shell_completes_the_reasons_that_are_whole_words() -> None:
