@@ -63,7 +63,7 @@ STOPPING = "stopping: requests in flight have {:g} s to end; a second Ctrl-C doe
 
 STOPPING_AT_ONCE = "stopping without waiting for requests in flight"
 
-NOTHING_LEFT = (
+NOTHING_TO_CRAWL = (
     "has nothing left to crawl: give it other seeds, or queue URLs again with `crawler seed --again` or "
     "`crawler dead requeue`"
 )
@@ -274,9 +274,9 @@ def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSetting
     if before.open:
         return "continues where it stopped"
     if not before.known:
-        return NOTHING_LEFT
+        return NOTHING_TO_CRAWL
     if not settings.recrawl.rules:
-        return f"{NOTHING_LEFT}; no rule of [recrawl] has it visit its {known} again"
+        return f"{NOTHING_TO_CRAWL}; no rule of [recrawl] has it visit its {known} again"
     return f"visits those of {known} that are due"
 
 

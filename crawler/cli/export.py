@@ -42,7 +42,7 @@ from crawler.sinks import items as data_sets
 from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.files import LINES, check_output_folder, is_open
-from crawler.sinks.items import SHOWN, Refused, line_files
+from crawler.sinks.items import SHOWN, Refused, line_files_among
 from crawler.sinks.lines import files_of, iso_time
 from crawler.sinks.postgres import LOOK_S, Destination, Observer, write_items
 from crawler.sinks.wacz import SUFFIX, write_wacz
@@ -534,10 +534,10 @@ def _to_table(paths: list[Path], name: str, out: Path, destination: Destination,
             return
     written = write_items(paths, name, destination, observer, stopping)
     if not (follow or written.items or refusals.count):
-        raise UserError(data_sets.without_items(paths, line_files(paths), name))
+        raise UserError(data_sets.without_items(paths, line_files_among(paths), name))
     changed = count_of(written.changed, "row")
     Terminal().tell(f"{count_of(written.items, 'item')}; {changed} of the table {destination.table} new or changed")
-    left_open = [path for path in line_files(paths) if is_open(path)]
+    left_open = [path for path in line_files_among(paths) if is_open(path)]
     if not follow:
         rejected = data_sets.read_rejected(paths, name)
         _note_rejected(len(rejected.items) + rejected.others)

@@ -237,7 +237,7 @@ def _reread(seeds: SeedList, settings: CrawlSettings) -> SeedList:
         if isinstance(one, Seed):
             found.add(one)
         else:
-            Terminal(stderr=True).tell(f"seed {without_secrets(one.text)[:80]!r}: {about_url(one)}")
+            Terminal(stderr=True).tell(f"seed {_shown(one)}: {about_url(one)}")
     return found
 
 
@@ -309,10 +309,10 @@ def _read_file(path: Path, rules: UrlRules, seeds: SeedList) -> None:
                 note(f"{name} is not in UTF-8, so it is read as Windows-1252 (Latin-1)")
             with io.TextIOWrapper(file, encoding=encoding, errors="replace") as text:
                 lines: Iterable[str] = text
-                whole_lines = sample.decode(encoding, "replace").splitlines()[: 20 if len(sample) < SAMPLED else -1][
-                    :20
-                ]
-                if table := table_of(whole_lines):
+                beginning = sample.decode(encoding, "replace").splitlines()
+                if len(sample) >= SAMPLED:
+                    beginning.pop()  # it may be cut
+                if table := table_of(beginning[:20]):
                     lines = column_of(text, *table)
                     note(f"{name} is a table: the URLs in its column {table[1] + 1} are the seeds")
                 for seed in each_seed(lines, rules):

@@ -385,12 +385,9 @@ def _pruned(whole: Element, text: str) -> Element:
         for around in block[0].ancestors:
             lengths[around] = lengths.get(around, 0) + len(key)
     article = whole
-    while (
-        part := max(
-            (part for part in article.children if part in lengths), key=lambda part: lengths[part], default=None
-        )
-    ) is not None and lengths[part] >= _CONTAINED * total:
-        article = cast("Element", part)
+    least = _CONTAINED * total
+    while inner := [part for part in article.children if part in lengths and lengths[part] >= least]:
+        article = cast("Element", inner[0])
     for named, block in unsure:  # trafilatura often loses headings, above all those with links
         if named.tag == "h1" or named.parent in lengths:
             lengths.setdefault(named, 0)

@@ -37,11 +37,10 @@ from crawler.sinks.files import (
     file_name,
     is_open,
     locked,
-    open_and_finished,
     remove_left_over,
     whole_file,
 )
-from crawler.sinks.lines import Place, RejectedLine, is_of, iso_time, lines_in
+from crawler.sinks.lines import Place, RejectedLine, is_of, iso_time, line_files, lines_in
 from crawler.sinks.parquet import require_pyarrow
 
 T = TypeVar("T")
@@ -106,7 +105,7 @@ class _Line(msgspec.Struct):
 _decoder = msgspec.json.Decoder(_Line)
 
 
-def line_files(paths: Sequence[Path]) -> list[Path]:
+def line_files_among(paths: Sequence[Path]) -> list[Path]:
     """Return the files with lines of pages among `paths` and in the folders among them, open ones included. Raises
     UserError for a path that does not exist, and for a WARC file."""
     found: list[Path] = []
@@ -114,7 +113,7 @@ def line_files(paths: Sequence[Path]) -> list[Path]:
         if path.name.removesuffix(OPEN_SUFFIX).endswith((*WARC_SUFFIXES, ".warc")) and path.is_file():
             raise UserError(f"{path} is a WARC file: items and changes are in the files {'*' + LINES} beside it")
         if path.is_dir():
-            found += open_and_finished(path, (LINES,))
+            found += line_files(path)
         elif path.is_file():
             found.append(path)
         else:
@@ -129,7 +128,7 @@ def read_items(paths: Sequence[Path], name: str) -> Iterator[FoundItem]:
 
 
 def _read(paths: Sequence[Path], parse: Callable[[bytes], Iterable[T]]) -> Iterator[T]:
-    for path in line_files(paths):
+    for path in line_files_among(paths):
         if is_open(path):
             continue
         try:
@@ -186,7 +185,7 @@ def export_items(
     file that cannot be read or written."""
     if form == "parquet":
         require_pyarrow("--format parquet")
-    files = line_files(paths)  # once, because replicas may finish others meanwhile
+    files = line_files_among(paths)  # once, because replicas may finish others meanwhile
     left_open = tuple(file for file in files if is_open(file))
     files = [file for file in files if file not in left_open]
     schema, rejected = Schema(known=kept_types(paths, name)), read_rejected(files, name)
@@ -467,7 +466,7 @@ def _changes(paths: Sequence[Path], since: str) -> Iterator[FoundItem]:
     visit has found."""
     has_visits = False
     gone: set[int] = set()  # hashes of URLs and times of visits that found them gone
-    for path in line_files(paths):
+    for path in line_files_among(paths):
         try:
             for line in (_change_decoder.decode(text) for text in lines_in(path) if b'"visit":"' in text):
                 has_visits |= line.visit is not None

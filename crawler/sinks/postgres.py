@@ -35,7 +35,7 @@ from crawler.errors import UserError, reason_of
 from crawler.logs import log, without_secrets
 from crawler.scope.extract_rules import Kind, Schema
 from crawler.sinks.files import LINES, finished_path, is_open, open_either, open_path
-from crawler.sinks.items import GROUP_BYTES, GROUP_ITEMS, FoundItem, Refused, items_of, kept_types, line_files
+from crawler.sinks.items import GROUP_BYTES, GROUP_ITEMS, FoundItem, Refused, items_of, kept_types, line_files_among
 from crawler.sinks.journal import JOURNAL, last_group_begins
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class ItemTail:
     def batches(self, size: int = GROUP_ITEMS) -> Iterator[Batch]:
         """Yield what has come since the last call, about `size` items at a time. What was yielded counts as read when the
         next batch is asked for. Raises UserError."""
-        for path in line_files(self._paths):
+        for path in line_files_among(self._paths):
             try:
                 end = _settled_bytes(path)
                 if not end or self._ends.get(finished_path(path)) == end:

@@ -13,8 +13,7 @@ from rich.console import Console, RenderableType
 from crawler import logs
 from crawler.app.supervisor import _tell
 from crawler.cli import screens
-from crawler.cli.crawl import NOTHING_LEFT as NO_WORK
-from crawler.cli.crawl import _resumed
+from crawler.cli.crawl import NOTHING_TO_CRAWL, _resumed
 from crawler.cli.screens import ThisRun, live_view, summary, summary_of_run
 from crawler.observe.health import HealthRecord
 from crawler.observe.status import NOTHING_LEFT, Snapshot, Status, condition_of
@@ -124,7 +123,7 @@ def test_known_pages_are_visited_again_only_by_rules() -> None:
     without, by_rule = (
         _resumed(Counts(known=2), 0, 0, CrawlSettings(recrawl=rules), "") for rules in (RecrawlTable(), EVERY_DAY)
     )
-    assert without == f"{NO_WORK}; no rule of [recrawl] has it visit its 2 known pages again"
+    assert without == f"{NOTHING_TO_CRAWL}; no rule of [recrawl] has it visit its 2 known pages again"
     assert by_rule == "visits those of 2 known pages that are due"
 
 
