@@ -196,7 +196,7 @@ def _is_empty(text: bytes, root: re.Match[bytes]) -> bool:
 
 
 def _read_lines(text: bytes) -> Sitemap:
-    lines = text.decode("utf-8", "replace").split()
+    lines = [_decoded(line, "") for line in text.split()]
     urls = [line for line in lines if line[:8].lower().startswith(("http://", "https://"))]
     first = urls[:MAX_ENTRIES]
     entries = tuple(Listed(line) for line in first if len(line) <= _MAX_TEXT)
@@ -205,23 +205,25 @@ def _read_lines(text: bytes) -> Sitemap:
 
 
 class _JsonItem(msgspec.Struct):
-    url: str = ""
-    date_modified: str = ""
-    date_published: str = ""
+    url: str | None = None
+    date_modified: str | None = None
+    date_published: str | None = None
 
 
 class _JsonFeed(msgspec.Struct):
     items: list[_JsonItem] = []
-    next_url: str = ""
+    next_url: str | None = None
 
 
 def _read_json(text: bytes) -> Sitemap:
-    """A JSON Feed 1.1."""
+    """A JSON Feed 1.1. Many programs write null for what an item lacks."""
     try:
         feed = msgspec.json.decode(text, type=_JsonFeed)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return Sitemap("feed", (), "malformed")
-    entries = [Listed(item.url, _time(item.date_modified or item.date_published)) for item in feed.items if item.url]
+    entries = [
+        Listed(item.url, _time(item.date_modified or item.date_published or "")) for item in feed.items if item.url
+    ]
     following = (Listed(feed.next_url, is_page=False),) if feed.next_url else ()
     return Sitemap("feed", (*entries[:MAX_ENTRIES], *following), "excess" if len(entries) > MAX_ENTRIES else None)
 

@@ -27,7 +27,7 @@ NUMBERS = frozenset({"int", "decimal", "decimal_comma"})
 
 _BOOLEANS = {**dict.fromkeys(("true", "yes", "1", "on"), True), **dict.fromkeys(("false", "no", "0", "off"), False)}
 
-_NUMBER = r"""(?<![\d.,])(?P<sign>(?<!\w)[-+\u2212])?
+_NUMBER = r"""(?:(?<![\d.,])|(?<=\b[RrKkFf][rs]\.)|(?<=S/\.))(?P<sign>(?<!\w)[-+\u2212])?
     (?P<whole>\d{1,3}(?P<group>[GROUP'\u2019 ])\d{3}(?:(?P=group)\d{3})*|INDIAN\d+)(?:[MARK](?P<rest>\d+))?(?!\d)"""
 _POINT, _COMMA = (
     re.compile(_NUMBER.replace("GROUP", group).replace("MARK", mark).replace("INDIAN", indian), re.VERBOSE)
@@ -35,13 +35,22 @@ _POINT, _COMMA = (
 )
 _SCIENTIFIC = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,3}")
 
+_MAGNITUDES = r"""
+k mi[ol] mln mn milj mill?\. mil+[ijhy]?(?:[oó]n|oen|oan|ão|ões|ard|ar)\w* mrd mld mdr md bn bln
+bil+[ih]?(?:[oó]n|ões|ão)\w* tril+[ih]?(?:[oó]n|ões|ão)\w* tsd tys tis thousand tausend duizend tusen tisíce? tisíců
+tuhat\w* ezer mila mille mii bin hundred lakhs? lacs? crores? cr ribu rb juta jt nghìn ngàn triệu t[ỷỉ]
+тыс тысяч\w* тисяч\w* хиляд\w* млн млрд трлн миллион\w* миллиард\w* мільйон\w* мільярд\w*
+χιλ χιλιάδ\w* εκατ εκατομμύρι\w* δισ δισεκατομμύρι\w* हज़ार हज़ार हजार लाख करोड़ करोड़
+ألف آلاف مليون ملايين مليار هزار میلیون میلیارد אלף אלפים מיליון מיליארד
+"""
 _MAGNITUDE = re.compile(
-    r"[kmb](?!\w)|\s?(?:[KMB](?!\w)|(?i:k|mi[ol]|mln|mn|mill?\.|millions?|millionen|milliards?|milliarden|mrd|mld|md|bn|bln"
-    r"|billions?|trillions?|tsd|tys|thousand|hundred|lakhs?|lacs?|crores?|cr)(?!\w)|[十百千万億亿萬兆만억천])"
+    rf"[kmb](?!\w)|\s?(?:[KMB](?!\w)|(?i:{'|'.join(_MAGNITUDES.split())})(?!\w)"
+    "|[十百千万億亿萬兆만억천]|พัน|หมื่น|แสน|ล้าน)"
 )
 """What multiplies the number before it. A single `m` after a space is more often a metre."""
 
 _POWER = re.compile(r"(?<=[a-z])[²³]")
+_NARROW_SPACES = str.maketrans(dict.fromkeys("\xa0\u2007\u2009\u202f", " "))
 
 _ZONES = {"z": 0, "utc": 0, "gmt": 0} | {
     f"{name}{kind}t": hours + (kind == "d")
@@ -127,7 +136,7 @@ def _decimal(value: Any, numbers: re.Pattern[str]) -> float:
 
 def _number(text: str, numbers: re.Pattern[str], is_whole: bool = False) -> str:
     """The only number in `text`, as Python writes it."""
-    text = _POWER.sub("", text)  # of a unit, such as m²
+    text = _POWER.sub("", text).translate(_NARROW_SPACES)  # the power of a unit, such as m²
     if len(text) > LONGEST_NUMBER or (found := numbers.search(text)) is None or _MAGNITUDE.match(text, found.end()):
         raise NotOfType
     outside = text[: found.start()] + text[found.end() :]

@@ -106,6 +106,7 @@ def test_the_text_form_is_one_only_where_robots_txt_says_so() -> None:
     assert not form_of(body, "text/plain", is_named=False)
     assert form_of(body, "text/plain", is_named=True)
     assert locs(body) == ["https://a.test/1", "https://a.test/2"]
+    assert locs(b"https://a.test/caf\xe9\n") == ["https://a.test/caf%E9"]
     assert not form_of(b"nothing here", "text/plain", is_named=True)
 
 
@@ -282,6 +283,11 @@ def test_the_links_of_a_feed_are_those_of_its_entries(
     }
     assert (of_kind[LinkKind.ITEM], of_kind[LinkKind.LINK]) == (listed, linked)
     assert [link.lastmod for link in found.links if link.url.startswith("http://b.test/1")] == [60.0]
+
+
+def test_null_in_a_json_feed_costs_none_of_its_items() -> None:
+    feed = b'{"next_url": null, "items": [{"url": "/1", "date_modified": null}, {"url": null}, {"url": "/2"}]}'
+    assert (locs(feed), parse_sitemap(feed).error) == (["/1", "/2"], None)
 
 
 def test_a_feed_that_breaks_off_is_told() -> None:

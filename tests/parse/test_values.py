@@ -57,6 +57,13 @@ BASE = "https://shop.test/a/"
         ("Sept 4, 2026", "date", "2026-09-04"),
         ("2026/03/04", "date", "2026-03-04"),
         ("Wed Mar  4 10:00:00 2026", "date", "2026-03-04T10:00:00"),
+        ("1\xa0234.50", "decimal", 1234.5),
+        ("1\u202f234 km", "int", 1234),
+        ("Rs.1,499", "int", 1499),
+        ("kr.5,50", "decimal_comma", 5.5),
+        ("S/.20", "int", 20),
+        ("5 millimetres", "int", 5),
+        ("5 руб.", "int", 5),
         (True, "text", "true"),
         (5, "text", "5"),
     ],
@@ -99,6 +106,8 @@ def test_a_text_with_one_meaning_is_converted(value: Any, wanted: FieldType, res
         ("2 million", "int"),
         ("5万", "int"),
         ("3.5 lakh", "decimal"),
+        ("EUR.50", "decimal"),
+        ("v.1.2", "decimal"),
         ("1,23,45", "decimal"),
         ("5\n10115", "int"),
         ("12\n345", "decimal"),
@@ -118,3 +127,17 @@ def test_a_text_with_one_meaning_is_converted(value: Any, wanted: FieldType, res
 def test_a_text_with_two_meanings_or_none_is_refused(value: Any, wanted: FieldType) -> None:
     with pytest.raises(NotOfType):
         converted(value, wanted, BASE)
+
+
+@pytest.mark.parametrize(
+    "unit",
+    [
+        *("millones", "milhões", "milioni", "miljoen", "millioner", "milionów", "milyon", "milioane", "mila", "mille"),
+        *("tausend", "tisíc", "ezer", "tuhatta", "duizend", "bin TL", "ribu", "triệu", "billones", "mdr."),
+        *("тыс. руб.", "млн", "миллиардов", "тисяч", "χιλ.", "εκατομμύρια", "ألف", "مليون", "هزار", "אלף"),
+        *("ล้านบาท", "हज़ार", "करोड़", "千円"),
+    ],
+)
+def test_thousands_and_millions_in_other_languages_are_no_small_numbers(unit: str) -> None:
+    with pytest.raises(NotOfType):
+        converted(f"5 {unit}", "decimal", BASE)
