@@ -390,25 +390,26 @@ def _resting(found: Summary) -> str:
 
 
 class Replicas:
-    """The table of replicas. Where it is too wide for the terminal, the addresses of the live pages follow it, so that none
-    is cut off."""
+    """The table of replicas. Where it is too wide for the terminal, the addresses of the live pages and the free disk space
+    follow it, so that nothing is cut off."""
 
     def __init__(self, records: Sequence[HealthRecord]) -> None:
         self._records = records
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        table = self._table(with_address=True)
+        table = self._table(is_wide=True)
         if Measurement.get(console, options.update(width=WIDEST), table).maximum <= options.max_width:
             yield table
             return
-        yield self._table(with_address=False)
+        yield self._table(is_wide=False)
         for record in self._records:
-            name = f"live page of {record.index or record.replica}: "
+            free = "" if record.disk_free is None else f" ({record.disk_free / 1e9:,.1f} GB free)"
+            name = f"live page of {record.index or record.replica}{free}: "
             yield Text.assemble((name, "dim"), _address(record), overflow="fold")
 
-    def _table(self, with_address: bool) -> TextTable:
-        headings = [">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB", ">GB free"]
-        table = TextTable(*headings, *["live page"] * with_address)
+    def _table(self, is_wide: bool) -> TextTable:
+        headings = [">#", "replica", ">shards", ">domains", ">in flight", ">pages", ">pages/s", ">MB"]
+        table = TextTable(*headings, *[">GB free", "live page"] * is_wide)
         for record in self._records:
             table.add(
                 str(record.index or "-"),
@@ -419,8 +420,9 @@ class Replicas:
                 f"{record.pages:,}",
                 f"{record.pages_per_s:,.1f}",
                 f"{record.rss_mb:.0f}",
-                "-" if record.disk_free is None else f"{record.disk_free / 1e9:,.1f}",
-                *[_address(record)] * with_address,
+                *["-" if record.disk_free is None else f"{record.disk_free / 1e9:,.1f}", _address(record)][
+                    : 2 * is_wide
+                ],
             )
         return table
 

@@ -484,8 +484,11 @@ class _Conversion:
             return self._refuse(name, _EXPECTED[str], value)
         if isinstance(converted, (str, Path)) and "\0" in str(converted):  # neither a path nor a variable can have it
             return self._refuse(name, "must not contain a NUL character", value)
-        if isinstance(converted, Path) and any(len(os.fsencode(part)) > _LONGEST_NAME for part in converted.parts):
-            return self._refuse(name, f"must not contain a name of more than {_LONGEST_NAME} bytes")
+        try:
+            if isinstance(converted, Path) and any(len(os.fsencode(part)) > _LONGEST_NAME for part in converted.parts):
+                return self._refuse(name, f"must not contain a name of more than {_LONGEST_NAME} bytes")
+        except UnicodeEncodeError:
+            return self._refuse(name, "must not contain half a character", value)
         return converted
 
     def _try(self, name: str, use: Callable[[], Any]) -> Any:

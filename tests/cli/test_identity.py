@@ -181,7 +181,7 @@ def test_the_url_of_the_page_is_no_place_for_complaints(typed: Typed, tmp_path: 
     [
         ("directory", '"http://crawler.example/keys"', "is not an https URL"),
         ("directory", '"https://crawler.example:99999/"', "is not an https URL"),
-        ("purpose", '"a\\u0000b"', "has control characters"),
+        ("purpose", '"a\\u0000b"', "must not contain a NUL character"),
         ("operator", '"a\\u001b[31mb"', "has control characters"),
         ("complaints", '"a\\u0085b"', "has control characters"),
         ("addresses", '["192.0.2.1/28"]', "has host bits set: write a network such as"),
