@@ -40,10 +40,11 @@ class _Route(NamedTuple):
 
     def is_for(self, page: Page) -> bool:
         status = page.exchange.status if page.exchange is not None else 0
+        is_good = page.outcome is Outcome.DONE or bool(page.handler_error)
         if self.failure is None:
-            is_kind = page.outcome is Outcome.DONE and 200 <= status < 300
+            is_kind = is_good and 200 <= status < 300
         else:
-            has_failed = page.outcome is Outcome.DEAD or (page.outcome is Outcome.DONE and status >= 400)
+            has_failed = page.outcome is Outcome.DEAD or (is_good and status >= 400)
             is_kind = has_failed and self.failure in ("", status, page.reason)
         has_label = not self.label or self.label == page.label
         return is_kind and has_label and page.has_type(self.content_type) and self.pattern.is_in(page.url)
