@@ -79,6 +79,7 @@ class EmbeddedValkey:
         self._users: IO[bytes] | None = None
         self._keeper: asyncio.Task[None] | None = None
         self._is_loading = False  # whether the server has last answered that it loads its data
+        self._pid = 0  # of the server that was seen last, for when somebody removes its files
 
     def __repr__(self) -> str:
         return f"<EmbeddedValkey {self.socket}>"
@@ -102,6 +103,7 @@ class EmbeddedValkey:
                 async with self._exclusive():
                     if not await self._answers():
                         await self._start()
+                    self._server()
         except BaseException as error:
             if self._users is not None:
                 self._users.close()
@@ -135,9 +137,11 @@ class EmbeddedValkey:
 
     @contextlib.asynccontextmanager
     async def _exclusive(self) -> AsyncIterator[None]:
-        with (self.data_dir / "start.lock").open("ab") as lock:
-            while not _locked(lock):
-                await asyncio.sleep(0.02)  # a call that waits would block the event loop
+        with contextlib.ExitStack() as stack:
+            with contextlib.suppress(FileNotFoundError):  # without the folder, nobody can start a server in it
+                lock = stack.enter_context((self.data_dir / "start.lock").open("ab"))
+                while not _locked(lock):
+                    await asyncio.sleep(0.02)  # a call that waits would block the event loop
             yield
 
     async def _keep_running(self) -> None:
@@ -273,11 +277,9 @@ class EmbeddedValkey:
     def _server(self) -> int | None:
         """Return the process ID of the server of this folder; None if the process in the file is another or has
         ended."""
-        try:
-            pid = int((self.data_dir / "valkey.pid").read_text())
-        except (OSError, ValueError):
-            return None
-        return pid if str(self.socket) in _command_line(pid) else None
+        with contextlib.suppress(OSError, ValueError):
+            self._pid = int((self.data_dir / "valkey.pid").read_text())
+        return self._pid if self._pid and str(self.socket) in _command_line(self._pid) else None
 
     async def _shut_down(self) -> None:
         """Stop the server, and kill it if it does not answer. Everything that it has confirmed is in its files."""

@@ -98,7 +98,10 @@ class Segment:
         self.header_size = self.size
 
     def append(self, data: bytes) -> None:
-        """Append all of `data`. After an error, part of it may be in the file until `cut` is called."""
+        """Append all of `data`. After an error, part of it may be in the file until `cut` is called. Raises
+        FileNotFoundError if the file has been removed: the kernel would take what nobody can read any more."""
+        if not os.fstat(self._fd).st_nlink and not is_same_file(self._fd, open_path(self.path)):
+            raise FileNotFoundError(errno.ENOENT, "somebody has removed it while it was written", str(self.path))
         rest = memoryview(data)
         while rest:
             # If the disk fills up, the first call writes some of the bytes, and only the next one fails.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import os
+import shutil
 import signal
 import stat
 from pathlib import Path
@@ -198,6 +199,27 @@ async def test_the_last_user_ends_a_suspended_server(tmp_path: Path) -> None:
         suspended = pid_of(server)
         os.kill(suspended, signal.SIGSTOP)
     await end_of(suspended)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_server_whose_folder_was_removed_is_ended(tmp_path: Path) -> None:
+    async with EmbeddedValkey(tmp_path / "data") as server:
+        pid = pid_of(server)
+        shutil.rmtree(tmp_path / "data")
+    await end_of(pid)
+
+
+@pytest.mark.usefixtures("impatient")
+async def test_a_server_whose_locks_and_socket_were_removed_has_ended_before_another_is_started(tmp_path: Path) -> None:
+    """As programs do that clean up temporary folders."""
+    async with EmbeddedValkey(tmp_path) as server:
+        pid = pid_of(server)
+        for name in ("users.lock", "start.lock", "server.lock", "valkey.pid", "valkey.sock"):
+            (tmp_path / name).unlink()
+        await end_of(pid)
+        async with asyncio.timeout(60):
+            while not await server._answers():  # noqa: ASYNC110 - the server is another process
+                await asyncio.sleep(0.05)
 
 
 async def test_no_server_is_started_while_another_process_has_the_lock(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hashlib
 import json
 import shutil
@@ -272,3 +273,26 @@ def test_a_group_that_met_a_full_disk_is_written_once(tmp_path: Path, links: int
     program = [*PROGRAM, "disk", str(disk), str(links), ""]
     done = subprocess.run([*small, script, "sh", *program], capture_output=True, text=True, check=True)
     check_outcome(kept, done.stdout)
+
+
+@pytest.mark.parametrize("gone", ["*", "*.warc.gz.open"])
+async def test_files_that_are_removed_while_they_are_written_are_reported(tmp_path: Path, gone: str) -> None:
+    archive = Archive(settings(tmp_path / "out"))
+    await archive.start()
+    await archive.write([page(exchange("a", b"a"))])
+    for path in (tmp_path / "out").glob(gone):
+        path.unlink()
+    with pytest.raises(UserError, match="somebody has removed it"):
+        await archive.write([page(exchange("b", b"b"))])
+    with contextlib.suppress(UserError):
+        await archive.stop(is_in_doubt=True)
+
+
+async def test_a_moved_folder_is_written_to_the_end(tmp_path: Path) -> None:
+    """`mv` keeps the files, so nothing is lost."""
+    async with archiving(tmp_path / "out") as archive:
+        await archive.write([page(exchange("a", b"a"))])
+        (tmp_path / "out").rename(tmp_path / "moved")
+        await archive.write([page(exchange("b", b"b"))])
+        (tmp_path / "moved").rename(tmp_path / "out")
+    assert len(readers.lines(tmp_path / "out")) == 2
