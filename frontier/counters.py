@@ -1,4 +1,5 @@
-"""Reads the counters of a crawl: how many URLs are queued, leased, waiting and done, and whether the crawl has ended.
+"""Reads the counters of a crawl: how many URLs are queued, leased, waiting and done, whether the crawl has ended, and for
+surveys also the owners of shards and some of the domains.
 
 Nothing here changes state. All numbers come from the sizes of the sets, and from counters that the scripts update in the
 same atomic step as the state, so they cannot drift.
@@ -15,11 +16,9 @@ and settled when it is removed. It is pushed to its own shard before it is remov
 A visit that is due counts as accepted only when it is queued, which may be a little later. So a crawl that visits pages
 again has not ended either while a domain has a visit that is due.
 
-Surveys a crawl: reads its counters, owners and some of its domains, with one small call per shard.
-
-The result is shown to people who watch a crawl. On a cluster, the shards of nodes that are away are left out. A shard takes
-70 to 100 us of the server's time, whatever the number of URLs and domains. So one replica can take a survey every few
-seconds for all the others.
+**Surveys** are shown to people who watch a crawl. On a cluster, the shards of nodes that are away are left out. A shard
+takes 70 to 100 us of the server's time, whatever the number of URLs and domains. So one replica can take a survey every
+few seconds for all the others.
 """
 
 from __future__ import annotations

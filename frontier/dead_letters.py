@@ -1,4 +1,4 @@
-"""Dead letters: URLs that the crawl failed to fetch, and denied URLs that were kept (`frontier.queue.KEEP`). They can be
+"""Dead letters: URLs that the crawl failed to fetch, and denied URLs that were kept (`frontier.settle.KEEP`). They can be
 listed and queued again (`crawler dead`)."""
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""Decides which URLs belong to a crawl. Pure: an immutable value that returns a reason.
+"""Turns the links of a page into entries for the frontier. Pure.
+
+`judge_trap` drops links of which a site can generate an unlimited number, `Scope` those that do not belong to the crawl,
+and `RecentUrls` those that were pushed recently. `LinkFilter` applies them, and gives the others a priority.
+
+The reasons of `Scope`:
 
 | reason | meaning |
 |---|---|
@@ -121,7 +126,7 @@ class Scope(msgspec.Struct, frozen=True):
 
         `seeds`: a link may not leave the domain of its page, so the crawl stays in the registrable domains of its seeds
         without a list of them. Links between the domains of seeds are allowed by the frontier, which knows both domains
-        (`crawler.scope.scope`). `domains`: all hosts at or below `names`. `hosts`: exactly `names`. `any`: the whole
+        (`frontier/lua/push.lua`). `domains`: all hosts at or below `names`. `hosts`: exactly `names`. `any`: the whole
         web. `include` and `exclude` are regular expressions, which may match anywhere in the canonical URL.
 
         Raises BadInput for an invalid host name or a malformed pattern.

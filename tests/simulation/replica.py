@@ -183,7 +183,7 @@ class SimReplica:
         self.clock = SimClock(loop)
         self._ids = 1
         # As long as the margin between the end of a lease for its holder and its expiry. A longer one is broken off at
-        # that end (tests/worker/test_leased_fetch.py), but not by a process that is stopped at that moment.
+        # that end (tests/worker/test_request.py), but not by a process that is stopped at that moment.
         longest_s = min(1.0, here.scenario.lease_ms / 20_000)
         self.local = ReplicaTable(
             redis="redis://simulated",
