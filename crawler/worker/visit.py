@@ -185,6 +185,7 @@ class UrlVisits:
                     self.permits.give_back()
                 await self._retry(leased, entry, again, exchange, str(wanted), wanted.after_s)
                 return
+            self.builder.report_dropped({again.reason: len(links)})
             page = msgspec.structs.replace(
                 bare_page(entry, again, exchange, now_s), handler_error=str(wanted), followed={}
             )

@@ -21,8 +21,10 @@ import pytest
 
 from crawler import Crawl, Handle, Outcome, ParsedPage, Retry, Router, UserError
 from crawler.app.embedded_valkey import open_store
+from crawler.app.engine import Dependencies
 from crawler.app.operator import requeue
 from crawler.app.program import _WaitingSink
+from crawler.events import Event, LinkDropped
 from crawler.settings.load import CrawlSettings, load
 from crawler.worker.worker import HANDED_ON
 from frontier.crawls import open_crawl
@@ -285,6 +287,25 @@ def test_a_handler_has_its_page_fetched_again_until_the_last_try(settings: dict[
     assert (stats.done, stats.dead) == ({"ok": 1}, {"handler_retry": 1})
     lines = [line for line in crawl_lines(Path(own["replica"]["out"])) if line["url"].endswith("/5")]
     assert [(line["outcome"], line["handler_error"]) for line in lines] == [("dead", "never complete")]
+
+
+async def test_links_of_a_page_that_stays_incomplete_are_counted(settings: dict[str, Any]) -> None:
+    router, dropped = Router(), list[Event]()
+
+    @router.handler(r"/$")
+    async def never(page: ParsedPage, crawl: Handle) -> None:
+        raise Retry("never complete")
+
+    class Watched(Crawl):
+        def _adapted(self, deps: Dependencies) -> Dependencies:
+            deps.events.subscribe(dropped.append, LinkDropped)
+            return deps
+
+    own = settings | {"politeness": {"delay": 0, "tries": 1}}
+    async with Watched(["http://a.test/"], handlers=router, settings=own) as crawl:
+        (page,) = [page async for page in crawl]
+    assert page.reason == "handler_retry"
+    assert [one.reason for one in dropped if isinstance(one, LinkDropped)] == ["handler_retry"]
 
 
 def test_a_handler_ends_the_crawl_and_another_run_goes_on(settings: dict[str, Any], site: Site) -> None:
