@@ -28,7 +28,7 @@ from typing import Any
 import hiredis
 import msgspec
 
-from frontier.errors import FrontierError, RedisAway, RedisMisused, ReplicasMissing, WritesRefused
+from frontier.errors import FrontierError, RedisAway, RedisMisused, ReplicasMissing, WritesRefused, WrongType
 from frontier.redis_url import Access, Address, RedisUrl
 from frontier.scripts import Argument, Reply, packed_words
 
@@ -76,6 +76,11 @@ def translate(error: BaseException, where: str, node: str = "") -> FrontierError
         return RedisMisused(f"Redis at {where} does not permit what the crawler needs; extend its ACL ({error})")
     if "cluster support disabled" in str(error):
         return RedisMisused(f"Redis at {where} is not a node of a cluster; write its URL as redis:// ({error})")
+    if word == "WRONGTYPE":
+        return WrongType(
+            f"Redis at {where} has a key of a wrong type, which somebody else has written over; stop the crawl and run "
+            f"`crawler repair --evicted` ({error})"
+        )
     return RedisMisused(f"Redis at {where} refused a call: {error}")
 
 

@@ -34,7 +34,7 @@ import msgspec
 from frontier.errors import RedisAway, ShardLost
 from frontier.keys import CrawlKeys, ShardKeys
 from frontier.scripts import SURVEY, Call, Reply, command, script_call
-from frontier.store import Store, batched, fields_of, send_in_parts
+from frontier.store import Store, batched, fields_of, send_in_parts, sound_replies
 
 SHARDS_A_PART = 128
 """Shards read in one round trip. It takes about 10 ms of the server's time, so other clients do not wait long."""
@@ -43,7 +43,7 @@ FIRST_PART = 8
 """Shards that are read first when one with open URLs is looked for. While a crawl goes on, one of them nearly always has
 some. Each further part is twice as long, up to `SHARDS_A_PART`."""
 
-TEXTS = frozenset({b"crawl", b"forgotten"})
+TEXTS = frozenset({b"crawl", b"forgotten", b"wrong_type"})
 """The fields of `stats` that are not counters."""
 
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
@@ -327,7 +327,8 @@ class DomainDelay(msgspec.Struct, frozen=True):
 class ShardSurvey(msgspec.Struct, frozen=True):
     """The state of one shard, read atomically. `ready`: number of domains that are due now; `oldest_due_ms`: when the first
     queued domain is or was due, None if none is queued; `last_holder`: the replica that last leased from it, None if none
-    has; `identity`: of the crawl whose data the shard has, "" if it has lost them."""
+    has; `identity`: of the crawl whose data the shard has, "" if it has lost them; `wrong_types`:
+    some of the keys of domains that have a wrong type (`lua/set_aside.lua`), without the prefix of the shard."""
 
     shard: int
     counters: ShardCounters
@@ -336,6 +337,7 @@ class ShardSurvey(msgspec.Struct, frozen=True):
     last_holder: LastHolder | None
     domains: tuple[DomainSample, ...]
     identity: str
+    wrong_types: tuple[str, ...] = ()
 
 
 async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: int, names: int) -> list[ShardSurvey]:
@@ -363,19 +365,20 @@ async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: i
 
 
 async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainSample]) -> dict[str, DomainDelay]:
-    """The delay and state of the domains of `samples`, by domain; unknown for those on nodes that are away."""
+    """The delay and state of the domains of `samples`, by domain; unknown for those on nodes that are away,
+    or with keys of a wrong type."""
     found = {sample.domain: sample for sample in samples}
     idle = [sample for sample in found.values() if sample.held != "leased"]
     calls = [command("HMGET", keys.shards[one.shard].domain(one.domain), "delay", "state") for one in found.values()]
     calls += [command("HVALS", keys.shards[one.shard].robots(one.domain)) for one in idle]
-    replies = await store.send_each(calls) if calls else []
+    replies = await sound_replies(store.send_each, calls) if calls else []
     robots = dict(zip((one.domain for one in idle), replies[len(found) :], strict=True))
     return {name: _delay(reply, robots.get(name, ())) for name, reply in zip(found, replies, strict=False)}
 
 
 def _delay(reply: Reply | RedisAway, robots: Reply | RedisAway) -> DomainDelay:
-    delay, state = (None, None) if isinstance(reply, RedisAway) else reply
-    records = () if isinstance(robots, RedisAway) else tuple(robots)
+    delay, state = (None, None) if reply is None or isinstance(reply, RedisAway) else reply
+    records = () if robots is None or isinstance(robots, RedisAway) else tuple(robots)
     return DomainDelay(int(delay) if delay else None, state.decode() if state else "", records)
 
 
@@ -397,6 +400,7 @@ def _parsed(shard: int, reply: Reply) -> ShardSurvey:
         last_holder=None if replica is None else LastHolder(shard, replica.decode(), int(epoch), int(since_ms or 0)),
         domains=tuple(_sample(shard, *fields) for fields in domains),
         identity=counters.stats.get(b"crawl", b"").decode(),
+        wrong_types=tuple(counters.stats.get(b"wrong_type", b"").decode().split()),
     )
 
 

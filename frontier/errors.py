@@ -47,7 +47,11 @@ class WritesRefused(RedisAway):
 
 
 class RedisMisused(FrontierError):
-    """Raised when Redis refuses permanently: wrong password, too old a version, wrong type of a key."""
+    """Raised when Redis refuses permanently: wrong password, too old a version."""
+
+
+class WrongType(RedisMisused):
+    """Raised when a key has a wrong type: somebody else has written over it."""
 
 
 class SchemaMismatch(FrontierError):

@@ -28,7 +28,7 @@ from frontier.recent_writes import RecentWrites, Write
 from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
 from frontier.settle import LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
 from frontier.shards import send_to_shards, shard_call
-from frontier.store import Store, ask, batched
+from frontier.store import Store, ask, batched, sound_replies
 
 PUSH_CHUNK = 250
 """URLs per push call. It takes about a millisecond, and 7 at most in a queue of a million URLs, where 10 are the limit of a
@@ -189,7 +189,7 @@ class Frontier:
         outside = 0
         for part in batched(doubtful, PUSH_BATCH):
             calls = [command("HEXISTS", self.keys.shards[shard].domain(domain), "accepted") for shard, domain in part]
-            for (shard, domain), is_known in zip(part, await self._store.send(calls), strict=True):
+            for (shard, domain), is_known in zip(part, await sound_replies(self._store.send, calls), strict=True):
                 if is_known:
                     self._seen_domains.add(domain)
                 else:

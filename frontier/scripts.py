@@ -64,16 +64,37 @@ _VISITS = Rare(
     ("KNOWN_FROM", "plan_visit", "requeue_visit", "queue_visits_of", "queue_visits"),
 )
 _FORGOTTEN = Rare("load_forgotten", ("forgotten",), ("is_refused", "count_refused"))
-_MOVED = Rare("load_moved", ("page_records", "known_pages", "push_moved"), ("take_known", "push_moved"))
+# `set_aside` is among functions that are rarely needed anyway, so that it costs no loader of its own.
+_MOVED = Rare(
+    "load_moved", ("set_aside", "page_records", "known_pages", "push_moved"), ("set_aside", "take_known", "push_moved")
+)
 _RECOVERY = Rare(
     "load_recovery",
-    ("lost_writes", "repeat_lease", "dead_letter", "count_merged", "expire_leases", "make_due", "promote_retries"),
-    ("notice_run", "repeat_lease", "expire_leases", "promote_retries"),
+    (
+        "set_aside",
+        "lost_writes",
+        "repeat_lease",
+        "dead_letter",
+        "count_merged",
+        "expire_leases",
+        "make_due",
+        "promote_retries",
+    ),
+    ("set_aside", "attempt", "notice_run", "repeat_lease", "expire_leases", "promote_retries"),
 )
 _LOST_LEASE = Rare(
     "load_lost_lease",
-    ("forgotten", "first_ms", "read_owner", "lost_writes", "make_due", "promote_retries", "settle_lost_lease"),
-    ("may_settle_lost", "remove_queued", "put_off"),
+    (
+        "set_aside",
+        "forgotten",
+        "first_ms",
+        "read_owner",
+        "lost_writes",
+        "make_due",
+        "promote_retries",
+        "settle_lost_lease",
+    ),
+    ("set_aside", "may_settle_lost", "remove_queued", "put_off"),
 )
 
 LEASE_PARTS = (
@@ -130,7 +151,9 @@ BEGIN_RESHARD = _load("begin_reshard", keys=1)
 CANCEL_RESHARD = _load("cancel_reshard", keys=1)
 REPORT_RESHARD = _load("report_reshard", keys=1)
 FREEZE_SHARD = _load(
-    "freeze_shard", keys=2, parts=("lost_writes", "first_ms", "dead_letter", "count_merged", "expire_leases")
+    "freeze_shard",
+    keys=2,
+    parts=("set_aside", "lost_writes", "first_ms", "dead_letter", "count_merged", "expire_leases"),
 )
 ADD_COPIED = _load("add_copied", keys=2, parts=("lost_data",))
 COPY_KEYS = _load("copy_keys", keys=3, parts=("lost_data",))

@@ -162,7 +162,7 @@ def stats_of(sources: Sequence[Mapping[bytes, bytes]], counted: Mapping[str, int
     stats: dict[str, int] = defaultdict(int)
     for source in sources:
         for name, value in ((name.decode(), value) for name, value in source.items()):
-            if name in ("crawl", "seen", "buckets", "accepted", "forgotten"):
+            if name in ("crawl", "seen", "buckets", "accepted", "forgotten", "wrong_type"):
                 continue
             if name == "first_ms":
                 stats[name] = min(stats.get(name, int(value)), int(value))

@@ -20,7 +20,7 @@ from hiredis import ReplyError
 
 from frontier.cluster import UNSERVED, Cluster, NodeFacts
 from frontier.connection import WRONG_SERVER, RedisServer, Servers, TimeLimits, fields, first_word, translate
-from frontier.errors import FrontierError, RedisAway, RedisMisused
+from frontier.errors import FrontierError, RedisAway, RedisMisused, WrongType
 from frontier.redis_url import RedisUrl, display_url, read_url
 from frontier.scripts import Argument, Call, Reply, packed, packed_by_source, packed_words
 
@@ -491,6 +491,17 @@ async def ask(store: Store, calls: Sequence[Call]) -> list[Reply]:
     replies: list[Reply] = []
     await send_in_parts(store.send, batched(calls, AT_ONCE), replies.extend)
     return replies
+
+
+async def sound_replies(send: Send, calls: Sequence[Call]) -> list[Reply]:
+    """The replies to `calls`, which only read, with None for a key of a wrong type. Raises as `send` does otherwise."""
+    try:
+        return await send(calls)
+    except WrongType:
+        if len(calls) == 1:
+            return [None]
+        half = len(calls) // 2
+        return [*await sound_replies(send, calls[:half]), *await sound_replies(send, calls[half:])]
 
 
 async def scan(store: Store, verb: str, key: str, *options: Argument, at: str = "") -> AsyncIterator[list[Any]]:

@@ -17,7 +17,7 @@ import msgspec
 
 from frontier.queue import Frontier
 from frontier.scripts import SAVE_ROBOTS, Call, command, script_call
-from frontier.store import Store
+from frontier.store import Store, sound_replies
 from politeness.robots_fetch import RobotsFetchResult, RobotsRecord
 from politeness.robots_match import Rules
 from politeness.robots_syntax import BadRecord, Excerpt, extract
@@ -114,7 +114,7 @@ class RobotsCache:
         """Read the stored records of some origins in one round trip, None where there is none. `domains`: the domain of
         each origin. Raises RedisAway."""
         calls = [command("HGET", self._key(domain), origin) for origin, domain in domains.items()]
-        return dict(zip(domains, await self._store.send(calls), strict=True))
+        return dict(zip(domains, await sound_replies(self._store.send, calls), strict=True))
 
     async def remember(self, origin: str, stored: bytes | None) -> OriginRobots | None:
         """Cache a record that was read.

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from crawler.observe import summary as summaries
 from crawler.observe.health import HealthRecord, read_health
-from crawler.observe.summary import DomainLine, Summary
+from crawler.observe.summary import WRONG_TYPE_REMEDY, DomainLine, Summary
 from crawler.page import ACTIONS, words_of
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import extract_rules
@@ -312,6 +312,7 @@ def condition_of(
         if summary.shards_lost:
             lost = f"data lost in Redis: {summary.shards_lost:,} {of_all}; run `crawler repair`"
             return Condition("data lost", "bad", [lost, *reasons, *unread])
+    unread += wrong_types(summary)
     reasons += unread
     if not records:
         # A crawl that has nothing to do is not called paused or stopped: `crawler resume` would change nothing.
@@ -336,6 +337,17 @@ def condition_of(
         reasons += failing(summary)
     reasons += waiting(records)
     return Condition("running", "warn" if reasons else "good", [*reasons, NOTHING_LEFT] if is_done else reasons)
+
+
+def wrong_types(summary: Summary | None) -> list[str]:
+    """Return which keys in Redis have a wrong type, and what to do."""
+    if summary is None or not summary.wrong_types:
+        return []
+    more = " and others" if len(summary.wrong_types) > MOST_DOMAINS else ""
+    return [
+        f"somebody else has written over {', '.join(summary.wrong_types[:MOST_DOMAINS])}{more} in Redis, so these domains "
+        f"are not crawled: {WRONG_TYPE_REMEDY}"
+    ]
 
 
 def failing(summary: Summary) -> list[str]:

@@ -7,6 +7,7 @@ one, because its numbers must be exact.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
@@ -16,6 +17,7 @@ from operator import attrgetter
 
 import msgspec
 
+from crawler.logs import log
 from crawler.observe.health import health_records, total_ages
 from crawler.redis_retry import RedisRetry
 from frontier.clock import Clock, ServerClock
@@ -26,6 +28,9 @@ from frontier.scripts import command
 from frontier.store import RedisStore
 from politeness.backoff import BackoffState
 from politeness.robots_cache import next_unreachable
+
+WRONG_TYPE_REMEDY = "stop the crawl, and run `crawler repair --evicted` with its seeds"
+"""What an operator does about a key of a wrong type."""
 
 LISTED = 20
 """Domains in each list."""
@@ -71,7 +76,8 @@ class Summary(Counts, frozen=True, kw_only=True):
     summaries, latest last. `running_ms`: how long replicas have worked, until the last settled page; 0 if it is unknown.
     `visits_due`: visits after the first that are queued, leased or waiting for a retry; at most 256 of a domain are queued.
     `copies_in_time`, `copies_fresh`: the shares of time in which the copies of known pages were younger than their
-    interval, and expected to be up to date, from the last visits of all replicas; None if there were none.
+    interval, and expected to be up to date, from the last visits of all replicas; None if there were none. `wrong_types`:
+    some of the keys of a wrong type, whose domains are not crawled, at most `LISTED`.
     """
 
     crawl: str
@@ -98,6 +104,7 @@ class Summary(Counts, frozen=True, kw_only=True):
     copies_in_time: float | None = None
     copies_fresh: float | None = None
     shards_away: int = 0
+    wrong_types: list[str] = msgspec.field(default_factory=list)
 
     @property
     def queued(self) -> int:
@@ -138,6 +145,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
     busiest, overdue, resting = (
         [_line(sample, delays[sample.domain], now_ms) for sample in samples] for samples in listed
     )
+    wrong_types = [keys.shards[shard.shard].base + name for shard in surveys for name in shard.wrong_types]
     oldest = min((shard.oldest_due_ms for shard in surveys if shard.oldest_due_ms is not None), default=0)
     return Summary(
         **msgspec.structs.asdict(counts),
@@ -164,6 +172,7 @@ async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, liv
         visits_due=visits_due(counts),
         copies_in_time=copies.in_time,
         copies_fresh=copies.fresh,
+        wrong_types=wrong_types[:LISTED],
     )
 
 
@@ -275,4 +284,6 @@ class SummaryWriter:
         live = {member.replica for member in view.roster}
         summary = followed(await take(self._store, self._keys, self._server_clock.now_ms(), view.me, live), before)
         await save(self._store, self._keys, summary, KEPT_PERIODS * self._period_s)
+        if new := [key for key in summary.wrong_types if before is None or key not in before.wrong_types]:
+            log(logging.ERROR, "wrong_type", replica=view.me, keys=" ".join(new), remedy=WRONG_TYPE_REMEDY)
         return summary

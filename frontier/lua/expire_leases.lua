@@ -2,7 +2,7 @@
 --
 -- The sixth character of an entry counts how often it was taken back. An entry that was taken back fifteen times
 -- becomes a dead letter, because it may be what crashes the holders. Entries are recorded for LOST_KEPT_MS under the
--- token of the expired lease: see `revoke`.
+-- token of the expired lease: see `revoke`. A lease of a domain that is set aside (`set_aside`) ends, too.
 --
 -- base  the prefix of q:<domain> zset, inflight:<domain> zset, d:<domain> hash (next, delay, token, packed), due zset, leases
 --       zset, stats hash, dead hash, lost zset
@@ -37,8 +37,14 @@ local function expire_lease(base, domain, expiry_ms, now_ms, default_delay_ms)
   if state[4] or redis.call('EXISTS', queue) == 1 then redis.call('ZADD', base .. 'due', next_ms, domain) end
 end
 
+local function end_lease(base, domain, ...)
+  if not attempt(base, domain, expire_lease, base, domain, ...) then redis.call('ZREM', base .. 'leases', domain) end
+end
+
 local function expire_leases(base, now_ms, default_delay_ms)
   local expired = redis.call('ZRANGEBYSCORE', base .. 'leases', '-inf', now_ms, 'WITHSCORES', 'LIMIT', 0, TAKE_BACK)
-  for i = 1, #expired, 2 do expire_lease(base, expired[i], tonumber(expired[i + 1]), now_ms, default_delay_ms) end
+  for i = 1, #expired, 2 do
+    end_lease(base, expired[i], tonumber(expired[i + 1]), now_ms, default_delay_ms)
+  end
   redis.call('ZREMRANGEBYSCORE', base .. 'lost', '-inf', now_ms - LOST_KEPT_MS)
 end

@@ -9,8 +9,8 @@
 -- expired: a holder that is still alive has sent its last request before a new lease can begin. A command that was suspended
 -- until its reshard was cancelled is refused, also by a shard that was repaired since.
 --
--- KEYS[1] stats   hash  crawl, expired, dead, dead:lost_with_holder
--- KEYS[2] the prefix of due zset, leases zset, dead hash, lost zset, q:<domain> zset, inflight:<domain> zset,
+-- KEYS[1] stats   hash  crawl, expired, dead, dead:lost_with_holder, wrong_type
+-- KEYS[2] the prefix of due zset, urgent zset, revisits zset, leases zset, dead hash, lost zset, q:<domain> zset, inflight:<domain> zset,
 --         d:<domain> hash (token, delay, next), owner hash (cancelled: the last claim of a cancelled reshard; frozen: the
 --         last claim whose command has frozen the shard)
 -- ARGV[1] crawl   ARGV[2] the identity of frozen shards   ARGV[3] now_ms   ARGV[4] default_delay_ms
@@ -29,6 +29,6 @@ local frozen = redis.call('HGET', KEYS[2] .. 'owner', 'frozen')
 redis.call('HSET', KEYS[2] .. 'owner', 'frozen', math.max(tonumber(frozen or '0'), tonumber(ARGV[5])))
 local leases = redis.call('ZRANGE', leases_key, 0, EACH - 1, 'WITHSCORES')
 for i = 1, #leases, 2 do
-  expire_lease(KEYS[2], leases[i], tonumber(leases[i + 1]), tonumber(ARGV[3]), tonumber(ARGV[4]))
+  end_lease(KEYS[2], leases[i], tonumber(leases[i + 1]), tonumber(ARGV[3]), tonumber(ARGV[4]))
 end
 return {'frozen', redis.call('ZCARD', leases_key)}

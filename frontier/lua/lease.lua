@@ -90,7 +90,9 @@ if due_ms <= now_ms then
   end
   local gone = {}
   for _, domain in ipairs(due) do
-    if lease(domain) then gone[#gone + 1] = domain end
+    local is_done, is_gone = pcall(lease, domain)
+    if not is_done then load_recovery().set_aside(base, domain, is_gone) end
+    if is_gone then gone[#gone + 1] = domain end
   end
   if #gone > 0 then
     redis.call('ZREM', due_key, unpack(gone))

@@ -19,7 +19,8 @@
 --   "again"; or "moved"
 --
 -- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for a domain that is unknown
---   or was forgotten, {domain, size of its queue, number of packed URLs} for each domain that is reported} | {"lost"}
+--   or was forgotten, or has a key of a wrong type (`set_aside`),
+--   {domain, size of its queue, number of packed URLs} for each domain that is reported} | {"lost"}
 
 local FILL = 208
 local base, now_ms, domain_cap, step = KEYS[2], tonumber(ARGV[2]), tonumber(ARGV[3]), tonumber(ARGV[4])
@@ -55,8 +56,10 @@ end
 
 local accepted, seen_before, capped, outside = 0, 0, 0, 0
 
-local function push_domain(domain, always, cap, from, to)
-  local domain_key = base .. 'd:' .. domain
+local function push_domain(domain, mode, cap, from, to)
+  local domain_key, always = base .. 'd:' .. domain, mode == 'again'
+  local moved = mode == 'moved' and load_moved().push_moved(base, domain, from, to, seen_key) or 0
+  accepted, seen_before = accepted + moved, seen_before - moved
   local room = cap > 0 and cap - tonumber(redis.call('HGET', domain_key, 'accepted') or '0') or to
   local inflight, new, size, best = base .. 'inflight:' .. domain, {}, 0, 0
   for i = from, to, 3 do
@@ -91,19 +94,22 @@ local function push_domain(domain, always, cap, from, to)
   make_due(base, domain, now_ms, best)
 end
 
-local at = 5
+local at, unusable = 5, 0
 while at <= #ARGV do
   local domain, mode, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
-  local is_unknown = mode == 'known' and redis.call('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0
+  local is_unknown = mode == 'known' and redis.pcall('HEXISTS', base .. 'd:' .. domain, 'accepted') == 0
   if is_unknown or (stats[5] and load_forgotten().is_refused(stats[5], domain, count)) then
     outside = outside + count
   else
-    local last = at + 2 + count * 3
+    local last, before = at + 2 + count * 3, accepted + seen_before + capped
     local is_foreign = mode == 'known' or mode == 'foreign'
     local cap = is_foreign and math.ceil(domain_cap / 2) or domain_cap
-    local moved = mode == 'moved' and load_moved().push_moved(base, domain, at + 3, last, seen_key) or 0
-    push_domain(domain, mode == 'again', cap, at + 3, last)
-    accepted, seen_before = accepted + moved, seen_before - moved
+    local is_done, problem = pcall(push_domain, domain, mode, cap, at + 3, last)
+    if not is_done then
+      load_moved().set_aside(base, domain, problem)
+      local dropped = count - (accepted + seen_before + capped - before)
+      outside, unusable = outside + dropped, unusable + dropped
+    end
   end
   at = at + 3 + count * 3
 end
@@ -112,5 +118,6 @@ if accepted > 0 then
   redis.call('HSET', KEYS[1], 'accepted', (stats[2] or 0) + accepted, 'seen', seen, 'buckets', buckets)
 end
 if stats[5] then load_forgotten().count_refused(KEYS[1]) end
+if unusable > 0 then redis.call('HINCRBY', KEYS[1], 'drop:wrong_type', unusable) end
 if capped > 0 then redis.call('HINCRBY', KEYS[1], 'drop:domain_cap', capped) end
 return {'pushed', accepted, seen_before, capped, outside, unpack(reported)}

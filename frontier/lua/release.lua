@@ -11,15 +11,17 @@ if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
 local base, domain = KEYS[2], ARGV[2]
 local queue, inflight, domain_key = base .. 'q:' .. domain, base .. 'inflight:' .. domain, base .. 'd:' .. domain
 
-local known = redis.call('HMGET', domain_key, 'token', 'next', 'packed')
+-- A key of a wrong type has no token and no entries. The next lease sets its domain aside (set_aside.lua).
+local known = redis.pcall('HMGET', domain_key, 'token', 'next', 'packed')
 if known[1] ~= ARGV[3] then
   return {'stale'}
 end
 -- A delay that an earlier settle requested is never shortened.
 local next_ms = math.max(tonumber(ARGV[4]), tonumber(known[2] or '0'))
-local entries, back = redis.call('ZRANGE', inflight, 0, -1, 'WITHSCORES'), {}
+local entries, back = redis.pcall('ZRANGE', inflight, 0, -1, 'WITHSCORES'), {}
 for i = 1, #entries, 2 do back[i], back[i + 1] = entries[i + 1], entries[i] end
-if #back > 0 then redis.call('ZADD', queue, unpack(back)) end
+local added = #back > 0 and redis.pcall('ZADD', queue, unpack(back))
+if type(added) == 'table' and not string.find(added.err, '^WRONGTYPE') then return added end
 redis.call('DEL', inflight)
 redis.call('ZREM', base .. 'leases', domain)
 redis.call('HDEL', domain_key, 'token')

@@ -12,7 +12,7 @@ local function repeat_lease(base, known, number, now_ms, lease_ms, default_delay
   local reply = {'leased', now_ms}
   if number < known.call then return reply end
   local granted = redis.call('HGET', base .. 'owner', 'granted') or ''
-  for domain, token in string.gmatch(granted, '(%S+) (%d+)') do
+  local function repeat_one(domain, token)
     local state = redis.call('HMGET', base .. 'd:' .. domain, 'token', 'delay', 'state')
     if state[1] == token then
       local entries = redis.call('ZRANGE', base .. 'inflight:' .. domain, 0, -1, 'REV', 'WITHSCORES')
@@ -20,5 +20,6 @@ local function repeat_lease(base, known, number, now_ms, lease_ms, default_delay
       reply[#reply + 1] = {domain, token, tonumber(state[2] or default_delay_ms), state[3] or '', entries}
     end
   end
+  for domain, token in string.gmatch(granted, '(%S+) (%d+)') do attempt(base, domain, repeat_one, domain, token) end
   return #reply > 2 and reply or nil
 end

@@ -19,7 +19,8 @@ if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
 local base, now_ms = KEYS[2], tonumber(ARGV[3])
 local domain_key = base .. 'd:' .. ARGV[2]
 
-local state = redis.call('HMGET', domain_key, 'next', 'delay', 'held', 'accepted')
+local state = redis.pcall('HMGET', domain_key, 'next', 'delay', 'held', 'accepted')
+if state.err then return {'busy', -1} end  -- the next lease sets the domain aside (set_aside.lua)
 local slot_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')
 local is_held = state[3] and state[3] == state[1] and slot_ms > now_ms
 if is_held or redis.call('ZSCORE', base .. 'leases', ARGV[2]) then

@@ -27,8 +27,9 @@ local inflight, domain_key = KEYS[2], KEYS[3]
 local known = read_owner(KEYS[4])
 notice_run(KEYS[4], known, ARGV[2], now_ms)
 
-if redis.call('HGET', domain_key, 'token') == token then
-  for _, entry in ipairs(redis.call('ZRANGE', inflight, 0, -1)) do
+-- A key of a wrong type, which somebody else has written, has neither a token nor entries.
+if redis.pcall('HGET', domain_key, 'token') == token then
+  for _, entry in ipairs(redis.pcall('ZRANGE', inflight, 0, -1)) do
     redis.call('ZADD', KEYS[1], ARGV[4], token .. '\n' .. entry)
   end
   redis.call('HDEL', domain_key, 'token')

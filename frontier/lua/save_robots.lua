@@ -12,6 +12,8 @@
 local now_ms, room = tonumber(ARGV[1]), tonumber(ARGV[4])
 local function expiry_ms(stored) return tonumber(string.sub(stored, 1, 13)) or 0 end
 
+-- Somebody else may have written over the key. The files are fetched again.
+if redis.call('TYPE', KEYS[1]).ok ~= 'hash' then redis.call('DEL', KEYS[1]) end
 local records = redis.call('HGETALL', KEYS[1])
 local others = {}
 for i = 1, #records, 2 do

@@ -100,7 +100,12 @@ local reply, at = {'settled'}, 5
 while at <= #ARGV do
   local last = at + 8 + ARGV[at + 8]
   local size = #reply
-  reply[size + 1], reply[size + 2] = settle(at, last)
+  local is_done, word, ms = pcall(settle, at, last)
+  if not is_done then
+    load_lost_lease().set_aside(base, ARGV[at], word)
+    word, ms = 'stale', -1
+  end
+  reply[size + 1], reply[size + 2] = word, ms
   at = last + 1
 end
 

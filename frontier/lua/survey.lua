@@ -44,8 +44,10 @@ local function name(kind, found)
     local domain = found[i]
     if not named[domain] then
       named[domain] = true
-      local packed = redis.call('HGET', base .. 'd:' .. domain, 'packed') or 0
-      reply[#reply + 1] = {kind, domain, found[i + 1], redis.call('ZCARD', base .. 'q:' .. domain) + packed}
+      local packed = redis.pcall('HGET', base .. 'd:' .. domain, 'packed') or 0
+      local queued = redis.pcall('ZCARD', base .. 'q:' .. domain)
+      local is_sound = type(packed) ~= 'table' and type(queued) ~= 'table'  -- no key of a wrong type (`set_aside`)
+      reply[#reply + 1] = {kind, domain, found[i + 1], is_sound and queued + packed or 0}
     end
   end
 end

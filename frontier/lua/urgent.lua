@@ -19,7 +19,7 @@ local function urgent_domains(base, now_ms, most)
     if not due[i] then
       if not redis.call('ZSCORE', base .. 'leases', domain) then redis.call('ZREM', urgent, domain) end
     elseif tonumber(due[i]) <= now_ms then
-      local best = redis.call('ZREVRANGEBYSCORE', base .. 'q:' .. domain, HIGHEST, '(0', 'WITHSCORES', 'LIMIT', 0, 1)
+      local best = redis.pcall('ZREVRANGEBYSCORE', base .. 'q:' .. domain, HIGHEST, '(0', 'WITHSCORES', 'LIMIT', 0, 1)
       if best[1] then
         redis.call('ZADD', urgent, 'XX', 0 - best[2], domain)
         found[#found + 1] = domain

@@ -63,16 +63,20 @@ local function queue_visits_of(base, domain, now_ms)
   redis.call('ZADD', base .. 'revisits', next_ms <= now_ms and room <= 0 and '+inf' or next_ms, domain)
 end
 
+local function queue_visits_in_turn(base, domain, now_ms)
+  queue_visits_of(base, domain, now_ms)
+  local is_queued = redis.call('EXISTS', base .. 'q:' .. domain) == 1
+  if is_queued and not redis.call('ZSCORE', base .. 'leases', domain) then
+    local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')
+    redis.call('ZADD', base .. 'due', 'NX', math.max(now_ms, next_ms), domain)
+  end
+end
+
 local function queue_visits(base, now_ms)
   local first = first_ms(base .. 'revisits')
   if first > now_ms then return first end
   for _, domain in ipairs(redis.call('ZRANGEBYSCORE', base .. 'revisits', '-inf', now_ms, 'LIMIT', 0, WAKE_DOMAINS)) do
-    queue_visits_of(base, domain, now_ms)
-    local is_queued = redis.call('EXISTS', base .. 'q:' .. domain) == 1
-    if is_queued and not redis.call('ZSCORE', base .. 'leases', domain) then
-      local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')
-      redis.call('ZADD', base .. 'due', 'NX', math.max(now_ms, next_ms), domain)
-    end
+    load_recovery().attempt(base, domain, queue_visits_in_turn, base, domain, now_ms)
   end
   return first
 end

@@ -16,7 +16,7 @@ import pytest
 
 from frontier.cluster import read_shards
 from frontier.connection import translate
-from frontier.errors import BadInput, FrontierError, RedisAway, RedisMisused, WritesRefused
+from frontier.errors import BadInput, FrontierError, RedisAway, RedisMisused, WritesRefused, WrongType
 from frontier.redis_url import Address, check_url, display_url, read_url, url_to_copy
 from frontier.scripts import Call, Reply, Script, command, script_call
 from frontier.store import RedisStore, connect, send_in_parts
@@ -256,7 +256,7 @@ async def test_the_source_of_a_script_is_sent_once_for_all_calls_of_it(tmp_path:
         (hiredis.ReplyError("ERR max number of clients reached"), RedisAway),
         (hiredis.ReplyError("BUSY Redis is busy running a script."), RedisAway),
         (hiredis.ReplyError("WRONGPASS invalid username-password pair"), RedisMisused),
-        (hiredis.ReplyError("WRONGTYPE Operation against a key"), RedisMisused),
+        (hiredis.ReplyError("WRONGTYPE Operation against a key"), WrongType),
         (hiredis.ReplyError("ERR unknown command"), RedisMisused),
         (hiredis.ProtocolError("Protocol error, got 'H'"), RedisAway),
         (ConnectionRefusedError(111, "refused"), RedisAway),
