@@ -400,12 +400,19 @@ def _prepare(out: Path, wanted: Mapping[Path, Made]) -> frozenset[str]:
     """Remove the results in `out` that are not as `wanted` (result -> how it is made), and record that all of `wanted`
     will be there. Returns the names of the options that differ from those of a removed result.
 
-    Raises UserError, without having removed anything, if a result belongs to another WARC file, and OSError.
+    Raises UserError, without having removed anything, if a result belongs to another WARC file, or is no export, as the
+    lines of a crawl in its own folder; and OSError.
     """
+    known, is_damaged = {}, False
     try:
         known = msgspec.json.decode((out / NAME).read_bytes(), type=dict[str, Made])
-    except (FileNotFoundError, msgspec.MsgspecError, UnicodeDecodeError):
-        known = {}
+    except FileNotFoundError:
+        pass
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        is_damaged = True
+    for path in wanted:
+        if path.exists() and path.name not in known and not is_damaged:
+            raise UserError(f"{path} is there already, and no export has made it: use another folder, with --out")
     outdated = [path for path, made in wanted.items() if path.exists() and known.get(path.name) != made]
     replaced = [(path, wanted[path], known[path.name]) for path in outdated if path.name in known]
     for path, made, before in replaced:

@@ -74,10 +74,14 @@ def _path(page: Page, out: Path) -> Path:
     words = [_slug(unquote(parts.path))]
     if parts.query or not words[0]:  # the path does not tell what the page is
         words.append(_slug(page.title))
-    # With fewer bits, a site could find two URLs that share a file.
-    number = b32encode(blake2b(page.url.encode(), digest_size=16).digest()).decode().lower().rstrip("=")
     name = "-".join([*filter(None, words)] or ["index"])
-    return out / _UNSAFE.sub("-", page.domain) / f"{name}-{number}.md"
+    return out / _UNSAFE.sub("-", page.domain) / f"{name}-{_hash(page.url)}.md"
+
+
+def _hash(url: str) -> str:
+    """With fewer bits, a site could find two URLs that share a file."""
+    digest = blake2b(url.encode(errors="replace"), digest_size=16).digest()
+    return b32encode(digest).decode().lower().rstrip("=")
 
 
 def _slug(text: str) -> str:
@@ -95,13 +99,15 @@ def _quoted(text: str) -> str:
 
 
 def remove_others(out: Path, urls: Collection[str], files: Mapping[str, Path]) -> tuple[dict[str, Path], int]:
-    """Remove the files in `out` of pages among `urls` that are not among `files`. Returns the other files by the URLs of
-    their pages, and how many were removed."""
+    """Remove the files in `out` of pages among `urls` that are not among `files`. Those with other names were not made by
+    an export, and stay. Returns the other files by the URLs of their pages, and how many were removed."""
     kept, wanted, removed = {}, set(files.values()), 0
     for path in out.rglob("*.md"):
         url = _url(path)
         if path in wanted or url not in urls:
             kept[url] = path
+        elif not path.stem.endswith(f"-{_hash(url)}"):
+            continue
         else:
             path.unlink(missing_ok=True)
             removed += 1

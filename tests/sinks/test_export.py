@@ -231,6 +231,26 @@ def test_archives_with_equal_names_do_not_replace_each_other(crawl: Path, typed:
     assert typed("export", str(tmp_path / "moved")).out == "3 rows from 2 WARC files in export/\n"
 
 
+def test_the_lines_of_a_crawl_are_not_replaced_by_an_export(crawl: Path, typed: Typed) -> None:
+    lines = sorted(crawl.glob("*.warc.gz"))[0]
+    lines = lines.with_name(f"{lines.name.partition('.warc')[0]}.pages.jsonl")
+    lines.write_text("a line of the crawl\n")
+    refused = typed("export", str(crawl), "--out", str(crawl))
+    assert (refused.code, "no export has made it: use another folder, with --out" in refused.err) == (2, True)
+    assert lines.read_text() == "a line of the crawl\n"
+    assert not (crawl / ".exported.json").exists()
+
+
+def test_notes_beside_exported_markdown_stay(crawl: Path, typed: Typed, tmp_path: Path) -> None:
+    typed("export", str(crawl), "--format", "markdown", "--out", "notes")
+    exported = next((tmp_path / "notes").rglob("*.md"))
+    notes = exported.with_name("notes.md")
+    notes.write_text(exported.read_text() + "My own words.\n")
+    typed("export", str(crawl), "--format", "markdown", "--out", "notes")
+    assert notes.read_text().endswith("My own words.\n")
+    assert exported.exists()
+
+
 def test_an_export_to_markdown_has_a_file_for_each_page_with_text(crawl: Path, typed: Typed) -> None:
     done = typed("export", str(crawl), "--format", "markdown")
     assert done.out.splitlines() == ["3 files from 2 WARC files in export/"]
