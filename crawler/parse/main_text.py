@@ -29,6 +29,9 @@ if TYPE_CHECKING:
     from turbohtml import Document, Element, Markdown, Node, Text
 
 _NO_TEXT = "script, style, template, svg, iframe, object, select, textarea, button, datalist"
+_VALUES = ", ".join(
+    f"{block} {value}" for block in ("p", "li", "td", "dd", "blockquote") for value in ("time", "label", "output")
+)
 _HIDDEN = (
     "noscript, dialog, [hidden], [style*='display:none' i], [style*='display: none' i], [style*='visibility:hidden' i], "
     "[style*='visibility: hidden' i]"
@@ -107,6 +110,7 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     if whole is None:
         return MainText()
     _remove_hidden(document, whole)
+    _unwrap_values(document)
     html = restored(document.html)
     if is_markdown:
         _prepare_markdown(document, url)
@@ -145,6 +149,17 @@ def _remove_hidden(document: Document, whole: Element) -> None:
             part.unwrap()
         else:
             part.decompose()
+
+
+def _unwrap_values(document: Document) -> None:
+    """Make formulas, and dates and the like within sentences, plain text: trafilatura leaves out what is in them."""
+    for part in document.select("math annotation, math annotation-xml"):
+        part.decompose()
+    for part in document.select("math, math *"):
+        part.unwrap()
+    for part in document.select(_VALUES):
+        if _length(cast("Element", part.parent)) > _length(part):
+            part.unwrap()
 
 
 def _size(text: str) -> int:
@@ -372,6 +387,9 @@ def _pruned(whole: Element, text: str) -> Element:
         if not key:
             continue
         start = wanted.find(key, at) if len(key) >= _LONG else wanted.find(key, at, at + len(key) + _NEAR)
+        if start < 0 and (base := _key("".join(node.data for node in block if not _is_reading(node)))) != key:
+            key = base  # trafilatura leaves out the readings of Japanese
+            start = wanted.find(key, at, None if len(key) >= _LONG else at + len(key) + _NEAR)
         if start < 0 and len(key) >= _LONG:
             start = _partly(block, wanted, len(key))
         if start < 0 and (named := next((around for around in block[0].ancestors if around in headings), None)):
@@ -410,6 +428,10 @@ def _remove_empty(article: Element, lengths: Collection[Node]) -> None:
             is_kept = part.tag in _VOID or bool(part.text.strip()) or part.select_one("img, br") is not None
         if not is_kept:
             part.decompose()
+
+
+def _is_reading(node: Text) -> bool:
+    return getattr(node.parent, "tag", "") in ("rt", "rp")
 
 
 def _key(text: str) -> str:

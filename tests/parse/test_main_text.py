@@ -208,3 +208,26 @@ def test_the_date_of_publication_is_as_the_page_says() -> None:
     posts = [f"<time class='entry-date published' datetime=2026-03-0{day}>March {day}</time>" for day in (1, 2)]
     assert publication_date(turbohtml.parse(posts[0]), []) == "2026-03-01"
     assert publication_date(turbohtml.parse("".join(posts)), []) is None
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize(
+    ("written", "wanted"),
+    [
+        ("On <time>4 March</time>, from <time>9:00</time> to <time>17:00</time>, it rains.", "from 9:00 to 17:00"),
+        ("Choose <label>the size</label>, then read <output>5</output> there.", "the size, then read 5"),
+        ("If <math><mi>x</mi><mo>=</mo><mn>1</mn></math>, it is <math><mi>y</mi></math>.", "If x=1, it is y."),
+    ],
+)
+def test_values_within_sentences_belong_to_them(written: str, wanted: str, form: TextForm) -> None:
+    found = of(f"<article><h1>News</h1>{CONTENTS['prose']}<p>{written}</p><p>{SENTENCE}</p></article>", form)
+    assert (found.by, wanted in found.text) == ("trafilatura", True), found.text
+
+
+@pytest.mark.parametrize(
+    "rest", ["を読む。", "を読む。今日は天気がいいから、公園まで散歩しましょう。明日も晴れるでしょう。"]
+)
+def test_japanese_with_readings_is_kept(rest: str) -> None:
+    ruby = f"<p><ruby>漢字<rp>(</rp><rt>かんじ</rt><rp>)</rp></ruby>{rest}</p>"
+    found = of(f"<article><h1>News</h1>{CONTENTS['prose']}{ruby}<p>{SENTENCE}</p></article>", "markdown")
+    assert (found.by, rest in found.text) == ("trafilatura", True), found.text
