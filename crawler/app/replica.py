@@ -241,7 +241,7 @@ class Replica:
             self._pages_per_s = (pages - pages_before) / max(at - at_before, 0.001)
             usual_s = min(1.0, self.local.interval)
             gap_s = period_s(usual_s, self.engine.replicas(), REPORTS_A_SECOND)
-            if at >= reported_at + gap_s - usual_s / 2:
+            if at >= reported_at + gap_s - usual_s / 2 and self.engine.runtime.server_clock.reading is not None:
                 reported_at = at
                 record = msgspec.json.encode(self._record())
                 now_ms = int(self.engine.runtime.server_clock.now_ms())

@@ -253,6 +253,9 @@ class SimReplica:
         while not self.is_leaving:
             view, gap_s = engine.leases.view, period_s(1.0, engine.replicas(), REPORTS_A_SECOND)
             place = (view.epoch, view.index) if view else (0, 0)
+            if engine.runtime.server_clock.reading is None:
+                await self.clock.sleep(gap_s)
+                continue
             record = HealthRecord(self.name, ADDRESS, *place, len(engine.held.shards), 0, 0, 0, 0.0, 99.9, False)
             now_ms = int(engine.runtime.server_clock.now_ms())
             report = partial(health.report, self.name, msgspec.json.encode(record), HEALTH_INTERVALS * gap_s, now_ms)
