@@ -162,6 +162,7 @@ class Retry(Exception):
 
 
 LONGEST_RETRY_S = 86_400
+"""The longest `Retry.after`."""
 
 MAX_ADDED = 50_000
 """Links that a handler may add to a page."""

@@ -38,8 +38,8 @@ SHARE = 0.01
 """CPU seconds beyond that after which a domain's work is heavy, and after which only its links are read; and how much of
 each later second it gets back."""
 
-
 MOST_DEBT_S = 10.0
+"""The most seconds of light work that come first after heavy work."""
 
 
 class FairQueue:
@@ -47,7 +47,7 @@ class FairQueue:
 
     def __init__(self) -> None:
         self._waiting: dict[str, deque[Any]] = {}  # the domain that has waited longest comes first
-        self._used_s: dict[str, tuple[float, float]] = {}  # and the use of all domains at that time
+        self._used_s: dict[str, tuple[float, float]] = {}  # use of the domain, and of all domains at that time
         self._total_s = 0.0
         self._is_for_longest = False
 
