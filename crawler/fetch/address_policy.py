@@ -110,7 +110,10 @@ class AddressPolicy(msgspec.Struct, frozen=True):
         try:
             networks = tuple(ip_network(cidr) for cidr in allow)
         except ValueError as error:
-            raise UserError(f"allowed network: {error}; expected a network such as 10.1.0.0/16") from error
+            expected = (
+                "a network such as 10.1.0.0/16, or the address of a host: 127.0.0.1 and ::1 are those of localhost"
+            )
+            raise UserError(f"allowed network: {error}; expected {expected}") from error
         return cls(networks, allow_private, frozenset(ports))
 
 

@@ -84,6 +84,7 @@ FIELD = '[[extract]]\nname = "a"\n[extract.fields]\n'
         ('[scope]\nexclude = ["["]', "c.toml:2: scope.exclude: not a regular expression: '['"),
         ('[fetch]\ncontact = "a@b.test\\r\\nX: y"', "c.toml:2: fetch.contact: is sent in the User-Agent header"),
         ('[fetch]\nallow = ["10.0.0.0/99"]', "c.toml:2: fetch.allow: allowed network"),
+        ('[fetch]\nallow = ["localhost"]', "127.0.0.1 and ::1 are those of localhost"),
         ('[replica]\nredis = "http://u:secret@h"', "c.toml:2: replica.redis: the Redis URL cannot be used"),
         ('[replica]\nlisten = "127.0.0.1:99999"', "c.toml:2: replica.listen: '127.0.0.1:99999': 99999 is not a port"),
         pytest.param(f"[limits]\nmax_body = 1{'0' * 5_000}", "c.toml is not TOML: Exceeds the limit", id="digits"),
