@@ -224,10 +224,7 @@ def test_values_within_sentences_belong_to_them(written: str, wanted: str, form:
     assert (found.by, wanted in found.text) == ("trafilatura", True), found.text
 
 
-@pytest.mark.parametrize(
-    "rest", ["を読む。", "を読む。今日は天気がいいから、公園まで散歩しましょう。明日も晴れるでしょう。"]
-)
-def test_japanese_with_readings_is_kept(rest: str) -> None:
-    ruby = f"<p><ruby>漢字<rp>(</rp><rt>かんじ</rt><rp>)</rp></ruby>{rest}</p>"
+def test_japanese_with_readings_is_kept() -> None:
+    ruby = "<p><ruby>漢字<rp>(</rp><rt>かんじ</rt><rp>)</rp></ruby>を読む。</p>"
     found = of(f"<article><h1>News</h1>{CONTENTS['prose']}{ruby}<p>{SENTENCE}</p></article>", "markdown")
-    assert (found.by, rest in found.text) == ("trafilatura", True), found.text
+    assert (found.by, "を読む。" in found.text) == ("trafilatura", True), found.text
