@@ -94,6 +94,9 @@ _DATE_OF_URL = re.compile(rf"(?<![0-9])(?:{_YEAR}[^0-9]{{0,8}}[0-9]{{1,2}}|[0-9]
 _SHORT = 30  # characters of `Sunday, 09` in a calendar
 _SPACES = bytes(32 if byte in b",." else byte for byte in range(256))
 _TEXT = re.compile(rb"<([a-zA-Z0-9]{0,6}+)[^<>]*+>\s*+([^<]++)")
+_SOURCE = re.compile(
+    rb"""<(?:img|iframe|embed|video|audio|source)\b[^<>]*?\bsrc\s*=\s*["']?\s*([^\s"'<>?#]+)""", re.IGNORECASE
+)
 _ALT = re.compile(rb"""<img\b[^<>]*?\balt\s*=\s*["']?\s*([^\s"'<>][^"'<>]*)""", re.IGNORECASE)
 _LONG_ID = 16  # characters of a segment that, with digits in it, is an id
 
@@ -375,13 +378,17 @@ def _without_names(text: bytes, has_year: bool = True) -> bytes:
 
 def _text(page: bytes) -> tuple[dict[int, int], set[int]]:
     """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths; and those of them that
-    tell pages apart however short they are: headings, and the descriptions of images. All of a page without tags is one
-    piece."""
+    tell pages apart however short they are: headings, and the descriptions and addresses of images, videos and frames,
+    without their queries. All of a page without tags is one piece."""
     found: dict[int, int] = {}
     names: set[int] = set()
     texts = _TEXT.findall(b"<>" + page)
     if b"<img" in page or b"<IMG" in page:
         texts += [(b"alt", alt) for alt in _ALT.findall(page)]
+    if b"src" in page:
+        for source in map(hash, _SOURCE.findall(page)):
+            found[source] = 0
+            names.add(source)
     for tag, text in texts:
         name, dates = tag.lower(), 0
         if b"20" in text or b"19" in text or b":" in text:

@@ -89,13 +89,14 @@ def test_documents_without_tags_or_titles_are_never_put_off(kind: str) -> None:
     assert not is_put_off(shapes, "/files/777")
 
 
-@pytest.mark.parametrize("kind", ["intranet", "gallery", "catalogue"])
+@pytest.mark.parametrize("kind", ["intranet", "gallery", "videos", "catalogue"])
 def test_sites_that_say_little_of_their_pages_are_never_put_off(kind: str) -> None:
-    """All say noindex; only the images differ; only the headings differ."""
+    """All say noindex; only the images or the videos differ; only the headings differ."""
     shapes, same = Shapes(0.1), "<p>" + "the terms of sale are the same for all of them " * 30
     for number in range(300):
         parts = {
             "intranet": f"<title>Minutes {number}</title><h1>Minutes</h1>{same}",
+            "videos": f"<title>Video</title>{same}<iframe src='/embed/{number}?from=9'>",
             "gallery": f"<title>Photo</title>{same}<img src=x alt='Sight number {number}'>",
             "catalogue": f"<title>Catalogue</title><h1>Part {number}</h1>{same}",
         }
