@@ -426,6 +426,6 @@ def _opengraph(document: Document) -> dict[str, str] | None:
     return {restored(str(key)): restored(str(value)) for key, value in document.opengraph().items()} or None
 
 
-def decoded(exchange: Exchange, limit: int) -> bytes:
+def decoded(exchange: Exchange, limit: int = 32 << 20) -> bytes:
     """The body of `exchange` without its content coding, as far as it can be decoded, and at most `limit` bytes of it."""
     return decode_body(exchange.body, exchange.content_coding, limit).data

@@ -126,7 +126,7 @@ async def test_a_file_of_a_page_under_another_name_is_removed(typed: Typed, tmp_
     (file,) = (tmp_path / "notes").rglob("*.md")
     own = file.with_name("mine.md")
     own.write_text("my own text")
-    file.rename(file.with_name("old-name.md"))
+    file.rename(file.with_name(f"old-{file.name}"))
     assert "removed, because of earlier visits: 1 file" in export(typed)
     assert set((tmp_path / "notes").rglob("*.md")) == {file, own}
 
