@@ -6,7 +6,6 @@ import asyncio
 import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from http import HTTPStatus
 from typing import Any
 
 import msgspec
@@ -71,15 +70,14 @@ def page(
         name.lower(): value for name, value in {"Content-Type": "text/html; charset=utf-8", **(headers or {})}.items()
     }
     raw = tuple((name.encode(), value.encode()) for name, value in fields.items())
-    phrase = HTTPStatus(status).phrase
     head = b"".join(b"%b: %b\r\n" % field for field in raw)
     exchange = Exchange(
         url=target.href,
         status=status,
-        reason=phrase,
+        reason="",
         headers=raw,
         request_head=b"",
-        response_head=f"HTTP/1.1 {status} {phrase}\r\n".encode() + head + b"\r\n",
+        response_head=b"HTTP/1.1 %d \r\n" % status + head + b"\r\n",
         body=body.encode() if isinstance(body, str) else body,
         address="192.0.2.1",
         started_at=0.0,

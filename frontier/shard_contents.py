@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal, NamedTuple
 
+from frontier.counters import count_in
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.errors import RedisMisused
@@ -161,15 +162,15 @@ def stats_of(sources: Sequence[Mapping[bytes, bytes]], counted: Mapping[str, int
     delivered that of links, as in each shard (`frontier.counters`)."""
     stats: dict[str, int] = defaultdict(int)
     for source in sources:
-        for name, value in ((name.decode(), value) for name, value in source.items()):
+        for name, number in ((name.decode(errors="replace"), count_in(value)) for name, value in source.items()):
             if name in ("crawl", "seen", "buckets", "accepted", "forgotten", "wrong_type"):
                 continue
             if name == "first_ms":
-                stats[name] = min(stats.get(name, int(value)), int(value))
+                stats[name] = min(stats.get(name, number), number)
             elif name == "last_ms":
-                stats[name] = max(stats[name], int(value))
+                stats[name] = max(stats[name], number)
             else:
-                stats[name] += int(value)
+                stats[name] += number
     settled = sum(stats.get(name, 0) for name in ("done", "denied", "dead"))
     outboxed = stats.get("delivered", 0) + counted["outbox"]
     made: dict[str, int | str] = {**stats, "accepted": settled + counted["open"]}

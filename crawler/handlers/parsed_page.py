@@ -249,9 +249,9 @@ class Handle:
         self._stop = reason
         return _DONE
 
-    def result(self, handler: str = "", base: str = "") -> Handled:
-        """Return what `handler` asked for. `base`: the URL to which its links are joined, if not that of the page."""
-        return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped), base, handler, stop=self._stop)
+    def result(self, handler: str = "") -> Handled:
+        """Return what `handler` asked for."""
+        return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped), handler=handler, stop=self._stop)
 
 
 def _written(link: Linked) -> str | None:

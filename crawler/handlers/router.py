@@ -40,11 +40,11 @@ class _Route(NamedTuple):
 
     def is_for(self, page: Page) -> bool:
         status = page.exchange.status if page.exchange is not None else 0
-        is_good = page.outcome is Outcome.DONE or bool(page.handler_error)
+        is_done = page.outcome is Outcome.DONE
         if self.failure is None:
-            is_kind = is_good and 200 <= status < 300
+            is_kind = is_done and 200 <= status < 300
         else:
-            has_failed = page.outcome is Outcome.DEAD or (is_good and status >= 400)
+            has_failed = page.outcome is Outcome.DEAD or (is_done and status >= 400)
             is_kind = has_failed and self.failure in ("", status, page.reason)
         has_label = not self.label or self.label == page.label
         return is_kind and has_label and page.has_type(self.content_type) and self.pattern.is_in(page.url)
@@ -79,6 +79,8 @@ class Router:
         status from 400 on. `kind`: only those with this status, or with this reason of the output, such as "timeout".
         `pattern` and `label`: as in `handler`. Without a response, the page has no status and no body. Raises UserError
         for what cannot be used."""
+        if not isinstance(kind, str) and not 400 <= kind <= 999:
+            raise UserError(f"@router.on_failure(kind={kind!r}): a page has failed with a status from 400 to 999")
         return self._register("on_failure", pattern, "", label, kind)
 
     def _register(

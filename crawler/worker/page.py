@@ -116,7 +116,7 @@ class PageBuilder:
         self._control = control
         self._offload = offload
         self._robots = robots
-        self._told: dict[str, set[str]] = {}  # by handler: for which reasons it was said that links are not followed
+        self._told: set[tuple[str, str]] = set()  # handlers, and reasons for which their links are not followed
 
     def apply(self, settings: BuildSettings, links: LinkFilter) -> None:
         """Use these settings and this link filter from now on."""
@@ -296,7 +296,7 @@ class PageBuilder:
         new = [(url, LinkKind.ANCHOR) for href, url in targets.items() if href not in kept and href not in gone]
         entries, dropped = self._links.select(new, entry)
         self.report_dropped(dropped)
-        for reason in dropped.keys() - self._told.get(handled.handler, set()):
+        for reason in (reason for reason in dropped if (handled.handler, reason) not in self._told):
             first = next(url.href for url, kind in new if reason in self._links.select([(url, kind)], entry)[1])
             self._tell(handled.handler, reason, first)
         kept |= {added.url: added for added in self._found_on(entry.url, entries)}
@@ -308,9 +308,8 @@ class PageBuilder:
 
     def _tell(self, handler: str, reason: str, url: str) -> None:
         """Say once that `handler` wants links followed that are not, for `reason`, with the first of them."""
-        told = self._told.setdefault(handler, set())
-        if reason not in told:
-            told.add(reason)
+        if (handler, reason) not in self._told:
+            self._told.add((handler, reason))
             self._runtime.events.emit(HandlerLinkDropped(handler, reason, url))
 
     def _is_named_sitemap(self, url: str, origin: str, rules: Rules) -> bool:

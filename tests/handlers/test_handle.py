@@ -93,6 +93,12 @@ def test_a_priority_that_cannot_be_stored_is_refused_at_once(priority: float) ->
     assert handle.result().added == ()
 
 
+@pytest.mark.parametrize("kind", [200, 4040, 0])
+def test_a_status_of_no_failure_is_refused(kind: int) -> None:
+    with pytest.raises(UserError, match="a status from 400 to 999"):
+        Router().on_failure(kind=kind)
+
+
 def test_the_first_function_whose_conditions_are_met_handles_a_page() -> None:
     router = Router()
 

@@ -59,7 +59,8 @@ def test_failures_types_and_errors() -> None:
     assert run_handler(router, made).items == {"api": [{"a": 1}]}
     failed = run_handler(router, page(URL, "<p>"))
     assert (failed.handler, failed.items, failed.error[:20]) == ("broken", {}, "ValueError: no title")
-    assert run_handler(router, page(URL, status=404)).handler == ""
+    for status in (404, 520, 999):
+        assert run_handler(router, page(URL, status=status)).handler == ""
 
 
 def test_a_stop_is_in_the_result() -> None:
