@@ -15,7 +15,7 @@ pytestmark = pytest.mark.e2e
 def test_a_demo_says_which_commands_can_look_at_it(tmp_path: Path, words: tuple[str, ...], folder: str) -> None:
     small = ("--replicas", "1", "--pages", "20", "--domains", "2")
     with Screen(tmp_path, "demo", *small, *words, columns=400) as screen:
-        assert screen.wait() == 0
+        assert screen.wait() == 0, screen.text
         assert f"`crawler audit {folder}` and `crawler export {folder}`" in screen.text
         assert f"`crawler repair --crawl demo --archive {folder}`" in screen.text
 
