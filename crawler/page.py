@@ -100,8 +100,9 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     """One HTTP exchange as transferred, with the transfer coding removed and the content coding kept.
 
     `request_head` and `response_head` are the start line and header lines with CRLF line ends and the closing empty
-    line. `body` is the entity as received, still compressed if the server compressed it. `truncated` says why it is
-    incomplete ("length", "time" or "disconnect", as in WARC 1.1 section 5.13); None if it is complete.
+    line; `request_body` is what followed the first. `body` is the entity as received, still compressed if the server
+    compressed it. `truncated` says why it is incomplete ("length", "time" or "disconnect", as in WARC 1.1 section 5.13);
+    None if it is complete.
     """
 
     url: str
@@ -121,6 +122,8 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
     phases: Phases | None = None  # None when the connection was reused
     repaired: tuple[Repaired, ...] = ()
     encoding: str = ""  # of the body, as a rule says; empty: as the response says
+    method: str = "GET"
+    request_body: bytes = b""
 
     def header(self, name: bytes) -> bytes | None:
         """Return the first value of the header `name` (in lower case), or None."""

@@ -270,7 +270,7 @@ def _signed_head(url: str, settings: Settings, now: float) -> str:
     slash = href.find("/", href.find("://") + 3)
     origin, target = Origin.parse(href[:slash]), href[slash:]
     signer = RequestSigner(keys[0], table.directory, table.lifetime)
-    return origin.request_head(target, signer(origin.authority, target, now)).decode()
+    return origin.request_head(target, signer("GET", origin.authority, target, now)).decode()
 
 
 def _read_head(file: str) -> str:

@@ -1,6 +1,6 @@
 """One HTTP exchange: a URL in, an `Exchange` out, or `FetchFailed` with the reason.
 
-Each fetch sends exactly one GET. It follows no redirect, repeats no request and decompresses nothing. It keeps cookies,
+Each fetch sends exactly one request. It follows no redirect, repeats no request and decompresses nothing. It keeps cookies,
 sends other fields and uses a proxy only as the operator's rules say (`request_rules`).
 Everything that a server controls has a limit (docs/reference/limits.md). If a limit is exceeded before the head of the
 response is complete, the fetch fails. After that, the exchange is returned, and `Exchange.truncated` says why its body is
@@ -15,7 +15,7 @@ import errno
 import os
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
@@ -55,6 +55,9 @@ _ACCEPTED = (
     ("Accept-Encoding", "gzip, deflate, br, zstd"),
 )
 
+_WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
+"""Methods whose requests have a Content-Length even if it is 0 (RFC 9110 8.6)."""
+
 
 class HttpClient(Protocol):
     """What the crawl needs from an HTTP client. `Fetcher` implements it."""
@@ -66,8 +69,10 @@ class HttpClient(Protocol):
         url: str,
         *,
         is_too_late: Callable[[], bool] | None = None,
-        extra_headers: Iterable[tuple[str, str]] = (),
+        extra_headers: Sequence[tuple[str, str]] = (),
         network: str | None = None,
+        method: str = "GET",
+        body: bytes = b"",
     ) -> Exchange: ...
 
     async def locate(self, url: str) -> str | None: ...
@@ -196,10 +201,13 @@ class Fetcher:
         url: str,
         *,
         is_too_late: Callable[[], bool] | None = None,
-        extra_headers: Iterable[tuple[str, str]] = (),
+        extra_headers: Sequence[tuple[str, str]] = (),
         network: str | None = None,
+        method: str = "GET",
+        body: bytes = b"",
     ) -> Exchange:
-        """GET `url` once. It must be canonical, because it is sent byte for byte.
+        """Request `url` once. It must be canonical, because it is sent byte for byte. `extra_headers` replace the usual
+        fields of the same name; Content-Length follows from `body`.
 
         `is_too_late` is called once, when a connection has been obtained, immediately before the request is written. If it
         returns True, the time is over and nothing is sent. `network`: the only network, as `network_of` names it, that may
@@ -209,7 +217,7 @@ class Fetcher:
         connector = self._connector
         if connector is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
-        request = self._request(url, is_too_late, extra_headers)
+        request = self._request(url, is_too_late, extra_headers, method, body)
         self._under_way += 1
         try:
             try:
@@ -264,7 +272,9 @@ class Fetcher:
         self,
         url: str,
         is_too_late: Callable[[], bool] | None,
-        extra_headers: Iterable[tuple[str, str]],
+        extra_headers: Sequence[tuple[str, str]],
+        method: str = "GET",
+        body: bytes = b"",
         is_bare: bool = False,
     ) -> Request:
         """`is_bare`: for a certificate and not for the crawl, so without signature and rules. Raises FetchFailed: BAD_URL
@@ -279,17 +289,21 @@ class Fetcher:
             raise FetchFailed(FailureKind.FORBIDDEN_PORT, f"port {port}")
         now = self._loop.time()
         until = now + settings.total_timeout_s
-        sign = None if self._signer is None or is_bare else partial(self._signer, origin.authority, url[slash:])
+        sign = None if self._signer is None or is_bare else partial(self._signer, method, origin.authority, url[slash:])
+        if body or method in _WITH_BODY:
+            extra_headers = [*extra_headers, ("Content-Length", str(len(body)))]
         if self._rules is None or is_bare:
             handling, key = None, origin.key
-            head = origin.request_head(url[slash:], self._fields, extra_headers)
+            head = origin.request_head(url[slash:], self._fields, extra_headers, method)
         else:
             handling = self._handling(self._rules, origin, url)
             if handling.cookies and (cookies := self._cookies.value(url, host_of(url), handling.start_cookies.text)):
-                extra_headers = [("Cookie", cookies), *extra_headers]
-            head, key = handling.head(origin, url[slash:], extra_headers), handling.key(origin)
+                extra_headers = _with_cookies(extra_headers, cookies)
+            head, key = handling.head(origin, url[slash:], extra_headers, method), handling.key(origin)
         most = MAX_CERTIFICATE if is_bare else settings.max_body_bytes
-        request = Request(origin.url, key, head, is_too_late, now, until, most, sign, handling)
+        request = Request(
+            origin.url, key, head, is_too_late, now, until, most, sign, handling, method=method, body=body
+        )
         if not origin.key.is_ssl:
             return request
         is_weak = handling is not None and handling.weak_tls
@@ -376,6 +390,12 @@ class Fetcher:
         if self._resolver is not None:
             self._resolver.connected(request.connection_key.host, str(ip_address(address.partition("%")[0])))
         return True
+
+
+def _with_cookies(fields: Sequence[tuple[str, str]], cookies: str) -> list[tuple[str, str]]:
+    """`fields` with `cookies` in one field with those that they have (RFC 6265 5.4 forbids a second one)."""
+    own = [value for name, value in fields if name.lower() == "cookie"]
+    return [("Cookie", "; ".join([*own, cookies])), *(one for one in fields if one[0].lower() != "cookie")]
 
 
 def _with_tls(request: Request, context: ssl.SSLContext) -> Request:

@@ -61,6 +61,8 @@ class Request(msgspec.Struct, frozen=True):
     sign: Callable[[float], bytes] | None = None
     handling: Handling | None = None
     ssl: TlsContext | Literal[True] = True
+    method: str = "GET"
+    body: bytes = b""
 
     proxy: ClassVar = None  # aiohttp's own way would send and read by its own classes
     server_hostname: ClassVar = None
@@ -138,12 +140,12 @@ class GuardedProtocol(ResponseHandler):
         if request.is_too_late is not None and request.is_too_late():
             raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended before the request was written")
         self._request, self._started_at = request, started_at
-        self._reader = ResponseReader(self._max_head_bytes, request.max_body_bytes)
+        self._reader = ResponseReader(self._max_head_bytes, request.max_body_bytes, request.method != "HEAD")
         self._has_received = self._is_time_over = False
         self._over = self._loop.create_future()
         self._sent_at = self._head_at = self._heard_at = self._loop.time()
         self._head = request.head_at(started_at)  # as late as possible, because signatures expire
-        self.transport.write(self._head)
+        self.transport.write(self._head + request.body)
 
     async def receive(self, url: str) -> Exchange:
         """The exchange of the request that was sent, for `url`. Raises FetchFailed if the head of the response did not
@@ -179,6 +181,8 @@ class GuardedProtocol(ResponseHandler):
             tls=self._tls,
             phases=phases,
             repaired=reader.repaired,
+            method=request.method,
+            request_body=request.body,
         )
 
     def data_received(self, data: bytes) -> None:

@@ -30,9 +30,9 @@ _BREAKS_FIELD = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
 """RFC 9110 5.5: a value with one of these, which a server may have chosen, could end its line and begin another."""
 
 
-Signer = Callable[[str, str, float], bytes]
-"""Returns the header lines that sign a GET for an authority (as in the Host field) and a target, at a time in seconds since
-1970."""
+Signer = Callable[[str, str, str, float], bytes]
+"""Returns the header lines that sign a request: its method, authority (as in the Host field), target, and time in seconds
+since 1970."""
 
 REMEMBERED = 4_096
 """Origins, about a kilobyte each. Pages of a site follow each other."""
@@ -72,17 +72,21 @@ class Origin(msgspec.Struct, frozen=True):
         )
         return cls(url, key, named, host_line)
 
-    def request_head(self, target: str, fields: bytes, extra: Iterable[tuple[str, str]] = ()) -> bytes:
-        """A GET of `target`, byte for byte, with the header lines `fields` and the fields `extra`. Raises FetchFailed:
-        BAD_URL.
+    def request_head(
+        self, target: str, fields: bytes, extra: Sequence[tuple[str, str]] = (), method: str = "GET"
+    ) -> bytes:
+        """A request for `target`, byte for byte, with the header lines `fields` and the fields `extra`, which replace those
+        of the same name. Raises FetchFailed: BAD_URL.
         """
         if _BREAKS_TARGET.search(target):
             raise FetchFailed(FailureKind.BAD_URL, "a space or a control character in the path")
         try:
-            parts = (target.encode(), self.host_line, fields, header_lines(extra))
+            if extra:
+                fields = _without(fields, extra) + header_lines(extra)
+            parts = (method.encode(), target.encode(), self.host_line, fields)
         except ValueError as error:
             raise FetchFailed(FailureKind.BAD_URL, str(error)) from error
-        return b"GET %b HTTP/1.1\r\n%b%b%b\r\n" % parts
+        return b"%b %b HTTP/1.1\r\n%b%b\r\n" % parts
 
 
 def header_lines(fields: Iterable[tuple[str, str]]) -> bytes:
@@ -93,6 +97,13 @@ def header_lines(fields: Iterable[tuple[str, str]]) -> bytes:
             raise ValueError(f"a control character in the header field {name!r}")
         lines.append(f"{name}: {value}\r\n")
     return "".join(lines).encode(errors="surrogateescape")  # a cookie may have any bytes
+
+
+def _without(lines: bytes, replaced: Iterable[tuple[str, str]]) -> bytes:
+    """The header `lines` without the fields that `replaced` has, too."""
+    names = {name.lower().encode() for name, _ in replaced}
+    kept = [line for line in lines.splitlines(keepends=True) if line.partition(b":")[0].lower() not in names]
+    return b"".join(kept)
 
 
 HIDDEN = b"[redacted]"
@@ -148,13 +159,13 @@ class Handling(msgspec.Struct, frozen=True):
     weak_tls: bool = False
     encoding: str = ""
 
-    def head(self, origin: Origin, target: str, extra: Iterable[Field]) -> bytes:
+    def head(self, origin: Origin, target: str, extra: Sequence[Field], method: str = "GET") -> bytes:
         """Return the head of a request for `target`, with the fields `extra`. Raises FetchFailed: BAD_URL."""
         fields = self.fields + self.secret_fields.text.encode()
         if self.is_forwarded(origin):
             fields += self.proxy_field.text.encode()
             target = f"{origin.url.scheme}://{origin.authority}{target}"
-        return origin.request_head(target, fields, extra)
+        return origin.request_head(target, fields, extra, method)
 
     def without_proxy(self) -> Handling:
         """Return the same for a direct connection."""

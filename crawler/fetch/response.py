@@ -52,7 +52,8 @@ class ResponseReader:
     of the body remain valid.
     """
 
-    def __init__(self, max_head_bytes: int, max_body_bytes: int) -> None:
+    def __init__(self, max_head_bytes: int, max_body_bytes: int, has_body: bool = True) -> None:
+        """`has_body`: False for the response to HEAD, whose Content-Length is that of another response."""
         self.message: Head | None = None  # None: the head is not complete
         self.head = b""  # as received
         self.is_whole = False  # the body is complete
@@ -61,6 +62,7 @@ class ResponseReader:
         self.is_clean = False  # nothing came after the response, and the server keeps the connection open
         self._max_head_bytes = max_head_bytes
         self._max_body_bytes = max_body_bytes
+        self._has_body = has_body
         self._head_room = max_head_bytes
         self._interim_responses = 0
         self._held = b""  # the start of an incomplete head or line
@@ -141,7 +143,7 @@ class ResponseReader:
         self._may_follow &= keeps_open and is_regular
         if not (message.is_regular and is_regular):
             self.repaired = (*(() if message.is_regular else ("head",)), *(() if is_regular else ("framing",)))
-        if message.status in _NO_CONTENT:
+        if message.status in _NO_CONTENT or not self._has_body:
             self._left = 0
         elif [coding for coding in codings if coding not in ("", "identity")][-1:] == ["chunked"]:
             self._is_chunked, self._left = True, 0

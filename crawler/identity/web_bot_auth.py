@@ -76,8 +76,9 @@ class RequestSigner:
         self._lifetime_s = lifetime_s
         self._random = random
 
-    def __call__(self, host: str, target: str, now: float) -> bytes:
-        """Return the header lines that sign a GET of `target` at the authority `host`, at `now` (seconds since 1970)."""
+    def __call__(self, method: str, host: str, target: str, now: float) -> bytes:
+        """Return the header lines that sign a request for `target` at the authority `host`, at `now` (seconds since
+        1970)."""
         created = int(now)
         parameters = (
             f'("@method" "@authority" "@path" "signature-agent";key="{LABEL}");created={created}'
@@ -85,7 +86,7 @@ class RequestSigner:
             f';keyid="{self._key.thumbprint}";alg="ed25519";tag="{TAG}"'
         )
         covered = (
-            f'"@method": GET\n"@authority": {host}\n"@path": {target.partition("?")[0]}\n'
+            f'"@method": {method}\n"@authority": {host}\n"@path": {target.partition("?")[0]}\n'
             f'"signature-agent";key="{LABEL}": "{self._directory}"\n"@signature-params": {parameters}'
         )
         signature = base64(self._key.sign(covered.encode()))

@@ -1,26 +1,33 @@
 """The CDXJ index of a WARC file: a sorted file with which replay tools (pywb, OutbackCDX) find a URL's record.
 
 A line has the URL's SURT key, a timestamp of 14 digits, and a JSON object with the place of the response or revisit
-record. Answers of 304 have no line: replay tools would show a blank page for them, and without a line show the response
-that they confirm. The lines, about 350 bytes each, are collected while the file is written. If the
-writer died, they are made from the records in the file. Requests and metadata are found through their response.
+record. The key of another request than GET has its method and body as parameters, because replay tools look for it so.
+Answers of 304 have no line: replay tools would show a blank page for them, and without a line show the response that they
+confirm. The lines, about 350 bytes each, are collected while the file is written. If the writer died, they are made from
+the records in the file. Requests and metadata are found through their response.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import os
 import re
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 from io import BytesIO
+from itertools import count
 from pathlib import Path
 from typing import NamedTuple
+from urllib.parse import unquote_plus, urlencode
 
 import msgspec
 from fastwarc.warc import WarcRecord, WarcRecordType
 
+from crawler.http_head import parse_head
 from crawler.logs import log
 from crawler.page import Exchange
 from crawler.sinks.files import OPEN_SUFFIX, whole_file
@@ -28,6 +35,12 @@ from crawler.sinks.reader import BrokenFraming, placed, read_head, records_in, t
 
 _SIMPLE_SITE = re.compile(r"https?://(?:www\d*\.)?((?!www)[a-z0-9-]+(?:\.[a-z0-9-]+)+)((?::[0-9]+)?)")
 _SIMPLE_PATH = re.compile(r"(?:/[a-z0-9_~-][a-z0-9_.~-]*)*/?")
+MAX_REQUEST_BODY = 4_096
+"""Characters of a request body in a key. Replay tools have the same limit."""
+
+LONGEST_REQUEST = 1 << 20
+"""Bytes of a request that are read."""
+
 _SESSION_WORDS = ("sid", "sess", "cfid", "aspx")
 
 
@@ -40,6 +53,8 @@ class Indexed(NamedTuple):
     content_type: str
     digest: str
     is_revisit: bool
+    method: str = "GET"
+    request_body: str = ""  # as parameters
 
     @property
     def can_be_shown(self) -> bool:
@@ -49,7 +64,8 @@ class Indexed(NamedTuple):
     @classmethod
     def of_exchange(cls, exchange: Exchange, digest: str, is_revisit: bool) -> Indexed:
         content_type = (exchange.header(b"content-type") or b"").decode("latin-1")
-        return cls(exchange.url, exchange.started_at, str(exchange.status), content_type, digest, is_revisit)
+        indexed = cls(exchange.url, exchange.started_at, str(exchange.status), content_type, digest, is_revisit)
+        return indexed.requested(exchange.request_head, exchange.request_body)
 
     @classmethod
     def of_record(cls, record: WarcRecord) -> Indexed:
@@ -64,6 +80,14 @@ class Indexed(NamedTuple):
             is_revisit=record.record_type == WarcRecordType.revisit,
         )
 
+    def requested(self, head: bytes, body: bytes) -> Indexed:
+        """The same as the response to the request with this `head` and `body`."""
+        if not head or head.startswith(b"GET "):
+            return self
+        method = head.partition(b" ")[0].decode("latin-1")
+        media = parse_head(head).get(b"content-type") or ""
+        return self._replace(method=method, request_body=_as_parameters(media.partition(";")[0].strip().lower(), body))
+
     def line(self, file: str, offset: int, length: int) -> bytes:
         """The line of the record at `offset` of `file`, `length` bytes long. Both count compressed bytes. The JSON is that
         of pywb's indexer: numbers are strings."""
@@ -72,12 +96,50 @@ class Indexed(NamedTuple):
             "mime": "warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
             "status": "" if self.is_revisit else self.status,
             "digest": self.digest.removeprefix("sha1:"),
+            "requestBody": self.request_body,
+            "method": "" if self.method == "GET" else self.method,
             "length": str(length),
             "offset": str(offset),
             "filename": file,
         }
         given = msgspec.json.encode({name: value for name, value in fields.items() if value}).decode()
-        return f"{surt_key(self.url)} {digits(self.seconds)} {given}\n".encode()
+        key = self.url
+        if self.method != "GET":
+            mark = "&" if "?" in key else "?"
+            key += f"{mark}__wb_method={self.method}" + (f"&{self.request_body}" if self.request_body else "")
+        return f"{surt_key(key)} {digits(self.seconds)} {given}\n".encode()
+
+
+def _as_parameters(media: str, body: bytes) -> str:
+    """The `body` of a request with the type `media` as replay tools put it into the key (IIPC, "CDX for non-GET
+    requests")."""
+    text = ""
+    with contextlib.suppress(ValueError):  # other content than its type says
+        if media == "application/x-www-form-urlencoded":
+            text = unquote_plus(body.decode())
+        elif media in ("application/json", "text/plain"):
+            fields: dict[str, str] = {}
+            _add_members(fields, "", json.loads(body))
+            text = urlencode(fields)
+    if not text and body and media != "application/json":
+        text = f"__wb_post_data={b64encode(body).decode()}"
+    return text[:MAX_REQUEST_BODY]
+
+
+def _add_members(fields: dict[str, str], name: str, value: object) -> None:
+    """Add the scalars in the JSON `value` to `fields` by their names. A name that comes again gets a number."""
+    if isinstance(value, dict):
+        for key, member in value.items():
+            _add_members(fields, key, member)
+    elif isinstance(value, list):
+        for member in value:
+            _add_members(fields, name, member)
+    elif name:
+        number = next(n for n in count(1) if (name if n == 1 else f"{name}.{n}_") not in fields)
+        if isinstance(value, float) and value.is_integer():
+            value = int(value)  # JavaScript has one type of numbers
+        words = value if isinstance(value, str) else json.dumps(value)
+        fields[name if number == 1 else f"{name}.{number}_"] = words
 
 
 def digits(seconds: float) -> str:
@@ -105,11 +167,19 @@ def lines_of(records: bytes, name: str, at: int) -> Iterator[bytes]:
 
 
 def _lines(records: Iterable[WarcRecord], name: str, at: int, size: int) -> Iterator[bytes]:
+    requests: dict[str, tuple[bytes, bytes]] = {}  # head and body of the last one, by its response
+
     def read(record: WarcRecord) -> Callable[[int, int], bytes] | None:
+        if record.record_type == WarcRecordType.request:
+            head, body = record.reader.read(LONGEST_REQUEST).partition(b"\r\n\r\n")[::2]
+            requests.clear()
+            requests[record.headers.get("WARC-Concurrent-To") or ""] = head, body
         if record.record_type not in (WarcRecordType.response, WarcRecordType.revisit):
             return None
         try:
             indexed = Indexed.of_record(record)
+            if record.record_id in requests:
+                indexed = indexed.requested(*requests[record.record_id])
             return partial(indexed.line, name) if indexed.can_be_shown else None
         except Exception as error:  # records contain what sites sent
             log(logging.WARNING, "record_not_indexed", file=name, offset=at + record.stream_pos, error=error)

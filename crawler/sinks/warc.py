@@ -150,7 +150,7 @@ class WarcRecords:
         if exchange.url in self._settings.refetched and exchange.status == HTTPStatus.OK:
             self._last_answers[exchange.url] = original or _original(exchange, digest, response_id)
         return ExchangeRecords(
-            self._record(request, "application/http; msgtype=request", [exchange.request_head]),
+            self._record(request, "application/http; msgtype=request", [exchange.request_head, exchange.request_body]),
             self._record(fields, "application/http; msgtype=response", block),
             digest,
             response_id,

@@ -24,7 +24,7 @@ RULES = Rules(DelayPolicy(min_delay_s=0.0), None, "peercrawl", parallel=10)
 def signed(signer: RequestSigner, number: int, at: float | None = None) -> Exchange:
     """A request for page `number`, signed at `at`, in seconds since it was sent."""
     plain = exchange(f"{number}", b"text")
-    lines = signer("site.test", f"/{number}", NOON + number + (at or 0.0))
+    lines = signer("GET", "site.test", f"/{number}", NOON + number + (at or 0.0))
     return structs.replace(plain, request_head=plain.request_head[:-2] + lines + b"\r\n", started_at=NOON + number)
 
 

@@ -1,8 +1,9 @@
-"""Web servers with one fault each, on loopback. `requests` holds each request head as it was received."""
+"""Web servers with one fault each, on loopback. `requests` holds each request as it was received."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from asyncio import StreamReader, StreamWriter
 
@@ -45,7 +46,9 @@ class FaultServer(LoopbackServer):
             self.hung_up.set()
 
     async def _one(self, reader: StreamReader, writer: StreamWriter) -> bool:
-        self.requests.append(await reader.readuntil(b"\r\n\r\n"))
+        head = await reader.readuntil(b"\r\n\r\n")
+        length = re.search(rb"(?i)\r\ncontent-length: ([0-9]+)\r\n", head)
+        self.requests.append(head + (await reader.readexactly(int(length[1])) if length else b""))
         self.asked.set()
         goes_on = await self.answer(writer)
         await writer.drain()

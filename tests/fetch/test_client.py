@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from asyncio import StreamWriter
 from collections.abc import Callable
 from typing import Any
 
@@ -53,6 +54,37 @@ async def test_the_stored_request_is_the_request_that_was_received() -> None:
     assert {line.partition(":")[0] for line in fields} == {
         "Host", "User-Agent", "Accept", "Accept-Language", "Accept-Encoding", "If-None-Match", "X-Name",
     }  # fmt: skip
+
+
+async def test_a_request_with_a_body_is_sent_and_recorded_whole() -> None:
+    """Its own fields replace the usual ones, and the connection is used again."""
+    async with FaultServer() as server, fetcher(server.port) as under_test:
+        fields = [("Content-Type", "application/json"), ("accept", "application/json")]
+        exchange = await under_test.fetch(
+            "http://www.test/api", method="POST", body=b'{"page": 2}', extra_headers=fields
+        )
+        empty = await under_test.fetch("http://www.test/api", method="POST")
+    assert exchange.request_head + exchange.request_body == server.requests[0]
+    assert (exchange.method, exchange.request_body) == ("POST", b'{"page": 2}')
+    lines = exchange.request_head.decode().split("\r\n")
+    assert lines[0] == "POST /api HTTP/1.1"
+    assert [line for line in lines if line.lower().startswith("accept:")] == ["accept: application/json"]
+    assert "Content-Length: 11" in lines
+    assert b"\r\nContent-Length: 0\r\n" in empty.request_head
+    assert server.connections == 1
+
+
+async def test_the_response_to_head_has_no_body() -> None:
+    class Head(FaultServer):
+        async def answer(self, writer: StreamWriter) -> bool:
+            writer.write(OK + b"Content-Length: 12\r\n\r\n")
+            return True
+
+    async with Head() as server, fetcher(server.port) as under_test:
+        for _ in range(2):
+            exchange = await under_test.fetch("http://www.test/", method="HEAD")
+            assert (exchange.body, exchange.truncated) == (b"", None)
+    assert server.connections == 1
 
 
 async def test_the_response_is_stored_as_received() -> None:

@@ -13,8 +13,8 @@ from tests.fetch.fetching import AGENT
 from tests.fetch.servers import FaultServer
 
 
-def by_hand(host: str, target: str, now: float) -> bytes:
-    return f"Signature: sig=:{host} {target} {now}:\r\n".encode()
+def by_hand(method: str, host: str, target: str, now: float) -> bytes:
+    return f"Signature: sig=:{method} {host} {target} {now}:\r\n".encode()
 
 
 @pytest.mark.parametrize("signer", [None, by_hand], ids=["unsigned", "signed"])
@@ -34,6 +34,6 @@ async def test_the_head_on_the_wire_is_the_one_that_is_recorded(signer: Signer |
     if signer is None:
         assert b"Signature" not in first.request_head + second.request_head
         return
-    assert lines[-3] == b"Signature: sig=:a.test /x?y 1000.5:"
-    assert second.request_head.endswith(b'If-None-Match: "1"\r\nSignature: sig=:b.test /robots.txt 2000.5:\r\n\r\n')
+    assert lines[-3] == b"Signature: sig=:GET a.test /x?y 1000.5:"
+    assert second.request_head.endswith(b'If-None-Match: "1"\r\nSignature: sig=:GET b.test /robots.txt 2000.5:\r\n\r\n')
     assert (first.started_at, second.started_at) == (1000.5, 2000.5)

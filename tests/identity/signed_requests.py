@@ -32,6 +32,6 @@ def signed(
     signer: RequestSigner, host: str = "a.test", target: str = "/x?y=1", now: float = NOW
 ) -> tuple[str, str, str]:
     """Signature-Agent, Signature-Input and Signature of a GET."""
-    lines = signer(host, target, now).decode().split("\r\n")
+    lines = signer("GET", host, target, now).decode().split("\r\n")
     values = dict(line.split(": ", 1) for line in lines if line)
     return values["Signature-Agent"], values["Signature-Input"], values["Signature"]

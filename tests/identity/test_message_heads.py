@@ -14,7 +14,7 @@ KEY = rfc_key()
 
 def signature(host: str = "a.test", target: str = "/x?y=1") -> str:
     """The lines that sign a GET of `target` at `host`."""
-    return RequestSigner(KEY, DIRECTORY, 60)(host, target, NOW).decode()
+    return RequestSigner(KEY, DIRECTORY, 60)("GET", host, target, NOW).decode()
 
 
 def verify(head: str) -> str:

@@ -133,9 +133,8 @@ def test_the_directory_of_the_draft_is_signed_and_made_alike() -> None:
 def test_the_signer_covers_what_the_draft_asks_for() -> None:
     """The headers of a request, byte for byte, at a known time and with a known nonce."""
     signer = RequestSigner(rfc_key(), "https://signature-agent.test", 60, random=lambda count: b"\0" * count)
-    head = (
-        f"GET /path?query HTTP/1.1\r\nHost: example.com\r\n{signer('example.com', '/path?query', CREATED).decode()}\r\n"
-    )
+    lines = signer("GET", "example.com", "/path?query", CREATED).decode()
+    head = f"GET /path?query HTTP/1.1\r\nHost: example.com\r\n{lines}\r\n"
     assert head.split("\r\n")[2:4] == [
         'Signature-Agent: sig1="https://signature-agent.test"',
         'Signature-Input: sig1=("@method" "@authority" "@path" "signature-agent";key="sig1");created=1735689600'

@@ -109,6 +109,8 @@ class SimFetcher:
         is_too_late: Callable[[], bool] | None = None,
         extra_headers: Iterable[tuple[str, str]] = (),
         network: str | None = None,
+        method: str = "GET",
+        body: bytes = b"",
     ) -> Exchange:
         """As `crawler.fetch.client.Fetcher.fetch`: the lease is looked at once more when a connection has been made."""
         rng = self._sites.rng

@@ -26,7 +26,7 @@ from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Exchange
 from crawler.sinks.archive import Archive
-from crawler.sinks.cdxj import index_path, lines_of
+from crawler.sinks.cdxj import index_path, lines_of, surt_key
 from crawler.sinks.compression import COMPRESSIONS, CompressionName
 from crawler.sinks.export import ExportSettings, export, warc_files
 from crawler.sinks.files import LINES, finished_path, open_and_finished, open_either, open_path
@@ -80,6 +80,40 @@ def test_the_index_of_a_group_that_was_taken_back_in_part_is_made_of_any_head(na
     (line,) = lines_of(record, "x.warc.gz", 7)
     assert b'"status":"200"' in line
     assert b'"offset":"7"' in line
+
+
+POSTS = {
+    "form": (b"application/x-www-form-urlencoded", b"q=a+b&x=%C3%A9", "q=a b&x=\xe9"),
+    "json": (b"application/json; charset=utf-8", b'{"a": [1, true], "b": {"a": 2.0, "c": null}}',
+             "a=1&a.2_=true&a.3_=2&c=null"),
+    "bytes": (b"application/octet-stream", b"\0\xff", "__wb_post_data=AP8="),
+    "misnamed": (b"application/x-www-form-urlencoded", b"\xff", "__wb_post_data=/w=="),
+}  # fmt: skip
+
+
+def posted(name: str, body: bytes = b"<p>answer") -> Exchange:
+    media, sent, _ = POSTS[name]
+    head = b"POST /%b HTTP/1.1\r\nHost: site.test\r\nContent-Type: %b\r\nContent-Length: %d\r\n\r\n"
+    head %= name.encode(), media, len(sent)
+    return exchange(name, body, request_head=head, request_body=sent, method="POST")
+
+
+@pytest.mark.parametrize("name", POSTS)
+async def test_the_index_has_a_request_with_its_body(tmp_path: Path, name: str) -> None:
+    """Also the index that is made from the records after a death."""
+    await archived(tmp_path, [page(posted(name)), page(exchange("plain", b"<p>plain"))], wall=lambda: NOON)
+    (file,) = readers.warc_files(tmp_path)
+    whole = index_path(file).read_bytes()
+    index_path(file).unlink()
+    file.rename(open_path(file))
+    await archived(tmp_path, replica="next")
+    assert index_path(file).read_bytes() == whole
+    (line,) = [line for line in whole.splitlines() if b"__wb_method" in line]
+    key, _, text = line.split(b" ", 2)
+    fields = msgspec.json.decode(text)
+    url = posted(name).url
+    assert (fields["url"], fields["method"], fields["requestBody"]) == (url, "POST", POSTS[name][2])
+    assert key.decode() == surt_key(f"{url}?__wb_method=POST&{POSTS[name][2]}")
 
 
 def test_a_record_that_cannot_be_understood_is_one_line_less(caplog: pytest.LogCaptureFixture) -> None:

@@ -31,6 +31,8 @@ from crawler.sinks.forget import DomainRewriter
 from frontier.domains import is_of
 from tests.e2e.harness import wait_until
 from tests.ports import free_port
+from tests.sinks.test_reader import POSTS, posted
+from tests.sinks.values import NOON, archived, exchange, page
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -125,6 +127,18 @@ def test_every_page_comes_back_with_its_status(crawl: Path, tmp_path: Path) -> N
             # A revisit record has no status in the index: pywb takes it, and the body, from the record referred to.
             expected = int(fields["status"]) if "status" in fields else 200
             assert wayback.status(fields["url"], timestamp) == expected, fields
+
+
+@pytest.mark.parametrize("name", ["form", "json", "bytes"])
+async def test_pywb_answers_a_post_as_the_site_did(tmp_path: Path, name: str) -> None:
+    await archived(tmp_path / "out", [page(posted(name)), page(exchange(name, b"<p>other"))], wall=lambda: NOON)
+    media, body, _ = POSTS[name]
+    with replaying(tmp_path / "out", tmp_path) as wayback:
+        request = urllib.request.Request(
+            wayback.url(posted(name).url, "", "id_"), body, {"Content-Type": media.decode()}
+        )
+        with _open(request, timeout=180) as answer:
+            assert answer.read() == b"<p>answer"
 
 
 def test_what_is_left_after_a_domain_was_forgotten_comes_back(crawl: Path, tmp_path: Path) -> None:
