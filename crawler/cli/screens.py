@@ -166,7 +166,7 @@ def status(found: Status, place: str = "") -> RenderableType:
         [
             f"accepted [b]{found.accepted:,}[/b]",
             f"done [green]{found.done:,}[/green]",
-            f"denied {found.denied:,}",
+            _denied(found),
             _dead(found),
         ],
         [
@@ -370,7 +370,7 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
         f"queued [b]{summary.queued:,}[/b]",
         f"leased {summary.leased:,}",
         f"waiting {summary.waiting:,}",
-        f"denied {summary.denied:,}",
+        _denied(summary),
         _dead(summary),
         f"domains {summary.domains:,}",
         f"domains due {summary.domains_due:,}",
@@ -693,6 +693,17 @@ _NO_NEWS = "denied:no_sitemap"
 """Nobody has asked for the sitemaps that were guessed."""
 
 
+def _denied_urls(counts: Counts) -> int:
+    """Return how many URLs were denied that a seed, a page or a sitemap names."""
+    return counts.denied - counts.reasons.get(_NO_NEWS, 0)
+
+
+def _denied(counts: Counts) -> str:
+    """Return the cell of denied URLs, with rich's markup. All that were accepted are in it: the guessed sitemaps, too."""
+    absent = counts.reasons.get(_NO_NEWS, 0)
+    return f"denied {_denied_urls(counts):,}" + (f" [dim](+{absent:,} no_sitemap)[/dim]" if absent else "")
+
+
 def _reasons(counts: Counts, outcome: str) -> dict[str, int]:
     """Return the numbers of URLs with this outcome by reason, the most frequent first."""
     start = f"{outcome}:"
@@ -764,7 +775,7 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
         table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
     table.add_row("domains", f"{found.domains:,}", "")
     for name, outcome, number in (
-        ("denied", "denied", found.denied - found.reasons.get(_NO_NEWS, 0)),
+        ("denied", "denied", _denied_urls(found)),
         ("retries", "retry", found.retried),
         ("dead", "dead", found.dead),
     ):

@@ -65,9 +65,11 @@ _MONTHS = {"sept": 9} | {
 _DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _WRITTEN = re.compile(
     r"""(?:(?P<weekday>mon|tues?|wed(?:nes)?|thu(?:rs)?|fri|sat(?:ur)?|sun)(?:day)?\.?,?\ )?
-    (?:(?P<iso>\d{4}(?P<mark>[-/])\d\d(?P=mark)\d\d)
+    (?:(?P<iso>\d{4}(?P<mark>[-/.])\d\d(?P=mark)\d\d)
     |(?P<day>\d{1,2})(?:st|nd|rd|th)?[\ -](?P<month>[a-z]{3,9})\.?,?[\ -](?P<year>\d{4})
-    |(?P<month2>[a-z]{3,9})\.?\ (?P<day2>\d{1,2})(?:st|nd|rd|th)?,?\ (?P<year2>\d{4}))
+    |(?P<month2>[a-z]{3,9})\.?\ (?P<day2>\d{1,2})(?:st|nd|rd|th)?,?\ (?P<year2>\d{4})
+    |(?P<day3>\d{1,2})\.\ ?(?P<month3>\d{1,2})\.\ ?(?P<year3>\d{4})
+    |(?P<year4>\d{4})[年년]\ ?(?P<month4>\d{1,2})[月월]\ ?(?P<day4>\d{1,2})[日일])
     (?:,?(?:\ at)?\ (?P<hour>\d{1,2})(?::(?P<minute>\d\d)(?::(?P<second>\d\d))?)?\ ?(?:(?P<half>[ap])\.?m\.?)?
     \ ?(?P<zone>z|utc|gmt|[ecmp][sd]t|[+-]\d\d:?\d\d)?)?""",
     re.VERBOSE | re.IGNORECASE | re.ASCII,
@@ -173,10 +175,12 @@ def _date(value: Any) -> str:
 def _written(found: re.Match[str]) -> str:
     """The date, and the time if there is one. Raises ValueError and KeyError."""
     if found["iso"]:
-        day = date.fromisoformat(found["iso"].replace("/", "-"))
-    else:
-        month = _MONTHS[(found["month"] or found["month2"]).lower()]
-        day = date(int(found["year"] or found["year2"]), month, int(found["day"] or found["day2"]))
+        day = date.fromisoformat(re.sub("[/.]", "-", found["iso"]))
+    elif name := found["month"] or found["month2"]:
+        day = date(int(found["year"] or found["year2"]), _MONTHS[name.lower()], int(found["day"] or found["day2"]))
+    else:  # with points, the day is first in every language
+        numbers = (found[name + "3"] or found[name + "4"] for name in ("year", "month", "day"))
+        day = date(*map(int, numbers))
     if found["weekday"] and _DAYS[day.weekday()] != found["weekday"][:3].lower():
         raise ValueError("another day of the week")
     if not found["hour"]:

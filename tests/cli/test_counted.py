@@ -175,6 +175,13 @@ def test_a_crawl_without_known_pages_shows_none() -> None:
     assert "known pages" not in shown(screens.top(Snapshot("news", "", summary=status)))
 
 
+def test_a_guessed_sitemap_that_is_not_there_is_no_denied_url_on_any_screen() -> None:
+    found = msgspec.structs.replace(statuses(1)[0], denied=3, reasons={"denied:robots": 1, "denied:no_sitemap": 2})
+    assert "denied 1 (+2 no_sitemap)" in shown(screens.status(found))
+    assert "denied 1 (+2 no_sitemap)" in shown(screens.top(Snapshot("news", "", summary=found)))
+    assert "denied 1 robots: 1" in shown(summary(found, Path("out")))
+
+
 def test_the_summary_says_how_to_allow_what_the_settings_denied() -> None:
     console = Console(width=200, file=io.StringIO(), record=True)
     found = statuses(1)[0]
