@@ -334,10 +334,14 @@ class Engine:
             )
             seeding = PeriodicSeeding(self.runtime, claims, self._seed, url_rules(self._settings))
             work.append(seeding.run(self._settings.schedule))
-        if until_empty:
-            work.append(self._find_end())
         self._running = [self.tasks.spawn(each) for each in work]
+        if until_empty:
+            self.end_when_empty()
         self._pool.start(self._worker.run, self._local.concurrency, self.tasks.spawn)
+
+    def end_when_empty(self) -> None:
+        """End when the crawl is empty."""
+        self._running.append(self.tasks.spawn(self._find_end()))
 
     async def stop(self, grace_s: float) -> None:
         """Take no more leases, leave the roster, let running turns end within `grace_s` seconds, commit, return all

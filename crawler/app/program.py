@@ -15,9 +15,10 @@ import contextlib
 import logging
 import re
 import sys
+import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
@@ -34,23 +35,27 @@ from crawler.app.requests import local_tables, missing_tables, request_setup
 from crawler.app.supervisor import local_settings
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
+from crawler.fetch.client import HttpClient
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.router import Router, app_settings
 from crawler.logs import configure, log, logger
-from crawler.page import Outcome, Page, Written
+from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load, missing_contact, option_of
 from crawler.settings.policies import check, url_rules
 from crawler.settings.tables import ReplicaTable, keys_of
 from crawler.sinks.files import LINES, check_output_folder
-from crawler.sinks.items import read_items, without_items
+from crawler.sinks.items import TABLE_FORMS, export_items, read_items, without_items
 from crawler.sinks.lines import files_of
 from crawler.sinks.sink import DurableSink
+from crawler.sinks.upload import Depot, UploadFailed
+from crawler.wording import count_of
 from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
 from frontier.crawls import create_crawl, mark_local, open_crawl
+from frontier.entries import tag_of
 from frontier.errors import NoSuchCrawl
 from frontier.store import RedisStore
 
@@ -58,14 +63,20 @@ WAITING = 100
 """Settled pages that may wait for the body of a loop, besides the group that is just being committed."""
 
 
+PROGRESS_S = 5.0
+"""Seconds between two lines of progress."""
+
+
 class Stats(msgspec.Struct):
     """What one run of a program has settled so far. `done`, `denied`, `dead`: URLs by reason; `items`: by data set;
-    `started_at`, `ended_at`: seconds since 1970, 0 before."""
+    `requests`: how many were sent, those for robots.txt included; `started_at`, `ended_at`: seconds since 1970, 0
+    before."""
 
     done: dict[str, int] = {}
     denied: dict[str, int] = {}
     dead: dict[str, int] = {}
     items: dict[str, int] = {}
+    requests: int = 0
     started_at: float = 0.0
     ended_at: float = 0.0
 
@@ -73,6 +84,21 @@ class Stats(msgspec.Struct):
     def pages(self) -> int:
         """The number of pages, which `max_pages` limits."""
         return sum(self.done.values())
+
+    @property
+    def failures(self) -> dict[str, int]:
+        """The URLs that ended without a page, by reason: dead, or with a status from 400 on."""
+        return {reason: count for reason, count in self.done.items() if reason.startswith("http_")} | self.dead
+
+    @property
+    def seconds(self) -> float:
+        """How long the run takes, or has taken."""
+        return (self.ended_at or time.time()) - self.started_at if self.started_at else 0.0
+
+    def __str__(self) -> str:
+        failures, items = sum(self.failures.values()), sum(self.items.values())
+        words = [count_of(self.pages, "page"), count_of(items, "item"), count_of(failures, "failure")]
+        return f"{', '.join(words)}, {count_of(self.requests, 'request')} in {self.seconds:.0f} s"
 
     def count(self, page: Page) -> None:
         """Count a settled page."""
@@ -87,8 +113,9 @@ class Crawl:
     runs (0: no limit).
 
     `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
-    `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store. Its attribute `stats`
-    says what this run has settled so far.
+    `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store. `keep_open`: do not end
+    when nothing is left, but wait for `add` or another program to queue more, until `stop` or `finish`. Its attribute
+    `stats` says what this run has settled so far.
 
     As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others,
     and a crawl that exists there goes on where it stopped. It keeps its settings. Those that are given here as a dict,
@@ -106,6 +133,7 @@ class Crawl:
         max_pages: int | None = None,
         settings: Mapping[str, Mapping[str, Any] | Sequence[Mapping[str, Any]]] | Path | str | None = None,
         name: str = "crawl",
+        keep_open: bool = False,
     ) -> None:
         path = Path(settings) if isinstance(settings, (str, Path)) else None
         tables: dict[str, Any] = {}
@@ -121,9 +149,11 @@ class Crawl:
             raise UserError("handlers must be a Router: register functions with @router.handler(), and give the router")
         self._router = handlers
         self._name = name
+        self._keep_open = keep_open
         self._stack = contextlib.AsyncExitStack()
         self.stats = Stats()
         self._replica: Replica | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Task[None] | None = None
         self._pages: deque[Page] | None = deque()  # None if nobody will take them
         self._news, self._room = asyncio.Event(), asyncio.Event()
@@ -132,14 +162,15 @@ class Crawl:
     def __repr__(self) -> str:
         return f"<Crawl {self._name} {self._replica!r}>"
 
-    def run(self) -> Stats:
-        """Crawl to the end, and return what this run has settled. For programs without asyncio. Ctrl-C stops the crawl
-        cleanly and raises KeyboardInterrupt. Raises UserError for seeds and settings that cannot be used, and where an
-        event loop runs: use `async with`."""
+    def run(self, *, progress: bool = False) -> Stats:
+        """Crawl to the end, and return what this run has settled. For programs without asyncio. `progress`: write how far
+        it is to standard error, every five seconds. With `keep_open`, the end is when `stop` is called, by a handler or in
+        another thread. Ctrl-C stops the crawl cleanly and raises KeyboardInterrupt. Raises UserError for seeds and settings
+        that cannot be used, and where an event loop runs: use `async with`."""
 
         async def whole() -> None:
             async with self as crawl:
-                await crawl.finish()
+                await crawl._until_ended(progress)
 
         with contextlib.suppress(RuntimeError):
             if asyncio.get_running_loop():
@@ -161,6 +192,65 @@ class Crawl:
         if is_empty:
             log(logging.WARNING, "no_items", problem=without_items([folder], files, name))
 
+    def export(self, name: str, target: Path | str) -> int:
+        """Write the items of the data set `name` in the output folder to a file, and return their number. `target`: a path
+        that ends in `.jsonl`, `.csv` or `.parquet`, also in an object store, such as `s3://bucket/products.parquet`. Items
+        are those of `items`. Those that are left out, because a field has another type than before, are written to
+        `NAME.rejected.jsonl` beside it, with a warning. Raises UserError for what cannot be written."""
+        folder, place, file_name = self._settings.replica.out, *str(target).rpartition("/")[::2]
+        if Path(file_name).suffix[1:] not in TABLE_FORMS:
+            raise UserError(f"{target}: write a file that ends in .jsonl, .csv or .parquet")
+        files = files_of(folder, (LINES,), self._name) if folder.is_dir() else [folder]
+        is_remote = "://" in place
+        with tempfile.TemporaryDirectory(prefix="peercrawl-export-") as scratch:
+            local = Path(scratch) / file_name if is_remote else Path(target)
+            done = export_items(files, name, local)
+            try:
+                for path in sorted(Path(scratch).iterdir()):
+                    Depot.at(place).store(path, replaces=True)
+            except UploadFailed as error:
+                raise UserError(str(error)) from error
+        if done.refused_count:
+            log(logging.WARNING, "items_left_out", items=done.refused_count, first=done.refused[0].reason)
+        return done.items
+
+    @property
+    def address(self) -> str:
+        """The address of the live page, such as `http://127.0.0.1:41234/`; empty before the crawl has started. The setting
+        `replica.listen` chooses the port."""
+        return f"http://{self._replica.status.address}/" if self._replica is not None else ""
+
+    async def add(
+        self,
+        urls: Iterable[str] | str,
+        priority: float | None = None,
+        *,
+        label: str = "",
+        payload: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Queue `urls` while the crawl runs, and return how many are new. They are seeds: their domains are in the scope
+        from now on. `priority`, `label` and `payload`: as in `Handle.enqueue`. Raises UserError for URLs that cannot be
+        fetched."""
+        replica = self._running()
+        settings = replica.engine.follower.settings
+        seeds = await self._usable_seeds(settings, [urls] if isinstance(urls, str) else urls)
+        if priority is not None:
+            seeds = [msgspec.structs.replace(seed, priority=priority) for seed in seeds]
+        pushed = await queue_seeds(replica.store, replica.crawl, seeds, settings, tag=tag_of(label, payload))
+        return pushed.accepted
+
+    def stop(self) -> None:
+        """End this run, from any thread: requests in flight end, within `replica.grace` seconds, and are committed. What is
+        queued stays there for the next run."""
+        engine = self._running().engine
+        assert self._loop is not None
+        self._loop.call_soon_threadsafe(engine.ended.set)
+
+    def _running(self) -> Replica:
+        if self._replica is None or self._replica.engine.ended.is_set():
+            raise RuntimeError("the crawl has ended" if self._replica else "the crawl does not run yet")
+        return self._replica
+
     async def __aenter__(self) -> Crawl:
         """Start crawling. Raises UserError for seeds and settings that cannot be used."""
         _refuse_uvloop()
@@ -168,6 +258,7 @@ class Crawl:
             raise RuntimeError("a Crawl runs once: create another one to continue")
         async with self._stack as stack:
             with _naming_settings():
+                self._loop = asyncio.get_running_loop()
                 self._replica = await self._start(stack)
                 self.stats.started_at = time.time()
             self._stack = stack.pop_all()
@@ -192,12 +283,28 @@ class Crawl:
             await self._stack.aclose()
         self._raise_failure()
 
-    async def finish(self) -> None:
-        """Crawl to the end. Pages are not kept for a loop from now on."""
+    async def finish(self, *, progress: bool = False) -> None:
+        """Crawl to the end, which is when nothing is left, also with `keep_open`. Pages are not kept for a loop from now
+        on. `progress`: as in `run`."""
+        assert self._replica is not None
+        if self._keep_open:
+            self._keep_open = False
+            self._replica.engine.end_when_empty()
+        await self._until_ended(progress)
+
+    async def _until_ended(self, progress: bool) -> None:
         assert self._ending is not None
         self._keep_no_pages()
+        if progress:
+            await self._tell_progress(self._ending)
         await asyncio.shield(self._ending)
         self._raise_failure()
+
+    async def _tell_progress(self, ending: asyncio.Task[None]) -> None:
+        sys.stderr.write(f"live page: {self.address}\n")
+        while not ending.done():
+            await asyncio.wait([ending], timeout=PROGRESS_S)
+            sys.stderr.write(f"{self.stats}\n")
 
     def __aiter__(self) -> Crawl:
         return self
@@ -246,19 +353,21 @@ class Crawl:
         local = local_settings(settings)
         deps = production_dependencies(opened, store, stored, local, setup, router=self._router)
         deps.events.subscribe(self._take, PageSettled)
-        deps = self._adapted(msgspec.structs.replace(deps, sink=cast(DurableSink, _WaitingSink(deps.sink, self._room))))
+        sink, http = _WaitingSink(deps.sink, self._room), _CountedRequests(deps.http, self.stats)
+        deps = msgspec.structs.replace(deps, sink=cast(DurableSink, sink), http=cast(HttpClient, http))
+        deps = self._adapted(deps)
         await queue_seeds(store, opened, seeds, stored)
         await Control(store, opened.keys).set("run")
         replica = Replica(store, deps, stored, local)
-        await replica.start(until_empty=True)
+        await replica.start(until_empty=not self._keep_open)
         return replica
 
     def _adapted(self, deps: Dependencies) -> Dependencies:
         """Return the dependencies of the engine: a subclass may replace some."""
         return deps
 
-    def _parsed(self, settings: CrawlSettings) -> list[Seed]:
-        seeds, errors = read_seeds(self._seeds, url_rules(settings))
+    def _parsed(self, urls: Iterable[str], settings: CrawlSettings) -> list[Seed]:
+        seeds, errors = read_seeds(urls, url_rules(settings))
         if errors:
             raise UserError(
                 f"seed {errors[0].text!r} cannot be used ({errors[0].reason}): write it as https://HOST/PATH"
@@ -269,14 +378,14 @@ class Crawl:
         """Return why a seed cannot be fetched: for a program without the options of commands."""
         return f"{refused.url}: {', and '.join(refused.reasons)}"
 
-    async def _usable_seeds(self, settings: CrawlSettings) -> list[Seed]:
-        """Return the seeds that a crawl with `settings` can fetch. Raises UserError if there are only others, and for
-        settings with which the handlers cannot be used."""
+    async def _usable_seeds(self, settings: CrawlSettings, urls: Iterable[str] | None = None) -> list[Seed]:
+        """Return the seeds, or `urls`, that a crawl with `settings` can fetch. Raises UserError if there are only others,
+        and for settings with which the handlers cannot be used."""
         if self._router is not None:
             app_settings(self._router, settings.app)  # raises an error
         if self._router is not None and not settings.archive.pages:
             raise UserError("handlers need archive.pages = true: items are written in the lines of pages")
-        seeds = self._parsed(settings)
+        seeds = self._parsed(self._seeds if urls is None else urls, settings)
         refused = await refused_seeds(seeds, settings, self._settings.requests)
         if seeds and len(refused) == len(seeds):
             raise UserError(f"no seed can be fetched: {self._describe(next(iter(refused.values())))}")
@@ -292,7 +401,7 @@ class Crawl:
         except NoSuchCrawl:
             created = self._settings.created
             seeds = await self._usable_seeds(created)
-            if not seeds:
+            if not seeds and not self._keep_open:
                 raise UserError(f"there is no crawl {self._name!r} yet, and no seed") from None
             missing_contact(created)  # raises an error
             existing = await create_crawl(store, self._name, created.frontier.shards, created.to_json())
@@ -359,6 +468,21 @@ def _naming_settings() -> Iterator[None]:
     except UserError as error:
         error.reword(partial(re.sub, r"`[^`]*`|--[a-z-]+", lambda found: _SETTINGS.get(found[0], found[0])))
         raise
+
+
+class _CountedRequests:
+    """An HTTP client that counts its requests in `stats`."""
+
+    def __init__(self, http: HttpClient, stats: Stats) -> None:
+        self._http = http
+        self._stats = stats
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._http, name)
+
+    def fetch(self, *request: Any, **options: Any) -> Awaitable[Exchange]:
+        self._stats.requests += 1
+        return self._http.fetch(*request, **options)
 
 
 class _WaitingSink:

@@ -156,7 +156,7 @@ class _OnePage(Crawl):
         self.router = deps.router
         deps.events.subscribe(self._observe, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed)
         rules = url_rules(self._settings)
-        self.http = _OneRequest(deps.http, self._parsed(self._settings)[0].url.href, rules)
+        self.http = _OneRequest(deps.http, self._parsed(self._seeds, self._settings)[0].url.href, rules)
         return msgspec.structs.replace(deps, http=cast(HttpClient, self.http))
 
     def _observe(self, event: Event) -> None:

@@ -42,7 +42,7 @@ from crawler.sinks import items as data_sets
 from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.files import LINES, check_output_folder, is_open
-from crawler.sinks.items import SHOWN, Refused, line_files_among
+from crawler.sinks.items import SHOWN, TABLE_FORMS, Refused, line_files_among
 from crawler.sinks.lines import files_of, iso_time
 from crawler.sinks.postgres import LOOK_S, Destination, Observer, write_items
 from crawler.sinks.wacz import SUFFIX, write_wacz
@@ -55,9 +55,6 @@ FORMS = ("jsonl", "parquet", "markdown", "wacz", "csv")
 
 _WITH_CHANGES = ("markdown", "wacz")
 """The formats in which changes are pages as in other exports."""
-
-TABLE_FORMS = ("jsonl", "csv", "parquet")
-"""The formats of items and of changes."""
 
 _FILES = frozenset({".csv", ".gz", ".json", ".jsonl", ".md", ".parquet", ".warc", ".zip", ".zst", SUFFIX})
 """Endings of names that people give to files, not to folders."""
@@ -510,7 +507,7 @@ def _export_items(paths: list[Path], name: str | None, out: Path, form: str, tar
 def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target) -> None:
     if form not in TABLE_FORMS:
         raise UserError("items have the formats jsonl, csv and parquet")
-    done = data_sets.export_items(paths, name, out, form, target.keys, target.since)  # type: ignore[arg-type]
+    done = data_sets.export_items(paths, name, out / f"{name}.{form}", target.keys, target.since)
     Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
     _note_rejected(done.rejected)
     if done.left_open:
@@ -520,7 +517,7 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target)
     if done.refused_count:
         raise UserError(
             f"{count_of(done.refused_count, 'item')} left out, because a field has another type than before: see "
-            f"{out / name}.rejected.jsonl"
+            f"{data_sets.rejected_beside(done.file)}"
         )
 
 

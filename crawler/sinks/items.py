@@ -174,17 +174,16 @@ def read_rejected(paths: Sequence[Path], name: str) -> Rejected:
 def export_items(
     paths: Sequence[Path],
     name: str,
-    out: Path,
-    form: ItemForm,
+    target: Path,
     keys: Sequence[str] = (),
     since: float = 0.0,
 ) -> ItemsExported:
-    """Write the data set `name` to a file in the folder `out`, in place of one from an earlier export. `keys`: fields; of
-    the items with the same values there, only the one that was settled last is written, all if there are none. `since`:
-    leave out pages that were settled before, in seconds since 1970. Raises UserError if there is no such item, and for a
-    file that cannot be read or written."""
-    if form == "parquet":
-        require_pyarrow("--format parquet")
+    """Write the data set `name` to the file `target`, in place of one from an earlier export; its ending, one of
+    `TABLE_FORMS`, names the format. `keys`: fields; of the items with the same values there, only the one that was settled
+    last is written, all if there are none. `since`: leave out pages that were settled before, in seconds since 1970. Raises
+    UserError if there is no such item, and for a file that cannot be read or written."""
+    if target.suffix == ".parquet":
+        require_pyarrow(f"{target.name}")
     files = line_files_among(paths)  # once, because replicas may finish others meanwhile
     left_open = tuple(file for file in files if is_open(file))
     files = [file for file in files if file not in left_open]
@@ -210,10 +209,15 @@ def export_items(
     left_out = {(item.url, item.json) for item, _ in refused}
     kept = (item for item in wanted() if (item.url, item.json) not in left_out)
     schema.learn({one: kind for one, kind in _ADDED.items() if one not in schema.kinds})
-    target, _ = _write_table(out, name, form, kept, schema)
+    _write_table(target, kept, schema)
     refused = [*rejected.items, *refused]
-    _write_refused(out / f"{name}.rejected.jsonl", refused)
+    _write_refused(rejected_beside(target), refused)
     return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), rejected.others, left_open)
+
+
+def rejected_beside(target: Path) -> Path:
+    """The file with the items that were left out of `target`."""
+    return target.with_suffix(".rejected.jsonl")
 
 
 _ADDED: dict[str, Kind | None] = {"fetched_at": "time", "visit": "text"}
@@ -252,10 +256,9 @@ def _names_in(line: bytes) -> Iterable[str]:
         yield text.partition(":")[0].partition(".")[0]
 
 
-def _write_table(out: Path, name: str, form: ItemForm, items: Iterable[FoundItem], schema: Schema) -> tuple[Path, int]:
-    """Write `items`, whose fields are in `schema`, to a file in the folder `out`. Returns it, and how many there were.
-    Raises UserError."""
-    count, target = 0, out / f"{name}.{form}"
+def _write_table(target: Path, items: Iterable[FoundItem], schema: Schema) -> int:
+    """Write `items`, whose fields are in `schema`, to the file `target`. Returns how many there were. Raises UserError."""
+    count = 0
 
     def counted() -> Iterator[FoundItem]:
         nonlocal count
@@ -264,13 +267,13 @@ def _write_table(out: Path, name: str, form: ItemForm, items: Iterable[FoundItem
             yield item
 
     try:
-        out.mkdir(parents=True, exist_ok=True)
-        remove_left_over(out)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        remove_left_over(target.parent)
         with whole_file(target) as scratch:
-            _WRITERS[form](scratch, counted(), schema)
+            _WRITERS[target.suffix[1:]](scratch, counted(), schema)
     except OSError as error:
         raise UserError(f"{target}: {reason_of(error, target)}") from error
-    return target, count
+    return count
 
 
 def _write_refused(path: Path, refused: Sequence[Refused]) -> None:
@@ -333,6 +336,9 @@ def _row(item: FoundItem, schema: Schema, as_text: bool) -> dict[str, Any]:
             row[name] = datetime.fromisoformat(value)
     return row
 
+
+TABLE_FORMS = ("jsonl", "csv", "parquet")
+"""The formats of items and of changes."""
 
 _WRITERS = {"jsonl": _write_jsonl, "csv": _write_csv, "parquet": _write_parquet}
 
@@ -458,7 +464,8 @@ def export_changes(paths: Sequence[Path], since: float, out: Path, form: ItemFor
     written."""
     if form == "parquet":
         require_pyarrow("--format parquet")
-    return ChangesExported(*_write_table(out, "changes", form, _changes(paths, iso_time(since)), Schema(_COLUMNS)))
+    target = out / f"changes.{form}"
+    return ChangesExported(target, _write_table(target, _changes(paths, iso_time(since)), Schema(_COLUMNS)))
 
 
 def _changes(paths: Sequence[Path], since: str) -> Iterator[FoundItem]:

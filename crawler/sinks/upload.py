@@ -114,14 +114,15 @@ class Depot:
         with self._translated(path.name):
             return self._size(path.name) == path.stat().st_size
 
-    def store(self, path: Path) -> None:
-        """Copy the file at `path`, and read the copy back. Raises UploadFailed and OSError."""
+    def store(self, path: Path, replaces: bool = False) -> None:
+        """Copy the file at `path`, and read the copy back. `replaces`: also if one of the same size is there. Raises
+        UploadFailed and OSError."""
         import obstore  # noqa: PLC0415
 
         size, digest = 0, hashlib.sha256()
         here = _fingerprint_of(path)
         with self._translated(path.name):
-            if self._size(path.name) != here[0]:
+            if replaces or self._size(path.name) != here[0]:
                 obstore.put(self._store, path.name, path)
             for block in obstore.get(self._store, path.name).stream(min_chunk_size=_BLOCK):
                 size += len(block)
@@ -150,7 +151,7 @@ class Depot:
 
         try:
             yield
-        except BaseError as error:
+        except (BaseError, FileNotFoundError) as error:  # the latter for a bucket that does not exist
             reason = str(error).partition("\n")[0]  # after it, obstore shows its own structures
             raise UploadFailed(f"{name} to {self.url}: {reason}") from error
 

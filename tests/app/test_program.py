@@ -10,7 +10,9 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ from unittest.mock import AsyncMock, Mock
 import msgspec
 import pytest
 
-from crawler import Crawl, Handle, Outcome, ParsedPage, Retry, Router, UserError
+from crawler import Crawl, Handle, Outcome, ParsedPage, Retry, Router, Stats, UserError
 from crawler.app.embedded_valkey import open_store
 from crawler.app.engine import Dependencies
 from crawler.app.operator import requeue
@@ -322,6 +324,74 @@ def test_a_handler_ends_the_crawl_and_another_run_goes_on(settings: dict[str, An
     second = Crawl(["http://a.test/0"], handlers=router, settings=own | {"politeness": {"delay": 0}})
     assert 1 < second.run().pages < PAGES
     assert first.stats.pages + second.stats.pages == PAGES == len(headings(second))
+
+
+async def test_urls_from_outside_are_crawled_until_the_program_says_so(settings: dict[str, Any], site: Site) -> None:
+    router = Router()
+
+    @router.handler(label="added")
+    async def added(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.push("added", page.payload)
+        await crawl.drop()
+
+    own = settings | {"replica": settings["replica"] | {"interval": 0.2}}
+    crawl = Crawl(handlers=router, settings=own, keep_open=True)
+    with pytest.raises(RuntimeError, match="does not run yet"):
+        await crawl.add("http://a.test/38")
+    async with asyncio.timeout(60), crawl:
+        await asyncio.sleep(1)  # longer than it takes to see that nothing is left
+        assert await crawl.add(["http://a.test/38", "http://a.test/39"], label="added", payload={"n": 1}) == 2
+        assert await crawl.add("http://a.test/39") == 0
+        with pytest.raises(UserError, match="no seed can be fetched"):
+            await crawl.add("http://127.0.0.1:1/")
+        assert (await anext(aiter(crawl))).label == "added"
+        await crawl.finish()
+    assert list(crawl.items("added")) == [{"n": 1}, {"n": 1}]
+    with pytest.raises(RuntimeError, match="has ended"):
+        await crawl.add("http://a.test/37")
+
+
+def test_a_crawl_that_is_kept_open_ends_when_another_thread_says_so(settings: dict[str, Any], site: Site) -> None:
+    crawl = Crawl("http://a.test/38", settings=settings, keep_open=True)
+
+    def stop() -> None:
+        wait_until(lambda: crawl.stats.pages == 1, "the page")
+        with urllib.request.urlopen(crawl.address, timeout=PATIENCE_S) as live:
+            assert live.status == 200
+        crawl.stop()
+
+    with ThreadPoolExecutor(1) as thread:
+        stopping = thread.submit(stop)
+        assert crawl.run().pages == 1
+        stopping.result()
+    assert crawl.stats.requests == len(site.answered)
+
+
+def test_progress_and_the_result_say_what_became_of_the_urls(
+    settings: dict[str, Any], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("crawler.app.program.PROGRESS_S", 0.1)
+    crawl = Crawl(["http://a.test/38", "http://a.test/13", "http://a.test/x"], handlers=router, settings=settings)
+    stats = crawl.run(progress=True)
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == f"live page: {crawl.address}"
+    assert len(lines) > 1
+    assert lines[-1].startswith("2 pages, 1 item, 2 failures, ")
+    assert stats.failures == {"http_404": 1, "handler_failed": 1}
+    assert 0 < stats.seconds == stats.ended_at - stats.started_at
+    assert Stats().seconds == 0
+
+
+def test_items_are_exported_to_files(settings: dict[str, Any], tmp_path: Path) -> None:
+    crawl = Crawl("http://a.test/38", handlers=router, settings=settings)
+    crawl.run()
+    for name in ("a.jsonl", "b.csv", "c.parquet"):
+        assert crawl.export("headings", tmp_path / "deep" / name) == 1
+    assert "page 38" in (tmp_path / "deep" / "b.csv").read_text()
+    with pytest.raises(UserError, match=r"ends in \.jsonl, \.csv or \.parquet"):
+        crawl.export("headings", "headings.xlsx")
+    with pytest.raises(UserError, match="no item of a data set 'heading'"):
+        crawl.export("heading", tmp_path / "heading.csv")
 
 
 def crawl_lines(folder: Path) -> list[dict[str, Any]]:

@@ -95,12 +95,12 @@ async def test_a_field_that_changes_its_type_is_reported_and_not_written(tmp_pat
 async def test_a_table_without_refused_items_replaces_one_with_them(tmp_path: Path) -> None:
     await written(tmp_path / "first", *GROUPS)
     await written(tmp_path / "second", *GROUPS[:3])
-    assert export_items([tmp_path / "first"], "shop", tmp_path, "jsonl").refused_count == 1
-    done = export_items([tmp_path / "second"], "shop", tmp_path, "jsonl")
+    assert export_items([tmp_path / "first"], "shop", tmp_path / "shop.jsonl").refused_count == 1
+    done = export_items([tmp_path / "second"], "shop", tmp_path / "shop.jsonl")
     assert (done.items, done.refused_count) == (3, 0)
     assert not (tmp_path / "shop.rejected.jsonl").exists()
     with pytest.raises(UserError, match="no item of a data set 'none'"):
-        export_items([tmp_path / "second"], "none", tmp_path, "jsonl")
+        export_items([tmp_path / "second"], "none", tmp_path / "none.jsonl")
 
 
 async def test_a_mistyped_data_set_is_answered_with_those_there_are(tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ async def test_a_mistyped_data_set_is_answered_with_those_there_are(tmp_path: Pa
     with pytest.raises(
         UserError, match=r"^no item of a data set 'shp' in .*; data sets there: news, other, prices, shop$"
     ):
-        export_items(paths, "shp", tmp_path, "jsonl")
+        export_items(paths, "shp", tmp_path / "shp.jsonl")
     with pytest.raises(UserError, match=r"^no item of a data set 'prices' in .* was kept: 1 rejected$"):
-        export_items(paths, "prices", tmp_path, "jsonl")
+        export_items(paths, "prices", tmp_path / "prices.jsonl")
 
 
 def test_a_page_that_is_settled_as_a_defect_has_no_items() -> None:

@@ -24,11 +24,13 @@ import boto3  # type: ignore[import-untyped]
 import pytest
 from moto.server import ThreadedMotoServer
 
+from crawler import Crawl, Handle, ParsedPage, Router
 from crawler.errors import UserError
 from crawler.sinks.upload import Depot, PostProcessor, UploadFailed
 from tests.e2e.harness import wait_until
 from tests.sinks import readers
 from tests.sinks.values import archiving, exchange, page, settings
+from tests.site import Site
 
 AZURE_ACCOUNT = "devstoreaccount1"
 AZURE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
@@ -273,3 +275,26 @@ def test_a_copy_that_differs_is_not_trusted(tmp_path: Path) -> None:
 def test_urls_that_make_no_sense_are_the_operators_to_mend(url: str) -> None:
     with pytest.raises(UserError, match=r"archive\.upload"):
         Depot.at(url)
+
+
+def test_a_program_exports_items_in_place_of_earlier_ones(s3: Contents, tmp_path: Path) -> None:
+    router = Router()
+
+    @router.handler()
+    def found(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("pages", {"url": page.url})
+
+    with Site(lambda request: "a page" if request.path == "/" else None) as site:
+        crawl = Crawl("http://a.test/", handlers=router, settings=site.settings(tmp_path))
+        crawl.run()
+    assert crawl.export("pages", tmp_path / "pages.jsonl") == 1
+    whole = (tmp_path / "pages.jsonl").read_bytes()
+    (tmp_path / "pages.jsonl").write_bytes(whole[::-1])  # of the same size
+    Depot.at("s3://crawls/news/deep").store(tmp_path / "pages.jsonl")
+    for name in ("pages.jsonl", "pages.parquet"):
+        assert crawl.export("pages", f"s3://crawls/news/deep/{name}") == 1
+    assert s3()["deep/pages.jsonl"] == whole
+    assert s3()["deep/pages.parquet"].startswith(b"PAR1")
+    for place in ("nowhere://bucket", "s3://no-such-bucket"):
+        with pytest.raises(UserError, match=place):
+            crawl.export("pages", f"{place}/pages.csv")
