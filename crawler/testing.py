@@ -1,4 +1,5 @@
-"""Tests of handlers without a server: `page` makes a page from a body, and `run_handler` has the router handle it."""
+"""Tests of handlers without a server: `page` makes a page from a body, or loads one that was saved, and `run_handler` has
+the router handle it."""
 
 from __future__ import annotations
 
@@ -6,12 +7,14 @@ import asyncio
 import math
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from crawler.errors import UserError
 from crawler.handlers.parsed_page import ParsedPage
+from crawler.handlers.recorded import load
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import Handled
@@ -39,7 +42,7 @@ class Result(msgspec.Struct, frozen=True):
 
 
 def page(
-    url: str,
+    url: str | Path,
     body: str | bytes = b"",
     *,
     status: int = 200,
@@ -50,7 +53,12 @@ def page(
 ) -> ParsedPage:
     """Return the page at `url` with this body, as a handler gets it. `headers`: of the response; the type is HTML in
     UTF-8 unless they name another one. `label` and `payload`: with which it was enqueued. `reason`: why it is dead
-    without a response, such as "timeout". Raises UserError for a URL that cannot be crawled."""
+    without a response, such as "timeout". Or return the page that `crawler try --record` has saved in the folder `url`, a
+    `Path`. Raises UserError for a URL that cannot be crawled, and for a folder without a page."""
+    if isinstance(url, Path):
+        saved, body = load(url)
+        url, status, headers = saved.url, saved.status, saved.headers
+        label, payload, reason = label or saved.label, payload or saved.payload or None, saved.reason
     try:
         target = canonicalize(url)
     except BadUrl as error:
@@ -87,6 +95,12 @@ def page(
     document = Document(exchange.body, target.href, fields.get("content-encoding", ""), fields["content-type"])
     made = msgspec.structs.replace(made, exchange=exchange)
     return ParsedPage.of(read(document, _LIMITS).describe(made, fields["content-type"], None))
+
+
+def recorded_items(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """Return the items, by data set, that `crawler try --record` has saved in `folder` with their page. Raises UserError
+    for a folder without a page."""
+    return load(folder)[0].items
 
 
 def run_handler(router: Router, page: ParsedPage, settings: Mapping[str, Any] | None = None, **state: Any) -> Result:

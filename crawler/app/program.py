@@ -150,6 +150,7 @@ class Crawl:
         self._router = handlers
         self._name = name
         self._keep_open = keep_open
+        self._tag = ""  # of the seeds
         self._stack = contextlib.AsyncExitStack()
         self.stats = Stats()
         self._replica: Replica | None = None
@@ -356,7 +357,7 @@ class Crawl:
         sink, http = _WaitingSink(deps.sink, self._room), _CountedRequests(deps.http, self.stats)
         deps = msgspec.structs.replace(deps, sink=cast(DurableSink, sink), http=cast(HttpClient, http))
         deps = self._adapted(deps)
-        await queue_seeds(store, opened, seeds, stored)
+        await queue_seeds(store, opened, seeds, stored, tag=self._tag)
         await Control(store, opened.keys).set("run")
         replica = Replica(store, deps, stored, local)
         await replica.start(until_empty=not self._keep_open)

@@ -22,6 +22,7 @@ from crawler.app.program import Crawl
 from crawler.errors import FetchFailed, UserError
 from crawler.events import Event, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed
 from crawler.fetch.client import HttpClient
+from crawler.handlers.recorded import save
 from crawler.handlers.router import Router, name_of
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.extraction import ExtractionJob, FieldReport, RuleReport
@@ -136,9 +137,10 @@ class Trial(msgspec.Struct, frozen=True):
 class _OnePage(Crawl):
     """A crawl that ends with its first page, or when it is put off."""
 
-    def __init__(self, url: str, settings: Settings) -> None:
+    def __init__(self, url: str, settings: Settings, tag: str) -> None:
         super().__init__([url])
         self._settings = settings
+        self._tag = tag
         self.dropped = Counter[str]()
         self.router: Router | None = None
         self.http: _OneRequest | None = None
@@ -220,12 +222,12 @@ async def queued(store: Store, keys: CrawlKeys) -> list[Entry]:
     return sorted(found, key=lambda entry: (-entry.priority, entry.url))
 
 
-async def try_url(url: str, settings: Settings) -> Trial:
-    """Fetch `url` with `settings`, but one time at most, and keep nothing. Raises UserError if it cannot be fetched
-    now."""
+async def try_url(url: str, settings: Settings, tag: str = "", record: Path | None = None) -> Trial:
+    """Fetch `url`, which has the label and payload in `tag`, with `settings`, but one time at most. Only the page is kept,
+    in the folder `record` if there is one. Raises UserError if it cannot be fetched now."""
     patience_s = settings.fetch.timeout + settings.fetch.connect_timeout + ENDED_S
     with tempfile.TemporaryDirectory(prefix="peercrawl-try-") as folder:
-        crawl = _OnePage(url, _alone(settings, Path(folder)))
+        crawl = _OnePage(url, _alone(settings, Path(folder)), tag)
         try:
             async with asyncio.timeout(patience_s), crawl:
                 page = await anext(aiter(crawl), None)
@@ -235,6 +237,8 @@ async def try_url(url: str, settings: Settings) -> Trial:
             raise UserError(f"{url} was not fetched within {patience_s:g} s") from None
     if page is None:
         raise UserError(f"{url} cannot be fetched now: {crawl.postponed or 'the crawl ended without it'}")
+    if record is not None:
+        save(page, record)
     found = findings(page, settings, crawl.router)
     if crawl.http is not None and crawl.http.failure:
         found = [crawl.http.failure, *found]

@@ -22,6 +22,7 @@ from crawler.app.signals import on_stop_signal, run_until_signal
 from crawler.app.supervisor import progress_logged, supervise
 from crawler.cli import options as option
 from crawler.cli.options import (
+    FOLDER,
     Duration,
     Number,
     Whole,
@@ -50,6 +51,7 @@ from crawler.wording import count_of
 from frontier.control import Control
 from frontier.counters import Counters, Counts
 from frontier.crawls import crawl_clock
+from frontier.entries import tag_of
 from frontier.known_pages import refresh_due_by
 from frontier.store import RedisStore
 
@@ -282,28 +284,45 @@ def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSetting
 
 @command("try")
 @click.argument("url", help="URL to fetch.")
+@click.option("--label", default="", metavar="WORD", help="Label with which a handler would have enqueued the URL.")
+@click.option("--payload", metavar="JSON", help="Payload with which it would have, such as '{\"shop\": 7}'.")
+@click.option("--record", type=FOLDER, help="Folder in which to save the page and its items for a test.")
 @option.app
 @option.settings_file
 @option.host_map
 @option.allow
 @option.port
 @option.as_json
-def try_(url: str, allow: tuple[str, ...], port: tuple[int, ...], as_json: bool) -> None:
+def try_(
+    url: str,
+    label: str,
+    payload: str | None,
+    record: Path | None,
+    allow: tuple[str, ...],
+    port: tuple[int, ...],
+    as_json: bool,
+) -> None:
     """Fetch one page, as a crawl would, and show its items, why there are not more, its links, and what would be queued.
 
-    It obeys robots.txt, makes one request for the page, follows no redirect except to the same URL, and keeps nothing. The
-    exit code is 1 if the page was not fetched, or its handler failed.
+    It obeys robots.txt, makes one request for the page, follows no redirect except to the same URL, and keeps nothing but
+    what `--record` saves: `crawler.testing.page` loads it. The exit code is 1 if the page was not fetched, or its handler
+    failed.
 
     Example:
 
         crawler try https://example.com/product/1 --settings shop.toml
         crawler try https://example.com/product/1 --app shop:router
+        crawler try https://example.com/product/1 --app shop:router --label product --record tests/pages/product
     """
     from crawler.app.trial import try_url  # noqa: PLC0415 - imports the engine; the help does not need it
 
     settings = given_settings(allow, port)
     logs.configure(settings.replica.log_format, "error")
-    trial = run_until_signal(try_url(url, settings))
+    try:
+        tag = tag_of(label, None if payload is None else msgspec.json.decode(payload))
+    except ValueError as error:
+        raise UserError(f"--label, --payload: {error}") from error
+    trial = run_until_signal(try_url(url, settings, tag, record))
     if as_json:
         print_json(trial)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import sys
 from collections.abc import Iterator
@@ -11,10 +12,11 @@ from unittest.mock import AsyncMock
 
 import pytest
 
-from crawler import Router
+from crawler import Router, UserError
 from crawler.app.trial import _OneRequest
+from crawler.testing import page as made_page
 from frontier.urls import DEFAULT_RULES
-from tests.e2e.harness import Finished, Running
+from tests.e2e.harness import ROOT, Finished, Running
 from tests.site import Reply, Request, Site
 from tests.typed import Typed
 
@@ -224,3 +226,57 @@ def test_a_local_address_names_the_options_that_allow_it(typed: Typed) -> None:
     done = typed("try", "http://127.0.0.1:1/")
     assert done.code == 2
     assert "fetch.allow does not list 127.0.0.1 (loopback); add --port 1 --allow 127.0.0.1\n" in done.err
+
+
+LABELLED = """
+from crawler import Router
+router = Router()
+
+@router.handler(label="product")
+def product(page, crawl):
+    crawl.push("products", {"title": page.title, "h1": page.select_text("h1"), "shop": page.payload["shop"]})
+
+@router.on_failure()
+def failed(page, crawl):
+    crawl.push("failures", {"status": page.status, "reason": page.reason})
+"""
+
+REPLAY = """
+import sys
+from pathlib import Path
+from shop import router
+from crawler.testing import page, recorded_items, run_handler
+
+for folder in map(Path, sys.argv[1:]):
+    assert run_handler(router, page(folder)).items == recorded_items(folder), folder
+    print(page(folder).status, recorded_items(folder))
+"""
+
+
+def test_a_recorded_page_is_replayed_by_a_test(tmp_path: Path) -> None:
+    body = "<meta charset=utf-8><title>Tee</title><h1>Grüner Tee</h1>"
+    zipped = Reply(gzip.compress(body.encode()), 200, {"Content-Encoding": "gzip", "Set-Cookie": "id=7"})
+    with Site(lambda request: zipped if request.path == "/tea" else None) as site:
+        (tmp_path / "shop.py").write_text(LABELLED)
+        for path, words in (("/tea", ["--label", "product", "--payload", '{"shop": "a b"}']), ("/none", [])):
+            reach = [f"http://a.test{path}", "--app", "shop:router", "--host-map", *site.host_map("a.test")]
+            command = [sys.executable, "-m", "crawler", "try", *reach, *words, "--record", f"pages{path}"]
+            Running(command, tmp_path, "try", {"CRAWLER_POLITENESS__DELAY": "0"}).wait()
+    (tmp_path / "replay.py").write_text(REPLAY)
+    replay = [sys.executable, "replay.py", "pages/tea", "pages/none"]
+    assert Running(replay, tmp_path, "replay", {"PYTHONPATH": str(ROOT)}).wait().out.splitlines() == [
+        "200 {'products': [{'title': 'Tee', 'h1': 'Grüner Tee', 'shop': 'a b'}]}",
+        "404 {'failures': [{'status': 404, 'reason': 'http_404'}]}",
+    ]
+    assert (tmp_path / "pages" / "tea" / "body.html").read_text() == body
+    assert "set-cookie" not in (tmp_path / "pages" / "tea" / "page.json").read_text()
+    (tmp_path / "pages" / "tea" / "body.html").write_text(body.replace("h1", "h2"))
+    assert "AssertionError: pages/tea" in Running(replay, tmp_path, "again", {"PYTHONPATH": str(ROOT)}).wait().err
+
+
+def test_labels_and_folders_that_cannot_be_used_are_refused(tmp_path: Path, typed: Typed) -> None:
+    for words in (["--label", "a b"], ["--payload", "7"], ["--payload", "{"]):
+        done = typed("try", "http://a.test/", *words)
+        assert (done.code, done.err[:25]) == (2, "error: --label, --payload")
+    with pytest.raises(UserError, match="has no page"):
+        made_page(tmp_path)

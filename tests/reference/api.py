@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 
 from crawler import Context, Crawl, Handle, ParsedPage, Retry, Router, Stats
-from crawler.testing import Result, page, run_handler
+from crawler.testing import Result, page, recorded_items, run_handler
 
 CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Retry)
-TESTING = (page, run_handler, Result)
+TESTING = (page, recorded_items, run_handler, Result)
 
 INTERNAL = frozenset({"of", "result", "handler_of", "count"})
 """Public for other modules of the crawler, not for users."""
