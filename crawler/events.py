@@ -160,7 +160,8 @@ class HookFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandlerFailed(msgspec.Struct, frozen=True, gc=False):
-    """The handler of a page raised, or took too long. The page is settled as dead with this `reason`, without items."""
+    """The handler of a page raised, or took too long, for this `reason`. The page is settled as dead without items, or
+    fetched again (`handlers.tries`)."""
 
     handler: str
     url: str

@@ -96,7 +96,8 @@ class Wanted(msgspec.Struct, frozen=True):
 class Handled(msgspec.Struct, frozen=True):
     """What a `handler` asks for: items, links to follow, joined to `base` if it is set, and the patterns of links not to
     follow. Or how it failed: one word (`reason`, empty if it did not fail) and the `error`. `retry_after_s`: after how many
-    seconds at least the page is to be fetched again; None: it is dead. `stop`: why the crawl is to end, or None."""
+    seconds at least the page is to be fetched again; None: it did not ask for that. `stop`: why the crawl is to end, or
+    None. `is_of_failure`: the handler is one for failures."""
 
     items: tuple[Item, ...] = ()
     added: tuple[Wanted, ...] = ()
@@ -107,6 +108,7 @@ class Handled(msgspec.Struct, frozen=True):
     error: str = ""
     retry_after_s: float | None = None
     stop: str | None = None
+    is_of_failure: bool = False
 
 
 NOTHING = Handled()

@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 
 import msgspec
 
+from crawler.errors import NOT_THE_URLS_FAULT, FailureKind
 from frontier.entries import label_of, payload_of
 from politeness.usage import NO_USAGE, Usage
 
@@ -36,6 +37,16 @@ KEPT_DENIALS = frozenset({"blocked", "crawl_delay", "forbidden_address", "forbid
 """The reasons of denied URLs that Redis keeps with the dead letters, so that they can be queued again. They come from the
 operator's own settings and commands, which may change. URLs that a robots.txt denies are not kept: there may be more of
 them than pages."""
+
+
+FAILED_REQUESTS: frozenset[str] = frozenset(map(str, FailureKind)) - NOT_THE_URLS_FAULT - KEPT_DENIALS
+"""The reasons of URLs whose request failed."""
+
+DEAD_REASONS = FAILED_REQUESTS | {
+    *("robots_unreachable", "usage_unreachable", "redirect_loop", "defect"),
+    *("handler_failed", "handler_timeout", "handler_retry"),
+}
+"""The reasons of dead pages, without those that begin with `http_` and a status, or with `given_up_` and one of these."""
 
 
 class LinkKind(StrEnum):

@@ -31,7 +31,8 @@ _LIMITS = ParseLimits(ExtractPolicy(), 64 << 20)
 class Result(msgspec.Struct, frozen=True):
     """What a handler asked for. `handler`: its name, empty if no handler is for the page; `items`: by data set; `links`:
     the URLs that it wants followed; `labels`: the label and payload of those that have one; `error`: with what it
-    failed, empty if it did not; `stop`: why it wants the crawl to end, None if it does not."""
+    failed, empty if it did not; `retry_after`: after how many seconds it wants the page to be fetched again, because of
+    `error`; None if it does not; `stop`: why it wants the crawl to end, None if it does not."""
 
     handler: str
     items: dict[str, list[dict[str, Any]]]
@@ -39,6 +40,7 @@ class Result(msgspec.Struct, frozen=True):
     labels: dict[str, tuple[str, dict[str, Any]]]
     error: str
     stop: str | None
+    retry_after: float | None = None
 
 
 def page(
@@ -126,4 +128,4 @@ def run_handler(router: Router, page: ParsedPage, settings: Mapping[str, Any] | 
         links.append(url)
         if link.tag:
             labels[url] = label_of(link.tag), payload_of(link.tag)
-    return Result(handled.handler, items, links, labels, handled.error, handled.stop)
+    return Result(handled.handler, items, links, labels, handled.error, handled.stop, handled.retry_after_s)

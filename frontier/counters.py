@@ -64,6 +64,7 @@ class Counts(msgspec.Struct, frozen=True):
     leases_expired: int = 0
     seen: int = 0
     domains: int = 0
+    requests: int = 0  # for URLs, without those for robots.txt
     received_bytes: int = 0
     duplicates: int = 0
     known: int = 0  # pages that wait for their next visit
@@ -280,6 +281,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         leases_expired=numbers[b"expired"],
         seen=numbers[b"seen"],
         domains=numbers[b"domains"],
+        requests=numbers[b"requests"],
         received_bytes=numbers[b"bytes"],
         duplicates=numbers[b"duplicates"],
         known=numbers[b"known"],

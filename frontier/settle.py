@@ -81,7 +81,8 @@ class Settlement(msgspec.Struct):
     `received_bytes`: bytes received for these URLs; `duplicates`: how many of them had content that was already archived;
     `cut`: number of truncated pages by reason; `repaired`: number of malformed pages that could be read, by part; `items`:
     number of items by data set; `rejected`: number of items that were not written, by words without spaces; `shapes`: pages
-    of shapes of URLs that are put off, by the same; `drop`: links that were not followed, by reason.
+    of shapes of URLs that are put off, by the same; `drop`: links that were not followed, by reason; `requests`: how many
+    of the URLs were requested.
     """
 
     lease: Lease
@@ -97,6 +98,7 @@ class Settlement(msgspec.Struct):
     repaired: Mapping[str, int] = {}
     shapes: Mapping[str, int] = {}
     drop: Mapping[str, int] = {}
+    requests: int = 0
 
     @property
     def leased(self) -> list[LeasedUrl]:
@@ -107,6 +109,13 @@ class Settlement(msgspec.Struct):
     def words(self, uncertainty_ms: int) -> list[str | bytes | int]:
         """The arguments of `settle.lua` for this lease. `uncertainty_ms`: by how much the server's clock may be ahead."""
         ends = _ends(self.urls)
+        counted = [
+            f"{name}:{word} {number}"
+            for name in ("cut", "items", "rejected", "repaired", "shapes", "drop")
+            for word, number in getattr(self, name).items()
+        ]
+        if self.requests:
+            counted.append(f"requests {self.requests}")
         return [
             self.lease.domain,
             self.lease.token,
@@ -115,11 +124,7 @@ class Settlement(msgspec.Struct):
             "" if self.state is None else self.state,
             self.received_bytes,
             self.duplicates,
-            " ".join(
-                f"{name}:{word} {number}"
-                for name in ("cut", "items", "rejected", "repaired", "shapes", "drop")
-                for word, number in getattr(self, name).items()
-            ),
+            " ".join(counted),
             len(ends),
             *ends,
         ]

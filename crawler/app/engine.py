@@ -121,7 +121,7 @@ OUTSIDE = 2
 the way to Redis, or it hangs."""
 
 LIMIT_S_A_SHARD = 0.004
-"""Seconds for each shard between two readings of the counters for `limits.max_bytes` and `max_failed`: a hundredth of the
+"""Seconds for each shard between two readings of the counters for limits such as `limits.max_bytes`: a hundredth of the
 time of a server."""
 
 RECENT_URLS = 200_000
@@ -269,9 +269,7 @@ class Engine:
         if deps.router is not None:
             limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
             handlers = HandlerRunner(deps.router, limits, deps.context)
-        self._handling = PageHandling(
-            builder, types, content, self._offload, handlers, turns.while_waiting, deps.events
-        )
+        self._handling = PageHandling(builder, types, content, self._offload, handlers, turns.while_waiting, runtime)
         validators = Validators(refetched(settings))
         deps.events.subscribe(validators.observe, PageSettled)
         visits = UrlVisits(
@@ -488,7 +486,8 @@ class Engine:
         while True:
             await self._deps.clock.sleep(1.0)
             view, limits, revision = self.leases.view, self._settings.limits, self._revision
-            if view is None or view.index != 1 or not (limits.max_time or limits.max_bytes or limits.max_failed):
+            has_counted = limits.max_bytes or limits.max_failed or limits.max_requests or limits.max_items
+            if view is None or view.index != 1 or not (limits.max_time or has_counted):
                 continue
             reached = ""
             if limits.max_time:
@@ -496,12 +495,15 @@ class Engine:
                 run_ms = await retry.call_crawl_node(partial(running_ms, self._deps.store, peers_key, now_ms))
                 reached = "max_time" if run_ms >= limits.max_time * 1000 else ""
             now = self._deps.clock.monotonic()
-            if (limits.max_bytes or limits.max_failed) and now >= read_at + LIMIT_S_A_SHARD * self._deps.crawl.shards:
+            if has_counted and now >= read_at + LIMIT_S_A_SHARD * self._deps.crawl.shards:
                 read_at, counts = now, await retry.call(self.counters.counts)
-                if 0 < limits.max_bytes <= counts.received_bytes:
-                    reached = "max_bytes"
-                elif 0 < limits.max_failed <= counts.dead:
-                    reached = "max_failed"
+                found = {
+                    "max_bytes": counts.received_bytes,
+                    "max_failed": counts.dead,
+                    "max_requests": counts.requests,
+                    "max_items": sum(counts.items.values()),
+                }
+                reached = next((name for name, number in found.items() if 0 < getattr(limits, name) <= number), reached)
             if reached:
                 await retry.call_crawl_node(partial(self.control.reach_limit, reached, revision))
 
@@ -720,6 +722,7 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
         parse_rules(settings.recrawl.rules),
         extract_rules(settings),
         settings.scope.guess_sitemaps,
+        settings.handlers.tries,
     )
 
 

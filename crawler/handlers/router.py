@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Callable
+import re
+from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
-from crawler.errors import UserError
+from crawler.errors import UserError, closest
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.hooks import ROUTERS, imported
-from crawler.page import Outcome, Page
+from crawler.page import DEAD_REASONS, Outcome, Page
 from frontier.errors import BadInput
 from frontier.urls import UrlPattern
 
@@ -25,24 +26,30 @@ H = TypeVar("H", bound=Handler)
 K = TypeVar("K", bound=Hook)
 
 
-class _Route(NamedTuple):
+class Route(NamedTuple):
+    """A function and which pages it handles."""
+
     pattern: UrlPattern
     content_type: str
     label: str
-    failure: int | str | None  # a status, a reason, or "" for all failures; None: pages that were fetched
+    statuses: Collection[int]
+    failure: int | str | None  # a status, a reason, or "" for all failures; None: pages with one of `statuses`
     function: Handler
 
     def __str__(self) -> str:
         label = f"label {self.label!r}" if self.label else ""
-        failure = "" if self.failure is None else f"failures {self.failure}".strip()
-        conditions = [repr(self.pattern.pattern) if self.pattern.pattern else "", self.content_type, label, failure]
+        kind = "" if self.failure is None else f"failures {self.failure}".strip()
+        if self.statuses is not OK:
+            kind = f"status {', '.join(map(str, self.statuses)) if len(self.statuses) < 5 else self.statuses}"
+        conditions = [repr(self.pattern.pattern) if self.pattern.pattern else "", self.content_type, label, kind]
         return f"{name_of(self.function)} ({', '.join(filter(None, conditions)) or 'all pages'})"
 
     def is_for(self, page: Page) -> bool:
+        """Whether `page` meets its conditions."""
         status = page.exchange.status if page.exchange is not None else 0
         is_done = page.outcome is Outcome.DONE
         if self.failure is None:
-            is_kind = is_done and 200 <= status < 300
+            is_kind = status in self.statuses and (is_done or page.reason == f"http_{status}")
         else:
             has_failed = page.outcome is Outcome.DEAD or (is_done and status >= 400)
             is_kind = has_failed and self.failure in ("", status, page.reason)
@@ -61,30 +68,39 @@ class Router:
         self.settings = settings
         self.starting: list[Hook] = []
         self.ending: list[Hook] = []
-        self._routes: list[_Route] = []
+        self._routes: list[Route] = []
 
     def __repr__(self) -> str:
         return f"<Router {', '.join(name_of(route.function) for route in self._routes)}>"
 
-    def handler(self, pattern: str = "", *, content_type: str = "", label: str = "") -> Callable[[H], H]:
+    def handler(
+        self, pattern: str = "", *, content_type: str = "", label: str = "", status: int | Iterable[int] | None = None
+    ) -> Callable[[H], H]:
         """A decorator for the function that handles pages whose URL matches the regular expression `pattern` anywhere.
         `content_type`: only pages of this media type, such as `text/html`, or of a type such as `image/*`. `label`:
-        only pages that were enqueued with this label. Raises UserError for what cannot be used."""
+        only pages that were enqueued with this label. `status`: only pages with this status or one of these, such as
+        `range(400, 500)`, and those that are dead because of it; without it, pages with a 2xx status. Raises UserError for
+        what cannot be used."""
         if content_type and "/" not in content_type:
             raise UserError(f"@router.handler(content_type={content_type!r}): write it as text/html or text/*")
-        return self._register("handler", pattern, content_type.lower(), label, None)
+        return self._register("handler", pattern, content_type.lower(), label, _statuses(status), None)
 
     def on_failure(self, pattern: str = "", *, kind: int | str = "", label: str = "") -> Callable[[H], H]:
         """A decorator for the function that handles URLs that end without a page: as dead, after their last try, or with a
-        status from 400 on. `kind`: only those with this status, or with this reason of the output, such as "timeout".
-        `pattern` and `label`: as in `handler`. Without a response, the page has no status and no body. Raises UserError
-        for what cannot be used."""
-        if not isinstance(kind, str) and not 400 <= kind <= 999:
-            raise UserError(f"@router.on_failure(kind={kind!r}): a page has failed with a status from 400 to 999")
-        return self._register("on_failure", pattern, "", label, kind)
+        status from 400 on, also because the page's own handler failed. `kind`: only those with this status, or with this
+        reason of the output, such as "timeout". `pattern` and `label`: as in `handler`. Without a response, the page has
+        no status and no body. Raises UserError for what cannot be used."""
+        _check_kind(kind)
+        return self._register("on_failure", pattern, "", label, OK, kind)
 
     def _register(
-        self, name: str, pattern: str, content_type: str, label: str, failure: int | str | None
+        self,
+        name: str,
+        pattern: str,
+        content_type: str,
+        label: str,
+        statuses: Collection[int],
+        failure: int | str | None,
     ) -> Callable[[H], H]:
         if callable(pattern):
             raise UserError(f"write @router.{name}() with parentheses above {name_of(pattern)}")
@@ -95,7 +111,7 @@ class Router:
 
         def register(function: H) -> H:
             _check(function)
-            self._routes.append(_Route(found, content_type, label, failure, function))
+            self._routes.append(Route(found, content_type, label, statuses, failure, function))
             return function
 
         return register
@@ -117,9 +133,48 @@ class Router:
         """The name of each handler, and which pages it handles."""
         return list(map(str, self._routes))
 
+    def route_of(self, page: Page) -> Route | None:
+        """Return the function that handles `page` with its conditions, None if there is none."""
+        return next((route for route in self._routes if route.is_for(page)), None)
+
     def handler_of(self, page: Page) -> Handler | None:
         """Return the function that handles `page`, None if there is none."""
-        return next((route.function for route in self._routes if route.is_for(page)), None)
+        route = self.route_of(page)
+        return None if route is None else route.function
+
+
+OK = range(200, 300)
+"""The statuses of pages that handlers get unless they name others."""
+
+_FAILED_STATUS = re.compile(r"http_[4-9]\d\d")
+
+
+def _statuses(wanted: int | Iterable[int] | None) -> Collection[int]:
+    """`wanted` as a collection. Raises UserError for what is no status."""
+    if wanted is None:
+        return OK
+    found = wanted if isinstance(wanted, range) else (wanted,) if isinstance(wanted, int) else tuple(wanted)
+    if not found or not all(isinstance(status, int) and 200 <= status <= 999 for status in found):
+        raise UserError(
+            f"@router.handler(status={wanted!r}): write a status from 200 to 999, a range or a list of them"
+        )
+    return found
+
+
+def _check_kind(kind: int | str) -> None:
+    """Raises UserError if no page can fail with `kind`."""
+    if not isinstance(kind, str):
+        if not 400 <= kind <= 999:
+            raise UserError(f"@router.on_failure(kind={kind!r}): a page has failed with a status from 400 to 999")
+        return
+    reason = kind.removeprefix("given_up_")
+    if kind and reason not in DEAD_REASONS and not _FAILED_STATUS.fullmatch(reason):
+        meant = "".join(f"; did you mean {near!r}?" for near in closest(kind, DEAD_REASONS))
+        known = ", ".join(sorted(DEAD_REASONS))
+        raise UserError(
+            f"@router.on_failure(kind={kind!r}): no page fails like this{meant}; the reasons are http_STATUS, {known}, and "
+            "given_up_ with one of these"
+        )
 
 
 def _check(function: Callable[..., Any]) -> None:

@@ -68,13 +68,17 @@ class HandlerRunner:
 
     def wants(self, page: Page) -> bool:
         """Return whether a handler handles `page`."""
-        return self._router.handler_of(page) is not None
+        return self._router.route_of(page) is not None
 
     async def handle(self, page: Page) -> Handled:
         """Return what the handler of `page` asks for, or how it failed."""
-        function = self._router.handler_of(page)
-        if function is None:
+        route = self._router.route_of(page)
+        if route is None:
             return NOTHING
+        handled = await self._call(route.function, page)
+        return handled if route.failure is None else msgspec.structs.replace(handled, is_of_failure=True)
+
+    async def _call(self, function: Handler, page: Page) -> Handled:
         parsed, handle = ParsedPage.of(page), Handle(self._context.settings, self._context.state)
         is_large = _is_large(parsed)
         slot = contextlib.ExitStack()  # closed twice, it releases once

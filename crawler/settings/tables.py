@@ -318,6 +318,16 @@ class LimitsTable(Table, frozen=True, kw_only=True):
         Count,
         "Number of dead URLs at which the whole crawl ends, read as often as `max_bytes`. 0: no limit.",
     ] = 0
+    max_requests: Annotated[
+        Count,
+        "Number of requests for URLs at which the whole crawl ends, read as often as `max_bytes`. Retries count, and pages "
+        "whose handler fails; requests for robots.txt do not. 0: no limit.",
+    ] = 0
+    max_items: Annotated[
+        Count,
+        "Number of items, of all data sets together, at which the whole crawl ends, read as often as `max_bytes`. "
+        "0: no limit.",
+    ] = 0
     domain_cap: Annotated[
         Count,
         "Maximum number of URLs accepted per domain in the whole crawl; the rest are dropped and counted. Links from "
@@ -726,6 +736,13 @@ class HandlersTable(Table, frozen=True, kw_only=True):
         PositiveFloat,
         "Seconds after which a handler has failed. Its page is then dead, with the reason `handler_timeout`.",
     ] = 30.0
+    tries: Annotated[
+        PositiveInt,
+        Meta(le=15),
+        "Maximum number of requests for a page whose handler fails before it becomes a dead letter. Requests that "
+        "failed for other reasons count, too. Higher: handlers that need other services get over their outages, but one "
+        "with an error costs sites as many requests for each page.",
+    ] = 1
 
 
 GUARDED = frozenset(

@@ -44,7 +44,7 @@ import msgspec
 from crawler.defects import defect
 from crawler.errors import SinkFull
 from crawler.events import GroupCommitted, LinksPushed, PageSettled, SinkBlocked, WritesRepeated
-from crawler.page import Exchange, Outcome, Page, Written
+from crawler.page import FAILED_REQUESTS, Exchange, Outcome, Page, Written
 from crawler.parse.child import StandIn
 from crawler.parse.html import NOFOLLOW
 from crawler.parse.turns import FairTurns
@@ -170,6 +170,7 @@ class LeaseReport(msgspec.Struct):
     """What a group reports to Redis about one lease."""
 
     urls: list[SettledUrl] = msgspec.field(default_factory=list)
+    requests: int = 0
     received_bytes: int = 0
     duplicates: int = 0
     cut: dict[str, int] = msgspec.field(default_factory=dict)
@@ -183,6 +184,7 @@ class LeaseReport(msgspec.Struct):
         """Add one URL of the domain."""
         self.urls.append(settled)
         self.duplicates += is_duplicate
+        self.requests += page is not None and (page.exchange is not None or page.reason in FAILED_REQUESTS)
         if page is not None and page.put_off[0]:
             name, pages, useless = page.put_off
             counts = {"pages": pages, "useless": useless, "denied": int(page.outcome is Outcome.DENIED)}
@@ -216,7 +218,7 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
     counted = (report.cut, report.items, report.rejected, report.repaired, report.shapes, report.drop)
-    counts = (report.received_bytes, report.duplicates, *counted)
+    counts = (report.received_bytes, report.duplicates, *counted, report.requests)
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)
 
 

@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from crawler.events import Events, HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped
+from crawler.events import HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped
 from crawler.hooks import Handled, PageHandlers, Wanted
 from crawler.page import NO_CONTENT, Exchange, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
@@ -40,7 +40,7 @@ from crawler.worker.items import ItemTypes, extract_items
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.revisits import has_moved, with_text_digest
 from crawler.worker.runtime import Runtime, TimeSlice
-from crawler.worker.verdict import DEFECT, NO_SITEMAP, UrlResult
+from crawler.worker.verdict import DEFECT, NO_SITEMAP, UrlResult, last_try
 from frontier.control import Control, DomainRules
 from frontier.domains import domain_of, host_of
 from frontier.entries import GUESSED_SITEMAP, Entry, PushMode
@@ -67,7 +67,7 @@ class BuildSettings(msgspec.Struct, frozen=True):
     """`max_decoded`: the most bytes of a decoded body. `sitemaps`: whether to read sitemaps; `guess_sitemaps`: also those
     at the usual place that no robots.txt names. `via`: whether to store in
     each entry the page where its URL was found; `recrawl_rules`: which pages are visited again; `item_rules`: which
-    items are extracted."""
+    items are extracted; `handler_tries`: requests after which a page is dead whose handler fails."""
 
     extract: ExtractPolicy
     max_decoded: int
@@ -76,6 +76,7 @@ class BuildSettings(msgspec.Struct, frozen=True):
     recrawl_rules: tuple[RecrawlRule, ...] = ()
     item_rules: tuple[ExtractRule, ...] = ()
     guess_sitemaps: bool = False
+    handler_tries: int = 1
 
 
 def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float, detail: str = "") -> Page:
@@ -425,7 +426,7 @@ class PageHandling:
         offload: DocumentOffloader,
         handlers: PageHandlers | None,
         waiting: Callable[[LeasedDomain, bool], AbstractAsyncContextManager[None]],
-        events: Events,
+        runtime: Runtime,
     ) -> None:
         self._builder = builder
         self._types = types
@@ -433,7 +434,7 @@ class PageHandling:
         self._offload = offload
         self._handlers = handlers
         self._waits = waiting
-        self._events = events
+        self._runtime, self._events = runtime, runtime.events
         self._waiting = self._waiting_bytes = 0
         self._types.apply(declared(builder.settings.item_rules))
 
@@ -446,8 +447,9 @@ class PageHandling:
         self, leased: LeasedDomain, entry: Entry, page: Page, links: Sequence[Entry]
     ) -> tuple[Page, Sequence[Entry]]:
         """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
-        the handler fails, the page is dead and has no links. When it is fetched again, its handler can still choose and
-        label them: a URL that was queued before keeps its label. Raises RetryWanted if the handler wants that."""
+        the handler fails finally, the page is dead and has no links but those that a handler for failures adds. When it is
+        fetched again, its handler can still choose and label them: a URL that was queued before keeps its label. Raises
+        RetryWanted if the page is to be fetched again now."""
         if page.exchange is not None and 200 <= page.exchange.status < 300:
             settings = self._builder.settings
             page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)
@@ -455,16 +457,15 @@ class PageHandling:
             return await self._types.checked(page), links
         async with self._awaiting(leased, page):
             handled = await self._handlers.handle(page)
-        if handled.retry_after_s is not None:
-            raise RetryWanted(handled)
         if handled.reason:
-            self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
-            reason = page.reason if page.outcome is Outcome.DEAD else handled.reason
-            failed = msgspec.structs.replace(
-                page, outcome=Outcome.DEAD, reason=reason, handler_error=handled.error, items=(), followed={}
-            )
-            self._builder.report_dropped({handled.reason: len(links)})
-            return failed, ()
+            page, links = self._failed(entry, page, links, handled), ()
+            if handled.is_of_failure or not self._handlers.wants(page):
+                return page, links
+            async with self._awaiting(leased, page):
+                handled = await self._handlers.handle(page)
+            if handled.reason:
+                self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
+                return page, links
         if handled.stop is not None:
             self._events.emit(HandlerStopsCrawl(handled.handler, page.url, handled.stop))
         if handled.items:
@@ -473,6 +474,22 @@ class PageHandling:
             links = await self._builder.relinked(entry, links, handled)
             page = msgspec.structs.replace(page, followed=_by_tag(links))
         return await self._types.checked(page), links
+
+    def _failed(self, entry: Entry, page: Page, links: Sequence[Entry], handled: Handled) -> Page:
+        """Return `page` as it ends after its handler has failed. Raises RetryWanted if it is fetched again instead."""
+        if handled.retry_after_s is None:
+            self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
+            tries = 1 if page.outcome is Outcome.DEAD else self._builder.settings.handler_tries
+        else:
+            tries = self._runtime.policy.tries
+        result = last_try(UrlResult(Outcome.RETRY, handled.reason), entry.tries, tries)
+        if result.outcome is Outcome.RETRY:
+            raise RetryWanted(handled, result)
+        self._builder.report_dropped({handled.reason: len(links)})
+        reason = page.reason if page.outcome is Outcome.DEAD else handled.reason
+        return msgspec.structs.replace(
+            page, outcome=Outcome.DEAD, reason=reason, handler_error=handled.error, items=(), followed={}
+        )
 
     def links_after_defect(self, links: Sequence[Entry]) -> Sequence[Entry]:
         """Return those of the `links` of a page that are followed although an unexpected exception ended its handling:
@@ -510,12 +527,12 @@ class PageHandling:
 
 
 class RetryWanted(Exception):
-    """Raised if the handler of a page wants it fetched again."""
+    """Raised if a page is to be fetched again because of what its handler did."""
 
-    def __init__(self, handled: Handled) -> None:
+    def __init__(self, handled: Handled, result: UrlResult) -> None:
         super().__init__(handled.error)
         self.after_s = handled.retry_after_s or 0.0
-        self.result = UrlResult(Outcome.RETRY, handled.reason)
+        self.result = result
 
 
 def _by_tag(links: Sequence[Entry]) -> dict[str, tuple[str, ...]]:

@@ -179,17 +179,10 @@ class UrlVisits:
             if page.outcome is Outcome.DONE:
                 page = await self._with_content(leased, entry, page)
         except RetryWanted as wanted:
-            again = last_try(wanted.result, entry.tries, self.runtime.policy.tries)
-            if again.outcome is Outcome.RETRY:
-                if result.outcome is Outcome.DONE:
-                    self.permits.give_back()
-                await self._retry(leased, entry, again, exchange, str(wanted), wanted.after_s)
-                return
-            self.builder.report_dropped({again.reason: len(links)})
-            page = msgspec.structs.replace(
-                bare_page(entry, again, exchange, now_s), handler_error=str(wanted), followed={}
-            )
-            page, links = page.withheld() if purpose else page, ()
+            if result.outcome is Outcome.DONE:
+                self.permits.give_back()
+            await self._retry(leased, entry, wanted.result, exchange, str(wanted), wanted.after_s)
+            return
         except Exception as error:
             if self.fetch.pauses_for(leased, error):  # costs a second request
                 if exchange is not None and result.outcome is Outcome.DONE:

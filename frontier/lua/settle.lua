@@ -6,7 +6,7 @@
 -- If the server has lost the lease with its last writes, the URLs are settled anyway if they are queued (`settle_lost_lease`).
 -- The lease stays lost, so the reply is "stale", and `revoke` says which of its URLs are settled.
 --
--- KEYS[1] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, bytes, duplicates,
+-- KEYS[1] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, requests, bytes, duplicates,
 --                         cut:<reason>, items:<data set>, rejected:<field and reason>, drop:dead_letters, first_ms, last_ms
 -- KEYS[2] the prefix of due zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next,
 --         state, packed, known); waiting zset ("domain LF priority LF entry" -> ready ms); dead hash ("domain LF entry" ->

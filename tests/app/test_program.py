@@ -290,6 +290,57 @@ def test_a_handler_has_its_page_fetched_again_until_the_last_try(settings: dict[
     assert [(line["outcome"], line["handler_error"]) for line in lines] == [("dead", "never complete")]
 
 
+def test_a_page_whose_handler_fails_finally_reaches_the_one_for_failures_once(
+    settings: dict[str, Any], site: Site, caplog: pytest.LogCaptureFixture
+) -> None:
+    router, failures = Router(), list[tuple[str, str]]()
+
+    @router.handler(r"/1$")
+    def wrong(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("lost", {})
+        raise ValueError("no price")
+
+    @router.handler(r"/2$")
+    async def incomplete(page: ParsedPage, crawl: Handle) -> None:
+        raise Retry("no stock")
+
+    @router.handler(r"/3$")
+    async def wrong_twice(page: ParsedPage, crawl: Handle) -> None:
+        raise ValueError("no name")
+
+    @router.handler(r"/none", status=404)
+    def missing(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("missing", {"url": page.url})
+
+    @router.on_failure()
+    def failed(page: ParsedPage, crawl: Handle) -> None:
+        failures.append((page.url[-2:], page.reason))
+        if page.url.endswith(("/3", "/4x")):
+            raise ValueError("again")
+        crawl.push("failures", {"error": page.handler_error})
+        crawl.enqueue("/39")
+
+    own = settings | {"politeness": {"delay": 0, "tries": 3, "backoff_base": 0.01}, "handlers": {"tries": 2}}
+    seeds = [f"http://a.test/{name}" for name in ("1", "2", "3", "4x", "none")]
+    crawl = Crawl(seeds, handlers=router, settings=own)
+    stats = crawl.run()
+    assert sorted(failures) == [
+        ("/1", "handler_failed"),
+        ("/2", "handler_retry"),
+        ("/3", "handler_failed"),
+        *[("4x", "http_404")] * 2,
+    ]
+    assert sorted(item["error"].partition(" (")[0] for item in crawl.items("failures")) == [
+        "ValueError: no price",
+        "no stock",
+    ]
+    assert [site.times(path) for path in ("/1", "/2", "/3", "/4x", "/none", "/39")] == [2, 3, 2, 2, 1, 1]
+    assert (stats.done, stats.dead) == ({"ok": 1, "http_404": 1}, {"handler_failed": 3, "handler_retry": 1})
+    assert stats.items == {"failures": 2, "missing": 1}
+    errors = [record.fields["error"].partition(" (")[0] for record in caplog.records]  # type: ignore[attr-defined]
+    assert sorted(errors).count("ValueError: again") == 3
+
+
 async def test_links_of_a_page_that_stays_incomplete_are_counted(settings: dict[str, Any]) -> None:
     router, dropped = Router(), list[Event]()
 

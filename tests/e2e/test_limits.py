@@ -1,5 +1,5 @@
-"""Limits by time, bytes and failed URLs end a crawl, within the margin that the settings state, and a higher one lets it go
-on."""
+"""Limits by time, bytes, requests, items and failed URLs end a crawl, within the margin that the settings state, and a
+higher one lets it go on."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ def respond(request: Request) -> Reply | str | None:
 
 def crawl(folder: Path, site: Site, limits: dict[str, float], *words: str) -> Finished:
     tables = {"limits": limits, "frontier": {"batch": 4}, "scope": {"sitemaps": False}}
-    (folder / "crawler.toml").write_text(quick(folder, site.host_map("a.test"), **tables))
+    items = '\n[[extract]]\nname = "urls"\nfields = { url = { page = "url" } }\n'
+    (folder / "crawler.toml").write_text(quick(folder, site.host_map("a.test"), **tables) + items)
     command = [*CRAWLER, "crawl", "http://a.test/", "--settings", str(folder / "crawler.toml"), "--quiet", *words]
     return Running(command, folder, f"crawl-{time.monotonic()}", {"CRAWLER_POLITENESS__TRIES": "1"}).wait()
 
@@ -52,6 +53,8 @@ def status(folder: Path) -> dict[str, Any]:
             marks=pytest.mark.long,
         ),
         ("max_failed", 20, lambda found: found["dead"], 3.5 * PAGES_A_SECOND),
+        ("max_requests", 40, lambda found: found["requests"], 3.5 * PAGES_A_SECOND),
+        ("max_items", 40, lambda found: sum(found["items"].values()), 3.5 * PAGES_A_SECOND),
     ],
 )
 def test_a_crawl_ends_at_its_limit(tmp_path: Path, name: str, value: float, number: Any, margin: float) -> None:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from yarl import URL
 
-from crawler import Handle, Link, ParsedPage, Router, UserError
+from crawler import Handle, Link, Outcome, ParsedPage, Router, UserError
 from crawler.handlers.router import load_router
 from crawler.hooks import Wanted
+from crawler.page import DEAD_REASONS
 from tests.sinks.values import exchange, page
+
+ROOT = Path(__file__).parents[2]
 
 
 async def test_items_and_links_are_collected_with_and_without_await() -> None:
@@ -97,6 +102,56 @@ def test_a_priority_that_cannot_be_stored_is_refused_at_once(priority: float) ->
 def test_a_status_of_no_failure_is_refused(kind: int) -> None:
     with pytest.raises(UserError, match="a status from 400 to 999"):
         Router().on_failure(kind=kind)
+
+
+@pytest.mark.parametrize("kind", ["timout", "404", "http_200", "given_up_", "given_up_timout", "robots"])
+def test_a_reason_that_no_page_has_is_refused_with_those_that_there_are(kind: str) -> None:
+    with pytest.raises(UserError, match=r"reasons are http_STATUS, bad_url, .*timeout") as refused:
+        Router().on_failure(kind=kind)
+    assert ("did you mean 'timeout'" in str(refused.value)) == (kind == "timout")
+
+
+def test_the_reasons_are_those_of_the_documentation() -> None:
+    table = (ROOT / "docs/reference/output.md").read_text().partition("### Values of `reason`")[2].partition("###")[0]
+    rows = [line.split("|")[1] for line in table.splitlines() if "| dead |" in line]
+    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    statuses = {name for name in documented if name.startswith("http_")}
+    assert documented - statuses == {*DEAD_REASONS, "given_up_", "lost_with_holder"}
+    for name in DEAD_REASONS | statuses | {f"given_up_{name}" for name in DEAD_REASONS} | {"given_up_http_503"}:
+        Router().on_failure(kind=name)
+
+
+@pytest.mark.parametrize("status", [0, 99, "404", [], [404, None], range(400, 1001)])
+def test_what_is_no_status_is_refused(status: Any) -> None:
+    with pytest.raises(UserError, match="write a status from 200 to 999, a range or a list"):
+        Router().handler(status=status)
+
+
+def test_a_handler_gets_the_statuses_that_it_names() -> None:
+    router = Router()
+
+    @router.handler(status=404)
+    def missing(page: ParsedPage, crawl: Handle) -> None: ...
+
+    @router.handler(status=range(500, 600))
+    def broken(page: ParsedPage, crawl: Handle) -> None: ...
+
+    @router.handler(status=iter([301, 302]))
+    def moved(page: ParsedPage, crawl: Handle) -> None: ...
+
+    @router.handler()
+    def good(page: ParsedPage, crawl: Handle) -> None: ...
+
+    functions = {404: missing, 503: broken, 302: moved, 200: good, 304: None, 410: None}
+    for status, function in functions.items():
+        assert router.handler_of(page(exchange("a", b"", status=status))) is function
+    dead = page(exchange("a", b"", status=503), outcome=Outcome.DEAD, reason="http_503")
+    assert router.handler_of(dead) is broken
+    assert router.handler_of(replace(dead, reason="handler_failed")) is None
+    assert [one.partition(".")[2] for one in router.conditions[:2]] == [
+        "<locals>.missing (status 404)",
+        "<locals>.broken (status range(500, 600))",
+    ]
 
 
 def test_the_first_function_whose_conditions_are_met_handles_a_page() -> None:

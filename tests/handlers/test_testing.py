@@ -74,14 +74,16 @@ def test_a_stop_is_in_the_result() -> None:
     assert run_handler(router, page(URL, reason="timeout")).stop is None
 
 
-def test_a_retry_is_an_error_of_the_result() -> None:
+def test_a_retry_is_told_from_an_error() -> None:
     own = Router()
 
     @own.handler()
     def again(page: ParsedPage, crawl: Handle) -> None:
         raise Retry("no price")
 
-    assert run_handler(own, page(URL)).error == "no price"
+    result = run_handler(own, page(URL))
+    assert (result.error, result.retry_after) == ("no price", 0.0)
+    assert run_handler(router, page(URL, "<p>")).retry_after is None
     for wrong in (-1, float("nan"), 1e9):
         with pytest.raises(ValueError, match="0 to 86,400 seconds"):
             Retry(after=wrong)

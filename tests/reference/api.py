@@ -12,7 +12,7 @@ from crawler.testing import Result, page, recorded_items, run_handler
 CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Retry)
 TESTING = (page, recorded_items, run_handler, Result)
 
-INTERNAL = frozenset({"of", "result", "handler_of", "count"})
+INTERNAL = frozenset({"of", "result", "handler_of", "route_of", "count"})
 """Public for other modules of the crawler, not for users."""
 
 LONGEST = 100
