@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from crawler.app.program import Crawl, Stats
-    from crawler.errors import SinkFull, UserError
-    from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
+    from crawler.errors import FetchFailed, Refused, SinkFull, UserError
+    from crawler.handlers.parsed_page import Download, Handle, ParsedPage, Retry
     from crawler.handlers.router import Context, Router
     from crawler.hooks import PageHook
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
@@ -23,8 +23,8 @@ __version__ = "0.1.0"
 
 _MODULES = {
     "crawler.app.program": ("Crawl", "Stats"),
-    "crawler.errors": ("SinkFull", "UserError"),
-    "crawler.handlers.parsed_page": ("Handle", "ParsedPage", "Retry"),
+    "crawler.errors": ("FetchFailed", "Refused", "SinkFull", "UserError"),
+    "crawler.handlers.parsed_page": ("Download", "Handle", "ParsedPage", "Retry"),
     "crawler.handlers.router": ("Context", "Router"),
     "crawler.hooks": ("PageHook",),
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
@@ -36,7 +36,9 @@ __all__ = [
     "Context",
     "Crawl",
     "Cut",
+    "Download",
     "Exchange",
+    "FetchFailed",
     "Handle",
     "Item",
     "Link",
@@ -46,6 +48,7 @@ __all__ = [
     "PageHook",
     "ParsedPage",
     "Phases",
+    "Refused",
     "Retry",
     "Router",
     "Sink",

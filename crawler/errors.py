@@ -169,6 +169,19 @@ class FetchFailed(CrawlerError):
         self.request_sent = request_sent
 
     @property
+    def reason(self) -> str:
+        """The kind as one word."""
+        return str(self.kind)
+
+    @property
     def in_words(self) -> str:
         """Kind and detail for people."""
         return f"{self.kind.in_words} ({self.detail})" if self.detail else self.kind.in_words
+
+
+class Refused(CrawlerError):
+    """Raised for a request that is not made. `reason`: one word, such as "robots" or "blocked"."""
+
+    def __init__(self, reason: str, detail: str = "") -> None:
+        super().__init__(f"{reason}: {detail}" if detail else reason)
+        self.reason = reason

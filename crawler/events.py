@@ -169,6 +169,14 @@ class HandlerFailed(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
+class ExtraRequested(msgspec.Struct, frozen=True, gc=False):
+    """The handling of a page has made a request of this `kind` (`crawler.page.Extra`), or wanted to. `result`: the class of
+    its status, such as "2xx", or why there is no response."""
+
+    kind: str
+    result: str
+
+
 class HandlerLinkDropped(msgspec.Struct, frozen=True, gc=False):
     """`url`, which `handler` wants followed, is not, for `reason`. It is the first one on this replica."""
 
@@ -260,6 +268,7 @@ Event = (
     | WritesRepeated
     | HookFailed
     | HandlerFailed
+    | ExtraRequested
     | HandlerLinkDropped
     | HandlerStopsCrawl
     | ItemsRejected

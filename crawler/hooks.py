@@ -24,7 +24,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.events import HookFailed
-from crawler.page import Item, Page
+from crawler.page import Exchange, Extra, Item, Page
 from frontier.urls import UrlPattern
 
 PAGE_HOOKS, SINKS, ROUTERS = "peercrawl.page_hooks", "peercrawl.sinks", "peercrawl.routers"
@@ -114,14 +114,39 @@ class Handled(msgspec.Struct, frozen=True):
 NOTHING = Handled()
 
 
+class ExtraRequest(msgspec.Struct, frozen=True):
+    """A request for the canonical `url` while a page is handled. `fields`: header fields, which replace the usual ones;
+    `kind`: see `crawler.page.Extra`."""
+
+    url: str
+    method: str = "GET"
+    fields: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    kind: str = "fetch"
+
+
+class Visit(Protocol):
+    """The visit to a page that is handled. `extras`: what was fetched besides."""
+
+    extras: list[Extra]
+
+    async def send(self, request: ExtraRequest) -> Exchange:
+        """Make `request` when it is its turn. Any status is a response, and a redirect is not followed. Raises Refused and
+        FetchFailed."""
+
+    def ends_in(self, seconds: float) -> None:
+        """Note that the time of the handler is over in so many seconds."""
+
+
 class PageHandlers(Protocol):
     """Handles pages that were fetched, before they are written and settled."""
 
     def wants(self, page: Page) -> bool:
         """Return whether `page` has a handler."""
 
-    async def handle(self, page: Page) -> Handled:
-        """Return what the handler of `page` asks for. Raises nothing that the handler raises."""
+    async def handle(self, page: Page, visit: Visit | None = None) -> Handled:
+        """Return what the handler of `page` asks for. It may make requests during `visit`. Raises nothing that the handler
+        raises."""
 
 
 def load(name: str, group: str) -> Callable[..., Any]:

@@ -172,6 +172,14 @@ def content_coding(named: str, media: str, body: bytes) -> str:
     return f"{MAYBE_GZIP}, {named}" if is_possible and _TEXT.match(media) else named
 
 
+class Extra(msgspec.Struct, frozen=True, gc=False):
+    """An exchange that the handling of a page has caused besides that of the page. `kind`: WARC-Resource-Type, such as
+    `fetch`."""
+
+    exchange: Exchange
+    kind: str
+
+
 DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 """Names of data sets, which become names of files."""
 
@@ -307,7 +315,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     malformed. `unfollowed`: links that are not followed, because they or the page say nofollow. `detail`: the reason in
     words: why the request failed, or where the redirect leads; may be empty. `put_off`:
     if its shape brings nothing new, the name of the shape, and how many more of its pages, and of the useless ones, are to
-    be counted.
+    be counted. `extras`: what its handler has fetched besides.
     """
 
     url: str
@@ -353,6 +361,13 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     unfollowed: int = 0
     detail: str = ""
     put_off: tuple[str, int, int] = ("", 0, 0)
+    extras: tuple[Extra, ...] = ()
+
+    @property
+    def received_bytes(self) -> int:
+        """Bytes of its body and those of its extra exchanges, as received."""
+        own = len(self.exchange.body) if self.exchange is not None else 0
+        return own + sum(len(extra.exchange.body) for extra in self.extras) if self.extras else own
 
     @property
     def rejected_count(self) -> int:

@@ -17,7 +17,7 @@ from crawler.parse import child, coding
 from crawler.scope import scope
 from crawler.scope.scope import TrapPolicy
 from crawler.settings.load import CrawlSettings
-from crawler.worker import commit, leases, page, worker
+from crawler.worker import commit, extra, leases, page, worker
 from frontier.urls import UrlRules
 
 PAGE = (Path(__file__).parent.parent / "docs" / "reference" / "limits.md").read_text()
@@ -27,7 +27,7 @@ NAMED = re.findall(r"`([\w.]+)`(\]\(settings\.md\))?: (?:one for each of )?([\d,
 UNITS = {"": 1, " KiB": 1 << 10, " MiB": 1 << 20}
 
 MODULES = (
-    *(commit, coding, cookies, processes, library_privates, worker),
+    *(commit, coding, cookies, processes, library_privates, worker, extra),
     *(leases, scope, child, page, resolver, response, proxy, tls),
     routes,
 )

@@ -32,6 +32,7 @@ from crawler.events import CrawlEnded, Event, Events, HandlerStopsCrawl, PageSet
 from crawler.fetch import library_privates
 from crawler.fetch.client import Fetcher, HttpClient
 from crawler.fetch.request_rules import Origin, RequestRules
+from crawler.handlers.requests import FILES
 from crawler.handlers.router import Context, Router, app_settings, load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.hooks import SINKS, PageHooks, load
@@ -62,6 +63,7 @@ from crawler.sinks.items import save_types
 from crawler.sinks.sink import CombinedSink, DurableSink
 from crawler.wording import count_of, with_remedy
 from crawler.worker.commit import Committer
+from crawler.worker.extra import ExtraRequests
 from crawler.worker.items import ItemTypes
 from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, PagePermits
 from crawler.worker.leases import DelayQueue, HeldLeases
@@ -269,7 +271,10 @@ class Engine:
         if deps.router is not None:
             limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
             handlers = HandlerRunner(deps.router, limits, deps.context)
-        self._handling = PageHandling(builder, types, content, self._offload, handlers, turns.while_waiting, runtime)
+        extra = ExtraRequests(runtime, held, turns, fetch, throttle, limiter, robots, foreign, self._reservations)
+        self._handling = PageHandling(
+            builder, types, content, self._offload, handlers, turns.while_waiting, runtime, extra.begin_visit
+        )
         validators = Validators(refetched(settings))
         deps.events.subscribe(validators.observe, PageSettled)
         visits = UrlVisits(
@@ -695,7 +700,7 @@ def production_dependencies(
         time=time,
         setup=setup,
         router=router,
-        context=Context(app_settings(router, settings.app) if router else None, crawl.name, replica),
+        context=Context(app_settings(router, settings.app) if router else None, crawl.name, replica, local.out / FILES),
     )
 
 

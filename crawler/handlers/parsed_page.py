@@ -7,13 +7,15 @@ nothing.
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Awaitable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 from yarl import URL
 
+from crawler.errors import Refused
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
 from crawler.parse import tree
@@ -179,12 +181,41 @@ class _Nothing(Awaitable[None]):
 _DONE = _Nothing()
 
 
+class Download(msgspec.Struct, frozen=True):
+    """A file that was downloaded from `url`. `path`: relative to the output folder; `size`: in bytes; `sha256`: its digest
+    in hexadecimal digits."""
+
+    url: str
+    path: str
+    content_type: str
+    size: int
+    sha256: str
+
+
+class Requests(Protocol):
+    """Makes requests for a handler: see `Handle.fetch` and `Handle.download`."""
+
+    async def fetch(
+        self,
+        written: str,
+        method: str,
+        data: Mapping[str, Any] | None,
+        json: Any,
+        body: bytes | None,
+        headers: Mapping[str, str],
+    ) -> ParsedPage: ...
+
+    async def download(self, written: str, headers: Mapping[str, str]) -> Download: ...
+
+
 class Handle:
     """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed.
     `settings`: the table `[app]`, as the router's schema or as a dict; `state`: what functions for the start of the
     replica have put there."""
 
-    def __init__(self, settings: Any = None, state: dict[str, Any] | None = None) -> None:
+    def __init__(
+        self, settings: Any = None, state: dict[str, Any] | None = None, requests: Requests | None = None
+    ) -> None:
         self.settings: Any = {} if settings is None else settings
         self.state: dict[str, Any] = {} if state is None else state
         self._items: list[Item] = []
@@ -192,6 +223,7 @@ class Handle:
         self._added: list[Wanted] = []
         self._dropped: list[UrlPattern] = []
         self._stop: str | None = None
+        self._requests = requests
 
     def push(self, name: str, item: object) -> Awaitable[None]:
         """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or
@@ -236,6 +268,41 @@ class Handle:
                 self._added.append(Wanted(url, priority, tag))
         return _DONE
 
+    def fetch(
+        self,
+        url: str | URL | Link | Element,
+        *,
+        method: str = "",
+        data: Mapping[str, Any] | None = None,
+        json: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Awaitable[ParsedPage]:
+        """Request `url`, relative to `page.base`, and return the answer as a page. Waits for its turn at the domain, as all
+        requests of the crawl do, while the time of the handler runs. `data`: the fields of a form, `json`: a value that
+        becomes JSON, or `body`: bytes; with one of them the method is POST, unless `method` names another one. Any status
+        is an answer, and redirects are followed. The answer is archived with the page. Raises `Refused` if the request may
+        not be made, and `FetchFailed` if there is no answer. Only for `async def` handlers."""
+        return self._able().fetch(_one_url(url), method, data, json, body, headers or {})
+
+    def download(
+        self, url: str | URL | Link | Element, *, headers: Mapping[str, str] | None = None
+    ) -> Awaitable[Download]:
+        """Fetch `url` as `fetch` does, and save it in the output folder as a file that is named after its digest, once for
+        all URLs with the same contents. Raises as `fetch`, and `Refused` for another status than 200 and for a body that
+        is not complete."""
+        return self._able().download(_one_url(url), headers or {})
+
+    def _able(self) -> Requests:
+        """What makes requests. Raises TypeError in a thread."""
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise TypeError("only handlers that are declared with `async def` can make requests") from None
+        if self._requests is None:
+            raise Refused("offline", "requests are made in a crawl only")
+        return self._requests
+
     def drop(self, pattern: str = "") -> Awaitable[None]:
         """Don't follow links whose URL matches the regular expression `pattern`. Without a pattern, follow none.
         Links passed to `enqueue` are followed all the same."""
@@ -252,6 +319,13 @@ class Handle:
     def result(self, handler: str = "") -> Handled:
         """Return what `handler` asked for."""
         return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped), handler=handler, stop=self._stop)
+
+
+def _one_url(link: Linked) -> str:
+    written = _written(link)
+    if not written:
+        raise ValueError("the element has no href")
+    return written
 
 
 def _written(link: Linked) -> str | None:

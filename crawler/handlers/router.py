@@ -5,12 +5,14 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Collection, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
 from crawler.errors import UserError, closest
 from crawler.handlers.parsed_page import Handle, ParsedPage
+from crawler.handlers.requests import Files
 from crawler.hooks import ROUTERS, imported
 from crawler.page import DEAD_REASONS, Outcome, Page
 from frontier.errors import BadInput
@@ -205,13 +207,15 @@ def load_router(name: str) -> Router:
 
 class Context:
     """What all functions of a router share in one replica. `settings`: the table `[app]`, as the router's schema or as
-    a dict; `state`: a dict for whatever they keep, such as a pool of connections; `crawl`, `replica`: their names."""
+    a dict; `state`: a dict for whatever they keep, such as a pool of connections; `crawl`, `replica`: their names. `files`:
+    where files are downloaded to."""
 
-    def __init__(self, settings: Any = None, crawl: str = "", replica: str = "") -> None:
+    def __init__(self, settings: Any = None, crawl: str = "", replica: str = "", files: Path | None = None) -> None:
         self.settings: Any = {} if settings is None else settings
         self.state: dict[str, Any] = {}
         self.crawl = crawl
         self.replica = replica
+        self.files = Files(files)
 
     def __repr__(self) -> str:
         return f"<Context {self.crawl} {self.replica}>"

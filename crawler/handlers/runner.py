@@ -27,8 +27,9 @@ import msgspec
 from crawler.defects import in_words
 from crawler.errors import UserError
 from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
+from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Handler, Hook, Router, name_of
-from crawler.hooks import NOTHING, Handled
+from crawler.hooks import NOTHING, Handled, Visit
 from crawler.logs import log
 from crawler.page import Page
 from crawler.parse.turns import FairTurns
@@ -70,16 +71,18 @@ class HandlerRunner:
         """Return whether a handler handles `page`."""
         return self._router.route_of(page) is not None
 
-    async def handle(self, page: Page) -> Handled:
-        """Return what the handler of `page` asks for, or how it failed."""
+    async def handle(self, page: Page, visit: Visit | None = None) -> Handled:
+        """Return what the handler of `page` asks for, or how it failed. It may make requests during `visit`."""
         route = self._router.route_of(page)
         if route is None:
             return NOTHING
-        handled = await self._call(route.function, page)
+        handled = await self._call(route.function, page, visit)
         return handled if route.failure is None else msgspec.structs.replace(handled, is_of_failure=True)
 
-    async def _call(self, function: Handler, page: Page) -> Handled:
-        parsed, handle = ParsedPage.of(page), Handle(self._context.settings, self._context.state)
+    async def _call(self, function: Handler, page: Page, visit: Visit | None) -> Handled:
+        parsed = ParsedPage.of(page)
+        requests = VisitRequests(parsed, visit, self._context.files)
+        handle = Handle(self._context.settings, self._context.state, requests)
         is_large = _is_large(parsed)
         slot = contextlib.ExitStack()  # closed twice, it releases once
         async with self._trees.turn(page.domain, is_heavy=True) if is_large else contextlib.nullcontext():
@@ -87,6 +90,8 @@ class HandlerRunner:
                 await asyncio.to_thread(_parse, parsed)
             _, end = await self._slots.take(page.domain, is_large)
             slot.callback(end)
+            if visit is not None:
+                visit.ends_in(self._timeout_s)
             call = begin(_prepared(function), (parsed, handle), slot.close)
             self._running.add(call)
             call.add_done_callback(self._ended)

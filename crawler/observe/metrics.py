@@ -124,6 +124,12 @@ class Metrics:
             "pages", "URLs settled or retried later, by outcome and status class", "outcome", "status"
         )
         self.reasons = self._counter("page_reasons", "URLs settled or retried later, by reason", "outcome", "reason")
+        self.extra_requests = self._counter(
+            "extra_requests",
+            "Requests of handlers, by kind, and status class or why there was none",
+            "kind",
+            "result",
+        )
         self.bytes = self._counter("received_bytes", "Bytes of response bodies as received")
         self.truncated = self._counter("bodies_truncated", "Response bodies that were truncated, by reason", "reason")
         self.repaired = self._counter(
@@ -268,6 +274,8 @@ class Metrics:
                 self.taken_back.inc(unsettled)
             case ev.HookFailed(hook):
                 self.hook_failures.labels(hook).inc()
+            case ev.ExtraRequested(kind, result):
+                self.extra_requests.labels(kind, result).inc()
             case ev.HandlerFailed():
                 self.handler_failures.inc()
             case ev.DefectFound(stage):
@@ -299,8 +307,9 @@ class Metrics:
         if exchange is not None:
             self._decisions("allow").inc()
             self.pages_total += page.outcome is not Outcome.RETRY
-            self.received_total += len(exchange.body)
-            self._exchange(exchange)
+            self.received_total += page.received_bytes
+            for one in (exchange, *(extra.exchange for extra in page.extras)):
+                self._exchange(one)
             for reason in page.cut:
                 self.cut.labels(reason).inc()
             for part in page.repaired:

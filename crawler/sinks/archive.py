@@ -36,7 +36,7 @@ from crawler.sinks.recovery import adopt_orphan, find_orphans, finish_orphans, u
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from crawler.sinks.upload import PostProcessor
 from crawler.sinks.volume import Volume
-from crawler.sinks.warc import ExchangeRecords, WarcRecords, sha1
+from crawler.sinks.warc import ExchangeRecords, WarcRecords, page_fields, sha1
 from frontier.errors import RedisAway, RedisMisused
 from frontier.settle import LeasedUrl
 
@@ -118,7 +118,7 @@ class GroupEncoder:
     def is_expensive(self, page: Page) -> bool:
         """Whether the records of `page` may take more than some milliseconds, or call code of users."""
         has_long_links = len(page.links) > FEW_LINKS and sum(len(link.url) for link in page.links) > LARGE_LINKS
-        is_large = page.exchange is not None and len(page.exchange.body) > LARGE_BODY
+        is_large = page.exchange is not None and page.received_bytes > LARGE_BODY
         return bool(self._hooks or self._wanted) or is_large or has_long_links
 
     def add_page(self, group: Group, page: Page, leased: LeasedUrl | None) -> None:
@@ -131,10 +131,18 @@ class GroupEncoder:
         digest, place, line = page.digest, None, -1
         if volume.warc and page.exchange and answer.keeps_body and not content.is_dropped and not is_barred:
             try:
-                made = self.records.exchange(page.exchange, digest, page.body_at)
+                page_id = self.records.page_id() if page.extras else ""
+                own_fields = page_fields(page_id) if page_id else ""
+                made = self.records.exchange(page.exchange, digest, page.body_at, own_fields)
                 metadata = self.records.metadata(page, made) if is_settled and self._settings.metadata else b""
+                extras = [
+                    self.records.exchange(one.exchange, page_fields=page_fields(page_id, one.kind), page_url=page.url)
+                    for one in page.extras
+                ]
                 digest, place = made.digest, self._append(group, page.exchange, made)
                 group.append(metadata)
+                for extra, records in zip(page.extras, extras, strict=True):
+                    self._append(group, extra.exchange, records)
                 if is_settled and made.is_revisit and page.exchange.status != HTTPStatus.NOT_MODIFIED:
                     group.duplicates.add(page.url)
             except Exception as error:

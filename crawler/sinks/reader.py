@@ -499,6 +499,8 @@ def _response(record: WarcRecord) -> _Response | None:
     headers, target = record.headers, target_of(record)
     if not _is_of_web(target):  # such as the dns: records of Heritrix
         raise NoRow("neither http nor https", f"{(headers.get('WARC-Type') or '').lower()} record")
+    if (headers.get("WARC-Resource-Type") or "document") != "document":
+        return None  # it belongs to a page
     url = canonicalize(target, None)
     if urlsplit(url.href).path in ("/robots.txt", tdmrep.PATH):
         return None

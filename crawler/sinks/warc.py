@@ -83,6 +83,7 @@ class Original(msgspec.Struct, frozen=True):
     url: str
     date: str
     digest: str
+    page_url: str = ""  # of the page with which it is removed
 
     def fields(self) -> Fields:
         of_id = f"WARC-Refers-To: {self.record_id}\r\n" if self.record_id else ""
@@ -122,17 +123,20 @@ class WarcRecords:
         )
         return self._record(fields, "application/warc-fields", [block])
 
-    def exchange(self, exchange: Exchange, digest: str = "", body_at: float = 0.0) -> ExchangeRecords:
+    def exchange(
+        self, exchange: Exchange, digest: str = "", body_at: float = 0.0, page_fields: Fields = "", page_url: str = ""
+    ) -> ExchangeRecords:
         """The records of `exchange`. `digest`: of its body; computed if it is empty. `body_at`: of a 304, when the body was
-        received that has not changed, 0 if that is unknown. Its digest is not known, and the record has none."""
+        received that has not changed, 0 if that is unknown. Its digest is not known, and the record has none.
+        `page_fields`: of `page_fields`; `page_url`: of the page to which it belongs, if it is not that of the page."""
         is_unchanged = exchange.status == HTTPStatus.NOT_MODIFIED
         known = self._last_answers.get(exchange.url) if is_unchanged else None
         if is_unchanged and not known and body_at:
             known = Original("", exchange.url, warc_date(body_at), "")
         digest = known.digest if known else digest or sha1(exchange.body)
         request_id, response_id = self._new_id(), self._new_id()
-        original = known or self._recall(exchange, digest, response_id)
-        common = self._common_fields(exchange)
+        original = known or self._recall(exchange, digest, response_id, page_url)
+        common = self._common_fields(exchange) + page_fields
         request = f"WARC-Type: request\r\n{_pair(request_id, response_id)}{common}"
         fields = _pair(response_id, request_id) + common
         if digest:
@@ -156,6 +160,10 @@ class WarcRecords:
             response_id,
             is_revisit=original is not None,
         )
+
+    def page_id(self) -> str:
+        """A new value of WARC-Page-ID."""
+        return self._new_id()[len("<urn:uuid:") : -1]
 
     def metadata(self, page: Page, made: ExchangeRecords) -> bytes:
         """The record with what was found in `page`. `made`: the records of its exchange.
@@ -214,7 +222,7 @@ class WarcRecords:
     def forget(self, urls: Container[str]) -> None:
         """Forget the records of `urls` made since `confirm`, because they are removed."""
         self._last_answers.clear()
-        for digest in [digest for digest, original in self._unsure.items() if original.url in urls]:
+        for digest in [digest for digest, original in self._unsure.items() if original.page_url in urls]:
             del self._unsure[digest]
 
     def undo(self) -> None:
@@ -233,7 +241,7 @@ class WarcRecords:
             f"{address}{_connection_fields(exchange.protocol, exchange.tls)}"
         )
 
-    def _recall(self, exchange: Exchange, digest: str, response_id: str) -> Original | None:
+    def _recall(self, exchange: Exchange, digest: str, response_id: str, page_url: str) -> Original | None:
         """The record that already has the body of `exchange`. If there is none, its own record will be remembered."""
         if len(exchange.body) < REVISIT_MIN_BYTES or exchange.truncated or not self._settings.revisits:
             return None
@@ -241,7 +249,8 @@ class WarcRecords:
         if original is not None:
             self._originals[digest] = original  # it is now the last used
         else:
-            self._unsure.setdefault(digest, _original(exchange, digest, response_id))
+            original_of_page = _original(exchange, digest, response_id, page_url)
+            self._unsure.setdefault(digest, original_of_page)
         return original
 
     def _record(self, fields: Fields, content_type: str, block: list[bytes]) -> bytes:
@@ -264,8 +273,8 @@ def _usage_fields(usage: Usage) -> Iterator[str]:
         yield f"tdm-policy: {usage.tdm_policy}"
 
 
-def _original(exchange: Exchange, digest: str, response_id: str) -> Original:
-    return Original(response_id, exchange.url, warc_date(exchange.started_at), digest)
+def _original(exchange: Exchange, digest: str, response_id: str, page_url: str = "") -> Original:
+    return Original(response_id, exchange.url, warc_date(exchange.started_at), digest, page_url or exchange.url)
 
 
 def stored_head(exchange: Exchange) -> bytes:
@@ -315,6 +324,12 @@ def id_prefix(random: bytes) -> str:
 def sha1(data: bytes) -> str:
     """The labelled digest of `data`, "sha1:" and base32, as WARC readers expect it."""
     return "sha1:" + b32encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode()
+
+
+def page_fields(page_id: str, kind: str = "") -> Fields:
+    """The fields of records that belong to a page, as Browsertrix writes them. `kind`: that of an extra exchange. A
+    response with a kind is no page."""
+    return f"WARC-Page-ID: {page_id}\r\n" + (f"WARC-Resource-Type: {kind}\r\n" if kind else "")
 
 
 def _pair(own: str, other: str) -> Fields:

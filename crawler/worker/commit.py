@@ -147,9 +147,9 @@ class Result(msgspec.Struct, frozen=True):
     def memory_bytes(self) -> int:
         """About how much memory it takes until it is written: its body and its links."""
         page = self.page
-        exchange = self.exchange if page is None else page.exchange
-        links = len(self.links) + (0 if page is None else len(page.links))
-        return LINK_BYTES * links + (0 if exchange is None else len(exchange.body))
+        if page is not None:
+            return LINK_BYTES * (len(self.links) + len(page.links)) + page.received_bytes
+        return LINK_BYTES * len(self.links) + (0 if self.exchange is None else len(self.exchange.body))
 
     @property
     def link_keys(self) -> Iterable[LinkKey]:
@@ -192,7 +192,7 @@ class LeaseReport(msgspec.Struct):
                 if number:
                     _count(self.shapes, f"{word}:{name}", number, otherwise=f"{word}:{OTHER}")
         if page is not None and page.exchange is not None:
-            self.received_bytes += len(page.exchange.body)
+            self.received_bytes += page.received_bytes
             for reason in page.cut:
                 self.cut[reason] = self.cut.get(reason, 0) + 1
             if page.unfollowed:

@@ -55,6 +55,10 @@ class LeasedDomain:
     wants_permit: bool = False  # before its next turn
     busy: int = 0  # workers that have taken the domain
     handling: int = 0  # those of them that only wait for a handler of users
+    held_back: int = 0  # the same, while the next page has to wait, too
+    extras: int = 0  # extra requests that wait for a turn or are in flight
+    sending: int = 0  # those of them that are in flight
+    waiters: list[asyncio.Future[None]] = field(default_factory=list)  # wait until a turn has ended
     concurrency: int = 1  # how many requests may be in flight
     requests: dict[asyncio.Timeout, float] = field(
         default_factory=dict
@@ -97,7 +101,17 @@ class LeasedDomain:
     @property
     def requesting(self) -> int:
         """The number of workers that may have a request in flight, at most `concurrency`."""
+        return self.occupied - self.held_back
+
+    @property
+    def occupied(self) -> int:
+        """The number of workers that keep the next one from taking the domain."""
         return self.busy - self.handling
+
+    @property
+    def is_kept(self) -> bool:
+        """Whether the lease cannot end by settling its URLs: one is not fetched yet, or its page is being handled."""
+        return bool(self.pending or self.handling or self.held_back)
 
     @property
     def oldest_request(self) -> float:
@@ -114,6 +128,21 @@ class LeasedDomain:
         for request in self.requests:
             if not request.expired():
                 request.reschedule(asyncio.get_running_loop().time() + lease_end - now)
+
+    async def until_turn_ends(self, timeout_s: float | None = None) -> None:
+        """Wait until a turn has ended, for at most `timeout_s` seconds."""
+        waiter = asyncio.get_running_loop().create_future()
+        self.waiters.append(waiter)
+        try:
+            await asyncio.wait([waiter], timeout=timeout_s)
+        finally:
+            self.waiters.remove(waiter)
+
+    def turn_ended(self) -> None:
+        """Have those that wait in `until_turn_ends` go on."""
+        for waiter in self.waiters:
+            if not waiter.done():
+                waiter.set_result(None)
 
     def wait_at_least_until(self, at: float) -> None:
         """Postpone the next turn to `at` if it would be earlier."""
@@ -243,6 +272,7 @@ class HeldLeases:
         self._runtime = runtime
         self._budget = budget
         self._domains: dict[LeasedDomain, None] = {}  # an ordered set, so that runs are reproducible
+        self._by_name: dict[str, LeasedDomain] = {}
         self._poll_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
         self._empty: set[int] = set()  # owned shards that had no more than planned visits when last asked
         self._leaving: set[LeasedDomain] = set()  # in shards that a view assigned to others
@@ -257,6 +287,10 @@ class HeldLeases:
 
     def __iter__(self) -> Iterator[LeasedDomain]:
         return iter(list(self._domains))
+
+    def of(self, domain: str) -> LeasedDomain | None:
+        """The lease of `domain`, None if this replica has none."""
+        return self._by_name.get(domain)
 
     @property
     def is_busy(self) -> bool:
@@ -351,6 +385,7 @@ class HeldLeases:
         whether this replica still owns their shard."""
         domains = [LeasedDomain(lease, lease_end, asked_at) for lease in answer.leases]
         self._domains.update(dict.fromkeys(domains))
+        self._by_name.update({leased.domain: leased for leased in domains})
         is_ours = answer.shard in self._poll_at
         if is_ours:
             poll = asked_at + poll_s
@@ -388,6 +423,8 @@ class HeldLeases:
     def forget(self, leased: LeasedDomain) -> None:
         """Remove `leased`, whose lease has ended."""
         self._domains.pop(leased, None)
+        if self._by_name.get(leased.domain) is leased:
+            del self._by_name[leased.domain]
         if leased in self._leaving:
             self._leaving.remove(leased)
             if not self._leaving:

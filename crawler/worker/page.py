@@ -8,13 +8,14 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
+from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from crawler.events import HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped
-from crawler.hooks import Handled, PageHandlers, Wanted
-from crawler.page import NO_CONTENT, Exchange, Link, LinkKind, Outcome, Page, content_coding
+from crawler.hooks import Handled, PageHandlers, Visit, Wanted
+from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.coding import decode_body
 from crawler.parse.document import (
@@ -409,6 +410,14 @@ def _text(fields: Fields, name: bytes) -> str:
     return b", ".join([value for key, value in fields if key == name]).decode("latin-1")
 
 
+class OpenVisit(Visit, Protocol):
+    """A visit that ends when the page is handled. `is_interrupted`: the page has to be fetched again."""
+
+    is_interrupted: bool
+
+    def end(self) -> None: ...
+
+
 class PageHandling:
     """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none.
     `types`: checks items. `wanted`: the content that is extracted here if that takes long; the archive extracts that of
@@ -416,7 +425,7 @@ class PageHandling:
 
     While a page waits for a handler or such a text, its worker waits in the block of `waiting`, so that another worker
     has its slot, and the next request to the domain need not wait. If too many pages wait, the workers keep their
-    slots, which slows fetching."""
+    slots, which slows fetching. `begin_visit`: returns what makes the requests of a handler."""
 
     def __init__(
         self,
@@ -427,6 +436,7 @@ class PageHandling:
         handlers: PageHandlers | None,
         waiting: Callable[[LeasedDomain, bool], AbstractAsyncContextManager[None]],
         runtime: Runtime,
+        begin_visit: Callable[[LeasedDomain], OpenVisit],
     ) -> None:
         self._builder = builder
         self._types = types
@@ -435,6 +445,7 @@ class PageHandling:
         self._handlers = handlers
         self._waits = waiting
         self._runtime, self._events = runtime, runtime.events
+        self._begin_visit = begin_visit
         self._waiting = self._waiting_bytes = 0
         self._types.apply(declared(builder.settings.item_rules))
 
@@ -449,20 +460,18 @@ class PageHandling:
         """Return `page`, the one of `entry` of `leased`, with its items, and its `links` as its handler wants them. If
         the handler fails finally, the page is dead and has no links but those that a handler for failures adds. When it is
         fetched again, its handler can still choose and label them: a URL that was queued before keeps its label. Raises
-        RetryWanted if the page is to be fetched again now."""
+        RetryWanted if the page is to be fetched again now, and VisitInterrupted."""
         if page.exchange is not None and 200 <= page.exchange.status < 300:
             settings = self._builder.settings
             page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)
         if self._handlers is None or not self._handlers.wants(page):
             return await self._types.checked(page), links
-        async with self._awaiting(leased, page):
-            handled = await self._handlers.handle(page)
+        handled, page = await self._call_handler(self._handlers, leased, page)
         if handled.reason:
             page, links = self._failed(entry, page, links, handled), ()
             if handled.is_of_failure or not self._handlers.wants(page):
                 return page, links
-            async with self._awaiting(leased, page):
-                handled = await self._handlers.handle(page)
+            handled, page = await self._call_handler(self._handlers, leased, page)
             if handled.reason:
                 self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
                 return page, links
@@ -484,12 +493,24 @@ class PageHandling:
             tries = self._runtime.policy.tries
         result = last_try(UrlResult(Outcome.RETRY, handled.reason), entry.tries, tries)
         if result.outcome is Outcome.RETRY:
-            raise RetryWanted(handled, result)
+            raise RetryWanted(handled, result, page.extras)
         self._builder.report_dropped({handled.reason: len(links)})
         reason = page.reason if page.outcome is Outcome.DEAD else handled.reason
         return msgspec.structs.replace(
             page, outcome=Outcome.DEAD, reason=reason, handler_error=handled.error, items=(), followed={}
         )
+
+    async def _call_handler(self, handlers: PageHandlers, leased: LeasedDomain, page: Page) -> tuple[Handled, Page]:
+        """Return what the handler of `page` asks for, and the page with what it has fetched."""
+        visit = self._begin_visit(leased)
+        try:
+            async with self._awaiting(leased, page):
+                handled = await handlers.handle(page, visit)
+        finally:
+            visit.end()
+        if visit.is_interrupted:
+            raise VisitInterrupted
+        return handled, msgspec.structs.replace(page, extras=(*page.extras, *visit.extras)) if visit.extras else page
 
     def links_after_defect(self, links: Sequence[Entry]) -> Sequence[Entry]:
         """Return those of the `links` of a page that are followed although an unexpected exception ended its handling:
@@ -516,7 +537,11 @@ class PageHandling:
         """A block in which `page` waits. It holds up nobody, unless too much is waiting already."""
         size = len(page.exchange.body) if page.exchange else 0
         if self._waiting >= MAX_LENT or self._waiting_bytes + size > MAX_WAITING_BYTES:
-            yield
+            leased.held_back += 1
+            try:
+                yield
+            finally:
+                leased.held_back -= 1
             return
         self._waiting, self._waiting_bytes = self._waiting + 1, self._waiting_bytes + size
         try:
@@ -526,11 +551,16 @@ class PageHandling:
             self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size
 
 
+class VisitInterrupted(Exception):
+    """Raised if an extra request failed for a reason that is ours, so that the page has to be fetched again."""
+
+
 class RetryWanted(Exception):
     """Raised if a page is to be fetched again because of what its handler did."""
 
-    def __init__(self, handled: Handled, result: UrlResult) -> None:
+    def __init__(self, handled: Handled, result: UrlResult, extras: tuple[Extra, ...]) -> None:
         super().__init__(handled.error)
+        self.extras = extras
         self.after_s = handled.retry_after_s or 0.0
         self.result = result
 

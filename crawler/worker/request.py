@@ -86,17 +86,22 @@ class PoliteFetch:
         self._failing_since: dict[FailureKind, float] = {}  # when failures that are ours began, monotonic seconds
 
     async def fetch(
-        self, leased: LeasedDomain, url: str, known: OriginRobots | None, conditions: Headers = ()
+        self,
+        leased: LeasedDomain,
+        url: str,
+        known: OriginRobots | None,
+        fields: Headers = (),
+        method: str = "GET",
+        body: bytes = b"",
     ) -> Exchange:
-        """GET `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`:
-        the robots.txt that may set the delay, None if unknown; `conditions`: header fields that make the request
-        conditional. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during the request. After a
-        failure that is ours, the domain has to wait."""
-        network = leased.network
+        """Request `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`:
+        the robots.txt that may set the delay, None if unknown; `fields`: more header fields. Raises FetchFailed, with
+        LEASE_EXPIRED if the lease ended before or during the request. After a failure that is ours, the domain has to
+        wait."""
         await self._time_slice.end_if_over()
         began = self._runtime.now()
         try:
-            exchange = await self._fetch_within_lease(leased, url, conditions, network)
+            exchange = await self._fetch_within_lease(leased, url, fields, method, body)
         except FetchFailed as failure:
             if failure.kind is FailureKind.OTHER_ADDRESS:
                 leased.moves += 1
@@ -123,10 +128,11 @@ class PoliteFetch:
         return exchange
 
     async def _fetch_within_lease(
-        self, leased: LeasedDomain, url: str, conditions: Headers, network: str | None
+        self, leased: LeasedDomain, url: str, fields: Headers, method: str, body: bytes
     ) -> Exchange:
-        """GET `url`, but cancel the request when the lease ends: a response that continued would overlap with the first
+        """Request `url`, but cancel the request when the lease ends: a response that continued would overlap with the first
         request of the domain's next holder. Each renewal moves the end (`LeasedDomain.renew`)."""
+        network = leased.network
         began, now = asyncio.get_running_loop().time(), self._runtime.now
         try:
             async with asyncio.timeout_at(began + leased.lease_end - now()) as timeout:
@@ -135,8 +141,10 @@ class PoliteFetch:
                     return await self._http.fetch(
                         url,
                         is_too_late=lambda: not leased.holds(now()),
-                        extra_headers=conditions,
+                        extra_headers=fields,
                         network=network,
+                        method=method,
+                        body=body,
                     )
                 finally:
                     del leased.requests[timeout], self._in_flight[timeout]
@@ -453,8 +461,11 @@ class ForeignDomains:
         """Return whether `leased` may request `url` now. If not, its next turn is set to the slot, or to when it should
         ask again. Raises RedisAway if the other domain's node of a cluster is away."""
         domain = domain_of(host_of(url))
-        if domain == leased.domain:
-            return True
+        return domain == leased.domain or await self.may_enter(leased, domain)
+
+    async def may_enter(self, leased: LeasedDomain, domain: str) -> bool:
+        """Return whether one request to `domain`, another one than that of `leased`, may be made now, with
+        `leased.reservation`. Otherwise as `may_request`."""
         held, now_ms = leased.reservation, self._runtime.server_clock.now_ms()
         if held is not None and held.domain == domain and held.slot_ms <= now_ms <= held.slot_ms + KEPT_MS:
             return True
@@ -484,12 +495,12 @@ class ForeignDomains:
         if exchange is not None and (result := judge_status(exchange.status)).backs_off:
             # The other domain's stored backoff is not changed, because that belongs to its lease.
             next_ms = max(next_ms, backoff_after(self._runtime, HEALTHY, result, exchange).until_ms)
-        await self._end(held, next_ms)
+        await self.end(held, next_ms)
         return True
 
-    async def _end(self, held: Reservation, next_ms: int) -> None:
-        """End `held`. If the other domain's node is away, this happens when it is back. Nobody can lease the domain
-        before, and its worker need not wait."""
+    async def end(self, held: Reservation, next_ms: int) -> None:
+        """End `held`. The next request may start at `next_ms` (server time). If its node of a cluster is away, this happens
+        when it is back. Nobody can lease the domain before, and its worker need not wait."""
         retry = self._runtime.retry
         node = retry.node_of(self._reservations.shard_of(held.domain))
         try:

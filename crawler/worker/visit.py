@@ -10,13 +10,13 @@ import msgspec
 from crawler.defects import Stage, defect
 from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
 from crawler.events import UrlPostponed
-from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Outcome, Page
+from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Outcome, Page
 from crawler.parse.document import header_usage
 from crawler.scope.shapes import PUT_OFF
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
 from crawler.worker.leases import LeasedDomain
-from crawler.worker.page import PageBuilder, PageHandling, RetryWanted, bare_page
+from crawler.worker.page import PageBuilder, PageHandling, RetryWanted, VisitInterrupted, bare_page
 from crawler.worker.request import PoliteFetch, Throttle
 from crawler.worker.revisits import SiteGains, Validators, planned
 from crawler.worker.runtime import Runtime
@@ -178,17 +178,17 @@ class UrlVisits:
                 page, links = await self.handling.handle(leased, entry, page, links)
             if page.outcome is Outcome.DONE:
                 page = await self._with_content(leased, entry, page)
+        except VisitInterrupted:
+            self._put_back(leased, entry, exchange, result)
+            return
         except RetryWanted as wanted:
             if result.outcome is Outcome.DONE:
                 self.permits.give_back()
-            await self._retry(leased, entry, wanted.result, exchange, str(wanted), wanted.after_s)
+            await self._retry(leased, entry, wanted.result, exchange, str(wanted), wanted.after_s, wanted.extras)
             return
         except Exception as error:
-            if self.fetch.pauses_for(leased, error):  # costs a second request
-                if exchange is not None and result.outcome is Outcome.DONE:
-                    self.permits.give_back()
-                leased.repeats.pop(entry.url, None)
-                leased.pending.appendleft(entry)
+            if self.fetch.pauses_for(leased, error):
+                self._put_back(leased, entry, exchange, result)
                 return
             self._report("read", entry, error)
             page = bare_page(entry, DEFECT, exchange, now_s)
@@ -203,6 +203,13 @@ class UrlVisits:
         settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains)
         await self._commit(leased, settled, page, links)
 
+    def _put_back(self, leased: LeasedDomain, entry: Entry, exchange: Exchange | None, result: UrlResult) -> None:
+        """Have `entry` requested again although it was fetched. It loses no try."""
+        if exchange is not None and result.outcome is Outcome.DONE:
+            self.permits.give_back()
+        leased.repeats.pop(entry.url, None)
+        leased.pending.appendleft(entry)
+
     async def _retry(
         self,
         leased: LeasedDomain,
@@ -211,11 +218,13 @@ class UrlVisits:
         exchange: Exchange | None,
         detail: str,
         after_s: float = 0.0,
+        extras: tuple[Extra, ...] = (),
     ) -> None:
         """Have `entry` requested again, after `after_s` seconds at least."""
         purpose, now_ms = self.runtime.policy.usage.purpose, self.runtime.server_clock.now_ms()
         ready_ms = max(self.throttle.retry_at_ms(leased, entry, result), now_ms + round(after_s * 1000))
         page = bare_page(entry, result, exchange, now_ms / 1000, detail)
+        page = msgspec.structs.replace(page, extras=extras) if extras else page
         if exchange is not None and purpose:
             page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
         await self._commit(leased, retry(entry, result.reason, ready_ms, entry.priority - 1), page)
@@ -231,6 +240,8 @@ class UrlVisits:
         self, leased: LeasedDomain, settled: SettledUrl, page: Page | None = None, links: Sequence[Entry] = ()
     ) -> None:
         leased.repeats.pop(settled.entry.url, None)
+        while leased.sending:  # the lease may end with this URL, and another replica could send its first request
+            await leased.until_turn_ends()
         await self.committer.add(Result(leased, settled, page, links))
 
     def _report(self, stage: Stage, entry: Entry, error: Exception) -> None:

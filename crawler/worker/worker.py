@@ -139,17 +139,20 @@ class Turns:
     pool: WorkerPool
 
     def next(self, leased: LeasedDomain) -> None:
-        """Decide what follows after a turn of `leased`, or while its page waits for a handler."""
+        """Decide what follows after a turn of `leased`, or while its page waits for a handler. Extra requests, for which
+        handlers wait, come before other pages."""
+        if leased.waiters:
+            leased.turn_ended()
         if leased.is_queued:
             return
         over = leased.closing or not leased.holds(self.runtime.now())
-        if leased.busy >= 1 if over else leased.requesting >= leased.concurrency:
+        if leased.busy >= 1 if over else leased.occupied >= leased.concurrency:
             return  # continues when another of its requests ends
         if leased.closing:
             self.leases.finish(leased)
         elif over:
             self.held.forget(leased)
-        elif leased.pending:
+        elif leased.pending and not leased.extras:
             self.enqueue(leased)
 
     def enqueue(self, leased: LeasedDomain) -> None:
@@ -166,13 +169,14 @@ class Turns:
         `is_crowded`, only one page of the domain waits while the next one is requested."""
         is_handed_on = leased.handling < (1 if is_crowded else HANDED_ON)
         leased.handling += is_handed_on
+        leased.held_back += not is_handed_on
         try:
-            if is_handed_on:
-                self.next(leased)
+            self.next(leased)
             async with self.pool.extra_worker():
                 yield
         finally:
             leased.handling -= is_handed_on
+            leased.held_back -= not is_handed_on
 
 
 @dataclass(eq=False, repr=False)
@@ -194,6 +198,10 @@ class Worker:
         """Wait until a leased domain is due, and give it one turn."""
         leased = await self.queue.take()
         now = self.runtime.now()
+        if leased.extras:
+            leased.is_queued = False
+            leased.turn_ended()
+            return
         if self.committer.holds_up(leased):
             leased.wait_at_least_until(now + REST_S)
             if leased.holds(now):
@@ -218,7 +226,7 @@ class Worker:
         finally:
             leased.is_queued = False
         if request is not None:
-            if leased.pending and leased.requesting < leased.concurrency:
+            if leased.pending and leased.occupied < leased.concurrency:
                 leased.wait_at_least_until(self.runtime.now())
                 self.turns.enqueue(leased)
             await self.visits.request(leased, *request)

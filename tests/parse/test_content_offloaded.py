@@ -160,7 +160,7 @@ async def test_a_page_without_a_text_for_lack_of_a_budget_says_so() -> None:
             return None
 
     nobody: Any = Mock(settings=Mock(item_rules=()))
-    handling = PageHandling(nobody, nobody, TEXT, Spent(), None, lambda *_: nullcontext(), nobody)
+    handling = PageHandling(nobody, nobody, TEXT, Spent(), None, lambda *_: nullcontext(), nobody, nobody)
     page = await handling.with_content(nobody, document(HEAVY["pre"]))
     assert (page.cut, page.content) == (("budget",), NO_CONTENT)
 

@@ -1,0 +1,278 @@
+"""Extra requests: those that the handling of a page makes besides the one for the page.
+
+Each is as polite as that for a page. It has a turn of its own at its domain, which nobody else has at the same time: under
+the lease of the domain if this replica has it, as the page's own domain, and otherwise with a reservation
+(`frontier.reservations`). Then it needs what a page needs: a robots.txt that allows it, the delay, a slot at the address.
+So it may need several turns, the first ones for robots.txt. While it waits for one, it holds nothing that others need.
+
+A reservation waits until the lease of another replica ends. So two pages on two replicas that request each other's domain
+wait for each other, until the time of their handlers is over. On one replica they do not.
+
+The exchanges become part of the page: they are written with it, and removed with it if it is not settled. If the lease of
+the page is lost, or a request fails for a reason that is ours, the visit is interrupted: the page is fetched again, and its
+handler called again, without the loss of a try.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from weakref import WeakValueDictionary
+
+from crawler.defects import defect
+from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, FetchFailed, Refused
+from crawler.events import ExtraRequested
+from crawler.hooks import ExtraRequest
+from crawler.page import Exchange, Extra, Outcome
+from crawler.parse.document import header_usage
+from crawler.worker.leases import HeldLeases, LeasedDomain
+from crawler.worker.request import AddressLimiter, ForeignDomains, PoliteFetch, Throttle, return_until
+from crawler.worker.robots import RobotsLookup
+from crawler.worker.runtime import Runtime
+from crawler.worker.verdict import ROBOTS_UNREACHABLE, judge_failure, judge_status, verdict_by_robots
+from crawler.worker.worker import REST_S, Turns
+from frontier.domains import domain_of, host_of
+from frontier.errors import RedisAway
+from frontier.reservations import Reservation, Reservations
+from frontier.settle import Lease
+
+MAX_EXTRAS = 200
+MAX_EXTRA_BYTES = 64 << 20
+"""Extra requests for a page, and bytes of their bodies. They are in memory until the page is written."""
+
+SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
+"""Methods whose requests may be repeated (RFC 9110 9.2.1)."""
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class PageVisit:
+    """The visit to a page of `leased` while the page is handled. `until`: when its time is over, in monotonic seconds.
+    `is_interrupted`: the page has to be fetched again."""
+
+    requests_of: ExtraRequests
+    leased: LeasedDomain
+    until: float = math.inf
+    extras: list[Extra] = field(default_factory=list)
+    requests: int = 0
+    received_bytes: int = 0
+    is_over: bool = False
+    is_interrupted: bool = False
+    callers: set[asyncio.Task[object]] = field(default_factory=set)
+
+    async def send(self, request: ExtraRequest) -> Exchange:
+        """See `Visit`."""
+        return await self.requests_of.send(self, request)
+
+    def ends_in(self, seconds: float) -> None:
+        """See `Visit`."""
+        self.until = self.requests_of.runtime.now() + seconds
+
+    def end(self) -> None:
+        """End the visit. Requests that nobody has awaited are cancelled."""
+        self.is_over = True
+        for caller in self.callers:
+            caller.cancel()
+
+
+@dataclass(eq=False, repr=False)
+class ExtraRequests:
+    """Makes the extra requests of a replica."""
+
+    runtime: Runtime
+    held: HeldLeases
+    turns: Turns
+    fetch: PoliteFetch
+    throttle: Throttle
+    limiter: AddressLimiter
+    robots: RobotsLookup
+    foreign: ForeignDomains
+    reservations: Reservations
+    _lines: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
+    _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
+
+    def begin_visit(self, leased: LeasedDomain) -> PageVisit:
+        """Begin the visit to a page of `leased`."""
+        return PageVisit(self, leased)
+
+    async def send(self, visit: PageVisit, request: ExtraRequest) -> Exchange:
+        """Make `request` for the page of `visit`, and add the exchange to it. Any status is a response, and a redirect is
+        not followed. Raises Refused and FetchFailed."""
+        task, result = asyncio.current_task(), "cancelled"
+        if task is not None:
+            visit.callers.add(task)
+        try:
+            if visit.requests >= MAX_EXTRAS or visit.received_bytes >= MAX_EXTRA_BYTES:
+                raise Refused("too_many", f"a page may make {MAX_EXTRAS} requests for {MAX_EXTRA_BYTES >> 20} MiB")
+            visit.requests += 1
+            exchange = await self._exchange(visit, request)
+            visit.received_bytes += len(exchange.body)
+            visit.extras.append(Extra(exchange, request.kind))
+            result = f"{exchange.status // 100}xx"
+            return exchange
+        except (Refused, FetchFailed) as error:
+            result = error.reason
+            raise
+        finally:
+            if task is not None:
+                visit.callers.discard(task)
+            self.runtime.events.emit(ExtraRequested(request.kind, result))
+
+    async def _exchange(self, visit: PageVisit, request: ExtraRequest) -> Exchange:
+        domain = domain_of(host_of(request.url))
+        guest = self._guest(domain)
+        while True:
+            if self.throttle.is_blocked(domain):
+                raise Refused("blocked")
+            leased = visit.leased if domain == visit.leased.domain else self.held.of(domain)
+            if leased is not None and self._is_usable(visit, leased):
+                target, turn = leased, self._turn_under_lease(visit, leased)
+            else:
+                target, turn = guest, self._turn_with_reservation(visit, guest)
+            async with turn as has_turn:
+                exchange = await self._in_turn(visit, target, request) if has_turn else None
+            if exchange is not None:
+                return exchange
+
+    # turns
+
+    def _check(self, visit: PageVisit, at: float = 0.0) -> None:
+        """Raise Refused if the visit is over, or will be `at` (monotonic seconds)."""
+        now = self.runtime.now()
+        if not visit.leased.holds(now):
+            visit.is_interrupted = True
+        if visit.is_over or visit.is_interrupted:
+            raise Refused("interrupted", "the visit to the page has ended")
+        if at >= visit.until:
+            raise Refused("too_late", f"its turn would come in {at - now:.0f} s, and the page has less time")
+
+    def _is_usable(self, visit: PageVisit, leased: LeasedDomain) -> bool:
+        """Whether the lease of `leased` gives a turn, and does not end during it."""
+        if leased is visit.leased:
+            return True
+        return leased.is_kept and not leased.closing and leased.holds(self.runtime.now())
+
+    @asynccontextmanager
+    async def _turn_under_lease(self, visit: PageVisit, leased: LeasedDomain) -> AsyncIterator[bool]:
+        """A block in which `leased` has no other request in flight, unless it may have several. Yields False if its lease
+        ends before."""
+        leased.extras += 1
+        try:
+            while True:
+                self._check(visit, leased.next_at)
+                if not self._is_usable(visit, leased):
+                    yield False
+                    return
+                wait_s = leased.next_at - self.runtime.now()
+                if wait_s <= 0 and leased.requesting < leased.concurrency:
+                    break
+                await leased.until_turn_ends(wait_s if wait_s > 0 else None)
+            leased.busy += 1
+            leased.sending += 1
+            try:
+                yield True
+            finally:
+                leased.busy -= 1
+                leased.sending -= 1
+        finally:
+            leased.extras -= 1
+            self.turns.next(leased)
+
+    @asynccontextmanager
+    async def _turn_with_reservation(self, visit: PageVisit, guest: LeasedDomain) -> AsyncIterator[bool]:
+        """A block in which nobody else makes a request to the domain of `guest`. Yields False if this replica has leased
+        the domain."""
+        line = self._lines.setdefault(guest.domain, asyncio.Lock())
+        door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
+        async with line:
+            held: Reservation | None = None
+            try:
+                while not await self._has_entered(door, guest.domain):
+                    self._check(visit, door.next_at)
+                    await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
+                    self._check(visit)
+                    leased = self.held.of(guest.domain)
+                    if door.reservation is None and leased is not None and self._is_usable(visit, leased):
+                        yield False
+                        return
+                held = door.reservation
+                assert held is not None
+                guest.lease_end = self.runtime.monotonic(held.until_ms)
+                guest.next_at = self.runtime.now()
+                yield True
+            finally:
+                if (reserved := door.reservation) is not None:
+                    sent = guest.ended_at + max(guest.delay_ms, reserved.delay_ms) / 1000 if held else -math.inf
+                    next_at = max(guest.next_at, sent) if held else self.runtime.monotonic(reserved.slot_ms)
+                    ending = asyncio.create_task(self.foreign.end(reserved, self.runtime.server_ms(next_at)))
+                    self._ending.add(ending)
+                    ending.add_done_callback(self._ending.discard)
+
+    async def _has_entered(self, door: LeasedDomain, domain: str) -> bool:
+        try:
+            return await self.foreign.may_enter(door, domain)
+        except RedisAway:
+            door.next_at = self.runtime.now() + REST_S
+            return False
+
+    def _guest(self, domain: str) -> LeasedDomain:
+        """State for `domain` as if it were leased."""
+        now = self.runtime.now()
+        lease = Lease(domain, self.reservations.shard_of(domain), 0, 0, 0, "", ())
+        return LeasedDomain(lease, math.inf, now, is_queued=False, busy=1)
+
+    # the request
+
+    async def _in_turn(self, visit: PageVisit, target: LeasedDomain, request: ExtraRequest) -> Exchange | None:
+        """Make `request`, or what has to come before it. Returns None if it needs another turn."""
+        try:
+            exchange = await self._request(target, request)
+        except FetchFailed as failure:
+            if failure.kind is FailureKind.STALE_CONNECTION and request.method in SAFE:
+                return None
+            if failure.kind in NOT_THE_URLS_FAULT:
+                self._interrupt(visit, target)
+            raise
+        except RedisAway:
+            target.wait_at_least_until(self.runtime.now() + REST_S)
+            return None
+        if exchange is None and target.backoff.limited_until_ms > self.runtime.server_clock.now_ms():
+            self._interrupt(visit, target)
+            raise Refused("interrupted", "this machine cannot make requests, or too many to this address")
+        return exchange
+
+    def _interrupt(self, visit: PageVisit, target: LeasedDomain) -> None:
+        visit.is_interrupted = True
+        if target is not visit.leased and target.next_at > visit.leased.next_at:
+            return_until(visit.leased, self.runtime, target.next_at)
+
+    async def _request(self, target: LeasedDomain, request: ExtraRequest) -> Exchange | None:
+        url = request.url
+        known = self.robots.at_hand(url) or await self.robots.robots_for(target, url)
+        if known is None or self.throttle.put_off_if_early(target, known):
+            return None
+        purpose = self.runtime.policy.usage.purpose
+        try:
+            result = verdict_by_robots(url, known, self.runtime.policy.tries, self.throttle.exceeds_cap(known), purpose)
+        except Exception as error:  # the file cannot be applied
+            self.runtime.events.emit(defect("robots", url, error))
+            result = ROBOTS_UNREACHABLE
+        if result is not None:
+            raise Refused(result.reason)
+        if not await self.limiter.may_request(target, url):
+            return None
+        try:
+            exchange = await self.fetch.fetch(target, url, known, request.fields, request.method, request.body)
+        except FetchFailed as failure:
+            if failure.kind is FailureKind.OTHER_ADDRESS:
+                return None
+            if failure.kind not in NOT_THE_URLS_FAULT:
+                self.throttle.update_backoff(target, judge_failure(failure.kind), None)
+            raise
+        result = judge_status(exchange.status)
+        self.throttle.update_backoff(target, result, exchange)
+        if purpose and result.outcome is Outcome.DONE and header_usage(exchange.headers).refusal(purpose):
+            raise Refused("usage")
+        return exchange

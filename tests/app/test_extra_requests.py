@@ -1,0 +1,147 @@
+"""Requests of handlers: as polite as those for pages, archived with the page, and part of its item."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from crawler import Crawl, FetchFailed, Handle, ParsedPage, Refused, Router
+from crawler.audit.check import Rules, audit
+from crawler.audit.records import read_archive
+from crawler.sinks.reader import read_rows, records_in
+from politeness.delay import DelayPolicy
+from tests.site import Reply, Request, Site
+
+JSON = {"Content-Type": "application/json"}
+
+
+def shop(request: Request) -> Reply | str | None:
+    """Products with a price and reviews behind an API, and one image that has two URLs."""
+    path = request.path
+    if path == "/robots.txt":
+        return "User-agent: *\nDisallow: /private" if request.host == "a.test" else None
+    if path == "/":
+        return "".join(f'<a href="/product/{number}">' for number in range(3))
+    if path.startswith("/product/"):
+        return f"<h1>Product {path[-1]}</h1><img src=/image/{path[-1]}.png>"
+    if path.startswith("/api/"):
+        return Reply(json.dumps({"price": int(path[-1]), "method": request.method}), headers=JSON)
+    if path.startswith("/image/"):
+        return Reply(b"\x89PNG" + b"x" * 5000, headers={"Content-Type": "image/png"})
+    if path == "/moved":
+        return Reply("", 302, {"Location": "/api/7"})
+    return None
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site(shop) as site:
+        yield site
+
+
+@pytest.fixture
+def settings(site: Site, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    settings = site.settings(tmp_path)
+    settings["fetch"]["host_map"] = site.host_map("a.test", "b.test")
+    return settings
+
+
+def crawled(router: Router, settings: dict[str, Any], *seeds: str) -> Crawl:
+    crawl = Crawl(seeds or ["http://a.test/"], handlers=router, settings=settings)
+    crawl.run()
+    return crawl
+
+
+def test_several_answers_become_one_item(site: Site, settings: dict[str, Any]) -> None:
+    router = Router()
+
+    @router.handler("/product/")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        number = page.url[-1]
+        price, stock = await crawl.fetch(f"/api/{number}"), await crawl.fetch(f"http://b.test/api/{number}", json={})
+        item = {"name": page.select_text("h1"), "price": price.json()["price"], "method": stock.json()["method"]}
+        await crawl.push("products", item)
+
+    crawl = crawled(router, settings)
+    found = sorted(crawl.items("products"), key=lambda item: item["price"])
+    assert found == [{"name": f"Product {number}", "price": number, "method": "POST"} for number in range(3)]
+    assert [site.times(f"/api/{number}", host=host) for host in ("a.test", "b.test") for number in range(3)] == [1] * 6
+    assert site.times("/robots.txt", host="b.test") == 1
+    assert crawl.stats.done == {"ok": 4}
+
+
+def test_what_is_not_allowed_or_not_there_is_an_exception_with_its_reason(site: Site, settings: dict[str, Any]) -> None:
+    router, reasons = Router(), list[str]()
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        for url in ("/private/x", "http://10.0.0.1/", "http://nowhere.invalid/"):
+            try:
+                await crawl.fetch(url)
+            except (Refused, FetchFailed) as error:
+                reasons.append(error.reason)
+        missing = await crawl.fetch("/missing")
+        moved = await crawl.fetch("/moved", data={"q": "x"})
+        await crawl.push("ends", {"missing": missing.status, "moved": moved.json(), "url": moved.url})
+
+    crawl = crawled(router, settings)
+    assert reasons == ["robots", "forbidden_address", "no_such_host"]
+    (end,) = crawl.items("ends")
+    assert end == {"missing": 404, "moved": {"price": 7, "method": "GET"}, "url": "http://a.test/api/7"}
+    assert not site.times("/private/x")
+
+
+def test_a_plain_function_cannot_make_requests_and_is_told(settings: dict[str, Any]) -> None:
+    router = Router()
+
+    @router.handler("/product/0")
+    def plain(page: ParsedPage, crawl: Handle) -> None:
+        crawl.fetch("/api/0")
+
+    assert crawled(router, settings).stats.dead == {"handler_failed": 1}
+
+
+def test_each_request_waits_for_its_turn_also_at_a_domain_that_is_crawled(
+    site: Site, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """The sites' logs are the arbiter, and the audit of the archive says the same."""
+    router = Router()
+
+    @router.handler("/product/")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        other = "http://b.test" if "a.test" in page.url else "http://a.test"
+        await asyncio.gather(*(crawl.fetch(f"{origin}/api/{page.url[-1]}") for origin in ("", other)))
+
+    settings["politeness"]["delay"] = 0.3
+    crawl = crawled(router, settings, "http://a.test/", "http://b.test/")
+    assert crawl.stats.done == {"ok": 8}
+    for host in ("a.test", "b.test"):
+        times = [request.at for request, _ in site.answered if request.host == host]
+        assert len(times) == 1 + 4 + 6
+        assert min(later - earlier for earlier, later in pairwise(times)) > 0.29
+    found = audit(read_archive(tmp_path / "out"), Rules(DelayPolicy(0.3), None, "peercrawl"))
+    assert (found.requests, found.breaches) == (22, [])
+
+
+def test_answers_are_archived_with_their_page_and_are_no_pages(settings: dict[str, Any], tmp_path: Path) -> None:
+    router = Router()
+
+    @router.handler("/product/1")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.fetch("/product/2")
+
+    crawled(router, {**settings, "limits": {"max_pages": 3}})
+    (warc,) = (tmp_path / "out").glob("*.warc.gz")
+    kinds = {
+        (record.headers["WARC-Target-URI"].rpartition("/")[2], record.headers.get("WARC-Resource-Type"))
+        for record in records_in(str(warc))
+        if record.headers.get("WARC-Page-ID")
+    }
+    assert kinds == {("1", None), ("2", "fetch")}
+    assert sorted(row.page.url for row in read_rows(warc, lambda *problem: None)).count("http://a.test/product/2") < 2
