@@ -17,6 +17,7 @@ LAYERS = (
     {"app"},
     {"observe", "audit"},
     {"worker", "sinks", "handlers"},
+    {"browser"},
     {"parse", "settings"},
     {"fetch", "scope", "plan", "identity"},
     {"crawler"},
