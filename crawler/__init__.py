@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from crawler.errors import FetchFailed, Refused, SinkFull, UserError
     from crawler.handlers.parsed_page import Download, Handle, ParsedPage, Retry
     from crawler.handlers.router import Context, Router
+    from crawler.handlers.values import SharedValues
     from crawler.hooks import PageHook
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
     from crawler.parse.text import decoded
@@ -26,6 +27,7 @@ _MODULES = {
     "crawler.errors": ("FetchFailed", "Refused", "SinkFull", "UserError"),
     "crawler.handlers.parsed_page": ("Download", "Handle", "ParsedPage", "Retry"),
     "crawler.handlers.router": ("Context", "Router"),
+    "crawler.handlers.values": ("SharedValues",),
     "crawler.hooks": ("PageHook",),
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
     "crawler.parse.text": ("decoded",),
@@ -51,6 +53,7 @@ __all__ = [
     "Refused",
     "Retry",
     "Router",
+    "SharedValues",
     "Sink",
     "SinkContext",
     "SinkFull",

@@ -17,6 +17,7 @@ from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.recorded import load
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.handlers.values import SharedValues
 from crawler.hooks import Handled
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, read
@@ -105,10 +106,18 @@ def recorded_items(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return load(folder)[0].items
 
 
-def run_handler(router: Router, page: ParsedPage, settings: Mapping[str, Any] | None = None, **state: Any) -> Result:
-    """Have `router` handle `page`. `settings`: the table `[app]`; `state`: what functions for the start have put into
-    `crawl.state`. Works in programs with and without asyncio."""
+def run_handler(
+    router: Router,
+    page: ParsedPage,
+    settings: Mapping[str, Any] | None = None,
+    store: SharedValues | None = None,
+    **state: Any,
+) -> Result:
+    """Have `router` handle `page`. `settings`: the table `[app]`; `store`: the values in `crawl.store`, none if it is
+    missing; `state`: what functions for the start have put into `crawl.state`. Works in programs with and without
+    asyncio."""
     context = Context(app_settings(router, dict(settings or {})))
+    context.store = store or context.store
     context.state.update(state)
 
     async def call() -> Handled:

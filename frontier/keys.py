@@ -104,6 +104,7 @@ class CrawlKeys:
         self.domains = f"{{{crawl}}}:domains"
         self.summary = f"{{{crawl}}}:summary"
         self.types = f"{{{crawl}}}:types"
+        self.values = f"{{{crawl}}}:values"
 
     def shard_of(self, domain: str) -> int:
         """The number of the shard of `domain`."""

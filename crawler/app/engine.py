@@ -35,6 +35,7 @@ from crawler.fetch.request_rules import Origin, RequestRules
 from crawler.handlers.requests import FILES
 from crawler.handlers.router import Context, Router, app_settings, load_router
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.handlers.values import SharedValues, in_redis
 from crawler.hooks import SINKS, PageHooks, load
 from crawler.logs import log
 from crawler.page import Action
@@ -268,6 +269,7 @@ class Engine:
         save = partial(save_types, self._local.out, deps.crawl.name)
         types = ItemTypes(runtime, FieldTypes(deps.store, deps.crawl.keys), save)
         handlers = None
+        deps.context.store = SharedValues(in_redis(deps.store, deps.crawl.keys.values, runtime.retry))
         if deps.router is not None:
             limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
             handlers = HandlerRunner(deps.router, limits, deps.context)

@@ -37,7 +37,8 @@ from crawler.errors import UserError
 from crawler.events import Event, PageSettled
 from crawler.fetch.client import HttpClient
 from crawler.handlers.parsed_page import ParsedPage
-from crawler.handlers.router import Router, app_settings
+from crawler.handlers.router import Context, Router, app_settings
+from crawler.handlers.values import SharedValues
 from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.seeds import Seed, read_seeds
@@ -154,6 +155,7 @@ class Crawl:
         self._stack = contextlib.AsyncExitStack()
         self.stats = Stats()
         self._replica: Replica | None = None
+        self._context: Context | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._ending: asyncio.Task[None] | None = None
         self._pages: deque[Page] | None = deque()  # None if nobody will take them
@@ -214,6 +216,13 @@ class Crawl:
         if done.refused_count:
             log(logging.WARNING, "items_left_out", items=done.refused_count, first=done.refused[0].reason)
         return done.items
+
+    @property
+    def store(self) -> SharedValues:
+        """The values that handlers share as `crawl.store`, while the crawl runs. Raises RuntimeError before."""
+        if self._context is None:
+            raise RuntimeError("the crawl has not started: use `async with`")
+        return self._context.store
 
     @property
     def address(self) -> str:
@@ -359,7 +368,7 @@ class Crawl:
         deps = self._adapted(deps)
         await queue_seeds(store, opened, seeds, stored, tag=self._tag)
         await Control(store, opened.keys).set("run")
-        replica = Replica(store, deps, stored, local)
+        replica, self._context = Replica(store, deps, stored, local), deps.context
         await replica.start(until_empty=not self._keep_open)
         return replica
 

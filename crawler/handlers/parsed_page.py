@@ -16,6 +16,7 @@ import msgspec
 from yarl import URL
 
 from crawler.errors import Refused
+from crawler.handlers.values import SharedValues
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
 from crawler.parse import tree
@@ -211,13 +212,18 @@ class Requests(Protocol):
 class Handle:
     """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed.
     `settings`: the table `[app]`, as the router's schema or as a dict; `state`: what functions for the start of the
-    replica have put there."""
+    replica have put there; `store`: values that all replicas share (`SharedValues`)."""
 
     def __init__(
-        self, settings: Any = None, state: dict[str, Any] | None = None, requests: Requests | None = None
+        self,
+        settings: Any = None,
+        state: dict[str, Any] | None = None,
+        requests: Requests | None = None,
+        store: SharedValues | None = None,
     ) -> None:
         self.settings: Any = {} if settings is None else settings
         self.state: dict[str, Any] = {} if state is None else state
+        self.store = SharedValues() if store is None else store
         self._items: list[Item] = []
         self._item_bytes = 0
         self._added: list[Wanted] = []

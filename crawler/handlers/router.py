@@ -13,6 +13,7 @@ import msgspec
 from crawler.errors import UserError, closest
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.handlers.requests import Files
+from crawler.handlers.values import SharedValues
 from crawler.hooks import ROUTERS, imported
 from crawler.page import DEAD_REASONS, Outcome, Page
 from frontier.errors import BadInput
@@ -207,12 +208,13 @@ def load_router(name: str) -> Router:
 
 class Context:
     """What all functions of a router share in one replica. `settings`: the table `[app]`, as the router's schema or as
-    a dict; `state`: a dict for whatever they keep, such as a pool of connections; `crawl`, `replica`: their names. `files`:
-    where files are downloaded to."""
+    a dict; `state`: a dict for whatever they keep, such as a pool of connections; `store`: values that all replicas share;
+    `crawl`, `replica`: their names. `files`: where files are downloaded to."""
 
     def __init__(self, settings: Any = None, crawl: str = "", replica: str = "", files: Path | None = None) -> None:
         self.settings: Any = {} if settings is None else settings
         self.state: dict[str, Any] = {}
+        self.store = SharedValues()
         self.crawl = crawl
         self.replica = replica
         self.files = Files(files)

@@ -29,6 +29,7 @@ from crawler.errors import UserError
 from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Handler, Hook, Router, name_of
+from crawler.handlers.values import SharedValues
 from crawler.hooks import NOTHING, Handled, Visit
 from crawler.logs import log
 from crawler.page import Page
@@ -80,9 +81,9 @@ class HandlerRunner:
         return handled if route.failure is None else msgspec.structs.replace(handled, is_of_failure=True)
 
     async def _call(self, function: Handler, page: Page, visit: Visit | None) -> Handled:
-        parsed = ParsedPage.of(page)
-        requests = VisitRequests(parsed, visit, self._context.files)
-        handle = Handle(self._context.settings, self._context.state, requests)
+        parsed, context = ParsedPage.of(page), self._context
+        requests = VisitRequests(parsed, visit, context.files)
+        handle = Handle(context.settings, context.state, requests, SharedValues(context.store.ask))
         is_large = _is_large(parsed)
         slot = contextlib.ExitStack()  # closed twice, it releases once
         async with self._trees.turn(page.domain, is_heavy=True) if is_large else contextlib.nullcontext():
@@ -98,7 +99,8 @@ class HandlerRunner:
             if is_large:
                 await asyncio.sleep(0)  # what it does at once belongs to the turn
         try:
-            await asyncio.wait([call], timeout=self._timeout_s)
+            while (await asyncio.wait([call], timeout=self._timeout_s))[1] and handle.store.is_waiting:
+                pass  # for Redis, which is no fault of the page
         finally:
             is_done = call.done()
             call.cancel()

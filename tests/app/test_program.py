@@ -21,7 +21,7 @@ from unittest.mock import AsyncMock, Mock
 import msgspec
 import pytest
 
-from crawler import Crawl, Handle, Outcome, ParsedPage, Retry, Router, Stats, UserError
+from crawler import Context, Crawl, Handle, Outcome, ParsedPage, Retry, Router, Stats, UserError
 from crawler.app.embedded_valkey import open_store
 from crawler.app.engine import Dependencies
 from crawler.app.operator import requeue
@@ -358,6 +358,30 @@ async def test_links_of_a_page_that_stays_incomplete_are_counted(settings: dict[
         (page,) = [page async for page in crawl]
     assert page.reason == "handler_retry"
     assert [one.reason for one in dropped if isinstance(one, LinkDropped)] == ["handler_retry"]
+
+
+async def test_handlers_and_the_program_share_values(settings: dict[str, Any]) -> None:
+    router, ended = Router(), list[int]()
+
+    @router.on_start
+    async def begin(crawl: Context) -> None:
+        await crawl.store.set("weight", 2)
+
+    @router.handler()
+    async def count(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.store.increment("pages", await crawl.store.get("weight"))
+
+    @router.on_end
+    async def end(crawl: Context) -> None:
+        ended.append(await crawl.store.get("pages"))
+
+    crawl = Crawl(["http://a.test/"], handlers=router, settings=settings)
+    with pytest.raises(RuntimeError, match="async with"):
+        _ = crawl.store
+    async with crawl:
+        await crawl.store.set("pages", 1000)
+        await crawl.finish()
+    assert ended == [1000 + 2 * PAGES]
 
 
 def test_a_handler_ends_the_crawl_and_another_run_goes_on(settings: dict[str, Any], site: Site) -> None:

@@ -6,10 +6,10 @@ import inspect
 import re
 from collections.abc import Iterator
 
-from crawler import Context, Crawl, Handle, ParsedPage, Retry, Router, Stats
+from crawler import Context, Crawl, Handle, ParsedPage, Retry, Router, SharedValues, Stats
 from crawler.testing import Result, page, recorded_items, run_handler
 
-CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Retry)
+CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Retry, SharedValues)
 TESTING = (page, recorded_items, run_handler, Result)
 
 INTERNAL = frozenset({"of", "result", "handler_of", "route_of", "count"})
