@@ -112,6 +112,7 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     _remove_hidden(document, whole)
     _unwrap_values(document)
     html = restored(document.html)
+    sections = {link.attr("href") for link in document.select(_PERMALINKS_OF_HEADINGS) if _is_mark(link)}
     if is_markdown:
         _prepare_markdown(document, url)
     visible = _length(whole)
@@ -122,7 +123,7 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     for part in around:
         part.decompose()
     content, by = _content(document, whole)
-    text, is_small = _article(document, whole, content, by, html)
+    text, is_small = _article(document, whole, content, by, html, sections)
     if not text:
         text = _written(content, is_markdown)
     else:
@@ -198,13 +199,16 @@ def _content(document: Document, whole: Element) -> tuple[Element, str]:
     return whole, "articles" if len(articles) >= _ARTICLES else "body"
 
 
-def _article(document: Document, whole: Element, content: Element, by: str, html: str) -> tuple[str, bool]:
+def _article(
+    document: Document, whole: Element, content: Element, by: str, html: str, sections: Collection[str | None]
+) -> tuple[str, bool]:
     """The article that trafilatura finds in `html`, with its comments, and whether it is small. Empty if all of `content`
-    is the main text. Removes the extras of a site from `content`."""
+    is the main text. Removes the extras of a site from `content`. `sections`: the permalinks of headings, as those of
+    documentation have them."""
     if _prose(content) < _LEAST_PROSE * _length(content):
         found = _article_text(html)
         return ("" if _is_in(found, content) else found), False
-    if _is_documentation(content, by):
+    if _is_documentation(content, by, sections):
         return "", False
     found = _article_text(html)
     prose = _prose(content) - _total(content.select(_COMMENTS))
@@ -225,16 +229,18 @@ def _is_in(found: str, content: Element) -> bool:
     return 2 * sum(piece in within for piece in pieces) >= len(pieces)
 
 
-def _is_documentation(content: Element, by: str) -> bool:
+def _is_documentation(content: Element, by: str, sections: Collection[str | None]) -> bool:
     """Whether `content` is documentation. Removes the extras of its site, and the links beside it."""
     length = _length(content)
-    extra = _remove_small(content, _EXTRAS, _LARGEST_EXTRA * length)
+    extra = _remove_small(content, _EXTRAS, _LARGEST_EXTRA * length, sections)
     for part in _outermost(content.select(_SIDES)):
         if 2 * _prose(part) < _length(part) <= _LARGEST_EXTRA * length:
             part.decompose()
     length = _length(content)
     if extra + _total(content.select(_COMMENTS)) > _MOST_EXTRAS * length:
         return False
+    if len(sections) >= _LEAST_PERMALINKS:
+        return True
     technical = _total(content.select(_TECHNICAL))
     tables = sum(_length(part) for part in content.select("table") if _has_data(part))
     if by in ("main", "article") or tables > _LEAST_TABLES * length:
@@ -249,9 +255,16 @@ def _has_data(table: Element) -> bool:
     return 2 * max(map(_length, table.select("td, th")), default=0) <= _length(table)
 
 
-def _remove_small(content: Element, selector: str, longest: float) -> int:
-    """Remove the elements with at most `longest` characters that match `selector`. Returns how many characters they had."""
-    sizes = [(part, _length(part)) for part in _outermost(content.select(selector))]
+def _remove_small(
+    content: Element, selector: str, longest: float, sections: Collection[str | None] = frozenset()
+) -> int:
+    """Remove the elements with at most `longest` characters that match `selector`, but not those to which a permalink of
+    `sections` leads: these have their names from a heading. Returns how many characters they had."""
+    sizes = [
+        (part, _length(part))
+        for part in _outermost(content.select(selector))
+        if not sections or f"#{part.attr('id')}" not in sections
+    ]
     for part, size in sizes:
         if size <= longest:
             part.decompose()
@@ -300,6 +313,8 @@ _PERMALINKS = ", ".join(
     f"a.{name}"
     for name in ("headerlink", "anchor", "anchorjs-link", "permalink", "header-anchor", "heading-anchor", "hash-link")
 )
+_PERMALINKS_OF_HEADINGS = f":is(h1, h2, h3, h4, h5, h6) :is({_PERMALINKS})"
+_LEAST_PERMALINKS = 3  # of headings, from which a page is documentation
 _MARKS = frozenset("¶#§🔗\ue9cb")
 
 
@@ -311,13 +326,15 @@ def _markdown() -> Markdown:
     return turbohtml.Markdown(converters=tags)
 
 
+def _is_mark(link: Element) -> bool:
+    return set(link.text.split()) <= _MARKS and not link.select_one("img[alt]")
+
+
 def _prepare_markdown(document: Document, url: str) -> None:
     """Make links absolute, name the languages of code, and remove the marks of permalinks and images without an address."""
     for link in document.select("a[href]"):
         is_mark = link.matches(_PERMALINKS) or (link.attr("href") or "").startswith("#")
-        if (is_mark and set(link.text.split()) <= _MARKS and not link.select_one("img[alt]")) or (
-            link.attr("href") or ""
-        ).lower().lstrip().startswith("javascript:"):
+        if (is_mark and _is_mark(link)) or (link.attr("href") or "").lower().lstrip().startswith("javascript:"):
             if link.text.strip() and set(link.text.split()) - _MARKS:
                 link.unwrap()
             else:

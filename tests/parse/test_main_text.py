@@ -142,6 +142,27 @@ def test_documentation_keeps_its_boxes_but_not_the_links_beside_it() -> None:
     assert "Other page" not in found.text
 
 
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_documentation_of_prose_has_all_its_sections(form: TextForm) -> None:
+    """Its headings have permalinks, and its sections their names."""
+    sections = "".join(
+        f"<section id={name}><h2>{name}<a class=headerlink href=#{name}>¶</a></h2><p>{name}: {SENTENCE * 4}</p></section>"
+        for name in (
+            "overview",
+            "recommended-ways",
+            "social-contract",
+            "popular-packages",
+            "share-a-package",
+            "widgets",
+        )
+    )
+    share = "<div class=share-bar>Share this page</div>"
+    found = of(f"{NAV}<div role=main><section id=guide><h1>Guide</h1>{sections}{share}</section></div>{FOOTER}", form)
+    assert found.by == "main"
+    assert found.text.count(SENTENCE.strip()) == 24
+    assert "Share this" not in found.text
+
+
 def test_a_table_as_layout_is_no_documentation() -> None:
     song = "<br>".join(f"Item {i} of the long song. {SENTENCE}" for i in ITEMS)
     around = "<div><b>Weather</b> The sun will shine until the evening, and later it may rain in the north.</div>" * 4
