@@ -24,6 +24,7 @@ class Request(NamedTuple):
     host: str
     headers: Message
     at: float
+    body: bytes = b""
 
 
 class Reply(NamedTuple):
@@ -102,7 +103,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").partition(":")[0]
-        request = Request(self.command, self.path, host, self.headers, time.monotonic())
+        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        request = Request(self.command, self.path, host, self.headers, time.monotonic(), sent)
         made = self.server.respond(request)
         reply = made if isinstance(made, Reply) else Reply(b"", 404) if made is None else Reply(made)
         body = reply.body.encode() if isinstance(reply.body, str) else reply.body

@@ -56,7 +56,7 @@ from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
 from frontier.crawls import create_crawl, mark_local, open_crawl
-from frontier.entries import tag_of
+from frontier.entries import PushMode, tag_of
 from frontier.errors import NoSuchCrawl
 from frontier.store import RedisStore
 
@@ -115,8 +115,9 @@ class Crawl:
 
     `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
     `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store. `keep_open`: do not end
-    when nothing is left, but wait for `add` or another program to queue more, until `stop` or `finish`. Its attribute
-    `stats` says what this run has settled so far.
+    when nothing is left, but wait for `add` or another program to queue more, until `stop` or `finish`. `again`: fetch
+    the seeds also if an earlier run has, to find what is new there. Its attribute `stats` says what this run has settled
+    so far.
 
     As with `crawler crawl`, the queue is in `.crawler` and the output in `crawl-out` unless the settings name others,
     and a crawl that exists there goes on where it stopped. It keeps its settings. Those that are given here as a dict,
@@ -135,6 +136,7 @@ class Crawl:
         settings: Mapping[str, Mapping[str, Any] | Sequence[Mapping[str, Any]]] | Path | str | None = None,
         name: str = "crawl",
         keep_open: bool = False,
+        again: bool = False,
     ) -> None:
         path = Path(settings) if isinstance(settings, (str, Path)) else None
         tables: dict[str, Any] = {}
@@ -151,7 +153,8 @@ class Crawl:
         self._router = handlers
         self._name = name
         self._keep_open = keep_open
-        self._tag = ""  # of the seeds
+        self._mode: PushMode = "again" if again else "new"  # of the seeds
+        self._tag = ""
         self._stack = contextlib.AsyncExitStack()
         self.stats = Stats()
         self._replica: Replica | None = None
@@ -366,7 +369,7 @@ class Crawl:
         sink, http = _WaitingSink(deps.sink, self._room), _CountedRequests(deps.http, self.stats)
         deps = msgspec.structs.replace(deps, sink=cast(DurableSink, sink), http=cast(HttpClient, http))
         deps = self._adapted(deps)
-        await queue_seeds(store, opened, seeds, stored, tag=self._tag)
+        await queue_seeds(store, opened, seeds, stored, self._mode, self._tag)
         await Control(store, opened.keys).set("run")
         replica, self._context = Replica(store, deps, stored, local), deps.context
         await replica.start(until_empty=not self._keep_open)

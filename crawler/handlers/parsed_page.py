@@ -101,16 +101,17 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         """Return the elements that match the CSS selector, in the order of the page."""
         return list(self.document.select(css))
 
-    def select_text(self, css: str) -> str | None:
-        """Return the text of the first element that matches, without white space around it; None if none does. Blocks are
-        separated by a line end. Scripts, styles and templates are no text."""
-        found = self.document.select_one(css)
+    def select_text(self, css: str, within: Element | None = None) -> str | None:
+        """Return the text of the first element that matches, without white space around it; None if none does. `within`: an
+        element of the page in which to look. Blocks are separated by a line end. Scripts, styles and templates are no
+        text."""
+        found = (self.document if within is None else within).select_one(css)
         return None if found is None else tree.text_of(found).strip()
 
-    def select_attr(self, css: str, name: str) -> str | None:
+    def select_attr(self, css: str, name: str, within: Element | None = None) -> str | None:
         """Return the attribute `name` of the first element that matches; None if none does or it has no such
-        attribute."""
-        found = self.document.select_one(css)
+        attribute. `within`: as in `select_text`."""
+        found = (self.document if within is None else within).select_one(css)
         value = None if found is None else found.attrs.get(name)
         return " ".join(value) if isinstance(value, list) else value
 

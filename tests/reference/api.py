@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from crawler import Context, Crawl, Handle, ParsedPage, Retry, Router, SharedValues, Stats
 from crawler.testing import Result, page, recorded_items, run_handler
@@ -14,6 +15,9 @@ TESTING = (page, recorded_items, run_handler, Result)
 
 INTERNAL = frozenset({"of", "result", "handler_of", "route_of", "count"})
 """Public for other modules of the crawler, not for users."""
+
+EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "classes"
+"""A program for each class."""
 
 LONGEST = 100
 """Characters of a signature that is in one line."""
@@ -30,14 +34,16 @@ def api_page(made: str) -> str:
         made,
         "",
         "From the docstrings of the code. All are imported from `crawler`. [Extract data from",
-        "pages](../how-to/extract-data.md) explains how they work together, and [Python API](api.md) lists all names.",
+        "pages](../how-to/extract-data.md) explains how they work together, and [Python API](api.md) lists all names. A",
+        "test runs the examples on sites of its own, whose hosts end in `.test`.",
     ]
     for cls in CLASSES:
-        lines += ["", f"## `{cls.__name__}`", "", *_signature(cls.__name__, cls), _text(cls)]
+        lines += ["", f"## `{cls.__name__}`", "", *_signature(cls.__name__, cls), _text(cls), *_example(cls.__name__)]
         for name, member in _members(cls):
             lines += ["", f"### `{cls.__name__}.{name}`" if name.isidentifier() else f"### `{name}` a `{cls.__name__}`"]
             lines += ["", *([] if isinstance(member, property) else _signature(name, member)), _text(member)]
     lines += ["", "## Tests of handlers", "", "These are imported from `crawler.testing`."]
+    lines += _example("testing")
     for member in TESTING:
         lines += [
             "",
@@ -47,6 +53,11 @@ def api_page(made: str) -> str:
         ]
         lines += [_text(member)]
     return "\n".join(lines) + "\n"
+
+
+def _example(name: str) -> list[str]:
+    """The program for the class `name`."""
+    return ["", "```python", (EXAMPLES / f"{name}.py").read_text().rstrip(), "```"]
 
 
 def _members(cls: type) -> Iterator[tuple[str, object]]:

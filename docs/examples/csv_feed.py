@@ -1,0 +1,14 @@
+import csv
+
+from crawler import Crawl, Handle, ParsedPage, Router
+
+router = Router()
+
+
+@router.handler(content_type="text/csv")
+async def prices(page: ParsedPage, crawl: Handle) -> None:
+    for row in csv.DictReader(page.text.splitlines(), delimiter=";", quotechar="'"):
+        await crawl.push("items", row)
+
+
+Crawl("http://shop.test/prices.csv", handlers=router).run()
