@@ -47,6 +47,12 @@ class PageSettled(msgspec.Struct, frozen=True, gc=False):
     page: Page
 
 
+class RequisiteSettled(msgspec.Struct, frozen=True, gc=False):
+    """The same for what pages embed, and is no page itself."""
+
+    page: Page
+
+
 class RobotsFetchEnded(msgspec.Struct, frozen=True, gc=False):
     """A robots.txt was fetched, or fetching it failed. `access`: "rules", "allow" or "disallow"; `status`: the HTTP status,
     None without a response; `reason`: in words."""
@@ -254,6 +260,7 @@ Event = (
     | DomainsLeased
     | ShardFenced
     | PageSettled
+    | RequisiteSettled
     | RobotsFetchEnded
     | TurnTaken
     | BackedOff

@@ -226,6 +226,7 @@ DETAILS: tuple[type[ev.Event], ...] = (
     ev.DomainsLeased,
     ev.ShardFenced,
     ev.PageSettled,
+    ev.RequisiteSettled,
     ev.RobotsFetchEnded,
     ev.BackedOff,
     ev.UrlPostponed,
@@ -251,10 +252,15 @@ class DetailListener(_Listener):
                 self._detail("domains_leased", domains=domains, urls=urls, seconds=round(seconds, 4))
             case ev.ShardFenced(message):
                 self._detail("shard_fenced", message=message)
-            case ev.PageSettled(page):
+            case ev.PageSettled(page) | ev.RequisiteSettled(page):
                 status = page.exchange.status if page.exchange else None
                 about = {"url": page.url, "outcome": page.outcome, "reason": page.reason, "status": status}
-                self._detail("page", **about, tries=page.tries, **({"detail": page.detail} if page.detail else {}))
+                self._detail(
+                    "requisite" if page.is_requisite else "page",
+                    **about,
+                    tries=page.tries,
+                    **({"detail": page.detail} if page.detail else {}),
+                )
             case ev.RobotsFetchEnded(origin, access, status, reason):
                 self._detail("robots", origin=origin, access=access, status=status, reason=reason)
             case ev.BackedOff(reason, delay_s):

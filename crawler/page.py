@@ -315,7 +315,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     malformed. `unfollowed`: links that are not followed, because they or the page say nofollow. `detail`: the reason in
     words: why the request failed, or where the redirect leads; may be empty. `put_off`:
     if its shape brings nothing new, the name of the shape, and how many more of its pages, and of the useless ones, are to
-    be counted. `extras`: what its handler has fetched besides.
+    be counted. `extras`: what its handler has fetched besides. `is_requisite`: it is no page, but what pages
+    embed (`frontier.entries.Entry.is_requisite`).
     """
 
     url: str
@@ -362,6 +363,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     detail: str = ""
     put_off: tuple[str, int, int] = ("", 0, 0)
     extras: tuple[Extra, ...] = ()
+    is_requisite: bool = False
 
     @property
     def received_bytes(self) -> int:
@@ -409,6 +411,7 @@ class Page(msgspec.Struct, frozen=True, gc=False):
             licenses=self.licenses,
             tag=self.tag,
             detail="" if is_done else self.detail,
+            is_requisite=self.is_requisite,
         )
 
     def failed(self) -> Page:

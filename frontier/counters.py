@@ -24,7 +24,7 @@ few seconds for all the others.
 from __future__ import annotations
 
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Literal, NamedTuple
@@ -45,6 +45,9 @@ some. Each further part is twice as long, up to `SHARDS_A_PART`."""
 
 TEXTS = frozenset({b"crawl", b"forgotten", b"wrong_type"})
 """The fields of `stats` that are not counters."""
+
+SETTLED = ("done", "denied", "dead", "requisite")
+"""The counters of settled URLs. A page requisite is counted in the last one, whatever its outcome."""
 
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
@@ -82,10 +85,16 @@ class Counts(msgspec.Struct, frozen=True):
     rejected: dict[str, int] = {}  # words of `Settlement.rejected` -> items that were not written
     put_off: int = 0  # URLs that were queued again, to come last, because their shape brings nothing new
     shapes: dict[str, int] = {}  # "pages:", "useless:" or "denied:" and a shape that is put off -> URLs
+    requisites_found: int = 0  # page requisites; each also counts as accepted
+    requisites: dict[str, int] = {}  # reason -> page requisites that were settled
 
     @property
     def settled(self) -> int:
-        return self.done + self.denied + self.dead
+        return self.done + self.denied + self.dead + self.requisites_settled
+
+    @property
+    def requisites_settled(self) -> int:
+        return sum(self.requisites.values())
 
     @property
     def fetched(self) -> int:
@@ -118,11 +127,10 @@ class ShardCounters(NamedTuple):
     @property
     def open(self) -> int:
         """Number of URLs queued, leased or waiting, and of links in the outbox."""
-        accepted, done, denied, dead, outboxed, delivered = (
-            count_in(self.stats.get(name))
-            for name in (b"accepted", b"done", b"denied", b"dead", b"outboxed", b"delivered")
+        accepted, outboxed, delivered, *settled = (
+            count_in(self.stats.get(name.encode())) for name in ("accepted", "outboxed", "delivered", *SETTLED)
         )
-        return accepted - done - denied - dead + outboxed - delivered
+        return accepted - sum(settled) + outboxed - delivered
 
 
 class LastHolder(msgspec.Struct, frozen=True):
@@ -197,7 +205,7 @@ class Counters:
     async def _totals(self, shards: Sequence[ShardKeys], visits_by_ms: int | None = None) -> list[tuple[int, int]]:
         """(accepted, settled) of each of `shards`, including the links in its outbox, and domains with a visit that is due
         by `visits_by_ms`. Costs one call per shard, with visits two. Raises ShardLost."""
-        names = ("crawl", "accepted", "outboxed", "done", "denied", "dead", "delivered")
+        names = ("crawl", "accepted", "outboxed", *SETTLED, "delivered")
 
         def calls_of(shard: ShardKeys) -> list[Call]:
             visits = [] if visits_by_ms is None else [command("ZCOUNT", shard.revisits, "-inf", visits_by_ms)]
@@ -263,7 +271,9 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
                 numbers[name] += count_in(value)
     named = {name.decode(errors="replace"): number for name, number in numbers.items()}
     requeued_by = _with_prefix("requeued:", named)
-    requeued = {outcome: sum(_with_prefix(f"{outcome}:", requeued_by).values()) for outcome in ("denied", "dead")}
+    requeued = {outcome: sum(_with_prefix(f"{outcome}:", requeued_by).values()) for outcome in SETTLED[1:]}
+    requisites = Counter(_with_prefix("requisite:", named))
+    requisites.subtract(_with_prefix("requisite:", requeued_by))
     outcomes = {
         name for name in named if ":" in name and name.partition(":")[0] in _OUTCOMES and name != "retry:put_off"
     }
@@ -298,6 +308,8 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         repaired=_with_prefix("repaired:", named),
         rejected=_with_prefix("rejected:", named),
         shapes=_with_prefix("shapes:", named),
+        requisites_found=numbers[b"requisites"],
+        requisites={reason: number for reason, number in requisites.items() if number},
     )
 
 

@@ -14,7 +14,7 @@ so its position is part of the key schema.
     | |  | +---- redirect hops from the last link, one hexadecimal digit
     | |  +------ tries so far, one hexadecimal digit
     | +--------- links from the seed, two hexadecimal digits
-    +----------- how the URL begins, see _BEGINNINGS
+    +----------- how the URL begins, see _BEGINNINGS; in upper case: it is a page requisite
 """
 
 from __future__ import annotations
@@ -47,11 +47,13 @@ MAX_PAYLOAD = 1_024
 
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
-PushMode = Literal["new", "known", "foreign", "again", "moved"]
+PushMode = Literal["new", "known", "foreign", "again", "moved", "requisite", "fetched"]
 """When to queue a URL. `new`: if it is unseen. `known`: if it is unseen, but its domain is seen: the crawl has accepted
 another URL of it. `foreign`: if it is unseen, but pages of other domains fill no more than half of the domain's cap.
 `again`, for seeds, and for a URL to which redirects lead back: always. `moved`, for the target of a
-known page that has moved: if it is unseen, or is neither open nor a known page."""
+known page that has moved: if it is unseen, or is neither open nor a known page. `requisite`, for what pages embed: if
+it is unseen as a page and as a requisite. `fetched`: never; it becomes seen as a page, because it was fetched as a
+requisite."""
 
 _BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}
 _WHOLE = "u"
@@ -77,7 +79,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     tries: int = 0
     hops: int = 0
     taken_back: int = 0
-    mode: PushMode = "new"  # how it is pushed; not stored
+    mode: PushMode = "new"  # how it is pushed; not stored, except that it is a requisite
     via: str = ""
     visit: str = ""
     tag: str = ""
@@ -87,6 +89,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     def raw(self) -> str:
         """The text that Redis stores."""
         code, rest = _shortened(self.url, self.domain)
+        code = code.upper() if self.is_requisite else code
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.taken_back:x}{rest}"
         if self.visit:
@@ -99,6 +102,11 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         if self.chain and not self.visit:
             return f"{self.via}\t{self.tag}\t{self.chain}"
         return f"{self.via}\t{self.tag}" if self.tag else self.via
+
+    @property
+    def is_requisite(self) -> bool:
+        """Whether pages embed the URL, as an image or a style sheet, and nothing has linked to it as a page."""
+        return self.mode == "requisite"
 
     @property
     def label(self) -> str:
@@ -158,6 +166,8 @@ def parse_entry(raw: str, domain: str, priority: float) -> Entry:
     origin, _, visit = more.partition(" ")
     via, _, rest_of_origin = origin.partition("\t")
     tag, _, chain = rest_of_origin.partition("\t")
-    url = rest if raw[0] == _WHOLE else _BEGINNINGS[raw[0]] + domain + rest
+    code = raw[0].lower()
+    url = rest if code == _WHOLE else _BEGINNINGS[code] + domain + rest
+    mode: PushMode = "new" if raw[0] == code else "requisite"
     depth, tries, hops, taken_back = int(raw[1:3], 16), int(raw[3], 16), int(raw[4], 16), int(raw[5], 16)
-    return Entry(url, domain, priority, depth, tries, hops, taken_back, "new", via, visit, tag, chain)
+    return Entry(url, domain, priority, depth, tries, hops, taken_back, mode, via, visit, tag, chain)

@@ -30,9 +30,9 @@ from frontier.entries import parse_entry
 from frontier.errors import StillAdded
 from frontier.keys import shard_keys
 from frontier.known_pages import pages_in, without_via
-from frontier.lookup import escaped, seen_bucket
+from frontier.lookup import escaped
 from frontier.packing import block_of, rows_of
-from frontier.queue import Frontier
+from frontier.queue import Frontier, seen_bucket
 from frontier.scripts import (
     FORGET_DOMAIN,
     FORGET_URLS,
@@ -156,18 +156,20 @@ class Forgetting:
         for at in range(0, max(len(members), len(urls)), CHUNK):
             some = members[at : at + CHUNK]
             prints = [self._fingerprint(url) for url in urls[at : at + CHUNK]]
+            prints += [-one for one in prints]  # of requisites
             reply = await self._ask(FORGET_URLS, place, len(some), *some, *prints)
             gone += int(reply[1])
             self.removed.add(seen=int(reply[2]))
         return gone
 
     async def _seen(self, urls: Sequence[str]) -> list[bool]:
-        """Whether the seen-set has each of `urls`."""
+        """Whether the seen-set has each of `urls`, as a page or as a requisite."""
         (buckets,) = await self._store.send([command("HGET", self._shard.stats, "buckets")])
-        prints = [self._fingerprint(url) for url in urls]
+        prints = [mark for url in urls for mark in (self._fingerprint(url), -self._fingerprint(url))]
         names = (self._shard.seen(seen_bucket(one, int(buckets or 1))) for one in prints)
         calls = [command("SISMEMBER", name, one) for name, one in zip(names, prints, strict=True)]
-        return [bool(reply) for reply in await ask(self._store, calls)]
+        replies = await ask(self._store, calls)
+        return [bool(page or requisite) for page, requisite in zip(replies[::2], replies[1::2], strict=True)]
 
     def _url(self, raw: bytes) -> str:
         return parse_entry(raw.decode(), self._domain, 0.0).url

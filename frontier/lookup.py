@@ -105,8 +105,10 @@ class UrlLookup:
         """The state of the canonical `url` of `domain`. Raises RedisAway."""
         keys = self._frontier.keys.of(domain)
         bare = Entry(url, domain)
-        if not await self._is_seen(keys, url):
-            return await self._in_outboxes(bare) or UrlStatus("unseen")
+        if not await self._frontier.is_seen(bare):
+            bare = Entry(url, domain, mode="requisite")
+            if not await self._frontier.is_seen(bare):
+                return await self._in_outboxes(bare) or UrlStatus("unseen")
         for find in (
             self._among_known,
             self._among_leased,
@@ -118,13 +120,6 @@ class UrlLookup:
             if status is not None:
                 return status
         return UrlStatus("settled")
-
-    async def _is_seen(self, keys: ShardKeys, url: str) -> bool:
-        (buckets,) = await self._store.send([command("HGET", keys.stats, "buckets")])
-        fingerprint = self._frontier.fingerprint(url)
-        bucket = seen_bucket(fingerprint, int(buckets or 1))
-        (seen,) = await self._store.send([command("SISMEMBER", keys.seen(bucket), fingerprint)])
-        return bool(seen)
 
     async def _in_outboxes(self, bare: Entry) -> UrlStatus | None:
         target, outboxes = self._frontier.shard_of(bare.domain), self._frontier.outboxes
@@ -205,13 +200,6 @@ class UrlLookup:
             if pages == SCAN_LIMIT // SCAN_STEP:
                 return None, False
         return None, True
-
-
-def seen_bucket(fingerprint: int, buckets: int) -> int:
-    """The bucket of `fingerprint` in a seen-set with `buckets` buckets, computed as in `lua/push.lua`."""
-    half = 1 << (max(1, buckets).bit_length() - 1)
-    bucket = fingerprint % 1_000_000_000 % (half * 2)
-    return bucket if bucket < buckets else bucket - half
 
 
 def _is_of(raw: str, bare: Entry) -> bool:

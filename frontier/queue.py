@@ -137,6 +137,15 @@ class Frontier:
         digest = hashlib.blake2b(url.encode(), digest_size=8, key=self._fingerprint_key).digest()
         return int.from_bytes(digest, "big") >> 1
 
+    async def is_seen(self, entry: Entry) -> bool:
+        """Whether the URL of `entry` was queued, as a page or as a requisite as `entry` says, or fetched. Raises
+        RedisAway."""
+        keys, mark = self.keys.of(entry.domain), self.fingerprint(entry.url)
+        (buckets,) = await self._store.send([command("HGET", keys.stats, "buckets")])
+        mark = -mark if entry.is_requisite else mark
+        (seen,) = await self._store.send([command("SISMEMBER", keys.seen(seen_bucket(mark, int(buckets or 1))), mark)])
+        return bool(seen)
+
     async def push(self, entries: Iterable[Entry]) -> PushReply:
         """Queue the entries whose URL is new, or as their `mode` says. Idempotent. Raises RedisAway."""
         return await self._push(entries, self.settings.replicas_ack, self._recent.pushed)
@@ -444,3 +453,10 @@ class Frontier:
         unsettled = [url for url, answer in zip(stale, await self.revoke(stale), strict=True) if answer]
         self._recent.repeated(runs)
         return unsettled
+
+
+def seen_bucket(fingerprint: int, buckets: int) -> int:
+    """The bucket of `fingerprint` in a seen-set with `buckets` buckets, computed as in `lua/push.lua`."""
+    half = 1 << (max(1, buckets).bit_length() - 1)
+    bucket = abs(fingerprint) % 1_000_000_000 % (half * 2)
+    return bucket if bucket < buckets else bucket - half

@@ -31,7 +31,7 @@ from itertools import chain, islice
 from frontier import scripts
 from frontier.clock import Clock, ServerClock
 from frontier.control import Control
-from frontier.counters import Counters
+from frontier.counters import SETTLED, Counters
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, ShardLost
@@ -45,9 +45,9 @@ from frontier.keys import (
     was_made_until,
     with_identity,
 )
-from frontier.lookup import seen_bucket
 from frontier.packing import size_of
 from frontier.peers import owners_fields
+from frontier.queue import seen_bucket
 from frontier.scripts import ADD_COPIED, COPY_KEYS, Argument, Call, Reply, command, script_call
 from frontier.shard_contents import (
     CHUNK,
@@ -304,7 +304,7 @@ class LayoutCopy:
         if sum(queued) != sum(arrived):
             raise self._unequal("q")
         totals = await self._stats()
-        settled = sum(int(stats.get(name, 0)) for stats in totals for name in (b"done", b"denied", b"dead"))
+        settled = sum(int(stats.get(name.encode(), 0)) for stats in totals for name in SETTLED)
         if sum(int(stats.get(b"accepted", 0)) for stats in totals) != settled + sum(arrived) + sum(waiting):
             raise self._unequal("accepted")
         buckets = self._buckets

@@ -158,6 +158,8 @@ def _ends(urls: Sequence[SettledUrl]) -> list[str | bytes | int]:
     words: list[str | bytes | int] = []
     groups: dict[tuple[str, str], list[str]] = {}
     for settled in urls:
+        if settled.entry.is_requisite and settled.outcome != "retry":
+            settled = _of_requisite(settled)
         if settled.outcome in ("dead", "retry") or settled.follow_up:
             words += (settled.outcome, settled.reason, settled.follow_up, 1, settled.entry.raw)
         else:
@@ -165,6 +167,12 @@ def _ends(urls: Sequence[SettledUrl]) -> list[str | bytes | int]:
     for (outcome, reason), entries in groups.items():
         words += (outcome, reason, "", len(entries), *entries)
     return words
+
+
+def _of_requisite(settled: SettledUrl) -> SettledUrl:
+    """`settled`, counted with the requisites and not with the pages."""
+    keep = KEEP if settled.outcome == "dead" else settled.follow_up
+    return SettledUrl(settled.entry, "requisite", settled.reason, keep)
 
 
 def settle_reply(word: bytes, ms: int = -1) -> SettleReply:

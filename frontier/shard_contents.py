@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from itertools import chain
 from typing import Literal, NamedTuple
 
-from frontier.counters import count_in
+from frontier.counters import SETTLED, count_in
 from frontier.crawls import Crawl
 from frontier.domains import shard_of
 from frontier.errors import RedisMisused
@@ -171,7 +171,7 @@ def stats_of(sources: Sequence[Mapping[bytes, bytes]], counted: Mapping[str, int
                 stats[name] = max(stats[name], number)
             else:
                 stats[name] += number
-    settled = sum(stats.get(name, 0) for name in ("done", "denied", "dead"))
+    settled = sum(stats.get(name, 0) for name in SETTLED)
     outboxed = stats.get("delivered", 0) + counted["outbox"]
     made: dict[str, int | str] = {**stats, "accepted": settled + counted["open"]}
     if outboxed:

@@ -720,6 +720,7 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
         max_links=settings.limits.max_links,
         max_link_bytes=settings.limits.max_link_bytes,
         rules=url_rules(settings),
+        requisites=settings.archive.requisites,
     )
     return BuildSettings(
         links,
@@ -730,6 +731,7 @@ def build_settings(settings: CrawlSettings) -> BuildSettings:
         extract_rules(settings),
         settings.scope.guess_sitemaps,
         settings.handlers.tries,
+        settings.archive.noarchive,
     )
 
 

@@ -372,6 +372,11 @@ def _figures(summary: Summary, has_replicas: bool) -> RenderableType:
         f"waiting {summary.waiting:,}",
         _denied(summary),
         _dead(summary),
+        *(
+            [f"requisites {summary.requisites_settled:,} of {summary.requisites_found:,}"]
+            if summary.requisites_found
+            else []
+        ),
         f"domains {summary.domains:,}",
         f"domains due {summary.domains_due:,}",
         f"domains resting {_resting(summary)}",
@@ -590,7 +595,7 @@ async def follow(
 def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = False) -> RenderableType:
     """Return the live display: the progress of the crawl, what keeps it from continuing, and its replicas. `has_run`: a
     replica has reported since the command was started."""
-    settled, most = found.done + found.denied + found.dead, found.accepted
+    settled, most = found.settled, found.accepted
     progress = f"{settled:,} of {count_of(most, 'seen URL')}"
     if found.max_pages:
         settled, most = found.done, found.max_pages
@@ -769,8 +774,12 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
     table.add_row("pages", f"{found.done:,}", _listed(sorted(_reasons(found, "done").items())))
     if found.restored:
         table.add_row("", f"{found.restored:,}", "of these restored by a repair; bytes and rate leave them out")
+    if found.requisites:
+        fetched = sum(number for reason, number in found.requisites.items() if reason.isdigit())
+        table.add_row("requisites", f"{fetched:,}", _listed(_most_first(found.requisites)[:6]))
     each = found.received_bytes / max(found.fetched, 1) / 1024
-    table.add_row("bytes", f"{found.received_bytes:,}", f"{each:.1f} KiB a page")
+    with_requisites = " with its requisites" if found.requisites else ""
+    table.add_row("bytes", f"{found.received_bytes:,}", f"{each:.1f} KiB a page{with_requisites}")
     if found.fetched > 1:  # the rate is that between the first page and the last
         table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
     table.add_row("domains", f"{found.domains:,}", "")

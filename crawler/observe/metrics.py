@@ -130,6 +130,9 @@ class Metrics:
             "kind",
             "result",
         )
+        self.requisites = self._counter(
+            "requisites", "Page requisites settled or retried later, by outcome and reason", "outcome", "reason"
+        )
         self.bytes = self._counter("received_bytes", "Bytes of response bodies as received")
         self.truncated = self._counter("bodies_truncated", "Response bodies that were truncated, by reason", "reason")
         self.repaired = self._counter(
@@ -230,6 +233,11 @@ class Metrics:
         match event:
             case ev.PageSettled(page):
                 self._page(page)
+            case ev.RequisiteSettled(page):
+                self.requisites.labels(page.outcome, bounded(page.reason)).inc()
+                if page.exchange is not None:
+                    self.received_total += len(page.exchange.body)
+                    self._exchange(page.exchange)
             case ev.TurnTaken(late_s, waited_s):
                 self.late.observe(late_s)
                 if math.isfinite(waited_s):
@@ -462,6 +470,7 @@ def crawl_families(summary: Summary) -> Iterator[Metric]:
     family = CounterMetricFamily("peercrawl_crawl_urls_settled", settled, labels=["outcome"])
     for outcome in ("done", "denied", "dead"):
         family.add_metric([outcome], getattr(summary, outcome) + requeued.get(outcome, 0))
+    family.add_metric(["requisite"], summary.requisites_settled + requeued.get("requisite", 0))
     yield family
     yield _counter("leases_expired", "Leases that expired, from the crawl's counters", summary.leases_expired)
     yield _gauge("redis_memory_bytes", "Memory that Redis uses", summary.redis_bytes)

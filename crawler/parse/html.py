@@ -17,9 +17,11 @@ from urllib.parse import quote_from_bytes
 import msgspec
 
 from crawler.page import Link, LinkKind
+from crawler.parse import tree
 from crawler.parse.encoding import (
     HTML_TYPES,
     MediaType,
+    as_text,
     codec_of,
     encoded,
     encoding_guessed,
@@ -29,6 +31,7 @@ from crawler.parse.encoding import (
     sniffed,
 )
 from crawler.parse.markup import as_html, attribute_text, attributes, content_text
+from crawler.parse.requisites import embedded_in, embedded_in_css
 from crawler.parse.tags import INLINE_PAGE, INLINE_TREE, Tags, TakesLong, is_plain, scan
 from frontier.domains import host_of
 from frontier.errors import BadUrl
@@ -110,7 +113,8 @@ class ExtractPolicy(msgspec.Struct, frozen=True):
     """What to extract from a page.
 
     `obey_nofollow`: take no links from pages and elements marked nofollow. `link_kinds`: which links to take besides those
-    of `a` and frames. `max_links`: the most links of a page; `max_link_bytes`: their total length at most.
+    of `a` and frames. `max_links`: the most links of a page; `max_link_bytes`: their total length at most. `requisites`:
+    whether to find what pages and style sheets embed.
     """
 
     obey_nofollow: bool = True
@@ -119,6 +123,7 @@ class ExtractPolicy(msgspec.Struct, frozen=True):
     max_links: int = 10_000
     max_link_bytes: int = 1 << 20
     rules: UrlRules = DEFAULT_RULES
+    requisites: bool = False
 
 
 class Extracted(msgspec.Struct, frozen=True, gc=False):
@@ -141,6 +146,8 @@ class Extracted(msgspec.Struct, frozen=True, gc=False):
     """Links left out, by reason: those of BadUrl, `excess` above `max_links` or `max_link_bytes`, and `nofollow`."""
     error: str | None = None
     """Why nothing was parsed (`type`: not HTML), or None."""
+    requisites: tuple[Url, ...] = ()
+    """What the page embeds, if that is wanted."""
 
 
 def extract(
@@ -168,6 +175,8 @@ def extract(
         )
         links, urls, dropped = _join(related, url, "UTF-8", policy)
         of_header = {"links": links, "urls": urls, "dropped": dropped, "canonical": _canonical(sent, url, policy.rules)}
+        if policy.requisites and essence == "text/css":
+            of_header["requisites"] = _requisites_of_css(body, url, media, policy, is_inline)
         return Extracted(**msgspec.structs.asdict(said), **of_header, error="type")  # type: ignore[arg-type]
     page = _read(body, MediaType(essence, media.charset), url, policy, is_inline)
     named = [(meta["name"], meta["content"]) for meta in page.metas]
@@ -195,6 +204,7 @@ def extract(
         **msgspec.structs.asdict(said),
         tdm=tuple((name.lower(), content[:_TDM_LENGTH]) for name, content in named if name[:4].lower() == "tdm-"),
         dropped=dropped,
+        requisites=_requisites(body, base, page, essence, policy, is_inline) if policy.requisites else (),
     )
 
 
@@ -363,6 +373,34 @@ def _urls_of_json(content: bytes) -> list[str]:
         elif isinstance(value, list):
             left += value
     return found
+
+
+def _requisites(
+    body: bytes, base: str, page: _Markup, essence: str, policy: ExtractPolicy, is_inline: bool
+) -> tuple[Url, ...]:
+    if is_inline and (len(body) > INLINE_TREE or tree.takes_long(body)):
+        raise TakesLong
+    markup = as_html(body) if essence != "text/html" else body
+    return _embedded_urls(embedded_in(markup, page.encoding), base, page.encoding, policy)
+
+
+def _requisites_of_css(
+    body: bytes, url: str, media: MediaType, policy: ExtractPolicy, is_inline: bool
+) -> tuple[Url, ...]:
+    if is_inline and len(body) > INLINE_TREE:
+        raise TakesLong
+    return _embedded_urls(embedded_in_css(as_text(body, media.charset)), url, "UTF-8", policy)
+
+
+def _embedded_urls(references: list[str], base: str, encoding: str, policy: ExtractPolicy) -> tuple[Url, ...]:
+    """The URLs of `references`, with all their parameters, because replay looks for them as they are in the page."""
+    policy = msgspec.structs.replace(policy, rules=_all_kept(policy.rules.max_length))
+    return _join({LinkKind.LINK: references}, base, encoding, policy)[1]
+
+
+@lru_cache
+def _all_kept(max_length: int) -> UrlRules:
+    return UrlRules((), (), max_length=max_length)
 
 
 _LINK_VALUE = re.compile(

@@ -27,7 +27,7 @@ import msgspec
 from crawler.page import LinkKind
 from crawler.scope.actions import comes_last
 from crawler.scope.shapes import LAST, PUT_OFF, Shapes
-from frontier.entries import GUESSED, GUESSED_SITEMAP, Entry, PushMode, mark_of
+from frontier.entries import GUESSED, GUESSED_SITEMAP, MAX_DEPTH, Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize, origin_of
 
@@ -159,10 +159,10 @@ class Scope(msgspec.Struct, frozen=True):
 
     def judge_queued(self, entry: Entry) -> Reason | None:
         """Why `entry` is no longer in scope, or None. It was when it was queued, but settings change. A seed, and where it
-        redirects to, need only not be excluded: somebody has named it."""
+        redirects to, need only not be excluded: somebody has named it. So need requisites, which are part of a page."""
         if self.exclude and any(pattern.is_in(entry.url) for pattern in self.exclude):
             return "excluded"
-        if not entry.depth:
+        if not entry.depth or entry.is_requisite:
             return None
         if self.max_depth is not None and entry.depth > self.max_depth:
             return "depth"
@@ -215,9 +215,9 @@ class RecentUrls:
 
     It stores the URLs themselves, so it never confuses two URLs. Discarding a URL only costs a call to Redis.
 
-    Links that are queued only if their domain is known, or if other domains have not filled its cap, are stored with a
-    mark, and match only such links. A marked link may have been dropped. If its domain is seeded later, the same link on
-    a page of that domain must be pushed.
+    Links that are queued only if their domain is known, or if other domains have not filled its cap, and requisites are
+    stored with a mark, and match only such links. A marked link may have been dropped. If its domain is seeded later, the
+    same link on a page of that domain must be pushed.
 
     The target of a known page that has moved, and one to which redirects lead back, are never in the set: they may have to
     be queued although they were pushed.
@@ -264,7 +264,10 @@ class RecentUrls:
 
 def _marked(link: Entry) -> str:
     """How `link` is stored with a mark; "" if it needs none."""
-    return link.url if link.mode == "known" else f"foreign {link.url}" if link.mode == "foreign" else ""
+    return link.url if link.mode == "known" else f"{link.mode} {link.url}" if link.mode in _MARKED else ""
+
+
+_MARKED = frozenset({"foreign", "requisite"})
 
 
 Scorer = Callable[[str, int, LinkKind], float]
@@ -360,6 +363,30 @@ class LinkFilter:
             else:
                 dropped[reason] = dropped.get(reason, 0) + 1
         return selected, dropped
+
+    def requisites(self, urls: Iterable[Url], found_on: Entry) -> tuple[list[Entry], dict[str, int]]:
+        """The entries for `urls`, which `found_on` embeds, or to which it redirects if it is a requisite itself, and how
+        many were dropped, by reason. They may be of any host, and come before pages."""
+        hops = found_on.hops + 1 if found_on.is_requisite else 0
+        selected: list[Entry] = []
+        dropped: dict[str, int] = {}
+        for url in urls:
+            reason: str | None = "hops" if hops > MOST_NESTED else judge_trap(url.href, self._traps)
+            if reason is None and any(pattern.is_in(url.href) for pattern in self.scope.exclude):
+                reason = "excluded"
+            if reason is None:
+                depth = min(found_on.depth + 1, MAX_DEPTH)
+                entry = Entry(url.href, url.domain, depth=depth, hops=hops, mode="requisite")
+                if entry not in self._recent:
+                    selected.append(entry)
+            else:
+                dropped[reason] = dropped.get(reason, 0) + 1
+        return selected, dropped
+
+
+MOST_NESTED = 5
+"""How many requisites may lead from a page to one: a style sheet to another one and to a font, redirects, frames in
+frames."""
 
 
 def leads_back(found_on: Entry, target: str) -> bool:

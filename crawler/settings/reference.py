@@ -57,6 +57,7 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
                 "fetch.timeout": 900.0,
                 "archive.fsync": True,
                 "archive.revisits": 65_536,
+                "archive.requisites": True,
                 "politeness.tries": 8,
             },
         ),

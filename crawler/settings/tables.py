@@ -560,6 +560,12 @@ class ArchiveTable(Table, frozen=True, kw_only=True):
     noarchive: Annotated[
         bool, "Respect `noarchive` in meta robots and X-Robots-Tag: write only the JSON line of such a page."
     ] = True
+    requisites: Annotated[
+        bool,
+        "Also fetch and archive what pages embed: style sheets, images, scripts, fonts, media and frames, of any host, so "
+        "that replay looks like the site. They are no pages: they have no JSON line, do not count in `limits.max_pages`, "
+        "and their links are not followed. Each is fetched once, before further pages and at the rate of its site.",
+    ] = False
     compression: Annotated[
         Literal["gzip", "zstd"],
         "Compression of the WARC files. `zstd` is slightly smaller; FastWARC reads it, pywb and warcio do not.",

@@ -36,7 +36,7 @@ from crawler.sinks.recovery import adopt_orphan, find_orphans, finish_orphans, u
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from crawler.sinks.upload import PostProcessor
 from crawler.sinks.volume import Volume
-from crawler.sinks.warc import ExchangeRecords, WarcRecords, page_fields, sha1
+from crawler.sinks.warc import ExchangeRecords, WarcRecords, page_fields, resource_type, sha1
 from frontier.errors import RedisAway, RedisMisused
 from frontier.settle import LeasedUrl
 
@@ -125,15 +125,16 @@ class GroupEncoder:
         """Add `page`, which was fetched under the lease `leased`. If it will be retried, it gets no line."""
         start, volume = group.end, group.volume
         is_settled = page.outcome is not Outcome.RETRY
-        answer = self._hooks.ask(page) if is_settled else KEEP
-        content = self._content(group, page) if is_settled else NO_CONTENT
+        is_page = is_settled and not page.is_requisite
+        answer = self._hooks.ask(page) if is_page else KEEP
+        content = self._content(group, page) if is_page else NO_CONTENT
         is_barred = page.is_withheld or (page.noarchive and self._settings.noarchive)
         digest, place, line = page.digest, None, -1
         if volume.warc and page.exchange and answer.keeps_body and not content.is_dropped and not is_barred:
             try:
                 page_id = self.records.page_id() if page.extras else ""
-                own_fields = page_fields(page_id) if page_id else ""
-                made = self.records.exchange(page.exchange, digest, page.body_at, own_fields)
+                kind = resource_type(page) if page.is_requisite else ""
+                made = self.records.exchange(page.exchange, digest, page.body_at, page_fields(page_id, kind))
                 metadata = self.records.metadata(page, made) if is_settled and self._settings.metadata else b""
                 extras = [
                     self.records.exchange(one.exchange, page_fields=page_fields(page_id, one.kind), page_url=page.url)
@@ -143,7 +144,7 @@ class GroupEncoder:
                 group.append(metadata)
                 for extra, records in zip(page.extras, extras, strict=True):
                     self._append(group, extra.exchange, records)
-                if is_settled and made.is_revisit and page.exchange.status != HTTPStatus.NOT_MODIFIED:
+                if is_page and made.is_revisit and page.exchange.status != HTTPStatus.NOT_MODIFIED:
                     group.duplicates.add(page.url)
             except Exception as error:
                 self.records.forget((page.url,))
@@ -151,7 +152,7 @@ class GroupEncoder:
                 page = msgspec.structs.replace(page, cut=(*page.cut, "defect"))
         elif page.exchange and not digest and not page.body_at and not page.is_withheld:
             digest = sha1(page.exchange.body)
-        if is_settled and volume.pages:
+        if is_page and volume.pages:
             line = len(group.lines)
             row = Row(page, digest, place, answer.extra, content)
             group.lines.append(self._lines.encode(row, partial(group.report, "line")))

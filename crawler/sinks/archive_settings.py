@@ -76,5 +76,9 @@ def archive_settings(
         refetched=refetched(settings),
         about=(("http-header-user-agent", settings.fetch.user_agent_header), *about),
         # The others have the same names.
-        **{key: value for key, value in archive.items() if key not in ("max_age", "on_page", "sinks", "via")},
+        **{
+            key: value
+            for key, value in archive.items()
+            if key not in ("max_age", "on_page", "requisites", "sinks", "via")
+        },
     )

@@ -327,9 +327,17 @@ def sha1(data: bytes) -> str:
 
 
 def page_fields(page_id: str, kind: str = "") -> Fields:
-    """The fields of records that belong to a page, as Browsertrix writes them. `kind`: that of an extra exchange. A
-    response with a kind is no page."""
-    return f"WARC-Page-ID: {page_id}\r\n" + (f"WARC-Resource-Type: {kind}\r\n" if kind else "")
+    """The fields of records that belong to a page, as Browsertrix writes them. `kind`: that of an extra exchange, or of a
+    requisite. A response with a kind is no page."""
+    fields = f"WARC-Page-ID: {page_id}\r\n" if page_id else ""
+    return fields + (f"WARC-Resource-Type: {kind}\r\n" if kind else "")
+
+
+def resource_type(page: Page) -> str:
+    """The kind of a requisite, by its media type."""
+    media = page.content_type
+    kinds = {"image/": "image", "css": "stylesheet", "javascript": "script", "font": "font", "audio/": "media"}
+    return next((kind for part, kind in {**kinds, "video/": "media"}.items() if part in media), "other")
 
 
 def _pair(own: str, other: str) -> Fields:

@@ -43,7 +43,7 @@ import msgspec
 
 from crawler.defects import defect
 from crawler.errors import SinkFull
-from crawler.events import GroupCommitted, LinksPushed, PageSettled, SinkBlocked, WritesRepeated
+from crawler.events import GroupCommitted, LinksPushed, PageSettled, RequisiteSettled, SinkBlocked, WritesRepeated
 from crawler.page import FAILED_REQUESTS, Exchange, Outcome, Page, Written
 from crawler.parse.child import StandIn
 from crawler.parse.html import NOFOLLOW
@@ -193,6 +193,8 @@ class LeaseReport(msgspec.Struct):
                     _count(self.shapes, f"{word}:{name}", number, otherwise=f"{word}:{OTHER}")
         if page is not None and page.exchange is not None:
             self.received_bytes += page.received_bytes
+            if page.is_requisite:
+                return
             for reason in page.cut:
                 self.cut[reason] = self.cut.get(reason, 0) + 1
             if page.unfollowed:
@@ -260,7 +262,8 @@ class SettlingGroup:
         self.first_at = group.first_at
         self.size = len(group.results)
         # Also pages that were dropped because their lease has ended, or that a sink could not handle, have used permits.
-        self.done = sum(one.settled is not None and one.settled.outcome == Outcome.DONE for one in group.results)
+        settled = (one.settled for one in group.results if one.settled is not None)
+        self.done = sum(one.outcome == Outcome.DONE and not one.entry.is_requisite for one in settled)
         self.pages = [result for result in results if result.page is not None]
         self.stale = {result.leased for result in group.results} - {result.leased for result in results}
         self.open = defaultdict[LeasedDomain, LeaseReport](LeaseReport)  # whose settle call is not answered
@@ -645,7 +648,9 @@ class Committer:
         for result in group.pages:
             assert result.page is not None
             try:
-                self._runtime.events.emit(PageSettled(result.page))
+                self._runtime.events.emit(
+                    RequisiteSettled(result.page) if result.page.is_requisite else PageSettled(result.page)
+                )
             except Exception as error:  # raised by a listener; the page is settled anyway
                 self._runtime.events.emit(defect("listener", result.page.url, error))
             await time_slice.end_if_over()
@@ -654,6 +659,11 @@ class Committer:
         self._runtime.events.emit(GroupCommitted(group.size, group.done, *steps, len(group.stale), lag_s))
 
     # leases
+
+    async def is_seen(self, entry: Entry) -> bool:
+        """Return whether the URL of `entry` was queued or fetched. Raises RedisAway."""
+        node = self._retry.node_of(self._frontier.shard_of(entry.domain))
+        return await self._retry.soon(lambda: self._frontier.is_seen(entry), node)
 
     async def renew(self, domains: Sequence[LeasedDomain]) -> None:
         """Renew the leases of `domains` that have not ended, except those on nodes that are away."""

@@ -21,6 +21,7 @@ from crawler.worker.commit import Committer
 from crawler.worker.leases import DelayQueue, HeldLeases, LeasedDomain
 from crawler.worker.runtime import Runtime
 from frontier.budget import PERIOD_S, SHORT_PERIOD_S, Budget
+from frontier.entries import Entry
 from frontier.errors import Fenced, RedisAway
 from frontier.peers import View, plan_handoff
 from frontier.queue import Frontier
@@ -333,14 +334,18 @@ class PagePermits:
         """Whether a leased domain waits for a permit. If so, it is useless to lease others."""
         return bool(self._waiting)
 
-    def take(self) -> bool:
-        """Take a permit for one page. Returns False if there is none."""
+    def take(self, entry: Entry) -> bool:
+        """Take a permit for `entry`, unless it is a requisite, which needs none. Returns False if there is none."""
+        if entry.is_requisite:
+            return True
         taken = self._budget.take()
         self.note_need()
         return taken
 
-    def give_back(self) -> None:
-        """Return a permit that was taken and brought no page."""
+    def give_back(self, entry: Entry) -> None:
+        """Return the permit that was taken for `entry` and brought no page."""
+        if entry.is_requisite:
+            return
         self._budget.give_back()
         self._wake()
 

@@ -51,7 +51,7 @@ from frontier.urls import EXCESS, Url, as_written, canonicalize, canonicalize_li
 from politeness.robots_cache import RobotsCache
 from politeness.robots_match import Rules
 from politeness.tdmrep import NOT_STATED, SiteUsage
-from politeness.usage import NO_USAGE
+from politeness.usage import NO_USAGE, Usage
 
 LINKS_AT_ONCE = 20
 """Links that are filtered before the event loop may have to go on: about 0.2 ms, but 9 ms if the patterns of an operator
@@ -68,7 +68,8 @@ class BuildSettings(msgspec.Struct, frozen=True):
     """`max_decoded`: the most bytes of a decoded body. `sitemaps`: whether to read sitemaps; `guess_sitemaps`: also those
     at the usual place that no robots.txt names. `via`: whether to store in
     each entry the page where its URL was found; `recrawl_rules`: which pages are visited again; `item_rules`: which
-    items are extracted; `handler_tries`: requests after which a page is dead whose handler fails."""
+    items are extracted; `handler_tries`: requests after which a page is dead whose handler fails;
+    `noarchive`: whether pages that say so are archived without their bodies, and so without what they embed."""
 
     extract: ExtractPolicy
     max_decoded: int
@@ -78,6 +79,7 @@ class BuildSettings(msgspec.Struct, frozen=True):
     item_rules: tuple[ExtractRule, ...] = ()
     guess_sitemaps: bool = False
     handler_tries: int = 1
+    noarchive: bool = True
 
 
 def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settled_at: float, detail: str = "") -> Page:
@@ -95,6 +97,7 @@ def bare_page(entry: Entry, result: UrlResult, exchange: Exchange | None, settle
         via=entry.via,
         tag=entry.tag,
         detail=detail,
+        is_requisite=entry.is_requisite,
     )
 
 
@@ -193,7 +196,7 @@ class PageBuilder:
                 coding,
                 content_type,
                 robots_tags(noted) if noted else (),
-                self.settings.sitemaps and is_ok,
+                self.settings.sitemaps and is_ok and not entry.is_requisite,
                 is_named,
                 exchange.started_at,
                 is_ok and "feed" in self.settings.extract.link_kinds,
@@ -208,6 +211,10 @@ class PageBuilder:
             page = msgspec.structs.replace(page, detail=f"to {target.href}")
         if self._control.rules.forgotten:
             reading = reading._replace(found=_without_forgotten(reading.found, self._control.rules))
+        if entry.is_requisite:
+            return self._requisite(
+                entry, page, reading, target, content_type, usage_of(site, noted, reading.found, False)
+            )
         mode: PushMode = "new"
         if target is not None:
             back = leads_back(entry, target.href)
@@ -217,6 +224,8 @@ class PageBuilder:
             sent = _text(fields, b"link") + _text(fields, b"refresh")
             page, followed = self._compared(entry, page, exchange, reading, sent)
         entries = await self._select(entry, followed, mode)
+        if self.settings.extract.requisites and 200 <= exchange.status < 300:
+            entries += self._embedded(entry, reading.found)
         is_guess = self.settings.guess_sitemaps and entry.depth == 0 and target is None
         if is_guess and not (rules is not None and rules.sitemaps):
             # Docusaurus, Hugo, Jekyll and others write a sitemap, but no robots.txt that names it.
@@ -256,6 +265,29 @@ class PageBuilder:
             links, urls = tuple(link for link, _ in kept), tuple(url for _, url in kept)
             reading = reading._replace(found=msgspec.structs.replace(found, links=links, urls=urls))
         return page, reading
+
+    def _embedded(self, entry: Entry, found: Extracted, target: Url | None = None) -> list[Entry]:
+        """Return the entries for what the page or requisite `entry` embeds, or for the `target` of its redirect."""
+        if found.noarchive and self.settings.noarchive:
+            return []
+        entries, dropped = self._links.requisites(found.requisites if target is None else (target,), entry)
+        self.report_dropped(dropped)
+        return self._found_on(entry.url, entries)
+
+    def _requisite(
+        self, entry: Entry, page: Page, reading: ParsedDocument, target: Url | None, content_type: str, usage: Usage
+    ) -> tuple[Page, Sequence[Entry]]:
+        """Return the page of the requisite `entry`, and the entries for what it embeds itself. Its links are not followed.
+        Documents may still be crawled as pages later, so only others count as seen from now on."""
+        exchange = page.exchange
+        assert exchange is not None
+        page = msgspec.structs.replace(reading.describe(page, content_type, exchange.truncated), links=(), usage=usage)
+        if exchange.status >= HTTPStatus.BAD_REQUEST:
+            return msgspec.structs.replace(page, outcome=Outcome.DEAD), ()
+        entries = self._embedded(entry, reading.found, target)
+        if target is None and reading.found.error == "type":
+            entries.append(msgspec.structs.replace(entry, mode="fetched"))
+        return page, entries
 
     def redirect_to_itself(self, entry: Entry, exchange: Exchange) -> str | None:
         """How the redirect in `exchange` writes the URL of `entry`, or None if it leads elsewhere."""

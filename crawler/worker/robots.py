@@ -14,6 +14,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
+import msgspec
+
 from crawler.defects import defect
 from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
 from crawler.events import RobotsFetchEnded
@@ -164,6 +166,8 @@ class RobotsLookup:
                 links = await self.builder.sitemaps(origin, leased.domain, known.rules.sitemaps)
             except Exception as error:
                 self.runtime.events.emit(defect("robots", f"{origin}/robots.txt", error))
+            if leased.pending and leased.pending[0].is_requisite:  # it does not bring its domain into the crawl
+                links = [msgspec.structs.replace(link, mode="known") for link in links]
             if links:
                 await self.committer.add(Result(leased, links=links))
 

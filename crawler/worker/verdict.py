@@ -66,6 +66,9 @@ PAYMENT_REQUIRED = UrlResult(Outcome.DENIED, "payment_required")
 LATER = UrlResult(Outcome.RETRY, "put_off")
 """The result for a URL whose shape brings nothing new (`crawler.scope.shapes`): it is queued again, and comes last."""
 
+LINKED = UrlResult(Outcome.DENIED, "linked")
+"""The result for a requisite that a page has linked to since it was queued: it is fetched as a page."""
+
 NOT_FETCHED = UrlResult(Outcome.DENIED, "put_off")
 """The result for such a URL when the share of pages that may be put off and fetched is used."""
 

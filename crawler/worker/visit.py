@@ -23,6 +23,7 @@ from crawler.worker.runtime import Runtime
 from crawler.worker.verdict import (
     DEFECT,
     LATER,
+    LINKED,
     NO_HTTPS,
     NO_HTTPS_FAILURES,
     NO_SITEMAP,
@@ -65,7 +66,7 @@ class UrlVisits:
             conditions = self.validators.conditions(self.builder.settings.recrawl_rules, entry)
             exchange = await self.fetch.fetch(leased, leased.written(entry), known, conditions)
         except FetchFailed as failure:
-            self.permits.give_back()
+            self.permits.give_back(entry)
             if failure.kind in NOT_THE_URLS_FAULT:
                 leased.pending.appendleft(entry)
                 return
@@ -73,27 +74,30 @@ class UrlVisits:
             self.throttle.update_backoff(leased, result, None)
             await self._settle(leased, entry, result, detail=failure.detail)
         except Exception as error:
-            self.permits.give_back()
+            self.permits.give_back(entry)
             if self.fetch.pauses_for(leased, error):
                 leased.pending.appendleft(entry)
                 return
             self._report("fetch", entry, error)
             await self._settle(leased, entry, DEFECT)
         except BaseException:
-            self.permits.give_back()
+            self.permits.give_back(entry)
             leased.pending.appendleft(entry)
             raise
         else:
             leased.body_bytes = len(exchange.body)
             await self._settle_response(leased, entry, exchange, known)
 
-    def verdict(self, leased: LeasedDomain, entry: Entry) -> UrlResult | None:
-        """What becomes of `entry` because of its URL: it does something, or brings nothing new. None if it is requested."""
+    async def verdict(self, leased: LeasedDomain, entry: Entry) -> UrlResult | None:
+        """What becomes of `entry` because of its URL: it does something, brings nothing new, or is a requisite that is
+        fetched as a page. None if it is requested. Raises RedisAway."""
+        if entry.is_requisite and await self.committer.is_seen(msgspec.structs.replace(entry, mode="new")):
+            return LINKED
         is_seed = entry.depth == entry.hops == 0
         if self.actions is not None and not is_seed and (action := self.actions(entry.url)):
             return UrlResult(Outcome.DENIED, action)
         shapes = self.builder.shapes
-        if entry.depth == 0 or entry.visit or entry.tag or entry.url in leased.repeats:
+        if entry.depth == 0 or entry.visit or entry.tag or entry.is_requisite or entry.url in leased.repeats:
             return None  # somebody has asked for it
         if not shapes.puts_off(entry.url, entry.domain):
             return None
@@ -132,13 +136,13 @@ class UrlVisits:
     ) -> None:
         result = last_try(judge_status(exchange.status), entry.tries, self.runtime.policy.tries)
         if result.outcome is not Outcome.DONE:
-            self.permits.give_back()  # a page uses its permit when it is settled
+            self.permits.give_back(entry)  # a page uses its permit when it is settled
         try:
             self.throttle.update_backoff(leased, result, exchange)
         except Exception as error:
             self._report("answer", entry, error)
         if result.reason == "redirect" and (written := self.builder.redirect_to_itself(entry, exchange)):
-            self.permits.give_back()
+            self.permits.give_back(entry)
             if leased.repeat(entry, written):
                 purpose = self.runtime.policy.usage.purpose
                 if purpose and header_usage(exchange.headers).refusal(purpose):
@@ -174,16 +178,18 @@ class UrlVisits:
                 page = msgspec.structs.replace(
                     page, put_off=(self.builder.shapes.puts_off(entry.url, entry.domain), 0, 0)
                 )
-            if page.outcome is not Outcome.DENIED:
+            if page.is_withheld:
+                links = [link for link in links if not link.is_requisite]
+            if page.outcome is not Outcome.DENIED and not entry.is_requisite:
                 page, links = await self.handling.handle(leased, entry, page, links)
-            if page.outcome is Outcome.DONE:
+            if page.outcome is Outcome.DONE and not entry.is_requisite:
                 page = await self._with_content(leased, entry, page)
         except VisitInterrupted:
             self._put_back(leased, entry, exchange, result)
             return
         except RetryWanted as wanted:
             if result.outcome is Outcome.DONE:
-                self.permits.give_back()
+                self.permits.give_back(entry)
             await self._retry(leased, entry, wanted.result, exchange, str(wanted), wanted.after_s, wanted.extras)
             return
         except Exception as error:
@@ -196,17 +202,18 @@ class UrlVisits:
             links = self.handling.links_after_defect(links)
         is_done = page.outcome is Outcome.DONE
         if result.outcome is Outcome.DONE and not is_done:
-            self.permits.give_back()
+            self.permits.give_back(entry)
         reason = str(exchange.status) if exchange and is_done else page.reason
         keep = KEEP if page.reason in KEPT_DENIALS and page.outcome is Outcome.DENIED else ""
         settled = SettledUrl(entry, page.outcome, reason, keep)
-        settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains)
+        if not entry.is_requisite:
+            settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains)
         await self._commit(leased, settled, page, links)
 
     def _put_back(self, leased: LeasedDomain, entry: Entry, exchange: Exchange | None, result: UrlResult) -> None:
         """Have `entry` requested again although it was fetched. It loses no try."""
         if exchange is not None and result.outcome is Outcome.DONE:
-            self.permits.give_back()
+            self.permits.give_back(entry)
         leased.repeats.pop(entry.url, None)
         leased.pending.appendleft(entry)
 
@@ -227,7 +234,8 @@ class UrlVisits:
         page = msgspec.structs.replace(page, extras=extras) if extras else page
         if exchange is not None and purpose:
             page = _if_allowed(msgspec.structs.replace(page, usage=header_usage(exchange.headers)), purpose)
-        await self._commit(leased, retry(entry, result.reason, ready_ms, entry.priority - 1), page)
+        priority = entry.priority if entry.is_requisite else entry.priority - 1
+        await self._commit(leased, retry(entry, result.reason, ready_ms, priority), page)
 
     async def _with_content(self, leased: LeasedDomain, entry: Entry, page: Page) -> Page:
         try:

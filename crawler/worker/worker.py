@@ -242,9 +242,8 @@ class Worker:
                 known = self.robots.at_hand(entry.url) or await self.robots.robots_for(leased, entry.url)
                 if known is None or self.throttle.put_off_if_early(leased, known):
                     return None  # robots.txt was requested, or it is too early for this origin
-                result = self._verdict_by_robots(entry, leased.written(entry), known) or self.visits.verdict(
-                    leased, entry
-                )
+                result = self._verdict_by_robots(entry, leased.written(entry), known)
+                result = result or await self.visits.verdict(leased, entry)
             if result is None:
                 assert known is not None
                 leased.concurrency = self.throttle.concurrency(leased, known)
@@ -269,11 +268,11 @@ class Worker:
     async def _may_request(self, leased: LeasedDomain, entry: Entry) -> bool:
         """Return whether `entry`, the next URL of `leased`, may be requested now. If so, takes a permit and removes the
         URL from the pending ones. If not, the domain has to wait."""
-        if not self.permits.take():
+        if not self.permits.take(entry):
             leased.wants_permit = True
             return False
         if not await self.limiter.may_request(leased, entry.url) or leased.closing:
-            self.permits.give_back()
+            self.permits.give_back(entry)
             return False
         leased.pending.popleft()
         return True

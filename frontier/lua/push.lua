@@ -3,20 +3,22 @@
 -- is leased is not queued, because a lease that is returned would merge both into one, which cannot be settled twice. One
 -- that will be visited again (visits.lua) is due now.
 -- Mode "moved" is for the target of a known page that has moved (push_moved.lua).
+-- A page requisite is in the seen-set with the fingerprint of its URL negated, and its domain is not known by it: an image does
+-- not bring a host into the crawl. Its domain has as much room for requisites as for pages.
 --
 -- The seen-set is exact: 63-bit fingerprints in integer sets. Its buckets grow by linear hashing (W. Litwin, VLDB
 -- 1980): when the mean number of members exceeds FILL, one bucket is split in two. Unsplit buckets hold up to twice the
 -- mean, so all stay below 512 members, the default limit up to which Redis stores an integer set at 8 bytes a member.
 --
--- KEYS[1] stats   hash  crawl, accepted, domains, seen, buckets, forgotten, drop:<reason>
--- KEYS[2] the prefix of due zset, urgent zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, next, packed,
---         known), seen:<bucket> set; for "again" and "moved" also of known:<domain> hash, visits:<domain> zset, revisits zset
+-- KEYS[1] stats   hash  crawl, accepted, requisites, domains, seen, buckets, forgotten, drop:<reason>
+-- KEYS[2] the prefix of due zset, urgent zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (accepted, requisites, next,
+--         packed, known), seen:<bucket> set; for "again" and "moved" also of known:<domain> hash, visits:<domain> zset, revisits zset
 -- ARGV[1] crawl   ARGV[2] now_ms   ARGV[3] domain_cap (0: none)
 -- ARGV[4] step: the size of a domain's queue is reported whenever so many more of its URLs have been accepted (0: never)
 -- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
 --   mode "new"; or "known": only if a URL of the domain has been accepted before; or "foreign", from a page of another domain:
 --   these and "known" ones fill half of domain_cap at most, so that the other half is for links of the domain itself; or
---   "again"; or "moved"
+--   "again"; or "moved"; or "requisite": unseen as a page and as a requisite; or "fetched": becomes seen, but is not queued
 --
 -- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for a domain that is unknown
 --   or was forgotten, or has a key of a wrong type (`set_aside`),
@@ -54,6 +56,14 @@ local function split_one()
   if buckets == half * 2 then half = half * 2 end
 end
 
+-- Add a fingerprint to the seen-set. Returns whether it was not there.
+local function add_seen(key, fingerprint)
+  if redis.call('SADD', key, fingerprint) == 0 then return false end
+  seen = seen + 1
+  if seen > buckets * FILL then split_one() end
+  return true
+end
+
 local accepted, seen_before, capped, outside = 0, 0, 0, 0
 
 local function push_domain(domain, mode, cap, from, to)
@@ -65,9 +75,7 @@ local function push_domain(domain, mode, cap, from, to)
   for i = from, to, 3 do
     local fingerprint, key = ARGV[i], seen_key(ARGV[i])
     if size < 2 * room then
-      local is_new = redis.call('SADD', key, fingerprint) == 1
-      if is_new then seen = seen + 1 end
-      if seen > buckets * FILL then split_one() end
+      local is_new = add_seen(key, fingerprint)
       if is_new or (always and not redis.call('ZSCORE', inflight, ARGV[i + 2])) then
         new[size + 1], new[size + 2] = ARGV[i + 1], always and load_moved().take_known(base, domain, ARGV[i + 2]) or ARGV[i + 2]
         size = size + 2
@@ -94,6 +102,30 @@ local function push_domain(domain, mode, cap, from, to)
   make_due(base, domain, now_ms, best)
 end
 
+local function push_requisites(domain, cap, from, to)
+  local domain_key, new = base .. 'd:' .. domain, {}
+  local room = cap > 0 and cap - tonumber(redis.call('HGET', domain_key, 'requisites') or '0') or to
+  for i = from, to, 3 do
+    local key, mark = seen_key(ARGV[i]), '-' .. ARGV[i]
+    if redis.call('SISMEMBER', key, ARGV[i]) == 1 or redis.call('SISMEMBER', key, mark) == 1 then
+      seen_before = seen_before + 1
+    elseif #new >= 2 * room then
+      capped = capped + 1
+    else
+      add_seen(key, mark)
+      new[#new + 1], new[#new + 2] = ARGV[i + 1], ARGV[i + 2]
+    end
+  end
+  if #new == 0 then return end
+  local added = redis.call('ZADD', base .. 'q:' .. domain, unpack(new))
+  accepted = accepted + added
+  redis.call('HINCRBY', KEYS[1], 'requisites', added)
+  local total = redis.call('HINCRBY', domain_key, 'requisites', added)
+  if step > 0 and total % step < added then report(base, domain) end
+  if total == added then redis.call('PERSIST', domain_key) end
+  make_due(base, domain, now_ms, 0)
+end
+
 local at, unusable = 5, 0
 while at <= #ARGV do
   local domain, mode, count = ARGV[at], ARGV[at + 1], tonumber(ARGV[at + 2])
@@ -104,7 +136,15 @@ while at <= #ARGV do
     local last, before = at + 2 + count * 3, accepted + seen_before + capped
     local is_foreign = mode == 'known' or mode == 'foreign'
     local cap = is_foreign and math.ceil(domain_cap / 2) or domain_cap
-    local is_done, problem = pcall(push_domain, domain, mode, cap, at + 3, last)
+    local is_done, problem
+    if mode == 'requisite' then
+      is_done, problem = pcall(push_requisites, domain, cap, at + 3, last)
+    elseif mode == 'fetched' then
+      for i = at + 3, last, 3 do add_seen(seen_key(ARGV[i]), ARGV[i]) end
+      is_done = true
+    else
+      is_done, problem = pcall(push_domain, domain, mode, cap, at + 3, last)
+    end
     if not is_done then
       load_moved().set_aside(base, domain, problem)
       local dropped = count - (accepted + seen_before + capped - before)
@@ -114,7 +154,7 @@ while at <= #ARGV do
   at = at + 3 + count * 3
 end
 
-if accepted > 0 then
+if accepted > 0 or seen > tonumber(stats[3] or '0') then
   redis.call('HSET', KEYS[1], 'accepted', (stats[2] or 0) + accepted, 'seen', seen, 'buckets', buckets)
 end
 if stats[5] then load_forgotten().count_refused(KEYS[1]) end

@@ -23,9 +23,10 @@ local base = KEYS[5]
 local now_ms = tonumber(ARGV[2])
 local requeued, queued = 0, 0
 
--- Count one URL that was settled for `reason`. No reason of denied URLs is also one of dead URLs.
-local function count_requeued(reason)
+-- Count `entry`, which was settled for `reason`. No reason of denied URLs is also one of dead URLs.
+local function count_requeued(entry, reason)
   local outcome = redis.call('HEXISTS', KEYS[3], 'denied:' .. reason) == 1 and 'denied' or 'dead'
+  if string.find(entry, '^%u') then outcome = 'requisite' end
   redis.call('HINCRBY', KEYS[3], 'requeued:' .. outcome .. ':' .. reason, 1)
   requeued = requeued + 1
 end
@@ -40,7 +41,7 @@ for i = 4, #ARGV, 2 do
     if not redis.call('ZSCORE', base .. 'inflight:' .. domain, fresh) then
       queued = queued + redis.call('ZADD', base .. 'q:' .. domain, 'NX', ARGV[3], fresh)
     end
-    count_requeued(reason)
+    count_requeued(entry, reason)
     if not redis.call('ZSCORE', KEYS[2], domain) then
       redis.call('HDEL', base .. 'd:' .. domain, 'state')
       local next_ms = tonumber(redis.call('HGET', base .. 'd:' .. domain, 'next') or '0')

@@ -7,7 +7,7 @@
 -- What is stored of a domain that has no URLs in the crawl expires some time after the reservation (KEPT_MS).
 --
 -- KEYS[1] stats  hash  crawl
--- KEYS[2] the prefix of due zset, leases zset, d:<domain> hash (accepted, next, delay, held)
+-- KEYS[2] the prefix of due zset, leases zset, d:<domain> hash (accepted, requisites, next, delay, held)
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] now_ms   ARGV[4] hold_ms: maximum duration of the request and its response
 -- ARGV[5] max_wait_ms: nothing is reserved if the delay lasts longer than this
 --
@@ -19,7 +19,7 @@ if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
 local base, now_ms = KEYS[2], tonumber(ARGV[3])
 local domain_key = base .. 'd:' .. ARGV[2]
 
-local state = redis.pcall('HMGET', domain_key, 'next', 'delay', 'held', 'accepted')
+local state = redis.pcall('HMGET', domain_key, 'next', 'delay', 'held', 'accepted', 'requisites')
 if state.err then return {'busy', -1} end  -- the next lease sets the domain aside (set_aside.lua)
 local slot_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')
 local is_held = state[3] and state[3] == state[1] and slot_ms > now_ms
@@ -33,5 +33,5 @@ local until_ms = slot_ms + tonumber(ARGV[4])
 local text = string.format('%.0f', until_ms)
 redis.call('HSET', domain_key, 'next', text, 'held', text)
 redis.call('ZADD', base .. 'due', 'XX', until_ms, ARGV[2])
-if not state[4] then redis.call('PEXPIRE', domain_key, string.format('%.0f', until_ms - now_ms + KEPT_MS)) end
+if not (state[4] or state[5]) then redis.call('PEXPIRE', domain_key, string.format('%.0f', until_ms - now_ms + KEPT_MS)) end
 return {'reserved', slot_ms, until_ms, delay_ms}

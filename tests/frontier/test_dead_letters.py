@@ -59,7 +59,7 @@ async def test_a_requeued_letter_is_open_again_and_fetched_with_fresh_tries(
     assert await letters.requeue([worn], time.ms) == 1
     counts = await counters.counts()
     assert (counts.accepted, counts.dead, counts.open) == (1, 0, 1)
-    assert (counts.requeued, counts.reasons) == ({"denied": 0, "dead": 1}, {})
+    assert (counts.requeued, counts.reasons) == ({"denied": 0, "dead": 1, "requisite": 0}, {})
     assert not await counters.has_ended()
     assert await found(letters) == []
 

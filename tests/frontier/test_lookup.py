@@ -66,13 +66,12 @@ async def test_a_url_whose_text_resembles_another_is_not_taken_for_it(frontier: 
     assert (await where(lookup)).where == "unseen"
 
 
-async def test_every_url_is_found_in_a_seen_set_that_has_grown(frontier: Frontier, lookup: UrlLookup) -> None:
+async def test_every_url_is_found_in_a_seen_set_that_has_grown(frontier: Frontier) -> None:
     """Given enough URLs to split buckets unevenly, when each is looked up, then each is found as seen."""
     urls = [f"https://a.test/{number}" for number in range(1_500)]
     await frontier.push([entry(url) for url in urls])
-    keys = frontier.keys.shards[0]
-    assert all([await lookup._is_seen(keys, url) for url in urls])
-    assert not any([await lookup._is_seen(keys, url + "/") for url in urls[:200]])
+    assert all([await frontier.is_seen(entry(url)) for url in urls])
+    assert not any([await frontier.is_seen(entry(url + "/")) for url in urls[:200]])
 
 
 async def test_a_domain_that_nobody_knows_has_nothing(lookup: UrlLookup) -> None:

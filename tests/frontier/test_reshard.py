@@ -17,8 +17,7 @@ from frontier.entries import Entry
 from frontier.errors import BadInput, CrawlLost, CrawlResharded, RedisAway, RedisMisused, Resharding, ShardLost
 from frontier.forget import Forgetting
 from frontier.keys import ShardKeys, shard_keys
-from frontier.lookup import seen_bucket
-from frontier.queue import Frontier, FrontierSettings
+from frontier.queue import Frontier, FrontierSettings, seen_bucket
 from frontier.repair import Repair
 from frontier.reservations import Reservations
 from frontier.reshard import LONGEST, Reshard, open_with_new_shards

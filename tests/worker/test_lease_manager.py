@@ -31,6 +31,8 @@ from tests.several_servers import until
 from tests.sinks.values import settings
 from tests.worker.helpers import leased_domain, runtime
 
+PAGE = entry("/", "a.test")
+
 Prefetch = Callable[[Sequence[LeasedDomain]], Awaitable[None]]
 
 
@@ -222,18 +224,18 @@ async def test_a_domain_that_found_no_permit_has_its_turn_when_one_is_given_back
 ) -> None:
     permits, budget, _ = await permits_of(store, crawl_name, queue, "one", limit=1)
     await budget.refresh(4, 1)
-    assert permits.take()
+    assert permits.take(PAGE)
     closed, first, second = (leased_domain("1", now=0.0) for _ in range(3))
     for one in (closed, first, second):
-        assert not permits.take()
+        assert not permits.take(PAGE)
         permits.wait(one)
     assert permits.is_awaited
     assert len(queue) == 0
     closed.closing = True
-    permits.give_back()  # goes to the leased domain that has waited the longest, although its lease was returned
+    permits.give_back(PAGE)  # goes to the leased domain that has waited the longest, although its lease was returned
     assert len(queue) == 0
-    assert permits.take()
-    permits.give_back()
+    assert permits.take(PAGE)
+    permits.give_back(PAGE)
     assert await queue.take() is first
 
 
@@ -248,7 +250,7 @@ async def test_permits_are_fetched_with_the_first_view_and_not_before(
     assert await store.send([command("EXISTS", CrawlKeys(crawl_name, 1).budget)]) == [0]
     replicas = 1
     events.emit(ViewAdopted(View(1, (Member("one", 1),), "one"), 1, 1, 0))
-    await until(permits.take)
+    await until(lambda: permits.take(PAGE))
     filling.cancel()
 
 
@@ -261,11 +263,11 @@ async def test_domains_have_their_turn_when_another_replica_returns_its_permits(
     permits, _, _ = await permits_of(store, crawl_name, queue, "one", limit=2)
     filling = asyncio.create_task(permits.run(lambda: None))
     waiting = leased_domain("1", now=0.0)
-    assert not permits.take()
+    assert not permits.take(PAGE)
     permits.wait(waiting)
     await budget_of_other.leave()
     async with asyncio.timeout(60):
         assert await queue.take() is waiting
-    assert permits.take()
+    assert permits.take(PAGE)
     assert not permits.is_awaited
     filling.cancel()

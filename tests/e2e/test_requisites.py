@@ -1,0 +1,102 @@
+"""What pages embed is archived with them, from any host, each once, and is no page."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from crawler.sinks.reader import records_in
+from tests.site import TEXT, Reply, Site
+from tests.typed import Typed
+
+pytestmark = pytest.mark.e2e
+
+CSS, PNG, FRAME = {"Content-Type": "text/css"}, {"Content-Type": "image/png"}, {"Content-Type": "text/html"}
+PICTURE = Reply(b"\x89PNG picture", headers=PNG)
+
+WEB = {
+    ("site.test", "/"): Reply(
+        "<a href=/both.png><img src=/both.png></a>"
+        "<link rel=stylesheet href=/style.css><link rel=icon href=/icon.png><img src=/linked.png>"
+        "<img src=/small.png srcset='/large.png 2x'>"
+        "<script src=http://cdn.test/app.js></script><img src=/missing.png><img src=/secret/x.png>"
+        "<img src=/moved.png><div style='background: url(/div.png)'></div><iframe src=http://frames.test/frame></iframe>"
+        "<img src=http://blocked.test/ad.png><a href=/second>second</a><a href=http://cdn.test/page>away</a>"
+    ),
+    ("site.test", "/second"): Reply(
+        "<link rel=stylesheet href=/style.css><a href=/linked.png>picture</a><a href=/large.png>large</a>"
+        "<img src=/last.png>"
+    ),
+    ("site.test", "/robots.txt"): Reply("User-agent: *\nDisallow: /secret/\n", headers=TEXT),
+    ("cdn.test", "/robots.txt"): Reply("Sitemap: /sitemap.xml\n", headers=TEXT),
+    ("cdn.test", "/sitemap.xml"): Reply("<urlset><url><loc>/page</loc></url></urlset>"),
+    ("site.test", "/style.css"): Reply("@import 'more.css'; a { background: url(a.png) }", headers=CSS),
+    ("site.test", "/more.css"): Reply("@font-face { src: url(http://cdn.test/font.woff2) }", headers=CSS),
+    ("site.test", "/moved.png"): Reply(status=302, headers={"Location": "http://cdn.test/here.png"}),
+    ("frames.test", "/frame"): Reply("<img src=in-frame.png><a href=/frame-link>link</a>"),
+    **dict.fromkeys(
+        [
+            *[
+                ("site.test", f"/{name}.png")
+                for name in ("both", "icon", "linked", "small", "large", "div", "a", "last")
+            ],
+            *[("cdn.test", path) for path in ("/app.js", "/font.woff2", "/here.png", "/page")],
+            ("frames.test", "/in-frame.png"),
+        ],
+        PICTURE,
+    ),
+}
+OF_SITE = ["/", "/second", "/style.css", "/more.css", "/moved.png", "/missing.png"]
+OF_SITE += [f"/{name}.png" for name in ("both", "icon", "linked", "small", "large", "div", "a", "last")]
+ELSEWHERE = [("cdn.test", path) for path in ("/app.js", "/font.woff2", "/here.png")]
+ELSEWHERE += [("frames.test", "/frame"), ("frames.test", "/in-frame.png")]
+
+
+def crawl(typed: Typed, *words: str, **more: str) -> tuple[list[tuple[str, str]], str]:
+    """The requests except those for robots.txt, and what the command said."""
+    with Site(lambda request: WEB.get((request.host, request.path))) as site:
+        environment = {
+            "CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")),
+            "CRAWLER_POLITENESS__DELAY": "0.01",
+            "CRAWLER_ARCHIVE__REQUISITES": "true",
+            **more,
+        }
+        done = typed("crawl", "http://site.test/", "--quiet", *words, environment=environment)
+        assert done.code == 0, done.err
+    return [(one.host, one.path) for one, _ in site.answered if one.path != "/robots.txt"], done.out + done.err
+
+
+def test_what_pages_embed_is_fetched_once_and_is_no_page(tmp_path: Path, typed: Typed) -> None:
+    asked, said = crawl(typed, CRAWLER_SCOPE__EXCLUDE='["//blocked.test/"]')
+    expected = Counter([*(("site.test", path) for path in OF_SITE), *ELSEWHERE])
+    assert Counter(asked) - expected == Counter()
+    assert expected - Counter(asked) == Counter()
+
+    lines = [json.loads(line) for file in tmp_path.rglob("*.jsonl") for line in file.read_text().splitlines()]
+    pages = {line["url"] for line in lines}
+    assert pages == {f"http://site.test{path}" for path in ("/", "/second", "/both.png")}
+
+    found = json.loads(typed("status", "--json").out)
+    assert found["done"] == len(pages)
+    requisites = found["requisites"]
+    assert requisites["http_404"] == requisites["robots"] == requisites["302"] == 1
+    assert requisites["200"] + len(pages) == len(asked) - 2  # not those that are missing and moved
+    assert found["open"] == found["dead"] == 0
+    assert found["domains"] == 1
+    assert "requisites" in said
+
+    types = Counter[str]()
+    for record in (record for path in tmp_path.rglob("*.warc.gz") for record in records_in(str(path))):
+        if record.headers.get("WARC-Type") in ("response", "revisit"):
+            types[record.headers.get("WARC-Resource-Type") or "page"] += 1
+    assert types["stylesheet"] == 2
+    assert types.total() == len(asked) + 3  # and a robots.txt of each host
+    assert "missing.png" in typed("dead", "list").out
+
+
+def test_by_default_nothing_that_pages_embed_is_fetched(tmp_path: Path, typed: Typed) -> None:
+    asked, _ = crawl(typed, CRAWLER_ARCHIVE__REQUISITES="false")
+    assert sorted(asked) == [("site.test", path) for path in ("/", "/both.png", "/large.png", "/linked.png", "/second")]
