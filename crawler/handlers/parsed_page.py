@@ -258,7 +258,7 @@ class Handle:
         payload: Mapping[str, Any] | None = None,
     ) -> Awaitable[None]:
         """Follow the links `urls`, relative to `page.base`, as far as the scope of the crawl allows: URLs as text or as
-        `yarl.URL`, links of the page, or its elements with an href. None and elements without one are skipped.
+        `yarl.URL`, links of the page, or its elements with an href or src. None and elements without one are skipped.
         `priority`, from -1e11 to 1e11: a higher one is fetched earlier; None: that of other links. `label` and
         `payload`, a dict of at most 1 KiB as JSON, are those of the page when it is handled. A link that the page has
         gets all these. A URL that was queued before keeps its own. Raises TypeError for anything else."""
@@ -331,7 +331,7 @@ class Handle:
 def _one_url(link: Linked) -> str:
     written = _written(link)
     if not written:
-        raise ValueError("the element has no href")
+        raise ValueError("the element has no href or src")
     return written
 
 
@@ -344,6 +344,6 @@ def _written(link: Linked) -> str | None:
     if isinstance(link, URL):
         return str(link)
     if hasattr(link, "attrs"):  # an element: turbohtml is imported only for documents that are parsed
-        href = link.attrs.get("href")
+        href = link.attrs.get("href", link.attrs.get("src"))
         return href if isinstance(href, str) else None
     raise TypeError(f"{type(link).__name__} is no link: give URLs as text or yarl.URL, links or elements")
