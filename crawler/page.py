@@ -172,6 +172,17 @@ def content_coding(named: str, media: str, body: bytes) -> str:
     return f"{MAYBE_GZIP}, {named}" if is_possible and _TEXT.match(media) else named
 
 
+class LooseExchange(Exchange, frozen=True, gc=False):
+    """An exchange that a program has caused, and that belongs to no page. `kind`: as that of `Extra`."""
+
+    kind: str = "fetch"
+
+    @classmethod
+    def of(cls, extra: Extra) -> LooseExchange:
+        fields = (getattr(extra.exchange, name) for name in Exchange.__struct_fields__)
+        return cls(*[*fields, extra.kind])
+
+
 class Extra(msgspec.Struct, frozen=True, gc=False):
     """An exchange that the handling of a page has caused besides that of the page. `kind`: WARC-Resource-Type, such as
     `fetch`."""

@@ -273,9 +273,9 @@ class Engine:
         if deps.router is not None:
             limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
             handlers = HandlerRunner(deps.router, limits, deps.context)
-        extra = ExtraRequests(runtime, held, turns, fetch, throttle, limiter, robots, foreign, self._reservations)
+        self.extra = ExtraRequests(runtime, held, turns, fetch, throttle, limiter, robots, foreign, self._reservations)
         self._handling = PageHandling(
-            builder, types, content, self._offload, handlers, turns.while_waiting, runtime, extra.begin_visit
+            builder, types, content, self._offload, handlers, turns.while_waiting, runtime, self.extra.begin_visit
         )
         validators = Validators(refetched(settings))
         deps.events.subscribe(validators.observe, PageSettled)

@@ -36,7 +36,8 @@ from crawler.app.supervisor import local_settings
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
 from crawler.fetch.client import HttpClient
-from crawler.handlers.parsed_page import ParsedPage
+from crawler.handlers.parsed_page import Download, ParsedPage
+from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.values import SharedValues
 from crawler.logs import configure, log, logger
@@ -163,6 +164,8 @@ class Crawl:
         self._ending: asyncio.Task[None] | None = None
         self._pages: deque[Page] | None = deque()  # None if nobody will take them
         self._news, self._room = asyncio.Event(), asyncio.Event()
+        self._has_all = asyncio.Event()  # nobody waits for a page of this run any more
+        self._is_stopping = False
         self._room.set()
 
     def __repr__(self) -> str:
@@ -252,6 +255,32 @@ class Crawl:
         pushed = await queue_seeds(replica.store, replica.crawl, seeds, settings, tag=tag_of(label, payload))
         return pushed.accepted
 
+    async def fetch(
+        self,
+        url: str,
+        *,
+        method: str = "",
+        data: Mapping[str, Any] | None = None,
+        json: Any = None,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> ParsedPage:
+        """As `Handle.fetch`, in a loop over the crawl or beside it: the answer is archived, but belongs to no page, and the
+        request waits for its turn for as long as it takes. Raises RuntimeError unless the crawl runs; it does until the
+        loop has had its last page."""
+        return await self._requests().fetch(url, method, data, json, body, headers or {})
+
+    async def download(self, url: str, *, headers: Mapping[str, str] | None = None) -> Download:
+        """As `Handle.download`, and where `fetch` may be called."""
+        return await self._requests().download(url, headers or {})
+
+    def _requests(self) -> VisitRequests:
+        if self._replica is None or self._context is None:
+            raise RuntimeError("the crawl does not run yet")
+        if self._is_stopping or self._replica.engine.control.stopped:
+            raise RuntimeError("the crawl has ended")
+        return VisitRequests(None, self._replica.engine.extra.begin_without_page(), self._context.files)
+
     def stop(self) -> None:
         """End this run, from any thread: requests in flight end, within `replica.grace` seconds, and are committed. What is
         queued stays there for the next run."""
@@ -326,6 +355,8 @@ class Crawl:
         """Return the next page that is settled, whatever its outcome."""
         assert self._ending is not None
         while not self._pages:
+            if self._replica is not None and self._replica.engine.ended.is_set():
+                self._has_all.set()
             if self._ending.done() or self._pages is None:
                 await self._ending
                 self._raise_failure()
@@ -427,6 +458,9 @@ class Crawl:
     async def _end_with(self, replica: Replica) -> None:
         try:
             await replica.engine.ended.wait()
+            self._news.set()
+            await self._has_all.wait()
+            self._is_stopping = True
             await replica.stop()
         finally:
             self.stats.ended_at = time.time()
@@ -447,6 +481,7 @@ class Crawl:
 
     def _keep_no_pages(self) -> None:
         self._pages = None
+        self._has_all.set()
         self._news.set()
         self._room.set()
 

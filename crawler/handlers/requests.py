@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
+from weakref import WeakValueDictionary
 
 import msgspec
 
@@ -62,6 +63,11 @@ class Files:
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
         self._known: dict[str, Download] = {}
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    def turn(self, url: str) -> asyncio.Lock:
+        """What lets one task at a time download `url`."""
+        return self._turns.setdefault(url, asyncio.Lock())
 
     def known(self, url: str) -> Download | None:
         """What was downloaded from `url`, if this replica remembers it and the file is there."""
@@ -94,16 +100,17 @@ class Files:
 
 
 class VisitRequests:
-    """Makes the requests of the handler of `page` during `visit`; None: it cannot make any."""
+    """Makes the requests of the handler of `page` during `visit`; None: it cannot make any. `page`: None for a program."""
 
-    def __init__(self, page: ParsedPage, visit: Visit | None, files: Files) -> None:
+    def __init__(self, page: ParsedPage | None, visit: Visit | None, files: Files) -> None:
         self._page = page
         self._visit = visit
         self._files = files
 
     def url_of(self, written: str) -> str:
         """The canonical URL of `written`, which may be relative to the page. Raises BadUrl."""
-        base = None if written[:8].lower().startswith(("http://", "https://")) else self._page.base
+        is_whole = self._page is None or written[:8].lower().startswith(("http://", "https://"))
+        base = None if is_whole or self._page is None else self._page.base
         return canonicalize(written, base, AS_WRITTEN).href
 
     async def fetch(
@@ -123,8 +130,10 @@ class VisitRequests:
     async def download(self, written: str, headers: Mapping[str, str]) -> Download:
         """See `Handle.download`."""
         url = self.url_of(written)
-        if known := self._files.known(url):
-            return known
+        async with self._files.turn(url):
+            return self._files.known(url) or await self._download(url, headers)
+
+    async def _download(self, url: str, headers: Mapping[str, str]) -> Download:
         exchange = await self._exchange(url, "GET", b"", "", headers)
         if exchange.status != 200:
             raise Refused(f"http_{exchange.status}", url)

@@ -24,7 +24,7 @@ from crawler.errors import SinkFull, is_machines_fault
 from crawler.events import DefectFound, Events
 from crawler.hooks import KEEP, PageHooks
 from crawler.logs import log
-from crawler.page import NO_CONTENT, UNREADABLE, Content, Exchange, Outcome, Page, Written
+from crawler.page import NO_CONTENT, UNREADABLE, Content, Exchange, LooseExchange, Outcome, Page, Written
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.cdxj import Indexed, digits
 from crawler.sinks.compression import COMPRESSIONS
@@ -163,7 +163,8 @@ class GroupEncoder:
         """Add an exchange that belongs to no page."""
         if group.volume.warc:
             try:
-                self._append(group, exchange, self.records.exchange(exchange))
+                fields = page_fields("", exchange.kind) if isinstance(exchange, LooseExchange) else ""
+                self._append(group, exchange, self.records.exchange(exchange, page_fields=fields))
             except Exception as error:
                 group.report("record", exchange.url, error)
 

@@ -26,8 +26,9 @@ from crawler.defects import defect
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, FetchFailed, Refused
 from crawler.events import ExtraRequested
 from crawler.hooks import ExtraRequest
-from crawler.page import Exchange, Extra, Outcome
+from crawler.page import Exchange, Extra, LooseExchange, Outcome
 from crawler.parse.document import header_usage
+from crawler.worker.commit import Result
 from crawler.worker.leases import HeldLeases, LeasedDomain
 from crawler.worker.request import AddressLimiter, ForeignDomains, PoliteFetch, Throttle, return_until
 from crawler.worker.robots import RobotsLookup
@@ -42,6 +43,9 @@ from frontier.settle import Lease
 MAX_EXTRAS = 200
 MAX_EXTRA_BYTES = 64 << 20
 """Extra requests for a page, and bytes of their bodies. They are in memory until the page is written."""
+
+MARGIN_S = 1.0
+"""The end of a reservation for its holder is earlier by this, as that of a lease is."""
 
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods whose requests may be repeated (RFC 9110 9.2.1)."""
@@ -94,8 +98,12 @@ class ExtraRequests:
     _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
     def begin_visit(self, leased: LeasedDomain) -> PageVisit:
-        """Begin the visit to a page of `leased`."""
+        """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`)."""
         return PageVisit(self, leased)
+
+    def begin_without_page(self) -> PageVisit:
+        """Begin a visit for the requests of a program, outside of any page."""
+        return PageVisit(self, self._guest(""))
 
     async def send(self, visit: PageVisit, request: ExtraRequest) -> Exchange:
         """Make `request` for the page of `visit`, and add the exchange to it. Any status is a response, and a redirect is
@@ -109,7 +117,11 @@ class ExtraRequests:
             visit.requests += 1
             exchange = await self._exchange(visit, request)
             visit.received_bytes += len(exchange.body)
-            visit.extras.append(Extra(exchange, request.kind))
+            extra = Extra(exchange, request.kind)
+            if visit.leased.domain:
+                visit.extras.append(extra)
+            else:
+                await self.robots.committer.add(Result(visit.leased, exchange=LooseExchange.of(extra)))
             result = f"{exchange.status // 100}xx"
             return exchange
         except (Refused, FetchFailed) as error:
@@ -199,7 +211,7 @@ class ExtraRequests:
                         return
                 held = door.reservation
                 assert held is not None
-                guest.lease_end = self.runtime.monotonic(held.until_ms)
+                guest.lease_end = self.runtime.monotonic(held.until_ms) - MARGIN_S
                 guest.next_at = self.runtime.now()
                 yield True
             finally:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 from collections.abc import Iterator
 from itertools import pairwise
@@ -145,3 +146,67 @@ def test_answers_are_archived_with_their_page_and_are_no_pages(settings: dict[st
     }
     assert kinds == {("1", None), ("2", "fetch")}
     assert sorted(row.page.url for row in read_rows(warc, lambda *problem: None)).count("http://a.test/product/2") < 2
+
+
+async def test_a_program_without_handlers_makes_requests_in_its_loop(
+    site: Site, settings: dict[str, Any], tmp_path: Path
+) -> None:
+    """Also for the last pages, when nothing is left to crawl."""
+    settings["politeness"]["delay"] = 0.1
+    prices = {}
+    async with Crawl("http://a.test/", settings=settings) as crawl:
+        async for page in crawl:
+            if "/product/" in page.url:
+                await asyncio.sleep(0.5)
+                prices[page.url[-1]] = (await crawl.fetch(f"http://b.test/api/{page.url[-1]}")).json()["price"]
+        with pytest.raises(RuntimeError, match="has ended"):
+            await crawl.fetch("http://b.test/api/0")
+    assert prices == {"0": 0, "1": 1, "2": 2}
+    times = [request.at for request, _ in site.answered if request.host == "b.test"]
+    assert min(later - earlier for earlier, later in pairwise(times)) > 0.09
+    (warc,) = (tmp_path / "out").glob("*.warc.gz")
+    rows = [row.page.url for row in read_rows(warc, lambda *problem: None)]
+    assert len(rows) == 4
+    assert audit(read_archive(tmp_path / "out"), Rules(DelayPolicy(0.1), None, "peercrawl")).ok
+
+
+def test_a_download_is_a_file_once_for_each_content(site: Site, settings: dict[str, Any], tmp_path: Path) -> None:
+    router = Router()
+
+    @router.handler("/product/")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        number = page.url[-1]
+        files = [await crawl.download(url) for url in (f"/image/{number}.png", "/image/0.png")]
+        await crawl.push("files", {"names": [file.path for file in files], "type": files[0].content_type})
+        with pytest.raises(Refused, match="http_404"):
+            await crawl.download("/missing.png")
+
+    crawl = crawled(router, settings)
+    content = b"\x89PNG" + b"x" * 5000
+    digest = hashlib.sha256(content).hexdigest()
+    name = f"files/{digest[:2]}/{digest}.png"
+    assert list(crawl.items("files")) == [{"names": [name, name], "type": "image/png"}] * 3
+    assert [path.name for path in (tmp_path / "out" / "files").rglob("*") if path.is_file()] == [f"{digest}.png"]
+    assert (tmp_path / "out" / name).read_bytes() == content
+    assert site.times("/image/0.png") == 1
+
+
+def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[str, Any]) -> None:
+    """One that makes a thousand is not polite to wait for, and one that nobody awaits is not sent later."""
+    router, asked = Router(), list[asyncio.Task[Any]]()
+
+    @router.handler("/product/0")
+    async def many(page: ParsedPage, crawl: Handle) -> None:
+        for number in range(1000):
+            await crawl.fetch(f"/api/{number}")
+
+    @router.handler("/product/1")
+    async def forgetful(page: ParsedPage, crawl: Handle) -> None:
+        asked.append(asyncio.ensure_future(crawl.fetch("/api/forgotten")))
+
+    settings["politeness"]["delay"] = 0.3
+    crawl = crawled(router, {**settings, "handlers": {"timeout": 2, "tries": 1}})
+    assert crawl.stats.done == {"ok": 3}
+    assert list(crawl.stats.dead) in (["handler_timeout"], ["handler_failed"])
+    assert asked[0].cancelled()
+    assert not site.times("/api/forgotten")

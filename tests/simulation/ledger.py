@@ -327,6 +327,7 @@ class Ledger:
         self._observers = {"push": self._push, "lease": self._lease, "settle": self._settle, "release": self._release}
         self._observers |= {"reserve_budget": self.permits.reserve, "recount": self.permits.recount}
         packing = PackingReferee(history, self._domain, self._check)
+        self._observers |= {"reserve": self._reserve, "end_reservation": self._end_reservation}
         self._observers |= {"pack": packing.pack, "unpack": packing.unpack, "revoke": self._revoke}
         self._observers |= {"add_to_outbox": self.outboxes.keep, "remove_from_outbox": self.outboxes.deliver}
 
@@ -539,6 +540,27 @@ class Ledger:
         for url in urls:
             del domain.queued[url]
         domain.holding = Holding(token, replica, now_ms + lease_ms, urls)
+
+    # reservations
+
+    def _reserve(self, replica: str, call: Call, reply: Reply) -> None:
+        domain = self._domain(str(call.arguments[1]), call.keys[0])
+        self._history.note(replica, "reserve domain", (domain.name, reply))
+        if reply[0] == b"reserved":
+            held, early_ms = domain.holding, domain.rests_until_ms - int(reply[1])
+            self._check(held is None, "I2", f"{domain.name} is reserved for {replica} while {held} holds", domain.name)
+            message = f"{domain.name} is reserved for {replica} {early_ms} ms before its rest is over"
+            self._check(early_ms <= 0, "I2", message, domain.name)
+            domain.rests_until_ms = int(reply[2])
+
+    def _end_reservation(self, replica: str, call: Call, reply: Reply) -> None:
+        name, until_ms, next_ms = str(call.arguments[0]), int(call.arguments[1]), int(call.arguments[2])
+        self._history.note(replica, "end reservation", (name, until_ms, next_ms, reply))
+        domain = self._domain(name, call.keys[0])
+        is_right = (reply[0] == b"ended") == (domain.rests_until_ms == until_ms)
+        self._check(is_right, "I2", f"{replica} ends its reservation of {name}: {reply}; {domain}", name)
+        if reply[0] == b"ended":
+            domain.rests_until_ms = next_ms
 
     # settle and release
 

@@ -5,6 +5,8 @@ The program's own `Run` starts it, runs it until the crawl has ended or it is to
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import random
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -17,11 +19,21 @@ from crawler.app.engine import Dependencies, Engine
 from crawler.app.replica import Replica, Run
 from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
+from crawler.handlers.parsed_page import Handle, ParsedPage
+from crawler.handlers.router import Router
 from crawler.observe.health import HEALTH_INTERVALS, HealthRecord
 from crawler.page import Exchange, Outcome, Page, Written
 from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
-from crawler.settings.tables import FetchTable, FrontierTable, LimitsTable, PolitenessTable, ReplicaTable, ScopeTable
+from crawler.settings.tables import (
+    FetchTable,
+    FrontierTable,
+    HandlersTable,
+    LimitsTable,
+    PolitenessTable,
+    ReplicaTable,
+    ScopeTable,
+)
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from frontier.clock import CrawlTime
 from frontier.crawls import Crawl, open_crawl
@@ -37,6 +49,8 @@ from tests.simulation.sites import SimFetcher, Sites
 
 RESTART_S = 1.0
 GRACE_S = 5.0
+FETCHES_S = 20.0
+"""After which a handler makes no more requests."""
 ADDRESS = "10.0.0.1:8080"
 JOURNAL_S = 30.0
 """As `crawler.sinks.journal` has it."""
@@ -212,10 +226,25 @@ class SimReplica:
             sink=self._sink,
             events=Events(),
             time=time,
+            router=self._router() if self._here.scenario.fetches else None,
             recent=RecentUrls(1_000),
         )
         deps.events.subscribe(self._observe, ViewAdopted, CrawlEnded, DefectFound)
         return Engine(deps, settings, self.local)
+
+    def _router(self) -> Router:
+        """A handler that requests pages of the crawl, for so long that it never takes too long."""
+        router, scenario, urls = Router(), self._here.scenario, self._here.sites.urls
+
+        @router.handler()
+        async def fetch(page: ParsedPage, crawl: Handle) -> None:
+            rng = random.Random(f"{scenario.seed} fetches of {page.url}")
+            wanted = (crawl.fetch(url) for url in rng.choices(urls, k=scenario.fetches))
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(FETCHES_S):
+                    await asyncio.gather(*wanted, return_exceptions=True)
+
+        return router
 
     @property
     def failure(self) -> object:
@@ -362,4 +391,5 @@ def crawl_settings(scenario: Scenario, named: tuple[str, ...], max_pages: int) -
             shards=scenario.shards, lease=scenario.lease_ms / 1000, batch=scenario.batch, pack_above=scenario.pack_above
         ),
         fetch=FetchTable(user_agent="simulated"),
+        handlers=HandlersTable(timeout=3_600.0),
     )

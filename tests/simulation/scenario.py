@@ -53,6 +53,7 @@ class Scenario:
     how many of them die at once then, without leaving. `audit_every`: events between two comparisons of Redis
     with the ledger.
     `pack_above`: URLs of a domain above which the others are packed. `workers`: requests in flight in a replica.
+    `fetches`: extra requests that the handler of each page makes, to any pages of the crawl.
     `reshards`: how often an operator gives the crawl another number of shards, or completes or undoes what another began.
     """
 
@@ -85,6 +86,7 @@ class Scenario:
     audit_every: int = 500
     pack_above: int = 0
     reshards: int = 0
+    fetches: int = 0
 
     @property
     def slack_s(self) -> float:

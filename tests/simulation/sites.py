@@ -47,6 +47,12 @@ class Sites:
         self._latest: dict[str, list[Response]] = {}  # domain -> its latest responses
         self.unsure_until = 0.0  # until then, leases and delays may be unknown to the server, which has lost writes
 
+    @property
+    def urls(self) -> list[str]:
+        """All pages of domains of the crawl."""
+        resources = self._world.resources.values()
+        return [one.url for one in resources if self._world.may_hold(one.domain)]
+
     def receive(self, replica: str, url: str, lasting_s: float, fields: Mapping[str, str]) -> Response:
         """A request with these header `fields` (in lower case) arrives now and is answered after `lasting_s`."""
         domain, now = domain_of(url.split("/")[2]), self._universe.now

@@ -15,10 +15,12 @@ from tests.simulation.mutant_gate import NOTICED_BY, QUICK, is_noticed
 from tests.simulation.mutants import MUTANTS, ROOT, Mutant
 from tests.simulation.network import LASTING_S, Network, SimStore
 from tests.simulation.run import Run
-from tests.simulation.scenario import BRIEF_S, MANY_RESTARTS, Scenario
+from tests.simulation.scenario import BRIEF_S, MANY_RESTARTS, Scenario, World
 from tests.simulation.wire import Wire
 
 SEEDS = 20
+
+WITH_FETCHES = range(6)
 
 RESHARDED = (0, 4, 6, 7, 13, 19)
 """Seeds with three nodes, with twenty restarts, and with reshards that are undone while others copy."""
@@ -35,6 +37,13 @@ def test_no_invariant_is_breached(wire: Wire, seed: int) -> None:
         breach.add_note(f"again: python -m tests.simulation --seed {seed} -v")
         raise
     assert result.requests > 0
+
+
+@pytest.mark.parametrize("seed", WITH_FETCHES)
+def test_no_invariant_is_breached_by_requests_of_handlers(wire: Wire, seed: int) -> None:
+    """They go to any domain of the crawl, of any replica, and no site is asked too early."""
+    result = Run(replace(Scenario.draw(seed), fetches=3), wire).go()
+    assert result.requests > 2 * len(World(Scenario.draw(seed)).resources)
 
 
 @pytest.mark.long
