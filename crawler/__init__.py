@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from crawler.handlers.values import SharedValues
     from crawler.hooks import PageHook
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
+    from crawler.parse.forms import Form
     from crawler.parse.text import decoded
+    from crawler.request import Request
     from crawler.sinks.sink import Sink, SinkContext
 
 __version__ = "0.1.0"
@@ -30,7 +32,9 @@ _MODULES = {
     "crawler.handlers.values": ("SharedValues",),
     "crawler.hooks": ("PageHook",),
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
+    "crawler.parse.forms": ("Form",),
     "crawler.parse.text": ("decoded",),
+    "crawler.request": ("Request",),
     "crawler.sinks.sink": ("Sink", "SinkContext"),
 }
 
@@ -41,6 +45,7 @@ __all__ = [
     "Download",
     "Exchange",
     "FetchFailed",
+    "Form",
     "Handle",
     "Item",
     "Link",
@@ -51,6 +56,7 @@ __all__ = [
     "ParsedPage",
     "Phases",
     "Refused",
+    "Request",
     "Retry",
     "Router",
     "SharedValues",

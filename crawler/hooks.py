@@ -86,11 +86,12 @@ class PageHooks:
 
 class Wanted(msgspec.Struct, frozen=True):
     """A link that a handler wants followed. `priority`: None for that of other links; `tag`: label and payload of the URL
-    (`frontier.entries.tag_of`)."""
+    (`frontier.entries.tag_of`); `key`: what tells its request from others to the same URL."""
 
     url: str
     priority: float | None = None
     tag: str = ""
+    key: str = ""
 
 
 class Handled(msgspec.Struct, frozen=True):

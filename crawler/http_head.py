@@ -37,6 +37,18 @@ _BLANK_LINES = (b"\n", b"\r\n")
 _SPACES = bytes.maketrans(b"\0\r", b"  ")
 
 
+_OF_THE_CLIENT = frozenset(
+    {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "keep-alive", "expect"}
+    | {"proxy-connection", "proxy-authorization", "range", "accept-encoding"}
+)
+
+
+def is_of_the_client(name: str) -> bool:
+    """Whether the field `name`, in lower case, of a request is for the client alone to set: as the connection, the decoders
+    and the archive need it, or because it would ask for another response than the page."""
+    return name in _OF_THE_CLIENT or name.startswith(("if-", "signature"))
+
+
 class Head(NamedTuple):
     """The head of an HTTP response. `status`: 0 without a status line. `fields`: names as sent, and values. `version`: 1.0,
     or 1.1 for any later one. `is_regular`: nothing was repaired or dropped."""

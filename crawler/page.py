@@ -44,7 +44,7 @@ FAILED_REQUESTS: frozenset[str] = frozenset(map(str, FailureKind)) - NOT_THE_URL
 
 DEAD_REASONS = FAILED_REQUESTS | {
     *("robots_unreachable", "usage_unreachable", "redirect_loop", "defect"),
-    *("handler_failed", "handler_timeout", "handler_retry"),
+    *("handler_failed", "handler_timeout", "handler_retry", "maybe_sent"),
 }
 """The reasons of dead pages, without those that begin with `http_` and a status, or with `given_up_` and one of these."""
 

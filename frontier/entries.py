@@ -2,11 +2,11 @@
 
 An entry is a header of six characters and the URL. If the crawl stores where URLs were found, a space follows, which no
 canonical URL contains, and then the URL of that page. If a program has given the URL a tag, this follows in the same
-place, after a tab. If redirects led to the URL, the mark of the URL with which they began follows, after another tab. The
-entry of a page that was visited before ends in another space and the state of its visits (`crawler.scope.next_visit`). The
-header holds how the URL was shortened (the key contains the domain, so most URLs are stored without scheme and host), its
-depth, its tries, its redirect hops, and how often it was taken back. `lua/expire_leases.lua` increments this last number,
-so its position is part of the key schema.
+place, after a tab: a label, a request that is no plain GET, and a payload. If redirects led to the URL, the mark of the URL
+with which they began follows, after another tab. The entry of a page that was visited before ends in another space and the
+state of its visits (`crawler.scope.next_visit`). The header holds how the URL was shortened (the key contains the domain,
+so most URLs are stored without scheme and host), its depth, its tries, its redirect hops, and how often it was taken back.
+`lua/expire_leases.lua` increments this last number, so its position is part of the key schema.
 
     s 02 0 0 0 /docs/index.html
     | |  | | |
@@ -20,6 +20,8 @@ so its position is part of the key schema.
 from __future__ import annotations
 
 import re
+import zlib
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import Any, Literal
@@ -42,8 +44,17 @@ GUESSED = "?"
 GUESSED_SITEMAP = "?s"
 """The chain of a sitemap that nothing names."""
 
-MAX_PAYLOAD = 1_024
+MAX_PAYLOAD = 16_384
 """Bytes of a payload as JSON, with each space as six characters. Redis keeps it as long as the URL is queued."""
+
+MAX_REQUEST = 32_768
+"""Bytes of a request as it is stored. With a payload and two URLs, it fits into the record of a known page (64 KiB)."""
+
+_REQUEST = "~"
+"""Begins a request in a tag. No label has it, and no request the mark after it."""
+
+_SENT = "~!"
+"""Begins a request that was sent, or was about to be, and must not be sent again."""
 
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
@@ -64,8 +75,49 @@ def bounded(priority: float) -> float:
     return min(MOST_PRIORITY, max(-MOST_PRIORITY, priority))  # max() returns its first argument if the second is NaN
 
 
+class RequestData(msgspec.Struct, frozen=True, array_like=True):
+    """How a URL is requested, if not with a plain GET. `headers`: names and values; `may_repeat`: it may be sent again if
+    it may have been sent; `is_private`: records do not have its body."""
+
+    method: str = "GET"
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = b""
+    may_repeat: bool = False
+    is_private: bool = False
+
+    @property
+    def is_sent_once(self) -> bool:
+        """Whether it is sent at most once: its method is not idempotent (RFC 9110 9.2.2), and nobody has said that it
+        may be repeated."""
+        return not self.may_repeat and self.method in ("POST", "PATCH")
+
+    @property
+    def key(self) -> str:
+        """What tells requests to a URL apart, empty if the URL alone does."""
+        if self.method == "GET" and not self.body:
+            return ""
+        return f"{self.method}:{blake2b(self.body, digest_size=6).hexdigest()}"
+
+    def redirected(self, status: int, is_same_origin: bool) -> RequestData:
+        """The request that follows a redirect with `status` (RFC 9110 15.4). Credentials stay at their origin."""
+        is_get = (status == 303 and self.method not in ("GET", "HEAD")) or (
+            status in (301, 302) and self.method == "POST"
+        )
+        gone = ["content-type"] if is_get else []
+        gone += [] if is_same_origin else ["authorization", "cookie"]
+        headers = tuple(field for field in self.headers if field[0].lower() not in gone)
+        return RequestData(headers=headers) if is_get else msgspec.structs.replace(self, headers=headers)
+
+
+PLAIN = RequestData()
+"""A plain GET."""
+
+_requests = msgspec.msgpack.Decoder(RequestData)
+
+
 class Entry(msgspec.Struct, frozen=True, gc=False):
-    """A URL in the frontier. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
+    """A URL in the frontier. If several requests to it are told apart, it ends in `#` and the key of this one, which is not
+    sent. `priority`: higher values are fetched earlier. `depth`, `tries` and `hops` stop at their
     maximum. `via`: URL of the page where it was found, or empty. `visit`: the state of its visits so far, in an
     even number of hexadecimal digits, or empty before the first. The first 14 digits grow with the time of the last visit
     (`lua/restore_visits.lua`). `tag`: what the program that queued it attached to it (`tag_of`), or empty. `chain`: the
@@ -109,21 +161,46 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return self.mode == "requisite"
 
     @property
+    def target(self) -> str:
+        """The URL that is requested."""
+        return self.url.partition("#")[0]
+
+    @property
+    def request(self) -> RequestData | None:
+        """The request in its tag, None for a plain GET."""
+        return request_of(self.tag) if _REQUEST in self.tag else None
+
+    @property
+    def was_sent(self) -> bool:
+        """Whether its request may have been sent, and must not be sent again."""
+        return _SENT in self.tag.partition("{")[0]
+
+    def sent(self) -> Entry:
+        """The entry of a request that is about to be sent."""
+        return msgspec.structs.replace(self, tag=self.tag.replace(_REQUEST, _SENT, 1))
+
+    def unsent(self) -> Entry:
+        """The entry of a request that may be sent again."""
+        return msgspec.structs.replace(self, tag=self.tag.replace(_SENT, _REQUEST, 1)) if self.was_sent else self
+
+    @property
     def label(self) -> str:
         """The label in its tag."""
         return label_of(self.tag)
 
     def next_try(self, priority: float) -> Entry:
         """The entry for the next try."""
-        return msgspec.structs.replace(self, tries=self.tries + 1, priority=priority)
+        return msgspec.structs.replace(self.unsent(), tries=self.tries + 1, priority=priority)
 
 
-def tag_of(label: str, payload: Mapping[str, Any] | None) -> str:
-    """The tag for `label`, a word or empty, and `payload`, a small JSON object or None: it is a part of the entry, so
-    it has no spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what JSON does
-    not have."""
+def tag_of(label: str, payload: Mapping[str, Any] | None, request: RequestData | None = None) -> str:
+    """The tag for `label`, a word or empty, `payload`, a small JSON object or None, and `request`: it is a part of the
+    entry, so it has no spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what
+    JSON does not have."""
     if not _LABEL.fullmatch(label):
         raise ValueError(f"{label!r} cannot be a label: use up to 64 letters, digits, _, - and .")
+    if request is not None:
+        label += _stored(request)
     if payload is None:
         return label
     text = msgspec.json.encode(payload).decode().replace(" ", "\\u0020")  # JSON has spaces in strings only
@@ -134,6 +211,18 @@ def tag_of(label: str, payload: Mapping[str, Any] | None) -> str:
     return label + text
 
 
+def _stored(request: RequestData) -> str:
+    """The part of a tag with `request`, empty for a plain GET. Raises ValueError if it is too long."""
+    if request == PLAIN:
+        return ""
+    stored = urlsafe_b64encode(zlib.compress(msgspec.msgpack.encode(request))).decode()
+    if len(stored) > MAX_REQUEST:
+        raise ValueError(
+            f"a request may have {MAX_REQUEST:,} bytes once it is compressed, and this has {len(stored):,}"
+        )
+    return _REQUEST + stored
+
+
 def mark_of(url: str) -> str:
     """A short mark of the canonical `url`. If two URLs had the same one, one of them might be requested once more."""
     return blake2b(url.encode(), digest_size=6).hexdigest()
@@ -141,7 +230,26 @@ def mark_of(url: str) -> str:
 
 def label_of(tag: str) -> str:
     """The label in `tag`, empty if it has none."""
-    return tag.partition("{")[0]
+    return tag.partition("{")[0].partition(_REQUEST)[0]
+
+
+def request_of(tag: str) -> RequestData | None:
+    """The request in `tag`, None for a plain GET."""
+    stored = tag.partition("{")[0].partition(_REQUEST)[2].removeprefix("!")
+    return _requests.decode(zlib.decompress(urlsafe_b64decode(stored))) if stored else None
+
+
+def redirected(tag: str, key: str, status: int, is_same_origin: bool) -> tuple[str, str]:
+    """The tag and the key of what a redirect of an entry with `tag` and `key` leads to. A GET that follows another request
+    has a key of its own."""
+    request = request_of(tag)
+    if request is None:
+        return tag, key
+    after = request.redirected(status, is_same_origin)
+    if key and after.method != request.method:
+        key += ":GET"
+    label, brace, payload = tag.partition("{")
+    return label.partition(_REQUEST)[0] + _stored(after) + brace + payload, key
 
 
 def payload_of(tag: str) -> dict[str, Any]:

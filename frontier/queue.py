@@ -25,8 +25,8 @@ from frontier.keys import CrawlKeys, layout_of, meta_key, shard_keys, tokens_of
 from frontier.outboxes import Outboxes
 from frontier.packing import Packer, Queue, Sizes
 from frontier.recent_writes import RecentWrites, Write
-from frontier.scripts import LEASE, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
-from frontier.settle import LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
+from frontier.scripts import LEASE, MARK_SENT, PUSH, RELEASE, REVOKE, SETTLE, Argument, Call, command, script_call
+from frontier.settle import Lease, LeasedUrl, LeaseReply, Settlement, SettleReply, lease_reply, parts_of, settle_reply
 from frontier.shards import send_to_shards, shard_call
 from frontier.store import Store, ask, batched, sound_replies
 
@@ -297,6 +297,14 @@ class Frontier:
         self._recent.reached(shard)
         words = [word for one in settlements for word in one.words(self._clock.uncertainty_ms)]
         return shard_call(SETTLE, self.keys, shard, self._run_of(shard), self._clock.now_ms(), self._lease_ms, *words)
+
+    async def mark_sent(self, lease: Lease, entry: Entry, marked: Entry) -> bool:
+        """Replace `entry` of `lease` by `marked` (`Entry.sent`), or the other way round. Returns False if the lease has
+        ended. Repeating the call is harmless. Raises RedisAway."""
+        words = (lease.domain, lease.token, entry.raw, marked.raw)
+        calls = [(lease.shard, shard_call(MARK_SENT, self.keys, lease.shard, *words))]
+        (reply,) = await send_to_shards(self._store, self.keys, calls)
+        return bool(reply[0] == b"marked")
 
     async def release(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
         """Return the leases of `settlements`, with the URLs left in them. Their `urls` are ignored. Raises RedisAway."""

@@ -183,6 +183,17 @@ def canonicalize(text: str, base: str | None = None, rules: UrlRules = DEFAULT_R
     raise BadUrl(text, result)
 
 
+def stored_url(text: str, rules: UrlRules = DEFAULT_RULES) -> Url:
+    """The canonical form of `text`, a URL that the crawl has written, with the key of its request if it has one
+    (`frontier.entries`). Raises BadUrl like `canonicalize`."""
+    return with_key(canonicalize(text, rules=rules), text.partition("#")[2])
+
+
+def with_key(url: Url, key: str) -> Url:
+    """The canonical `url` of a request with `key`, which may be empty."""
+    return Url(f"{url.href}#{key}", url.domain, url.origin) if key else url
+
+
 def as_written(text: str, base: str, rules: UrlRules = DEFAULT_RULES) -> str:
     """The URL `text`, resolved against the absolute URL `base`, with its path and query as they are written: points 4 to 6
     above are left out. Raises BadUrl like `canonicalize`."""

@@ -103,20 +103,20 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         host = self.headers.get("Host", "").partition(":")[0]
-        sent = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        request = Request(self.command, self.path, host, self.headers, time.monotonic(), sent)
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        request = Request(self.command, self.path, host, self.headers, time.monotonic(), body)
         made = self.server.respond(request)
         reply = made if isinstance(made, Reply) else Reply(b"", 404) if made is None else Reply(made)
-        body = reply.body.encode() if isinstance(reply.body, str) else reply.body
+        sent = reply.body.encode() if isinstance(reply.body, str) else reply.body
         self.server.answered.append((request, reply.status))
         self.send_response(reply.status)
-        for name, value in {"Content-Type": "text/html", "Content-Length": str(len(body)), **reply.headers}.items():
+        for name, value in {"Content-Type": "text/html", "Content-Length": str(len(sent)), **reply.headers}.items():
             self.send_header(name, value)
         self.end_headers()
         with contextlib.suppress(OSError):
-            self.wfile.write(body)
+            self.wfile.write(sent)
 
-    do_HEAD = do_POST = do_GET  # noqa: N815
+    do_HEAD = do_POST = do_PUT = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
         pass

@@ -227,11 +227,9 @@ async def queue_seeds(
     seeds: Iterable[Seed],
     settings: CrawlSettings,
     mode: PushMode = "new",
-    tag: str = "",
 ) -> PushReply:
     """Queue `seeds` at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue`
-    does. `settings`: those of the crawl; `tag`: their label and payload. Raises UserError if the scorer cannot be
-    loaded."""
+    does. `settings`: those of the crawl. Raises UserError if the scorer cannot be loaded."""
     clock = await crawl_clock(store, crawl)
     limits = FrontierSettings(
         domain_cap=settings.limits.domain_cap,
@@ -248,7 +246,7 @@ async def queue_seeds(
                 seed.url.domain,
                 score(seed.url.href, 0, LinkKind.ANCHOR) if seed.priority is None else seed.priority,
                 mode=mode,
-                tag=tag,
+                tag=seed.tag,
                 chain=GUESSED if not seed.has_scheme and seed.url.href.startswith("https:") else "",
             )
             for seed in part

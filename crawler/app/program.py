@@ -42,6 +42,7 @@ from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.values import SharedValues
 from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page, Written
+from crawler.request import Request
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load, missing_contact, option_of
@@ -57,9 +58,10 @@ from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
 from frontier.crawls import create_crawl, mark_local, open_crawl
-from frontier.entries import PushMode, tag_of
+from frontier.entries import PLAIN, PushMode, tag_of
 from frontier.errors import NoSuchCrawl
 from frontier.store import RedisStore
+from frontier.urls import with_key
 
 WAITING = 100
 """Settled pages that may wait for the body of a loop, besides the group that is just being committed."""
@@ -111,8 +113,8 @@ class Stats(msgspec.Struct):
 
 
 class Crawl:
-    """A crawl from `seeds`, a URL or several. It ends when nothing is left, or after `max_pages` pages over all its
-    runs (0: no limit).
+    """A crawl from `seeds`, one or several URLs and `Request`s. It ends when nothing is left, or after `max_pages` pages
+    over all its runs (0: no limit).
 
     `handlers`: finds items on its pages. `settings`: the path of a settings file, or its tables as a dict, such as
     `{"politeness": {"delay": 2}}`. `name`: the name of the crawl, to have several in one store. `keep_open`: do not end
@@ -130,7 +132,7 @@ class Crawl:
 
     def __init__(
         self,
-        seeds: Sequence[str] | str = (),
+        seeds: Sequence[str | Request] | str | Request = (),
         *,
         handlers: Router | None = None,
         max_pages: int | None = None,
@@ -148,14 +150,15 @@ class Crawl:
             tables["limits"] = {**tables.get("limits", {}), "max_pages": max_pages}
         arguments = {} if max_pages is None else {"limits.max_pages": "max_pages"}
         self._settings = load(path, tables, lambda name: arguments.get(name, "settings"))
-        self._seeds = [seeds] if isinstance(seeds, str) else list(seeds)
+        listed = [seeds] if isinstance(seeds, (str, Request)) else list(seeds)
+        # Each with its tag.
+        self._seeds = {one: tag_of("", None, one.request) if isinstance(one, Request) else "" for one in listed}
         if handlers is not None and not isinstance(handlers, Router):
             raise UserError("handlers must be a Router: register functions with @router.handler(), and give the router")
         self._router = handlers
         self._name = name
         self._keep_open = keep_open
         self._mode: PushMode = "again" if again else "new"  # of the seeds
-        self._tag = ""
         self._stack = contextlib.AsyncExitStack()
         self.stats = Stats()
         self._replica: Replica | None = None
@@ -238,7 +241,7 @@ class Crawl:
 
     async def add(
         self,
-        urls: Iterable[str] | str,
+        urls: Iterable[str | Request] | str | Request,
         priority: float | None = None,
         *,
         label: str = "",
@@ -249,10 +252,13 @@ class Crawl:
         fetched."""
         replica = self._running()
         settings = replica.engine.follower.settings
-        seeds = await self._usable_seeds(settings, [urls] if isinstance(urls, str) else urls)
+        listed = [urls] if isinstance(urls, (str, Request)) else list(urls)
+        requests = {one: one.request if isinstance(one, Request) else PLAIN for one in listed}
+        tags = {one: tag_of(label, payload, request) for one, request in requests.items()}
+        seeds = await self._usable_seeds(settings, tags)
         if priority is not None:
             seeds = [msgspec.structs.replace(seed, priority=priority) for seed in seeds]
-        pushed = await queue_seeds(replica.store, replica.crawl, seeds, settings, tag=tag_of(label, payload))
+        pushed = await queue_seeds(replica.store, replica.crawl, seeds, settings)
         return pushed.accepted
 
     async def fetch(
@@ -400,7 +406,7 @@ class Crawl:
         sink, http = _WaitingSink(deps.sink, self._room), _CountedRequests(deps.http, self.stats)
         deps = msgspec.structs.replace(deps, sink=cast(DurableSink, sink), http=cast(HttpClient, http))
         deps = self._adapted(deps)
-        await queue_seeds(store, opened, seeds, stored, self._mode, self._tag)
+        await queue_seeds(store, opened, seeds, stored, self._mode)
         await Control(store, opened.keys).set("run")
         replica, self._context = Replica(store, deps, stored, local), deps.context
         await replica.start(until_empty=not self._keep_open)
@@ -410,26 +416,36 @@ class Crawl:
         """Return the dependencies of the engine: a subclass may replace some."""
         return deps
 
-    def _parsed(self, urls: Iterable[str], settings: CrawlSettings) -> list[Seed]:
-        seeds, errors = read_seeds(urls, url_rules(settings))
+    def _parsed(self, tags: Mapping[str | Request, str], settings: CrawlSettings) -> list[Seed]:
+        listed = list(tags)
+        texts = (one.url if isinstance(one, Request) else one for one in listed)
+        seeds, errors = read_seeds(texts, url_rules(settings))
         if errors:
             raise UserError(
                 f"seed {errors[0].text!r} cannot be used ({errors[0].reason}): write it as https://HOST/PATH"
             )
-        return seeds
+
+        def tagged(seed: Seed) -> Seed:
+            one = listed[seed.line - 1]
+            key = one.key if isinstance(one, Request) else ""
+            return msgspec.structs.replace(seed, url=with_key(seed.url, key), tag=tags[one])
+
+        return list(map(tagged, seeds))
 
     def _describe(self, refused: RefusedSeed) -> str:
         """Return why a seed cannot be fetched: for a program without the options of commands."""
         return f"{refused.url}: {', and '.join(refused.reasons)}"
 
-    async def _usable_seeds(self, settings: CrawlSettings, urls: Iterable[str] | None = None) -> list[Seed]:
-        """Return the seeds, or `urls`, that a crawl with `settings` can fetch. Raises UserError if there are only others,
-        and for settings with which the handlers cannot be used."""
+    async def _usable_seeds(
+        self, settings: CrawlSettings, tags: Mapping[str | Request, str] | None = None
+    ) -> list[Seed]:
+        """Return the seeds, or those in `tags`, that a crawl with `settings` can fetch. Raises UserError if there are only
+        others, and for settings with which the handlers cannot be used."""
         if self._router is not None:
             app_settings(self._router, settings.app)  # raises an error
         if self._router is not None and not settings.archive.pages:
             raise UserError("handlers need archive.pages = true: items are written in the lines of pages")
-        seeds = self._parsed(self._seeds if urls is None else urls, settings)
+        seeds = self._parsed(self._seeds if tags is None else tags, settings)
         refused = await refused_seeds(seeds, settings, self._settings.requests)
         if seeds and len(refused) == len(seeds):
             raise UserError(f"no seed can be fetched: {self._describe(next(iter(refused.values())))}")

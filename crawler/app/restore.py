@@ -26,7 +26,7 @@ from frontier.entries import Entry
 from frontier.errors import BadUrl, RedisAway, RedisMisused
 from frontier.repair import Ended, Repair
 from frontier.store import Store, batched
-from frontier.urls import UrlRules, canonicalize
+from frontier.urls import UrlRules, stored_url
 
 PAGES_AT_ONCE = 200
 """Pages whose lines are taken in one step. With their links, this is about one second's work of a replica."""
@@ -70,7 +70,7 @@ def linked(line: PageLine, links: LinkFilter, rules: UrlRules) -> list[Entry]:
     urls = []
     for href in (line.links or ()) if line.followed is None else tags:
         with contextlib.suppress(BadUrl):  # the rules have changed since
-            urls.append((canonicalize(href, rules=rules), kind))
+            urls.append((stored_url(href, rules), kind))
     entries = links.select(urls, line.entry)[0]
     return [msgspec.structs.replace(entry, tag=tags.get(entry.url, entry.tag)) for entry in entries]
 

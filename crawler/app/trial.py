@@ -140,7 +140,7 @@ class _OnePage(Crawl):
     def __init__(self, url: str, settings: Settings, tag: str) -> None:
         super().__init__([url])
         self._settings = settings
-        self._tag = tag
+        self._seeds = {url: tag}
         self.dropped = Counter[str]()
         self.router: Router | None = None
         self.http: _OneRequest | None = None

@@ -326,7 +326,8 @@ def _request_of(line: dict[str, Any]) -> Request:
     usage = NO_USAGE
     if line["outcome"] == "done" and line.get("usage"):
         usage = Usage.recorded(line["usage"], line["usage_statements"], "")
-    return Request(line["url"], line["domain"], UNKNOWN_ADDRESS, start, end, line["status"] or 0, usage=usage)
+    url = line["url"].partition("#")[0]
+    return Request(url, line["domain"], UNKNOWN_ADDRESS, start, end, line["status"] or 0, usage=usage)
 
 
 def _values(block: bytes, field: str) -> Iterator[str]:

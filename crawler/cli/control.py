@@ -85,6 +85,7 @@ REASONS = tuple(
                 "handler_failed",
                 "handler_timeout",
                 "handler_retry",
+                "maybe_sent",
                 "put_off",
             ),
             *ACTIONS,

@@ -19,7 +19,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property, partial
 from http import HTTPStatus
 from ipaddress import ip_address
-from typing import Protocol
+from typing import Protocol, cast
 
 import aiohttp
 import msgspec
@@ -28,7 +28,16 @@ from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
 from crawler.fetch.cookies import Cookies
-from crawler.fetch.request_rules import Handling, Origin, ProxyAnswers, RequestRule, RequestRules, Signer, header_lines
+from crawler.fetch.request_rules import (
+    HIDDEN,
+    Handling,
+    Origin,
+    ProxyAnswers,
+    RequestRule,
+    RequestRules,
+    Signer,
+    header_lines,
+)
 from crawler.fetch.resolver import DnsLookup, HostLookup, Resolver, ResolverSettings, has_route
 from crawler.fetch.response import describe
 from crawler.fetch.tls import (
@@ -41,6 +50,7 @@ from crawler.fetch.tls import (
     unverified,
     weak_context,
 )
+from crawler.http_head import redacted
 from crawler.page import Exchange
 from crawler.processes import IDLE_CONNECTIONS, is_out_of_files
 from frontier.clock import Clock
@@ -54,6 +64,13 @@ _ACCEPTED = (
     ("Accept-Language", "en,*;q=0.5"),
     ("Accept-Encoding", "gzip, deflate, br, zstd"),
 )
+
+_CREDENTIALS = frozenset({b"authorization", b"cookie"})
+"""Fields of a request whose values no record has."""
+
+_NOT_REPEATED = frozenset({"POST", "PATCH"})
+"""Methods whose requests are sent on new connections: if the server closes an idle one at the same moment, nobody can tell
+whether it has carried out the request (RFC 9110 9.2.2)."""
 
 _WITH_BODY = frozenset({"POST", "PUT", "PATCH"})
 """Methods whose requests have a Content-Length even if it is 0 (RFC 9110 8.6)."""
@@ -73,6 +90,7 @@ class HttpClient(Protocol):
         network: str | None = None,
         method: str = "GET",
         body: bytes = b"",
+        is_private: bool = False,
     ) -> Exchange: ...
 
     async def locate(self, url: str) -> str | None: ...
@@ -205,9 +223,11 @@ class Fetcher:
         network: str | None = None,
         method: str = "GET",
         body: bytes = b"",
+        is_private: bool = False,
     ) -> Exchange:
         """Request `url` once. It must be canonical, because it is sent byte for byte. `extra_headers` replace the usual
-        fields of the same name; Content-Length follows from `body`.
+        fields of the same name; Content-Length follows from `body`. The exchange does not have `body` if it
+        `is_private`, nor credentials in `extra_headers`.
 
         `is_too_late` is called once, when a connection has been obtained, immediately before the request is written. If it
         returns True, the time is over and nothing is sent. `network`: the only network, as `network_of` names it, that may
@@ -218,15 +238,23 @@ class Fetcher:
         if connector is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
         request = self._request(url, is_too_late, extra_headers, method, body)
+        hidden = _CREDENTIALS.intersection(name.lower().encode() for name, _ in extra_headers)
         self._under_way += 1
         try:
             try:
-                return await self._exchange(connector, request, url, network)
+                exchange = await self._exchange(connector, request, url, network)
             except aiohttp.ClientConnectorCertificateError as error:
                 self._check_roots(error)
                 if (context := await self._with_issuers(connector, request, error)) is None:
                     raise
-                return await self._exchange(connector, _with_tls(request, context), url, network)
+                exchange = await self._exchange(connector, _with_tls(request, context), url, network)
+            if hidden or is_private:
+                exchange = msgspec.structs.replace(
+                    exchange,
+                    request_head=redacted(exchange.request_head, hidden, HIDDEN),
+                    request_body=HIDDEN if is_private else body,
+                )
+            return exchange
         except (aiohttp.ClientError, FetchFailed, TimeoutError, ValueError) as error:
             if self._connector is None:
                 sent = isinstance(error, FetchFailed) and error.request_sent
@@ -300,6 +328,8 @@ class Fetcher:
             if handling.cookies and (cookies := self._cookies.value(url, host_of(url), handling.start_cookies.text)):
                 extra_headers = _with_cookies(extra_headers, cookies)
             head, key = handling.head(origin, url[slash:], extra_headers, method), handling.key(origin)
+        if method in _NOT_REPEATED:
+            key = key._replace(proxy_auth=cast(aiohttp.BasicAuth, object()))  # like no other
         most = MAX_CERTIFICATE if is_bare else settings.max_body_bytes
         request = Request(
             origin.url, key, head, is_too_late, now, until, most, sign, handling, method=method, body=body
@@ -369,7 +399,8 @@ class Fetcher:
                 raise FetchFailed(FailureKind.OTHER_ADDRESS, f"connected to {protocol.address}")
             protocol.send(request, self._wall())
             exchange = await protocol.receive(url)
-            connection.release()
+            if request.method not in _NOT_REPEATED:
+                connection.release()
         finally:
             connection.close()  # unless it has been released
         if self._connector is None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Generator, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, Unpack
 
 import msgspec
 from yarl import URL
@@ -22,7 +22,9 @@ from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
 from crawler.parse import tree
 from crawler.parse.coding import decode_body
 from crawler.parse.encoding import as_text
+from crawler.parse.forms import Form
 from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, values_at
+from crawler.request import Request, RequestOptions
 from frontier.entries import MOST_PRIORITY, tag_of
 from frontier.errors import BadUrl
 from frontier.urls import UrlPattern, canonicalize
@@ -30,7 +32,7 @@ from frontier.urls import UrlPattern, canonicalize
 if TYPE_CHECKING:
     from turbohtml import Document, Element
 
-    Linked: TypeAlias = str | URL | Link | Element | None
+    Linked: TypeAlias = str | URL | Link | Element | Request | None
     """What leads to a page."""
 
 MAX_DECODED = 64 << 20
@@ -51,8 +53,9 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
 
     @classmethod
     def of(cls, page: Page) -> ParsedPage:
-        """Return `page` with selectors."""
-        return cls(*[getattr(page, name) for name in Page.__struct_fields__])
+        """Return `page` with selectors. Its URL is what was requested, without the key of the request."""
+        parsed = cls(*[getattr(page, name) for name in Page.__struct_fields__])
+        return msgspec.structs.replace(parsed, url=page.url.partition("#")[0]) if "#" in page.url else parsed
 
     @property
     def status(self) -> int:
@@ -148,6 +151,14 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         found: str = self.__dict__["base"]
         return found
 
+    def form(self, css: str = "form") -> Form:
+        """Return the first form that matches, with the values that a browser would send. Raises ValueError if there is
+        none."""
+        found = self.document.select_one(css)
+        if found is None or found.tag != "form":
+            raise ValueError(f"the page has no form {css!r}")
+        return Form(self.document, found, self.base, self.charset)
+
     def urls(self, pattern: str = "") -> list[str]:
         """Return the URLs of the links in which the regular expression `pattern` is found."""
         is_in = UrlPattern(pattern).is_in
@@ -168,8 +179,8 @@ class Retry(Exception):
 LONGEST_RETRY_S = 86_400
 """The longest `Retry.after`."""
 
-MAX_ADDED = 50_000
-"""Links that a handler may add to a page."""
+MAX_ADDED, MAX_TAG_BYTES = 50_000, 8 << 20
+"""Links that a handler may add to a page, and the bytes of their payloads and requests."""
 
 
 class _Nothing(Awaitable[None]):
@@ -210,6 +221,9 @@ class Requests(Protocol):
     async def download(self, written: str, headers: Mapping[str, str]) -> Download: ...
 
 
+_PLAIN = Request("")
+
+
 class Handle:
     """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed.
     `settings`: the table `[app]`, as the router's schema or as a dict; `state`: what functions for the start of the
@@ -228,6 +242,7 @@ class Handle:
         self._items: list[Item] = []
         self._item_bytes = 0
         self._added: list[Wanted] = []
+        self._tag_bytes = 0
         self._dropped: list[UrlPattern] = []
         self._stop: str | None = None
         self._requests = requests
@@ -256,23 +271,32 @@ class Handle:
         *,
         label: str = "",
         payload: Mapping[str, Any] | None = None,
+        **request: Unpack[RequestOptions],
     ) -> Awaitable[None]:
         """Follow the links `urls`, relative to `page.base`, as far as the scope of the crawl allows: URLs as text or as
-        `yarl.URL`, links of the page, or its elements with an href or src. None and elements without one are skipped.
-        `priority`, from -1e11 to 1e11: a higher one is fetched earlier; None: that of other links. `label` and
-        `payload`, a dict of at most 1 KiB as JSON, are those of the page when it is handled. A link that the page has
-        gets all these. A URL that was queued before keeps its own. Raises TypeError for anything else."""
-        tag = tag_of(label, payload)
+        `yarl.URL`, links of the page, its elements with an href or src, or `Request`s. None and elements without one are
+        skipped. `priority`, from -1e11 to 1e11: a higher one is fetched earlier; None: that of other links. `label` and
+        `payload`, a dict of at most 16 KiB as JSON, are those of the page when it is handled. A link that the page has
+        gets all these. A URL that was queued before keeps its own, unless it has another `unique_key`. The others are
+        options of a `Request`, for all `urls` that are none. Raises TypeError for anything else."""
+        options = Request("", **request) if request else _PLAIN
         if priority is not None and not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
             raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}")
         links: Iterable[Any] = [urls]
         if isinstance(urls, Iterable) and not isinstance(urls, (str, bytes, Mapping)) and not hasattr(urls, "attrs"):
             links = urls
-        for url in map(_written, links):
-            if len(self._added) == MAX_ADDED:
-                raise ValueError(f"a handler may add {MAX_ADDED:,} links to a page")
-            if url is not None:
-                self._added.append(Wanted(url, priority, tag))
+        tag = tag_of(label, payload, options.request)
+        for link in links:
+            if (url := _written(link)) is None:
+                continue
+            wanted = Wanted(url, priority, tag, options.key)
+            if isinstance(link, Request):
+                wanted = Wanted(url, priority, tag_of(label, payload, link.request), link.key)
+            self._tag_bytes += len(wanted.tag)
+            if len(self._added) == MAX_ADDED or self._tag_bytes > MAX_TAG_BYTES:
+                most = f"{MAX_ADDED:,} links to a page, with {MAX_TAG_BYTES >> 20} MiB of payloads and requests"
+                raise ValueError(f"a handler may add {most}")
+            self._added.append(wanted)
         return _DONE
 
     def fetch(
@@ -339,11 +363,11 @@ def _written(link: Linked) -> str | None:
     """How the URL of `link` is written; None if it has none."""
     if link is None or isinstance(link, str):
         return link
-    if isinstance(link, Link):
+    if isinstance(link, (Link, Request)):
         return link.url
     if isinstance(link, URL):
         return str(link)
     if hasattr(link, "attrs"):  # an element: turbohtml is imported only for documents that are parsed
         href = link.attrs.get("href", link.attrs.get("src"))
         return href if isinstance(href, str) else None
-    raise TypeError(f"{type(link).__name__} is no link: give URLs as text or yarl.URL, links or elements")
+    raise TypeError(f"{type(link).__name__} is no link: give URLs as text or yarl.URL, links, elements or requests")

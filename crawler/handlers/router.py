@@ -57,7 +57,12 @@ class Route(NamedTuple):
             has_failed = page.outcome is Outcome.DEAD or (is_done and status >= 400)
             is_kind = has_failed and self.failure in ("", status, page.reason)
         has_label = not self.label or self.label == page.label
-        return is_kind and has_label and page.has_type(self.content_type) and self.pattern.is_in(page.url)
+        return (
+            is_kind
+            and has_label
+            and page.has_type(self.content_type)
+            and self.pattern.is_in(page.url.partition("#")[0])
+        )
 
 
 class Router:

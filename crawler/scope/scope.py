@@ -160,13 +160,14 @@ class Scope(msgspec.Struct, frozen=True):
     def judge_queued(self, entry: Entry) -> Reason | None:
         """Why `entry` is no longer in scope, or None. It was when it was queued, but settings change. A seed, and where it
         redirects to, need only not be excluded: somebody has named it. So need requisites, which are part of a page."""
-        if self.exclude and any(pattern.is_in(entry.url) for pattern in self.exclude):
+        href = entry.target
+        if self.exclude and any(pattern.is_in(href) for pattern in self.exclude):
             return "excluded"
         if not entry.depth or entry.is_requisite:
             return None
         if self.max_depth is not None and entry.depth > self.max_depth:
             return "depth"
-        if self.include and not any(pattern.is_in(entry.url) for pattern in self.include):
+        if self.include and not any(pattern.is_in(href) for pattern in self.include):
             return "not_included"
         if self.kind in ("seeds", "any"):  # which domains have seeds is not known here
             return None
@@ -336,12 +337,15 @@ class LinkFilter:
             if kind is LinkKind.FEED and found_on.depth:
                 continue
             depth, hops = _place(kind, found_on)
+            pushed_href, is_keyed = url.href, "#" in url.href
+            if is_keyed:
+                url = Url(url.href.partition("#")[0], url.domain, url.origin)
             reason: str | None = self.scope.judge(url, depth, hops, found_on.domain)
             if mode == "again":
                 reason = "hops" if hops > MOST_HOPS_BACK else None if reason == "outside" else reason  # was in scope
             # Links between the domains of different seeds are followed. The frontier knows these domains.
             may_be_seeds = reason == "outside" and self.scope.kind == "seeds"
-            if may_be_seeds and self._recent.has_offered(url.href):
+            if may_be_seeds and self._recent.has_offered(pushed_href):
                 continue
             trap = judge_trap(url.href, self._traps)
             if trap == "length" and kind is LinkKind.REDIRECT:
@@ -349,14 +353,14 @@ class LinkFilter:
             reason = trap or (None if may_be_seeds else reason)
             if reason is None:
                 score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
-                if self._shapes.puts_off(url.href, url.domain):
+                if not is_keyed and self._shapes.puts_off(url.href, url.domain):
                     score = PUT_OFF
                 elif self._actions_last and "?" in url.href and comes_last(url.href.partition("?")[2]):
                     score += LAST
                 pushed: PushMode = "known" if may_be_seeds else mode
                 if self._has_cap and pushed == "new" and url.domain != found_on.domain:
                     pushed = "foreign"
-                link = Entry(url.href, url.domain, score, depth, hops=hops, mode=pushed)
+                link = Entry(pushed_href, url.domain, score, depth, hops=hops, mode=pushed)
                 if kind is LinkKind.REDIRECT:
                     link = msgspec.structs.replace(link, tag=found_on.tag, chain=_chain(found_on))
                 selected.append(link)

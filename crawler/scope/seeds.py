@@ -49,13 +49,15 @@ _BLOCK = 5_000  # seeds
 
 class Seed(msgspec.Struct, frozen=True):
     """A seed URL. `priority`: None if the list gives none; `line`: line number from 1; `text`: the line without its
-    comment. `has_scheme`: whether the list gives it; otherwise see `with_scheme`."""
+    comment. `has_scheme`: whether the list gives it; otherwise see `with_scheme`. `tag`: what a program attaches to it
+    (`frontier.entries`)."""
 
     url: Url
     priority: float | None
     line: int
     text: str
     has_scheme: bool = True
+    tag: str = ""
 
 
 class BadSeedLine(msgspec.Struct, frozen=True):

@@ -23,6 +23,7 @@ from crawler import __version__
 from crawler.errors import UserError
 from crawler.fetch.address_policy import WEB_PORTS, AddressPolicy, HostMap
 from crawler.fetch.proxy import Proxy
+from crawler.http_head import is_of_the_client
 from crawler.identity.published import LONGEST_VALIDITY_S, is_https_url
 from crawler.scope.extract_rules import (
     ExtractRule,
@@ -942,12 +943,6 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
-_OF_THE_CLIENT = frozenset(
-    {"host", "connection", "content-length", "transfer-encoding", "te", "trailer", "upgrade", "keep-alive", "expect"}
-    | {"proxy-connection", "proxy-authorization", "range", "accept-encoding", "content-encoding", "content-type"}
-)
-"""Fields that the client sets as the connection, the decoders and the archive need them, or that ask for another response
-than the page. The same holds for conditions (`If-*`) and signatures."""
 
 _OTHERWISE = {
     "user-agent": "fetch.user_agent and fetch.contact set it",
@@ -978,7 +973,7 @@ def check_value(value: str) -> str:
 
 def _check_name(name: str, is_secret: bool) -> None:
     lower = name.lower()
-    if lower in _OF_THE_CLIENT or lower.startswith(("if-", "signature")):
+    if is_of_the_client(lower) or lower in ("content-encoding", "content-type"):
         raise UserError(f"{name} is set by the crawler itself")
     if lower in _OTHERWISE and not (is_secret and lower in ("authorization", "cookie")):
         raise UserError(f"{name} cannot be set here: {_OTHERWISE[lower]}")

@@ -64,7 +64,9 @@ class Indexed(NamedTuple):
     @classmethod
     def of_exchange(cls, exchange: Exchange, digest: str, is_revisit: bool) -> Indexed:
         content_type = (exchange.header(b"content-type") or b"").decode("latin-1")
-        indexed = cls(exchange.url, exchange.started_at, str(exchange.status), content_type, digest, is_revisit)
+        indexed = cls(
+            exchange.url.partition("#")[0], exchange.started_at, str(exchange.status), content_type, digest, is_revisit
+        )
         return indexed.requested(exchange.request_head, exchange.request_body)
 
     @classmethod

@@ -42,9 +42,10 @@ from crawler.parse.html import ExtractPolicy
 from crawler.sinks.compression import COMPRESSIONS, Compression, CompressionName
 from crawler.sinks.files import OPEN_SUFFIX, finished_path, is_open, open_either
 from crawler.sinks.lines import Place, Row, iso_time
+from crawler.sinks.warc import KEY_FIELD
 from crawler.wording import count_of
 from frontier.errors import BadUrl
-from frontier.urls import canonicalize
+from frontier.urls import canonicalize, with_key
 from politeness import tdmrep
 from politeness.tdmrep import NOT_STATED
 from politeness.usage import NO_USAGE, Usage
@@ -501,7 +502,7 @@ def _response(record: WarcRecord) -> _Response | None:
         raise NoRow("neither http nor https", f"{(headers.get('WARC-Type') or '').lower()} record")
     if (headers.get("WARC-Resource-Type") or "document") != "document":
         return None  # it belongs to a page
-    url = canonicalize(target, None)
+    url = with_key(canonicalize(target, None), headers.get(KEY_FIELD) or "")
     if urlsplit(url.href).path in ("/robots.txt", tdmrep.PATH):
         return None
     read_so_far = read_head(record)

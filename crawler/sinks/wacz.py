@@ -206,7 +206,8 @@ def _page_line(row: Row, text: TextForm) -> bytes:
     assert page.exchange is not None
     ts = iso_time(page.exchange.started_at)
     name = blake2b(f"{ts} {page.url}".encode(), digest_size=8).hexdigest()
-    line = _PageLine(name, page.url, ts, plain(page.title), plain(_text(page, text)) if has_body(row) else "")
+    url = page.url.partition("#")[0]
+    line = _PageLine(name, url, ts, plain(page.title), plain(_text(page, text)) if has_body(row) else "")
     return msgspec.json.encode(line) + b"\n"
 
 

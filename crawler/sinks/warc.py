@@ -46,6 +46,9 @@ _LENGTH = re.compile(rb"[0-9]+")
 _FRAMING = (b"transfer-encoding", b"content-length")
 _ASIDE = b"X-Crawler-"
 
+KEY_FIELD = "X-Crawler-Key"
+"""The field with what tells the request from others to its URL, if it is not the URL alone (`frontier.entries`)."""
+
 _OUTLINK = {
     LinkKind.REDIRECT: "R Location:",
     LinkKind.ANCHOR: "L a/@href",
@@ -87,7 +90,7 @@ class Original(msgspec.Struct, frozen=True):
 
     def fields(self) -> Fields:
         of_id = f"WARC-Refers-To: {self.record_id}\r\n" if self.record_id else ""
-        return f"{of_id}WARC-Refers-To-Target-URI: {self.url}\r\nWARC-Refers-To-Date: {self.date}\r\n"
+        return f"{of_id}WARC-Refers-To-Target-URI: {self.url.partition('#')[0]}\r\nWARC-Refers-To-Date: {self.date}\r\n"
 
 
 class WarcRecords:
@@ -206,7 +209,7 @@ class WarcRecords:
         block = "\r\n".join([*lines, ""]).encode(errors="replace")
         fields = (
             f"WARC-Type: metadata\r\n{_pair(self._new_id(), made.response_id)}"
-            f"WARC-Date: {warc_date(exchange.started_at)}\r\nWARC-Target-URI: {exchange.url}\r\n"
+            f"WARC-Date: {warc_date(exchange.started_at)}\r\nWARC-Target-URI: {exchange.url.partition('#')[0]}\r\n"
             f"WARC-Warcinfo-ID: {self._warcinfo_id}\r\n"
         )
         return self._record(fields, "application/warc-fields", [block])
@@ -232,9 +235,12 @@ class WarcRecords:
 
     def _common_fields(self, exchange: Exchange) -> Fields:
         address = f"WARC-IP-Address: {exchange.address}\r\n" if exchange.address else ""
+        url, _, key = exchange.url.partition("#")
+        if key:
+            address += f"{KEY_FIELD}: {key}\r\n"
         return (
             f"WARC-Date: {warc_date(exchange.started_at)}\r\n"
-            f"WARC-Target-URI: {exchange.url}\r\n"
+            f"WARC-Target-URI: {url}\r\n"
             f"WARC-Warcinfo-ID: {self._warcinfo_id}\r\n"
             # Seconds from the request to the last byte. An audit needs it to check the pauses between requests.
             f"X-Crawler-Elapsed: {exchange.elapsed:.6f}\r\n"
@@ -243,7 +249,8 @@ class WarcRecords:
 
     def _recall(self, exchange: Exchange, digest: str, response_id: str, page_url: str) -> Original | None:
         """The record that already has the body of `exchange`. If there is none, its own record will be remembered."""
-        if len(exchange.body) < REVISIT_MIN_BYTES or exchange.truncated or not self._settings.revisits:
+        is_keyed = "#" in exchange.url  # a revisit record could not name it
+        if len(exchange.body) < REVISIT_MIN_BYTES or exchange.truncated or is_keyed or not self._settings.revisits:
             return None
         original = self._originals.pop(digest, None)
         if original is not None:

@@ -665,6 +665,11 @@ class Committer:
         node = self._retry.node_of(self._frontier.shard_of(entry.domain))
         return await self._retry.soon(lambda: self._frontier.is_seen(entry), node)
 
+    async def mark_sent(self, leased: LeasedDomain, entry: Entry, marked: Entry) -> bool:
+        """Replace `entry` of `leased` by `marked` in Redis. Returns False if the lease has ended. Raises RedisAway."""
+        node = self._retry.node_of(leased.lease.shard)
+        return await self._retry.soon(lambda: self._frontier.mark_sent(leased.lease, entry, marked), node)
+
     async def renew(self, domains: Sequence[LeasedDomain]) -> None:
         """Renew the leases of `domains` that have not ended, except those on nodes that are away."""
 

@@ -157,7 +157,7 @@ class LeasedDomain:
 
     def written(self, entry: Entry) -> str:
         """How the URL of `entry` is written in the request."""
-        return self.repeats[entry.url][1] if entry.url in self.repeats else entry.url
+        return self.repeats[entry.url][1] if entry.url in self.repeats else entry.target
 
     def repeat(self, entry: Entry, written: str) -> bool:
         """Make `entry` the next URL, once more, `written` as its redirect says. Returns False if that was done

@@ -44,10 +44,19 @@ from crawler.worker.runtime import Runtime, TimeSlice
 from crawler.worker.verdict import DEFECT, NO_SITEMAP, UrlResult, last_try
 from frontier.control import Control, DomainRules
 from frontier.domains import domain_of, host_of
-from frontier.entries import GUESSED_SITEMAP, Entry, PushMode
+from frontier.entries import GUESSED_SITEMAP, Entry, PushMode, redirected
 from frontier.errors import BadUrl
 from frontier.store import batched
-from frontier.urls import EXCESS, Url, as_written, canonicalize, canonicalize_links, decoded_reference, origin_of
+from frontier.urls import (
+    EXCESS,
+    Url,
+    as_written,
+    canonicalize,
+    canonicalize_links,
+    decoded_reference,
+    origin_of,
+    with_key,
+)
 from politeness.robots_cache import RobotsCache
 from politeness.robots_match import Rules
 from politeness.tdmrep import NOT_STATED, SiteUsage
@@ -206,7 +215,10 @@ class PageBuilder:
             if refresh := _text(fields, b"refresh"):
                 reading = reading._replace(found=self._refreshed(reading.found, refresh, exchange.url))
         else:  # the body of a redirect is only for browsers that do not follow it
-            found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(target,))
+            tag, key = entry.tag, entry.url.partition("#")[2]
+            if key or tag:
+                tag, key = redirected(tag, key, exchange.status, target.origin == origin)
+            found = Extracted(links=(Link(target.href, LinkKind.REDIRECT),), urls=(with_key(target, key),))
             reading = ParsedDocument(found, NO_HINTS, len(exchange.body))
             page = msgspec.structs.replace(page, detail=f"to {target.href}")
         if self._control.rules.forgotten:
@@ -217,15 +229,18 @@ class PageBuilder:
             )
         mode: PushMode = "new"
         if target is not None:
-            back = leads_back(entry, target.href)
+            back = leads_back(entry, with_key(target, key).href)
             mode = "again" if back else "moved" if has_moved(entry, exchange) else "new"
         followed = reading
-        if exchange.status == HTTPStatus.OK:  # error pages are alike, and say nothing of others
+        if exchange.status == HTTPStatus.OK and "#" not in entry.url:
+            # Error pages are alike, and say nothing of others. Nor do answers to different requests to a URL.
             sent = _text(fields, b"link") + _text(fields, b"refresh")
             page, followed = self._compared(entry, page, exchange, reading, sent)
         entries = await self._select(entry, followed, mode)
         if self.settings.extract.requisites and 200 <= exchange.status < 300:
             entries += self._embedded(entry, reading.found)
+        if target is not None and tag != entry.tag:
+            entries = [msgspec.structs.replace(link, tag=tag) for link in entries]
         is_guess = self.settings.guess_sitemaps and entry.depth == 0 and target is None
         if is_guess and not (rules is not None and rules.sitemaps):
             # Docusaurus, Hugo, Jekyll and others write a sitemap, but no robots.txt that names it.
@@ -292,10 +307,10 @@ class PageBuilder:
     def redirect_to_itself(self, entry: Entry, exchange: Exchange) -> str | None:
         """How the redirect in `exchange` writes the URL of `entry`, or None if it leads elsewhere."""
         location, rules = _location(exchange), self.settings.extract.rules
-        if location is None:
+        if location is None or exchange.method != "GET":
             return None
         try:
-            is_same = canonicalize(location, exchange.url, rules).href == entry.url
+            is_same = canonicalize(location, exchange.url, rules).href == entry.target
             return as_written(location, exchange.url, rules) if is_same else None
         except BadUrl:
             return None
@@ -323,6 +338,7 @@ class PageBuilder:
                 self.report_dropped({error.reason: 1})
                 self._tell(handled.handler, error.reason, link.url)
                 continue
+            target = with_key(target, link.key)
             wanted[target.href], targets[target.href] = link, target
         rules = self._control.rules
         gone = {href for href, url in targets.items() if rules.is_forgotten(url.domain)}
@@ -520,7 +536,8 @@ class PageHandling:
         """Return `page` as it ends after its handler has failed. Raises RetryWanted if it is fetched again instead."""
         if handled.retry_after_s is None:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
-            tries = 1 if page.outcome is Outcome.DEAD else self._builder.settings.handler_tries
+            is_last = page.outcome is Outcome.DEAD or entry.was_sent
+            tries = 1 if is_last else self._builder.settings.handler_tries
         else:
             tries = self._runtime.policy.tries
         result = last_try(UrlResult(Outcome.RETRY, handled.reason), entry.tries, tries)

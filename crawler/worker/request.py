@@ -93,15 +93,16 @@ class PoliteFetch:
         fields: Headers = (),
         method: str = "GET",
         body: bytes = b"",
+        is_private: bool = False,
     ) -> Exchange:
         """Request `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`:
-        the robots.txt that may set the delay, None if unknown; `fields`: more header fields. Raises FetchFailed, with
-        LEASE_EXPIRED if the lease ended before or during the request. After a failure that is ours, the domain has to
-        wait."""
+        the robots.txt that may set the delay, None if unknown; `fields`: more header fields; `is_private`: keep `body` out
+        of the exchange. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during the request. After a
+        failure that is ours, the domain has to wait."""
         await self._time_slice.end_if_over()
         began = self._runtime.now()
         try:
-            exchange = await self._fetch_within_lease(leased, url, fields, method, body)
+            exchange = await self._fetch_within_lease(leased, url, fields, method, body, is_private)
         except FetchFailed as failure:
             if failure.kind is FailureKind.OTHER_ADDRESS:
                 leased.moves += 1
@@ -128,7 +129,7 @@ class PoliteFetch:
         return exchange
 
     async def _fetch_within_lease(
-        self, leased: LeasedDomain, url: str, fields: Headers, method: str, body: bytes
+        self, leased: LeasedDomain, url: str, fields: Headers, method: str, body: bytes, is_private: bool
     ) -> Exchange:
         """Request `url`, but cancel the request when the lease ends: a response that continued would overlap with the first
         request of the domain's next holder. Each renewal moves the end (`LeasedDomain.renew`)."""
@@ -145,6 +146,7 @@ class PoliteFetch:
                         network=network,
                         method=method,
                         body=body,
+                        is_private=is_private,
                     )
                 finally:
                     del leased.requests[timeout], self._in_flight[timeout]

@@ -107,7 +107,8 @@ async def with_text_digest(
 
 def planned(rules: Sequence[RecrawlRule], settled: SettledUrl, page: Page, gains: SiteGains) -> tuple[SettledUrl, Page]:
     """Return both with what the visit found, and with the time of the next one. Without `rules`, no page is visited
-    again. Unchanged for URLs that are kept with the dead letters, which have the state of their visits."""
+    again, and no request but GET is sent again. Unchanged for URLs that are kept with the dead letters, which have the
+    state of their visits."""
     if settled.follow_up:
         return settled, page
     before = visits_of(settled.entry) if settled.entry.visit else None
@@ -115,6 +116,9 @@ def planned(rules: Sequence[RecrawlRule], settled: SettledUrl, page: Page, gains
         page = msgspec.structs.replace(page, previous_at=before.last_at)
     if not rules or (before is None and page.outcome is not Outcome.DONE):
         return settled, page
+    request = settled.entry.request
+    if (request is not None and request.method != "GET") or ":" in page.url.partition("#")[2]:
+        return settled, page  # nor is the page to which the answer of such a request redirects
     exchange = page.exchange if page.outcome is Outcome.DONE else None
     digest = hashlib.sha1(exchange.body, usedforsecurity=False).digest() if exchange is not None else b""
     answer = _answer(page, exchange, digest.hex()[:DIGEST])

@@ -69,6 +69,9 @@ LATER = UrlResult(Outcome.RETRY, "put_off")
 LINKED = UrlResult(Outcome.DENIED, "linked")
 """The result for a requisite that a page has linked to since it was queued: it is fetched as a page."""
 
+MAYBE_SENT = UrlResult(Outcome.DEAD, "maybe_sent")
+"""The result for a request that must not be repeated, and was sent or about to be when its replica died."""
+
 NOT_FETCHED = UrlResult(Outcome.DENIED, "put_off")
 """The result for such a URL when the share of pages that may be put off and fetched is used."""
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from http import HTTPStatus
 
 import msgspec
 
 from crawler.defects import Stage, defect
-from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
+from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, FetchFailed
 from crawler.events import UrlPostponed
 from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Outcome, Page
 from crawler.parse.document import header_usage
@@ -24,6 +26,7 @@ from crawler.worker.verdict import (
     DEFECT,
     LATER,
     LINKED,
+    MAYBE_SENT,
     NO_HTTPS,
     NO_HTTPS_FAILURES,
     NO_SITEMAP,
@@ -36,10 +39,14 @@ from crawler.worker.verdict import (
     judge_status,
     last_try,
 )
-from frontier.entries import GUESSED, GUESSED_SITEMAP, Entry
+from frontier.entries import GUESSED, GUESSED_SITEMAP, PLAIN, Entry
+from frontier.errors import RedisAway
 from frontier.settle import KEEP, SettledUrl, postpone, retry
 from politeness.robots_cache import OriginRobots
 from politeness.tdmrep import NOT_STATED
+
+_NOT_CARRIED_OUT = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
+"""Statuses which say that nothing was done, so that a request may be sent once more that must not be repeated."""
 
 
 @dataclass(eq=False, repr=False)
@@ -62,19 +69,32 @@ class UrlVisits:
     async def request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> None:
         """Request `entry`, for which a permit was taken, and pass the result to the committer. `known`: its
         robots.txt."""
+        request = entry.request or PLAIN
         try:
-            conditions = self.validators.conditions(self.builder.settings.recrawl_rules, entry)
-            exchange = await self.fetch.fetch(leased, leased.written(entry), known, conditions)
+            if request.is_sent_once:
+                entry = await self._marked(leased, entry, entry.sent())
+            fields = self.validators.conditions(self.builder.settings.recrawl_rules, entry)
+            if request.headers:
+                fields = (*fields, *request.headers)
+            sent = request.method, request.body, request.is_private
+            exchange = await self.fetch.fetch(leased, leased.written(entry), known, fields, *sent)
         except FetchFailed as failure:
             self.permits.give_back(entry)
             if failure.kind in NOT_THE_URLS_FAULT:
+                if entry.was_sent and not failure.request_sent:
+                    with contextlib.suppress(FetchFailed, RedisAway):  # then it is dead, and can be queued again
+                        entry = await self._marked(leased, entry, entry.unsent())
                 leased.pending.appendleft(entry)
                 return
-            result = last_try(judge_failure(failure.kind), entry.tries, self.runtime.policy.tries)
+            tries = 1 if entry.was_sent and failure.request_sent else self.runtime.policy.tries
+            result = last_try(judge_failure(failure.kind), entry.tries, tries)
             self.throttle.update_backoff(leased, result, None)
             await self._settle(leased, entry, result, detail=failure.detail)
         except Exception as error:
             self.permits.give_back(entry)
+            if isinstance(error, RedisAway):
+                leased.pending.appendleft(entry)
+                raise
             if self.fetch.pauses_for(leased, error):
                 leased.pending.appendleft(entry)
                 return
@@ -86,15 +106,26 @@ class UrlVisits:
             raise
         else:
             leased.body_bytes = len(exchange.body)
+            if key := entry.url.partition("#")[2]:
+                exchange = msgspec.structs.replace(exchange, url=f"{exchange.url}#{key}")
             await self._settle_response(leased, entry, exchange, known)
+
+    async def _marked(self, leased: LeasedDomain, entry: Entry, marked: Entry) -> Entry:
+        """Return `marked`, after it has replaced `entry` of `leased` in Redis. Raises RedisAway, and FetchFailed if the
+        lease has ended."""
+        if not await self.committer.mark_sent(leased, entry, marked):
+            raise FetchFailed(FailureKind.LEASE_EXPIRED, "the lease ended before the request was sent")
+        return marked
 
     async def verdict(self, leased: LeasedDomain, entry: Entry) -> UrlResult | None:
         """What becomes of `entry` because of its URL: it does something, brings nothing new, or is a requisite that is
         fetched as a page. None if it is requested. Raises RedisAway."""
+        if entry.was_sent:
+            return MAYBE_SENT
         if entry.is_requisite and await self.committer.is_seen(msgspec.structs.replace(entry, mode="new")):
             return LINKED
         is_seed = entry.depth == entry.hops == 0
-        if self.actions is not None and not is_seed and (action := self.actions(entry.url)):
+        if self.actions is not None and not is_seed and (action := self.actions(entry.target)):
             return UrlResult(Outcome.DENIED, action)
         shapes = self.builder.shapes
         if entry.depth == 0 or entry.visit or entry.tag or entry.is_requisite or entry.url in leased.repeats:
@@ -113,7 +144,7 @@ class UrlVisits:
         `entry`, retry that later. A seed without a scheme whose host does not answer over https is queued with http."""
         is_of_tdm = result.reason == USAGE_UNREACHABLE
         if entry.chain == GUESSED and known is not None and known.record.reason in NO_HTTPS_FAILURES:
-            plain = Entry("http" + entry.url.removeprefix("https"), entry.domain, entry.priority)
+            plain = Entry("http" + entry.url.removeprefix("https"), entry.domain, entry.priority, tag=entry.tag)
             now_s = self.runtime.server_clock.now_ms() / 1000
             page = bare_page(entry, NO_HTTPS, None, now_s)
             await self._commit(leased, SettledUrl(entry, NO_HTTPS.outcome, NO_HTTPS.reason), page, [plain])
@@ -134,7 +165,8 @@ class UrlVisits:
     async def _settle_response(
         self, leased: LeasedDomain, entry: Entry, exchange: Exchange, known: OriginRobots
     ) -> None:
-        result = last_try(judge_status(exchange.status), entry.tries, self.runtime.policy.tries)
+        tries = 1 if entry.was_sent and exchange.status not in _NOT_CARRIED_OUT else self.runtime.policy.tries
+        result = last_try(judge_status(exchange.status), entry.tries, tries)
         if result.outcome is not Outcome.DONE:
             self.permits.give_back(entry)  # a page uses its permit when it is settled
         try:
@@ -171,7 +203,7 @@ class UrlVisits:
             return
         links: Sequence[Entry] = ()
         try:
-            site = known.usage(entry.url) if known is not None else NOT_STATED
+            site = known.usage(entry.target) if known is not None else NOT_STATED
             page, links = await self.builder.build(entry, result, exchange, now_s, site, detail)
             page = _if_allowed(page, purpose) if purpose else page
             if result is NOT_FETCHED:

@@ -36,8 +36,9 @@ for i = 4, #ARGV, 2 do
   local reason = redis.call('HGET', KEYS[4], domain .. '\n' .. entry)
   if reason then
     redis.call('HDEL', KEYS[4], domain .. '\n' .. entry)
-    -- Character 4 counts the tries, character 6 how often the entry was lost with its holder.
-    local fresh = string.sub(entry, 1, 3) .. '0' .. string.sub(entry, 5, 5) .. '0' .. string.sub(entry, 7)
+    -- Character 4 counts the tries, character 6 how often the entry was lost with its holder. A request that may have been
+    -- sent (`mark_sent`) is sent again.
+    local fresh = string.sub(entry, 1, 3) .. '0' .. string.sub(entry, 5, 5) .. '0' .. string.gsub(string.sub(entry, 7), '(\t[%w_.-]*~)!', '%1', 1)
     if not redis.call('ZSCORE', base .. 'inflight:' .. domain, fresh) then
       queued = queued + redis.call('ZADD', base .. 'q:' .. domain, 'NX', ARGV[3], fresh)
     end

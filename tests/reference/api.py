@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler import Context, Crawl, Handle, ParsedPage, Retry, Router, SharedValues, Stats
+from crawler import Context, Crawl, Form, Handle, ParsedPage, Request, Retry, Router, SharedValues, Stats
 from crawler.testing import Result, page, recorded_items, run_handler
 
-CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Retry, SharedValues)
+CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Form, Request, Retry, SharedValues)
 TESTING = (page, recorded_items, run_handler, Result)
 
 INTERNAL = frozenset({"of", "result", "handler_of", "route_of", "count"})

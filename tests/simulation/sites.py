@@ -117,6 +117,7 @@ class SimFetcher:
         network: str | None = None,
         method: str = "GET",
         body: bytes = b"",
+        is_private: bool = False,
     ) -> Exchange:
         """As `crawler.fetch.client.Fetcher.fetch`: the lease is looked at once more when a connection has been made."""
         rng = self._sites.rng

@@ -1,0 +1,105 @@
+"""Forms of pages: what a browser would send with their values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+from urllib.parse import urlencode, urljoin
+
+from crawler.request import FORM, Request, RequestOptions
+
+if TYPE_CHECKING:
+    from turbohtml import Document, Element
+
+
+class Form:
+    """A form, and the `fields` that it sends, as names and values in their order. `base`: what its URL is relative to;
+    `charset`: the encoding of the page, in which they are sent."""
+
+    def __init__(self, document: Document, element: Element, base: str, charset: str = "") -> None:
+        self._element = element
+        self._base = base
+        self._charset = charset or "utf-8"
+        self.fields = list(element.form_data())
+        self._controls = element.select("input, select, textarea, button")
+        if name := _attribute(element, "id"):
+            for control in document.select("input[form], select[form], textarea[form], button[form]"):
+                if _attribute(control, "form") == name and control.closest("form") is None:
+                    self._controls.append(control)
+                    self.fields += _fields_of(control)
+
+    def __repr__(self) -> str:
+        return f"<Form {_attribute(self._element, 'action')!r} {list(dict(self.fields))}>"  # values may be secret
+
+    def fill(self, values: Mapping[str, Any] | None = None, **more: Any) -> Form:
+        """Set fields, by their names: to a text or a number, or to several with a list. None and False leave a field
+        out, and True checks a checkbox. A name that the form lacks is added, and all others keep the values of the page.
+        Raises ValueError for a file."""
+        for name, value in {**(values or {}), **more}.items():
+            controls = [control for control in self._controls if _attribute(control, "name") == name]
+            if any(_type(control) == "file" for control in controls):
+                raise ValueError(f"{name!r} is a file, and files cannot be sent")
+            if value is True:
+                value = [control.field_value for control in controls] or "on"
+            chosen = value if isinstance(value, (list, tuple)) else [] if value in (None, False) else [value]
+            names = [known for known, _ in self.fields]
+            at = names.index(name) if name in names else len(names)
+            after = [field for field in self.fields[at:] if field[0] != name]
+            self.fields[at:] = [*((name, str(one)) for one in chosen), *after]
+        return self
+
+    def submit(self, button: str = "", **options: Unpack[RequestOptions]) -> Request:
+        """Return the request that a browser would send after a click on the `button` with this name, value or text: by
+        default on the first one. `options`: of the `Request`. One with a password is private. Raises ValueError if there
+        is no such button."""
+        buttons = (control for control in self._controls if _may_submit(control))
+        clicked = next((one for one in buttons if not button or button in _words_of(one)), None)
+        if clicked is None and button:
+            raise ValueError(f"the form has no button {button!r}")
+        fields = list(self.fields)
+        if clicked is not None and (name := _attribute(clicked, "name")):
+            fields.append((name, _attribute(clicked, "value")))
+        action, method = (
+            (clicked is not None and _attribute(clicked, f"form{name}")) or _attribute(self._element, name)
+            for name in ("action", "method")
+        )
+        url = urljoin(self._base, action.strip())
+        sent = urlencode(fields, encoding=self._charset, errors="xmlcharrefreplace")
+        if method.upper() != "POST":
+            return Request(f"{url.partition('#')[0].partition('?')[0]}?{sent}", **options)
+        options["headers"] = {"Content-Type": FORM, **(options.get("headers") or {})}
+        options.setdefault("private", any(_type(control) == "password" for control in self._controls))
+        options["method"], options["body"] = "POST", sent
+        return Request(url, **options)
+
+
+def _attribute(element: Element, name: str) -> str:
+    value = element.attrs.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def _type(control: Element) -> str:
+    return _attribute(control, "type").lower()
+
+
+def _fields_of(control: Element) -> list[tuple[str, str]]:
+    """The fields of a control outside of its form."""
+    name, kind, value = _attribute(control, "name"), _type(control), control.field_value
+    is_left_out = kind in ("file", "submit", "image", "reset", "button") or control.tag == "button"
+    if (
+        is_left_out
+        or not name
+        or "disabled" in control.attrs
+        or (kind in ("checkbox", "radio") and not control.checked)
+    ):
+        return []
+    return [(name, one) for one in (value if isinstance(value, list) else [value]) if one is not None]
+
+
+def _may_submit(control: Element) -> bool:
+    kinds = ("submit", "image") if control.tag == "input" else ("", "submit")
+    return control.tag in ("input", "button") and _type(control) in kinds and "disabled" not in control.attrs
+
+
+def _words_of(button: Element) -> tuple[str, ...]:
+    return _attribute(button, "name"), _attribute(button, "value"), button.text.strip()

@@ -1,0 +1,116 @@
+"""Requests that a program queues, as data: `Request`."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, TypedDict
+from urllib.parse import quote, urlencode
+
+import msgspec
+
+from crawler.http_head import is_of_the_client
+from frontier.entries import RequestData
+
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+
+LONGEST_KEY = 100
+"""Characters of a `unique_key`, as it is written in URLs."""
+
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""RFC 9110 5.6.2: a token."""
+
+Fields = Mapping[str, Any] | Iterable[tuple[str, Any]]
+"""Names and values of a form. A value that is a list stands for several."""
+
+
+class RequestOptions(TypedDict, total=False):
+    """The options of a `Request`."""
+
+    method: str | None
+    data: Fields | None
+    json: Any
+    body: str | bytes | None
+    headers: Mapping[str, str] | None
+    cookies: Mapping[str, str] | None
+    referer: str
+    unique_key: str
+    retry: bool
+    private: bool
+
+
+class Request:
+    """A request to `url`. `data`: fields of a form; `json`: what becomes the body as JSON; `body`: the body as it is; with
+    one of these, the method is POST unless `method` says otherwise. `headers` replace the usual ones; `cookies` are sent
+    with those that are kept. `referer`: the URL of the page that it comes from.
+
+    `unique_key`: tells this request from others to the same URL. Without it, method and body do. `retry`: send a POST or
+    PATCH again if it may have been sent before; without it, this is sent once, and is dead if its answer is lost.
+    `private`: keep the body out of records. Raises ValueError for what cannot be sent.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        method: str | None = None,
+        data: Fields | None = None,
+        json: Any = None,
+        body: str | bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        cookies: Mapping[str, str] | None = None,
+        referer: str = "",
+        unique_key: str = "",
+        retry: bool = False,
+        private: bool = False,
+    ) -> None:
+        sent, media = _body(data, json, body)
+        method = (method or ("GET" if sent is None else "POST")).upper()
+        if method not in METHODS:
+            raise ValueError(f"{method!r} cannot be a method: use one of {', '.join(METHODS)}")
+        if sent is not None and method in ("GET", "HEAD"):
+            raise ValueError(f"a {method} request has no body")
+        fields = dict(headers or {})
+        names = {name.lower() for name in fields}
+        if media and "content-type" not in names:
+            fields["Content-Type"] = media
+        if referer:
+            fields["Referer"] = referer.partition("#")[0]
+        if cookies:
+            fields["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
+        for name, value in fields.items():
+            _check(name, value)
+        self.url = url
+        self.request = RequestData(method, tuple(fields.items()), sent or b"", retry, private)
+        self.key = quote(unique_key, "") if unique_key else self.request.key
+        if len(self.key) > LONGEST_KEY:
+            raise ValueError(f"a unique_key may have {LONGEST_KEY} characters")
+
+    def __repr__(self) -> str:
+        return f"<Request {self.request.method} {self.url}>"  # headers and body may have secrets
+
+
+def _body(data: Fields | None, json: Any, body: str | bytes | None) -> tuple[bytes | None, str]:
+    """The body, None without one, and its type."""
+    if sum(one is not None for one in (data, json, body)) > 1:
+        raise ValueError("give one of data, json and body")
+    if data is not None:
+        return urlencode(data if isinstance(data, Mapping) else list(data), doseq=True).encode(), FORM
+    if json is not None:
+        return msgspec.json.encode(json), "application/json"
+    return (body.encode() if isinstance(body, str) else body), ""
+
+
+FORM = "application/x-www-form-urlencoded"
+
+
+def _check(name: str, value: str) -> None:
+    """Raise ValueError if `name` and `value` cannot be those of a header field of a request."""
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} cannot be the name of a header field")
+    if is_of_the_client(name.lower()):
+        raise ValueError(f"{name} is set by the crawler itself")
+    if name.lower() == "user-agent":
+        raise ValueError("User-Agent cannot be set here: fetch.user_agent and fetch.contact set it")
+    if not value.isprintable():
+        raise ValueError(f"the value of {name} has a line break or another control character")

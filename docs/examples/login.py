@@ -1,0 +1,20 @@
+from crawler import Crawl, Handle, ParsedPage, Router
+
+router = Router()
+
+
+@router.handler("/login$")
+async def login(page: ParsedPage, crawl: Handle) -> None:
+    form = page.form().fill(username="john", password="secret")
+    await crawl.enqueue(form.submit(), label="members")
+
+
+@router.handler(label="members")
+async def members(page: ParsedPage, crawl: Handle) -> None:
+    for text in page.select("div.quote span.text"):
+        await crawl.push("items", {"quote": text.text})
+    await crawl.enqueue(page.select("li.next a"), label="members")
+
+
+settings = {"requests": [{"cookies": True}]}
+Crawl("http://quotes.test/login", handlers=router, settings=settings).run()

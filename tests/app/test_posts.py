@@ -1,0 +1,176 @@
+"""Requests as data: method, body and headers travel with their URLs, and are told apart."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from crawler import Crawl, Handle, ParsedPage, Request, Router
+from tests.site import Reply, Site
+from tests.site import Request as Asked
+
+
+class Api(Site):
+    """Answers with what it was asked for, as JSON; `/to/STATUS` redirects, and the root is an empty page."""
+
+    def respond(self, request: Asked) -> Reply | None:
+        path = request.path
+        if path == "/robots.txt":
+            return None
+        if path.startswith("/to/"):
+            return Reply(status=int(path.split("/")[2]), headers={"Location": "/seen"})
+        if path == "/":
+            return Reply("<title>Root</title>")
+        said = {"method": request.method, "body": request.body.decode(), "cookie": request.headers["Cookie"]}
+        return Reply(json.dumps({**said, "type": request.headers["Content-Type"]}), 200, {"Content-Type": "text/json"})
+
+
+@pytest.fixture
+def api() -> Iterator[Api]:
+    with Api() as api:
+        yield api
+
+
+async def crawled(api: Api, folder: Path, ask: Any, **tables: Any) -> list[dict[str, Any]]:
+    """The items of a crawl whose handler of the root calls `ask` with the crawl."""
+    router = Router()
+
+    @router.handler(r"test/$")
+    def root(page: ParsedPage, crawl: Handle) -> None:
+        ask(crawl)
+
+    @router.handler()
+    def other(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("seen", {"url": page.url, "label": page.label, "payload": page.payload, **page.json()})
+
+    async with Crawl(["http://a.test/"], handlers=router, settings=api.settings(folder) | tables) as crawl:
+        await crawl.finish()
+    return list(crawl.items("seen"))
+
+
+def lines(folder: Path) -> dict[str, dict[str, Any]]:
+    found = (line for file in folder.glob("out/*.pages.jsonl") for line in file.read_bytes().splitlines())
+    return {line["url"]: line for line in map(msgspec.json.decode, found)}
+
+
+async def test_requests_to_a_url_are_told_apart(api: Api, tmp_path: Path) -> None:
+    """By method and body, or by their keys. The same one is sent once."""
+
+    def ask(crawl: Handle) -> None:
+        for number in (1, 2, 2):
+            crawl.enqueue("/search", json={"page": number}, label="results", payload={"number": number})
+        crawl.enqueue("/search", data={"q": "a b", "x": ["1", "2"]}, cookies={"id": "7"})
+        crawl.enqueue("/search")
+        crawl.enqueue("/search", unique_key="again/1", label="again")
+        crawl.enqueue([Request("/search", method="PUT", body="é", headers={"Content-Type": "text/x"})])
+
+    items = await crawled(api, tmp_path, ask)
+    assert {item["url"] for item in items} == {"http://a.test/search"}
+    sent = sorted((item["method"], item["body"], item["type"], item["label"]) for item in items)
+    form = "application/x-www-form-urlencoded"
+    assert sent == [
+        ("GET", "", None, ""),
+        ("GET", "", None, "again"),
+        ("POST", "q=a+b&x=1&x=2", form, ""),
+        ("POST", '{"page":1}', "application/json", "results"),
+        ("POST", '{"page":2}', "application/json", "results"),
+        ("PUT", "é", "text/x", ""),
+    ]
+    assert {item["payload"].get("number") for item in items if item["label"] == "results"} == {1, 2}
+    assert [item["cookie"] for item in items if item["type"] == form] == ["id=7"]
+    keys = {url.partition("#")[2] for url in lines(tmp_path)}
+    assert {"", "again%2F1"} < keys
+    assert len(keys) == 6
+
+
+@pytest.mark.parametrize(("status", "method"), [(301, "GET"), (302, "GET"), (303, "GET"), (307, "POST"), (308, "POST")])
+async def test_a_redirect_keeps_the_request_or_turns_it_into_a_get(
+    api: Api, tmp_path: Path, status: int, method: str
+) -> None:
+    """Its target is requested although a plain request to it was made before (RFC 9110 15.4)."""
+
+    def ask(crawl: Handle) -> None:
+        crawl.enqueue("/seen", priority=1)
+        crawl.enqueue(f"/to/{status}", data={"a": 1}, label="posted", payload={"b": 2})
+
+    items = await crawled(api, tmp_path, ask)
+    (first, second) = sorted(items, key=lambda item: str(item["label"]))
+    assert (first["method"], first["label"]) == ("GET", "")
+    assert (second["method"], second["body"]) == (method, "a=1" if method == "POST" else "")
+    assert (second["label"], second["payload"]) == ("posted", {"b": 2})
+    assert second["type"] == ("application/x-www-form-urlencoded" if method == "POST" else None)
+
+
+async def test_a_post_that_redirects_to_its_own_url_is_followed_by_a_get(api: Api, tmp_path: Path) -> None:
+    """As logins do that have failed."""
+    api.respond = lambda request: (  # type: ignore[method-assign]
+        None if request.path == "/robots.txt"
+        else Reply("<p>") if request.path == "/"
+        else Reply(status=302, headers={"Location": "/login"}) if request.method == "POST"
+        else Reply("{}")
+    )  # fmt: skip
+    items = await crawled(api, tmp_path, lambda crawl: crawl.enqueue("/login", data={"a": 1}, label="in"))
+    assert [(item["url"], item["label"]) for item in items] == [("http://a.test/login", "in")]
+    assert [request.method for request, _ in api.answered if request.path == "/login"] == ["POST", "GET"]
+
+
+@pytest.mark.parametrize(("status", "times"), [(500, 1), (502, 1), (503, 3), (429, 3)])
+@pytest.mark.parametrize("retry", [False, True])
+async def test_a_post_is_sent_again_only_if_it_was_not_carried_out(
+    api: Api, tmp_path: Path, status: int, times: int, retry: bool
+) -> None:
+    answer = Api.respond
+    api.respond = lambda request: (  # type: ignore[method-assign]
+        Reply(status=status) if request.path == "/post" else answer(api, request)
+    )
+    quick = {"delay": 0, "backoff_base": 0.01, "tries": 3}
+    await crawled(api, tmp_path, lambda crawl: crawl.enqueue("/post", data={"a": 1}, retry=retry), politeness=quick)
+    assert api.times("/post") == (3 if retry else times)
+    (line,) = [line for url, line in lines(tmp_path).items() if "/post" in url]
+    assert (line["outcome"], line["reason"]) == ("dead", f"http_{status}")
+
+
+async def test_secrets_of_a_request_are_in_no_record(api: Api, tmp_path: Path) -> None:
+    def ask(crawl: Handle) -> None:
+        crawl.enqueue("/a", data={"password": "s3cret"}, headers={"Authorization": "s3cret"}, private=True)
+
+    api.respond = lambda request: None if request.path == "/robots.txt" else Reply("<p>{}")  # type: ignore[method-assign]
+    await crawled(api, tmp_path, ask, archive={"compression": "gzip"})
+    (warc,) = (tmp_path / "out").glob("*.warc.gz")
+    records = gzip.decompress(warc.read_bytes())
+    assert b"POST /a HTTP/1.1" in records
+    assert b"s3cret" not in records
+    assert records.count(b"[redacted]") == 2
+    (request,) = [request for request, _ in api.answered if request.path == "/a"]
+    assert (request.body, request.headers["Authorization"]) == (b"password=s3cret", "s3cret")
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "TRACE"},
+        {"method": "GET", "data": {}},
+        {"data": {}, "json": {}},
+        {"headers": {"Host": "b.test"}},
+        {"headers": {"User-Agent": "x"}},
+        {"headers": {"X": "a\r\nY: b"}},
+        {"headers": {"X Y": "a"}},
+        {"unique_key": "k" * 101},
+    ],
+)
+def test_what_cannot_be_sent_is_refused(options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=r"\w"):
+        Handle().enqueue("/a", **options)
+
+
+def test_a_request_has_a_limit() -> None:
+    Handle().enqueue("/a", body=b"a" * 1_000_000)  # which is compressed
+    with pytest.raises(ValueError, match="32,768 bytes"):
+        Handle().enqueue("/a", body=random.randbytes(40_000))

@@ -1,0 +1,85 @@
+"""Forms as browsers read and send them."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pytest
+
+from crawler import Request
+from crawler.testing import page
+
+BODY = """<base href="/shop/"><form id=f action="find?x=1" method={method}>
+<input name=q value=tea><input type=hidden name=token value=t><input name=off disabled value=1>
+<select name=size><option value=s>small<option value=m selected>medium</select>
+<select name=tags multiple><option selected>a<option>b<option selected>c</select>
+<textarea name=note>
+two
+lines</textarea>
+<input type=checkbox name=new checked><input type=checkbox name=old value=yes>
+<input type=radio name=by value=price><input type=radio name=by value=name checked>
+<input type=file name=photo><button>Go</button><button name=act value=save formaction=/save>Save</button>
+<fieldset disabled><input name=never value=1></fieldset></form><input form=f name=outside value=o>"""
+VALUES = [
+    ("q", "tea"), ("token", "t"), ("size", "m"), ("tags", "a"), ("tags", "c"), ("note", "two\nlines"),
+    ("new", "on"), ("by", "name"), ("outside", "o"),
+]  # fmt: skip
+
+
+def form(method: str = "post", **more: Any) -> Any:
+    return page("https://a.test/list", BODY.format(method=method), **more).form("#f")
+
+
+def sent(request: Request) -> list[tuple[str, str]]:
+    return parse_qsl(request.request.body.decode(), keep_blank_values=True)
+
+
+def test_a_form_is_sent_with_the_values_of_the_page() -> None:
+    request = form().submit()
+    assert (request.url, request.request.method) == ("https://a.test/shop/find?x=1", "POST")
+    assert sent(request) == VALUES
+    assert request.request.headers == (("Content-Type", "application/x-www-form-urlencoded"),)
+    assert not request.request.is_private
+
+
+def test_a_form_by_get_is_a_url() -> None:
+    request = form("get").fill(q="a b", note=None, tags=["b"]).submit()
+    assert request.request.method == "GET"
+    assert request.key == ""
+    assert request.url.startswith("https://a.test/shop/find?q=a+b&token=t&size=m&tags=b&new=on")
+
+
+def test_fields_are_filled_by_name() -> None:
+    filled = form().fill({"user[id]": 7}, q=["x", "y"], new=False, old=True, size="s")
+    assert filled.fields == [
+        ("q", "x"), ("q", "y"), ("token", "t"), ("size", "s"), ("tags", "a"), ("tags", "c"), ("note", "two\nlines"),
+        ("by", "name"), ("outside", "o"), ("user[id]", "7"), ("old", "yes"),
+    ]  # fmt: skip
+
+
+def test_a_button_is_clicked() -> None:
+    for name in ("act", "save", "Save"):
+        request = form().submit(name)
+        assert request.url == "https://a.test/save"
+        assert sent(request)[-1] == ("act", "save")
+    with pytest.raises(ValueError, match="no button 'Send'"):
+        form().submit("Send")
+
+
+def test_a_file_and_a_form_that_is_missing_are_refused() -> None:
+    with pytest.raises(ValueError, match="'photo' is a file"):
+        form().fill(photo="x")
+    with pytest.raises(ValueError, match="no form"):
+        page("https://a.test/", "<p>").form()
+
+
+def test_a_form_is_sent_in_the_encoding_of_its_page() -> None:
+    body = "<meta charset=windows-1252><form method=post><input name=q value=\xe9>".encode("cp1252")
+    found = page("https://a.test/", body, headers={"Content-Type": "text/html"}).form().fill(a="\u2192")
+    assert found.submit().request.body == b"q=%E9&a=%26%238594%3B"
+
+
+def test_a_form_with_a_password_is_private() -> None:
+    found = page("https://a.test/", "<form method=post><input type=password name=p>").form()
+    assert found.fill(p="x").submit().request.is_private
