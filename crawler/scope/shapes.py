@@ -10,8 +10,8 @@ useless when 30 of its pages were fetched and 80 % of the latest brought nothing
 - the page says noindex, others of its site do not, and it leads to no new URL of a shape whose pages may be indexed, as
   the lists of an archive do,
 - its body is that of another page of the site,
-- or its title is that of an earlier page, dates left out, and nearly all its text is in one of the last pages of its
-  shape.
+- or its title is that of an earlier page, dates left out, nearly all its text is in one of the last pages of its shape, and
+  earlier ones have the rest. Below a long menu, a line that no other page has is content.
 
 A new title is new content, so texts are compared only for pages without one, and only of some pages of a shape. That keeps
 the cost of an ordinary page at some microseconds.
@@ -24,9 +24,9 @@ replica, which then needs 30 pages of each shape again.
 from __future__ import annotations
 
 import re
-from array import array
 from collections.abc import Callable, Hashable, Iterable
 from typing import Generic, TypeVar
+from urllib.parse import unquote_to_bytes, urlsplit
 
 import msgspec
 from xxhash import xxh3_64_intdigest
@@ -50,7 +50,10 @@ _BAD = 0b11  # while the latest two were useless, the next ones are compared, to
 
 _NEW_TEXT = 0.03  # share of a text that a near duplicate may have of its own
 _TEXTS = 12  # per shape: those of a calendar whose titles name months
-_PIECES = 2_000  # distinct pieces of a text that is compared, eight bytes each in memory
+_NUMBERED_PIECES = 2  # of a page, that differ from those of others only in their numbers
+_NAME = 1 << 30  # bytes as which a name counts
+_PIECES = 2_000  # distinct pieces of a text that is compared
+_MOST_PIECES = 4_000  # of a shape, a hundred bytes each in memory
 
 LEAST = 10
 """Pages that are put off and fetched anyway, from each domain."""
@@ -93,7 +96,16 @@ _DATES, _DATES_OF_PAGES = re.compile(_DATE), re.compile(_DATE.encode())
 _DATE_OF_URL = re.compile(rf"(?<![0-9])(?:{_YEAR}[^0-9]{{0,8}}[0-9]{{1,2}}|[0-9]{{1,2}}[^0-9]{{1,8}}{_YEAR})(?![0-9])")
 _SHORT = 30  # characters of `Sunday, 09` in a calendar
 _SPACES = bytes(32 if byte in b",." else byte for byte in range(256))
-_TEXT = re.compile(rb"<([a-zA-Z0-9]{0,6}+)[^<>]*+>\s*+([^<]++)")
+_UNREAD_TEXT = re.compile(rb"<(title|script|style)\b.*?</\1", re.IGNORECASE | re.DOTALL)
+_TEXT = re.compile(rb">\s*+([^<>]++)")
+_LINK_TEXT = re.compile(rb"<a\b[^<>]*+>\s*+([^<>]*[^<>\s])", re.IGNORECASE)
+_HEADING = re.compile(rb"<h1\b[^<>]*+>\s*+([^<>]++)", re.IGNORECASE)
+_DESCRIPTION = re.compile(
+    rb"""<meta\b[^<>]*?\b(?:name|property)\s*=\s*["']?(?:og:)?description\b[^<>]*?\bcontent\s*=\s*("[^"<>]*|'[^'<>]*)""",
+    re.IGNORECASE,
+)
+_HEAD = 16_384  # bytes in which a description is looked for
+_NUMBERED = re.compile(rb"(?<![a-zA-Z0-9])(?:[0-9][0-9.,:/%-]*+[a-z]{0,2}|[0-9a-f]{8,})(?![a-zA-Z0-9])")
 _SOURCE = re.compile(
     rb"""<(?:img|iframe|embed|video|audio|source)\b[^<>]*?\bsrc\s*=\s*["']?\s*([^\s"'<>?#]+)""", re.IGNORECASE
 )
@@ -160,6 +172,89 @@ class _Shape:
         self.latest = (self.latest << 1 | is_useless) & _LATEST
 
 
+class _Texts:
+    """The last texts of a shape that were new. `titles`: their titles; `pieces`: for the hash of each piece of text that
+    was seen, a bit for each of the texts that has it."""
+
+    __slots__ = ("_count", "pieces", "titles")
+
+    def __init__(self) -> None:
+        self.titles: list[int] = []
+        self.pieces: dict[int, int] = {}
+        self._count = 0
+
+    def is_near(self, title: int, page: bytes, path: bytes) -> bool | None:
+        """Whether nearly all of `page`, which is at `path`, is in one of the texts, and pages that were compared before
+        had the rest. If not, it is remembered. None: none of the texts has its title, so the page with its title that was
+        seen before may have the same text."""
+        pieces, names = _pieces(page)
+        if len(pieces) > _PIECES:
+            return False
+        every = (1 << len(self.titles)) - 1
+        allowed = _NEW_TEXT * sum(map(len, pieces))
+        in_none, missing = 0, [0] * len(self.titles)  # bytes that are in no text, and others that are not in each
+        rest: list[tuple[bytes, int]] = []  # pieces that are not in all texts, and in which they are
+        for piece in pieces:
+            if (texts := self.pieces.get(hash(piece), 0)) == every > 0:
+                continue
+            is_name = piece in names
+            if path in piece and path.count(b"/") > 1:
+                piece = piece.replace(path, b"")  # it says where it is
+            if not (plain := _without_dates_of_page(piece, is_name)):
+                continue
+            texts |= self.pieces.get(hash(plain), 0)
+            rest.append((plain, texts))
+            size = _NAME if is_name else len(plain)
+            if texts:
+                missing = [known if texts >> number & 1 else known + size for number, known in enumerate(missing)]
+            elif (in_none := in_none + size) > allowed and every:
+                break
+        best = min(range(len(missing)), key=missing.__getitem__, default=None)
+        if best is not None and in_none + missing[best] <= allowed:
+            new = [piece for piece, texts in rest if not texts >> best & 1]
+            others = self._from_others(new)
+            if others is not None:
+                # Data that is put together anew, as the results of a league, is new. Lists of known pages are not.
+                is_small = others <= _NEW_TEXT * sum(len(piece) for piece, _ in rest)
+                if is_small or not {*new}.isdisjoint(_LINK_TEXT.findall(page)):
+                    return True
+        is_known = title in self.titles
+        self._remember(title, pieces, rest)
+        return False if is_known else None
+
+    def _from_others(self, pieces: Iterable[bytes]) -> int | None:
+        """How many bytes of `pieces` were on other pages that were compared; None if one was on none of them. A few may be
+        as others but for their numbers: `Page 3 of 9` and how long it took to make the page."""
+        unseen = numbered = size = 0
+        for piece in pieces:
+            plain = _NUMBERED.sub(b"0", piece)
+            if hash(piece) in self.pieces:
+                size += len(piece)
+            elif plain != piece and hash(plain) in self.pieces:
+                numbered += 1
+            else:
+                unseen += 1
+            self.pieces.setdefault(hash(piece), 0)
+            self.pieces.setdefault(hash(plain), 0)
+        return None if unseen or numbered > _NUMBERED_PIECES else size
+
+    def _remember(self, title: int, pieces: Iterable[bytes], rest: Iterable[tuple[bytes, int]]) -> None:
+        number = self._count % _TEXTS
+        bit = 1 << number
+        self._count += 1
+        if len(self.titles) < _TEXTS:
+            self.titles.append(title)
+        else:
+            self.titles[number] = title
+            kept = len(self.pieces) < _MOST_PIECES
+            self.pieces = {key: texts & ~bit for key, texts in self.pieces.items() if kept or texts & ~bit}
+        for piece in (*pieces, *(plain for plain, _ in rest)):
+            key = hash(piece)
+            self.pieces[key] = self.pieces.get(key, 0) | bit
+        for plain, _ in rest:
+            self.pieces.setdefault(hash(_NUMBERED.sub(b"0", plain)), 0)
+
+
 class Noted(msgspec.Struct, frozen=True):
     """What is to be said of a page. `is_copy`: its body is that of another page of the domain. `shape`: the name of its
     shape if that is useless; `pages` and `useless`: how many more pages of the shape, and useless ones among them, are to
@@ -184,7 +279,7 @@ class Shapes:
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
         self._domains = Recent[str, list[int]](8_192)  # pages, those that were put off, and those that may be indexed
-        self._texts: Recent[str, list[tuple[int, array[int]]]] = Recent(512)  # titles and texts by narrow shape
+        self._texts = Recent[str, _Texts](512)  # by narrow shape
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._named = 0
 
@@ -254,7 +349,7 @@ class Shapes:
             useless = None
             compares = narrow.compares or (adds_to_wide and any(shape.compares for shape in wider))
             if decoded is not None and compares:
-                useless = self._is_near(names[0], title_key, decoded())
+                useless = self._is_near(names[0], title_key, decoded(), entry.url)
         for shape in shapes if adds_to_wide else (narrow,):
             shape.pages += 1
             shape.indexed = (shape.indexed << 1 | (not noindex)) & _LATEST
@@ -294,19 +389,11 @@ class Shapes:
                 return True
         return False
 
-    def _is_near(self, shape: str, title: int, page: bytes) -> bool | None:
-        """Whether nearly all text of `page` is in one of the last texts of its shape. If not, it is remembered. None: none
-        of those has its title, so the page with its title that was seen before may have the same text."""
-        (text, headings), others = _text(page), self._texts.get(shape) or []
-        if len(text) > _PIECES:
-            return False
-        allowed = _NEW_TEXT * sum(text.values())
-        for _, other in others:
-            new = text.keys() - set(other)
-            if sum(map(text.__getitem__, new)) <= allowed and headings.isdisjoint(new):
-                return True
-        self._texts.put(shape, [(title, array("q", text)), *others[: _TEXTS - 1]])
-        return False if any(title == known for known, _ in others) else None
+    def _is_near(self, shape: str, title: int, page: bytes, url: str) -> bool | None:
+        texts = self._texts.get(shape)
+        if texts is None:
+            self._texts.put(shape, texts := _Texts())
+        return texts.is_near(title, page, unquote_to_bytes(urlsplit(url).path))
 
     def _name(self, name: str) -> str:
         shape = self._shape(name)
@@ -376,32 +463,29 @@ def _without_names(text: bytes, has_year: bool = True) -> bytes:
     return b" ".join(word for word in others if has_year or len(word) > 2 or not word.isdigit())
 
 
-def _text(page: bytes) -> tuple[dict[int, int], set[int]]:
-    """The hashes of the pieces of text between the tags of `page`, without dates, and their lengths; and those of them that
-    tell pages apart however short they are: headings, and the descriptions and addresses of images, videos and frames,
-    without their queries. All of a page without tags is one piece."""
-    found: dict[int, int] = {}
-    names: set[int] = set()
-    texts = _TEXT.findall(b"<>" + page)
+def _pieces(page: bytes) -> tuple[set[bytes], set[bytes]]:
+    """The pieces of text between the tags of `page`, without its title; and those of them that tell pages apart however
+    short they are: headings, and the descriptions and addresses of images, videos and frames, without their queries. All
+    of a page without tags is one piece."""
+    found = set(_TEXT.findall(b">" + _UNREAD_TEXT.sub(b"", page)))
+    names = set(_HEADING.findall(page))
+    if b"description" in page:
+        found.update(_DESCRIPTION.findall(page, 0, _HEAD))
     if b"<img" in page or b"<IMG" in page:
-        texts += [(b"alt", alt) for alt in _ALT.findall(page)]
+        names.update(_ALT.findall(page))
     if b"src" in page:
-        for source in map(hash, _SOURCE.findall(page)):
-            found[source] = 0
-            names.add(source)
-    for tag, text in texts:
-        name, dates = tag.lower(), 0
-        if b"20" in text or b"19" in text or b":" in text:
-            text, dates = _DATES_OF_PAGES.subn(b"", text)
-        if not (text := text.rstrip()) or name in (b"script", b"style"):
-            continue
-        is_name = name in (b"h1", b"alt")
-        if dates and len(text) <= _SHORT:
-            text = _without_names(text)
-        elif len(text) <= _SHORT and not is_name and text[:1].isdigit() != text[-1:].isdigit():
-            text = _without_names(text, has_year=False)
-        key = hash(text)
-        found[key] = len(text)
-        if is_name:
-            names.add(key)
-    return found, names
+        names.update(_SOURCE.findall(page))
+    return found | names, names
+
+
+def _without_dates_of_page(piece: bytes, is_name: bool) -> bytes:
+    """A piece of the text of a page without dates, and without the names of days and months that belong to them."""
+    dates = 0
+    if b"20" in piece or b"19" in piece or b":" in piece:
+        piece, dates = _DATES_OF_PAGES.subn(b"", piece)
+    piece = piece.rstrip()
+    if dates and len(piece) <= _SHORT:
+        return _without_names(piece)
+    if len(piece) <= _SHORT and not is_name and piece[:1].isdigit() != piece[-1:].isdigit():
+        return _without_names(piece, has_year=False)
+    return piece

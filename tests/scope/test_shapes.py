@@ -12,6 +12,7 @@ from crawler.scope.shapes import LEARNT_FROM, LEAST, PUT_OFF, Shapes, shapes_of
 from frontier.entries import Entry
 
 SITE = "https://a.test"
+DAY, DAYS = datetime.date(2026, 1, 1), datetime.timedelta(days=1)
 
 
 def fetch(
@@ -25,6 +26,12 @@ def fetch(
 
 def prose(seed: int, count: int = 20) -> str:
     return " ".join(str(number) for number in Random(seed).choices(range(10**6), k=count))
+
+
+def league(number: int) -> str:
+    """The result of a match, whose words and numbers are all on other pages, too."""
+    home, guest = Random(number).sample([f"Team of {hex(team)}" for team in range(30)], k=2)
+    return f"<td>{home}<td>{number % 5}<td>{number % 4}<td>{guest}"
 
 
 def index_ten_pages(shapes: Shapes) -> None:
@@ -89,9 +96,16 @@ def test_documents_without_tags_or_titles_are_never_put_off(kind: str) -> None:
     assert not is_put_off(shapes, "/files/777")
 
 
-@pytest.mark.parametrize("kind", ["intranet", "gallery", "videos", "catalogue"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        *("intranet", "gallery", "videos", "catalogue", "rates", "shop"),
+        *("glossary", "signatures", "descriptions", "forum", "league"),
+    ],
+)
 def test_sites_that_say_little_of_their_pages_are_never_put_off(kind: str) -> None:
-    """All say noindex; only the images or the videos differ; only the headings differ."""
+    """All say noindex; only the images or the videos differ; only the headings differ; only a line between a long menu
+    and a footer does."""
     shapes, same = Shapes(0.1), "<p>" + "the terms of sale are the same for all of them " * 30
     for number in range(300):
         parts = {
@@ -99,6 +113,13 @@ def test_sites_that_say_little_of_their_pages_are_never_put_off(kind: str) -> No
             "videos": f"<title>Video</title>{same}<iframe src='/embed/{number}?from=9'>",
             "gallery": f"<title>Photo</title>{same}<img src=x alt='Sight number {number}'>",
             "catalogue": f"<title>Catalogue</title><h1>Part {number}</h1>{same}",
+            "rates": f"<title>Rates</title>{same}<p>{DAY + number * DAYS}<td>{'<td>'.join(prose(number, 4).split())}",
+            "shop": f"<title>Shop</title>{same}<b>{hex(number * 7919)}</b><td>{number % 40}.90 EUR",
+            "glossary": f"<title>Terms</title>{same}<dt>{hex(number * 7919)}<dd>What it is.",
+            "signatures": f"<title>Reference</title>{same}<code>def {hex(number * 7919)}(self) -&gt; int",
+            "descriptions": f"<title>Record</title><meta name=description content='On {hex(number * 7919)}'>{same}",
+            "league": f"<title>League</title>{same}{league(number)}<a href=/>Home</a>",
+            "forum": f"<title>Forum</title>{same}<td>{hex(number * 7919)}?<td>bob<td>yes<td>ann<td>no",
         }
         body = parts[kind].encode()
         title = parts[kind][7 : parts[kind].index("</")]
@@ -120,6 +141,14 @@ def test_days_of_a_calendar_are_alike_and_those_of_an_archive_are_not(style: str
         fetch(shapes, f"/news?on={day}", f"News of {day:%A, %d %B %Y}", f"{text}<li>{prose(day.toordinal(), 4)}")
     assert is_put_off(shapes, "/day?on=x")
     assert not is_put_off(shapes, "/news?on=x")
+
+
+@pytest.mark.parametrize("noise", ["Page {} of 9", "made in 0.{} s, {} users online", "{}"])
+def test_numbers_in_the_footer_make_no_page_new(noise: str) -> None:
+    shapes, rows = Shapes(0.1), "".join(f"<td>row {number}" for number in range(200))
+    for number in range(60):
+        fetch(shapes, f"/list?sort={number}", "List", f"{rows}<p>{noise.replace('{}', str(number * 77))}")
+    assert is_put_off(shapes, "/list?sort=x")
 
 
 def test_a_shape_that_becomes_useless_late_is_put_off_soon() -> None:
