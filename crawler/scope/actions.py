@@ -8,7 +8,6 @@ logins, so those with a query come last.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from functools import lru_cache
 from urllib.parse import unquote
 
@@ -79,6 +78,8 @@ _LAST_WORD = re.compile(
 
 @lru_cache(maxsize=4_096)
 def _of_word(word: str) -> Action | None:
+    if word.isdecimal():
+        return None
     word = _SUFFIX.sub("", unquote(word).lower())
     if _LAST_WORD.fullmatch(word):
         return "logout"
@@ -106,11 +107,11 @@ def action_of(url: str) -> Action | None:
             return found
         if segment in ("cart", "basket", "wishlist") and segments[number + 1 : number + 2] == ["add"]:
             return "cart"
-    return _of_query(query) if query else None
+    return _of_pairs(_pairs(query)) if query else None
 
 
-def _of_query(query: str) -> Action | None:
-    for name, value in _pairs(query):
+def _of_pairs(pairs: list[tuple[str, str]]) -> Action | None:
+    for name, value in pairs:
         if (found := _of_word(name)) is not None:
             return found
         if _TOKENS.fullmatch(name):
@@ -127,15 +128,15 @@ def _of_query(query: str) -> Action | None:
 
 def comes_last(query: str) -> bool:
     """Whether `query` is that of a link that does something, or shows a form or another view of a page."""
-    for name, value in _pairs(query):
+    pairs = _pairs(query)
+    for name, value in pairs:
         if name in _VIEWS or (name in _VERBS and _SHOWN_AS.fullmatch(value)):
             return True
         if name == "do" and value not in ("", "show"):  # DokuWiki
             return True
-    return _of_query(query) is not None
+    return _of_pairs(pairs) is not None
 
 
-def _pairs(query: str) -> Iterator[tuple[str, str]]:
-    for pair in query.replace(";", "&").split("&"):
-        name, _, value = pair.partition("=")
-        yield unquote(name).lower().lstrip("@"), value
+def _pairs(query: str) -> list[tuple[str, str]]:
+    parts = [pair.partition("=") for pair in query.replace(";", "&").split("&")]
+    return [(unquote(name).lower().lstrip("@"), value) for name, _, value in parts]

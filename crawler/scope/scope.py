@@ -324,6 +324,21 @@ class LinkFilter:
         hints: Mapping[str, float] = NO_HINTS,
         mode: PushMode = "new",
     ) -> tuple[list[Entry], dict[str, int]]:
+        """The entries for those of `links` of the page `found_on` that are `not_recent`, and how many links were dropped,
+        by reason. `hints` and `mode`: see `judged`."""
+        return self.judged(self.not_recent(links, mode), found_on, hints, mode)
+
+    def not_recent(self, links: Iterable[tuple[Url, LinkKind]], mode: PushMode) -> list[tuple[Url, LinkKind]]:
+        """Those of `links` that have to be pushed in `mode`, as far as this replica knows."""
+        return self._recent.not_recent(links) if mode == "new" else list(links)
+
+    def judged(
+        self,
+        links: Iterable[tuple[Url, LinkKind]],
+        found_on: Entry,
+        hints: Mapping[str, float],
+        mode: PushMode,
+    ) -> tuple[list[Entry], dict[str, int]]:
         """The entries for `links` of the page `found_on`, and how many links were dropped, by reason.
 
         A redirect keeps the depth and the tag of its source and adds a hop. A URL in a sitemap has the depth of the
@@ -333,7 +348,7 @@ class LinkFilter:
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
-        for url, kind in links if mode != "new" else self._recent.not_recent(links):
+        for url, kind in links:
             if kind is LinkKind.FEED and found_on.depth:
                 continue
             depth, hops = _place(kind, found_on)

@@ -292,8 +292,7 @@ class Shapes:
 
     def puts_off(self, url: str, domain: str) -> str:
         """The name of the useless shape of `url`, or "" if it is not to be put off."""
-        useless = self._useless.get(domain)
-        if not useless or self._share >= 1:
+        if not self._useless or self._share >= 1 or not (useless := self._useless.get(domain)):
             return ""
         narrow, wide = shapes_of(url)
         if narrow in useless:

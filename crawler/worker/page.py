@@ -187,7 +187,9 @@ class PageBuilder:
         if exchange is None:
             return (page if site is NOT_STATED else msgspec.structs.replace(page, usage=site.combined())), ()
         fields = [(name, value) for key, value in exchange.headers if (name := key.lower()) in _READ]
-        content_type, coding = _text(fields, b"content-type"), _text(fields, b"content-encoding")
+        texts = _texts(fields)
+        content_type, coding = texts.get(b"content-type", ""), texts.get(b"content-encoding", "")
+        link, refresh = texts.get(b"link", ""), texts.get(b"refresh", "")
         noted = noted_fields(fields)
         target = self._redirect(exchange) if 300 <= exchange.status < 400 else None
         if target is None:
@@ -209,10 +211,10 @@ class PageBuilder:
                 is_named,
                 exchange.started_at,
                 is_ok and "feed" in self.settings.extract.link_kinds,
-                _text(fields, b"link"),
+                link,
             )
             reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
-            if refresh := _text(fields, b"refresh"):
+            if refresh:
                 reading = reading._replace(found=self._refreshed(reading.found, refresh, exchange.url))
         else:  # the body of a redirect is only for browsers that do not follow it
             tag, key = entry.tag, entry.url.partition("#")[2]
@@ -234,8 +236,7 @@ class PageBuilder:
         followed = reading
         if exchange.status == HTTPStatus.OK and "#" not in entry.url:
             # Error pages are alike, and say nothing of others. Nor do answers to different requests to a URL.
-            sent = _text(fields, b"link") + _text(fields, b"refresh")
-            page, followed = self._compared(entry, page, exchange, reading, sent)
+            page, followed = self._compared(entry, page, exchange, reading, link + refresh)
         entries = await self._select(entry, followed, mode)
         if self.settings.extract.requisites and 200 <= exchange.status < 300:
             entries += self._embedded(entry, reading.found)
@@ -373,7 +374,8 @@ class PageBuilder:
         pushed."""
         found = reading.found
         selected: list[Entry] = []
-        links = [(url, link.kind) for url, link in zip(found.urls, found.links, strict=True)]
+        kinds = (link.kind for link in found.links)
+        links = self._links.not_recent(zip(found.urls, kinds, strict=True), mode)
         at = 0
 
         def steps() -> Iterator[None]:
@@ -381,12 +383,12 @@ class PageBuilder:
             while at < len(links):
                 part = links[at : at + LINKS_AT_ONCE]
                 at += len(part)
-                entries, dropped = self._links.select(part, entry, reading.hints, mode)
+                entries, dropped = self._links.judged(part, entry, reading.hints, mode)
                 selected.extend(entries)
                 self.report_dropped(dropped)
                 yield
 
-        if not await self._offload.in_steps(entry.domain, steps()):
+        if links and not await self._offload.in_steps(entry.domain, steps()):
             self.report_dropped({EXCESS: len(links) - at})
         return self._found_on(entry.url, selected)
 
@@ -453,9 +455,13 @@ COMPARED_BYTES = 65_536
 _READ = NOTED | {b"content-type", b"content-encoding", b"link", b"refresh"}
 
 
-def _text(fields: Fields, name: bytes) -> str:
-    """All values of the field `name` as one list, as `Exchange.header_list` gives them."""
-    return b", ".join([value for key, value in fields if key == name]).decode("latin-1")
+def _texts(fields: Fields) -> dict[bytes, str]:
+    """The values of `fields` by name, as one list for each, as `Exchange.header_list` gives them."""
+    texts: dict[bytes, str] = {}
+    for name, value in fields:
+        text = value.decode("latin-1")
+        texts[name] = f"{texts[name]}, {text}" if name in texts else text
+    return texts
 
 
 class OpenVisit(Visit, Protocol):
