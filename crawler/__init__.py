@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from crawler.app.program import Crawl, Stats
     from crawler.errors import FetchFailed, Refused, SinkFull, UserError
-    from crawler.handlers.parsed_page import Download, Handle, ParsedPage, Retry
+    from crawler.handlers.parsed_page import Download, Drop, Handle, ParsedPage, Retry
     from crawler.handlers.router import Context, Router
     from crawler.handlers.values import SharedValues
-    from crawler.hooks import PageHook
+    from crawler.hooks import OutgoingRequest, PageHook
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
     from crawler.parse.forms import Form
     from crawler.parse.text import decoded
@@ -27,10 +27,10 @@ __version__ = "0.1.0"
 _MODULES = {
     "crawler.app.program": ("Crawl", "Stats"),
     "crawler.errors": ("FetchFailed", "Refused", "SinkFull", "UserError"),
-    "crawler.handlers.parsed_page": ("Download", "Handle", "ParsedPage", "Retry"),
+    "crawler.handlers.parsed_page": ("Download", "Drop", "Handle", "ParsedPage", "Retry"),
     "crawler.handlers.router": ("Context", "Router"),
     "crawler.handlers.values": ("SharedValues",),
-    "crawler.hooks": ("PageHook",),
+    "crawler.hooks": ("OutgoingRequest", "PageHook"),
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
     "crawler.parse.forms": ("Form",),
     "crawler.parse.text": ("decoded",),
@@ -43,6 +43,7 @@ __all__ = [
     "Crawl",
     "Cut",
     "Download",
+    "Drop",
     "Exchange",
     "FetchFailed",
     "Form",
@@ -51,6 +52,7 @@ __all__ = [
     "Link",
     "LinkKind",
     "Outcome",
+    "OutgoingRequest",
     "Page",
     "PageHook",
     "ParsedPage",

@@ -128,6 +128,10 @@ class FailureKind(StrEnum):
     PROXY = "proxy"  # ours: the operator's proxy cannot be reached, or refuses its client
     PROTOCOL = "protocol"  # the response was not HTTP/1.0 or HTTP/1.1
     HEADER_TOO_LARGE = "header_too_large"
+    DROPPED = "dropped"  # by a function of the router (`crawler.handlers.middlewares`)
+    DELAYED = "delayed"  # ours: the same
+    NOT_ACCEPTED = "response_retry"  # such a function asks for another response
+    MIDDLEWARE = "middleware_failed"  # such a function failed
 
     @property
     def in_words(self) -> str:
@@ -151,9 +155,10 @@ NOT_THE_URLS_FAULT = OURS | {
     FailureKind.LEASE_EXPIRED,
     FailureKind.STOPPED,
     FailureKind.STALE_CONNECTION,
+    FailureKind.DELAYED,
 }
 """Failures that say nothing about the URL: those that are ours, the end of our lease or process, an idle connection that
-the server closed, and one to an address that has a slot of its own."""
+the server closed, one to an address that has a slot of its own, and a request that has to wait."""
 
 
 class FetchFailed(CrawlerError):

@@ -16,15 +16,16 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
 
-from crawler.errors import UserError
+from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.events import HookFailed
-from crawler.page import Exchange, Extra, Item, Page
+from crawler.page import Exchange, Extra, Item, Page, RejectedItem
+from frontier.entries import label_of, payload_of
 from frontier.urls import UrlPattern
 
 PAGE_HOOKS, SINKS, ROUTERS = "peercrawl.page_hooks", "peercrawl.sinks", "peercrawl.routers"
@@ -98,7 +99,7 @@ class Handled(msgspec.Struct, frozen=True):
     """What a `handler` asks for: items, links to follow, joined to `base` if it is set, and the patterns of links not to
     follow. Or how it failed: one word (`reason`, empty if it did not fail) and the `error`. `retry_after_s`: after how many
     seconds at least the page is to be fetched again; None: it did not ask for that. `stop`: why the crawl is to end, or
-    None. `is_of_failure`: the handler is one for failures."""
+    None. `is_of_failure`: the handler is one for failures. `rejected`: items that were dropped."""
 
     items: tuple[Item, ...] = ()
     added: tuple[Wanted, ...] = ()
@@ -110,6 +111,7 @@ class Handled(msgspec.Struct, frozen=True):
     retry_after_s: float | None = None
     stop: str | None = None
     is_of_failure: bool = False
+    rejected: tuple[RejectedItem, ...] = ()
 
 
 NOTHING = Handled()
@@ -139,6 +141,80 @@ class Visit(Protocol):
         """Note that the time of the handler is over in so many seconds."""
 
 
+class OutgoingRequest:
+    """A request that is about to be sent. `url`, `method`, `kind`: what is requested; `kind` is "page", "robots" for the
+    files that say what may be fetched, or "fetch" for what a handler asks for. Functions may change `headers`, which
+    replace the usual ones, `cookies`, which are sent with others, and `proxy`, the URL of one; empty: as the settings say.
+    `state`: what they want to find again when there is a response. `failure`: why there is none then, such as
+    "timeout"."""
+
+    def __init__(
+        self, url: str, method: str = "GET", fields: Sequence[tuple[str, str]] = (), kind: str = "page", tag: str = ""
+    ) -> None:
+        self.url = url
+        self.method = method
+        self.kind = kind
+        self.headers = dict(fields)
+        self.cookies: dict[str, str] = {}
+        self.proxy = ""
+        self.state: dict[str, Any] = {}
+        self.failure = ""
+        self._tag = tag
+
+    def __repr__(self) -> str:
+        return f"<OutgoingRequest {self.method} {self.url}>"  # headers and the proxy may have secrets
+
+    @property
+    def label(self) -> str:
+        """The label with which the page was enqueued, or empty."""
+        return label_of(self._tag)
+
+    @property
+    def payload(self) -> dict[str, Any]:
+        """The payload with which the page was enqueued, or empty."""
+        return payload_of(self._tag)
+
+    @property
+    def fields(self) -> tuple[tuple[str, str], ...]:
+        """The header fields with the cookies. Raises ValueError for one that cannot be changed."""
+        fields = {name.lower(): (name, value) for name, value in self.headers.items()}
+        if wrong := _FIXED & fields.keys():
+            raise ValueError(f"the header field {min(wrong)} cannot be changed")
+        if self.cookies:
+            pairs = [f"{name}={value}" for name, value in self.cookies.items()]
+            sent = fields.pop("cookie", ("", ""))[1]
+            fields["cookie"] = ("Cookie", "; ".join([sent, *pairs] if sent else pairs))
+        return tuple(fields.values())
+
+
+_FIXED = frozenset(
+    {"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade", "proxy-authorization"}
+    | {"user-agent", "accept-encoding", "range"}
+)
+"""Header fields that the client sets as it needs them, or the settings (`fetch.user_agent`)."""
+
+
+class Intervened(FetchFailed):
+    """Raised if a function of the router has kept a request from being sent, or does not accept its response. `after_s`:
+    how long to wait at least before the next attempt; `exchange`: the response."""
+
+    def __init__(self, kind: FailureKind, detail: str, after_s: float = 0.0) -> None:
+        super().__init__(kind, detail)
+        self.after_s = after_s
+        self.exchange: Exchange | None = None
+
+
+class RequestFunctions(Protocol):
+    """Functions of users that see each request and its response."""
+
+    async def before(self, request: OutgoingRequest) -> None:
+        """Have `request` changed. Raises Intervened if it is not to be sent now."""
+
+    async def after(self, request: OutgoingRequest, exchange: Exchange | None) -> None:
+        """Show `exchange`, the response to `request`; None if it failed. Raises Intervened if the response does not
+        count."""
+
+
 class PageHandlers(Protocol):
     """Handles pages that were fetched, before they are written and settled."""
 
@@ -148,6 +224,13 @@ class PageHandlers(Protocol):
     async def handle(self, page: Page, visit: Visit | None = None) -> Handled:
         """Return what the handler of `page` asks for. It may make requests during `visit`. Raises nothing that the handler
         raises."""
+
+    @property
+    def changes_items(self) -> bool:
+        """Whether there are functions for items."""
+
+    async def changed(self, items: Sequence[Item]) -> Handled:
+        """Return what becomes of `items`, or how a function for items failed."""
 
 
 def load(name: str, group: str) -> Callable[..., Any]:

@@ -33,17 +33,17 @@ Action = Literal["logout", "delete", "edit", "unsubscribe", "cart"]
 
 ACTIONS: frozenset[str] = frozenset(get_args(Action))
 
-KEPT_DENIALS = frozenset({"blocked", "crawl_delay", "forbidden_address", "forbidden_port", *ACTIONS})
+KEPT_DENIALS = frozenset({"blocked", "crawl_delay", "dropped", "forbidden_address", "forbidden_port", *ACTIONS})
 """The reasons of denied URLs that Redis keeps with the dead letters, so that they can be queued again. They come from the
-operator's own settings and commands, which may change. URLs that a robots.txt denies are not kept: there may be more of
-them than pages."""
+operator's own settings, code and commands, which may change. URLs that a robots.txt denies are not kept: there may be
+more of them than pages."""
 
 
 FAILED_REQUESTS: frozenset[str] = frozenset(map(str, FailureKind)) - NOT_THE_URLS_FAULT - KEPT_DENIALS
 """The reasons of URLs whose request failed."""
 
 DEAD_REASONS = FAILED_REQUESTS | {
-    *("robots_unreachable", "usage_unreachable", "redirect_loop", "defect"),
+    *("robots_unreachable", "usage_unreachable", "redirect_loop", "maybe_sent", "defect"),
     *("handler_failed", "handler_timeout", "handler_retry", "maybe_sent"),
 }
 """The reasons of dead pages, without those that begin with `http_` and a status, or with `given_up_` and one of these."""
@@ -210,10 +210,10 @@ class Item(msgspec.Struct, frozen=True, gc=False):
         return msgspec.json.decode(self.json, type=dict[str, Any])
 
 
-RejectReason = Literal["missing", "type", "changed", "size", "unread"]
+RejectReason = Literal["missing", "type", "changed", "size", "unread", "dropped"]
 """Why an item was not written. `missing`: it lacks a required field; `type`: a value is not of the type of its field;
 `changed`: a value is of another type than those in earlier items; `size`: the page has more items than it may have, or
-longer ones; `unread`: the page took too long to read."""
+longer ones; `unread`: the page took too long to read; `dropped`: a function of the router has dropped it."""
 
 
 LONGEST_WORD = 60

@@ -14,6 +14,7 @@ from crawler.page import Page
 from crawler.parse.extraction import ExtractionJob
 from crawler.settings.load import Settings
 from crawler.settings.policies import extract_rules
+from crawler.worker.items import with_items
 
 
 class ItemFinder:
@@ -51,10 +52,13 @@ class ItemFinder:
                         rejected=extraction.rejected,
                         rejected_by=extraction.rejected_by,
                     )
-                if handlers is not None:
+                if handlers is not None and page.items and handlers.changes_items:
+                    changed = runner.run(handlers.changed(page.items))
+                    page = replace(with_items(page, changed.items, changed.rejected), handler_error=changed.error)
+                if handlers is not None and not page.handler_error:
                     handled = runner.run(handlers.handle(page))
                     items = () if handled.error else (*page.items, *handled.items)
-                    page = replace(page, items=items, handler_error=handled.error)
+                    page = replace(with_items(page, items, handled.rejected), handler_error=handled.error)
                 return page
 
             runner.run(lifecycle.start())

@@ -273,6 +273,7 @@ class Engine:
         if deps.router is not None:
             limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
             handlers = HandlerRunner(deps.router, limits, deps.context)
+            self._fetch.functions = handlers.middlewares if handlers.middlewares.sees_requests else None
         self.extra = ExtraRequests(runtime, held, turns, fetch, throttle, limiter, robots, foreign, self._reservations)
         self._handling = PageHandling(
             builder, types, content, self._offload, handlers, turns.while_waiting, runtime, self.extra.begin_visit

@@ -26,10 +26,10 @@ from crawler.cli.options import (
 )
 from crawler.cli.screens import TextTable
 from crawler.cli.text import about_url, did_you_mean, emit, note
-from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, UserError
+from crawler.errors import UserError
 from crawler.observe import summary
 from crawler.observe.status import HALTS, CrawlReader
-from crawler.page import ACTIONS
+from crawler.page import DEAD_REASONS, KEPT_DENIALS
 from crawler.scope.seeds import BadSeedLine, url_named
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import url_rules
@@ -74,21 +74,10 @@ NOTHING_KNOWN = (
 REASONS = tuple(
     sorted(
         {
-            *(str(kind) for kind in FailureKind if kind not in NOT_THE_URLS_FAULT),
-            *("robots_unreachable", "robots", "redirect_loop", "usage", "usage_unreachable", "lost_with_holder"),
+            *DEAD_REASONS,
+            *KEPT_DENIALS,
+            *("robots", "usage", "lost_with_holder", "payment_required", "put_off"),
             *("no_https", "no_sitemap", "excluded", "not_included", "depth", "outside"),
-            *(
-                "blocked",
-                "crawl_delay",
-                "defect",
-                "payment_required",
-                "handler_failed",
-                "handler_timeout",
-                "handler_retry",
-                "maybe_sent",
-                "put_off",
-            ),
-            *ACTIONS,
             *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),
         }
     )

@@ -28,6 +28,7 @@ from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.fetch.address_policy import AddressPolicy, HostMap
 from crawler.fetch.connection import GuardedConnector, GuardedProtocol, Request
 from crawler.fetch.cookies import Cookies
+from crawler.fetch.proxy import Proxy
 from crawler.fetch.request_rules import (
     HIDDEN,
     Handling,
@@ -91,6 +92,7 @@ class HttpClient(Protocol):
         method: str = "GET",
         body: bytes = b"",
         is_private: bool = False,
+        proxy: Proxy | None = None,
     ) -> Exchange: ...
 
     async def locate(self, url: str) -> str | None: ...
@@ -157,7 +159,7 @@ class Fetcher:
         self._under_way = 0
         self._idle = asyncio.Event()
         usual = [("User-Agent", settings.user_agent), *_ACCEPTED]
-        self._fields = header_lines(usual)
+        self._usual, self._fields = usual, header_lines(usual)
         self._rules = RequestRules(settings.rules, usual) if settings.rules else None
         self._cookies = Cookies(wall)
         self._issuers = Issuers(tls)
@@ -224,10 +226,12 @@ class Fetcher:
         method: str = "GET",
         body: bytes = b"",
         is_private: bool = False,
+        proxy: Proxy | None = None,
     ) -> Exchange:
         """Request `url` once. It must be canonical, because it is sent byte for byte. `extra_headers` replace the usual
         fields of the same name; Content-Length follows from `body`. The exchange does not have `body` if it
-        `is_private`, nor credentials in `extra_headers`.
+        `is_private`, nor credentials in `extra_headers`. `proxy`: in place of that of the
+        rules.
 
         `is_too_late` is called once, when a connection has been obtained, immediately before the request is written. If it
         returns True, the time is over and nothing is sent. `network`: the only network, as `network_of` names it, that may
@@ -237,7 +241,7 @@ class Fetcher:
         connector = self._connector
         if connector is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
-        request = self._request(url, is_too_late, extra_headers, method, body)
+        request = self._request(url, is_too_late, extra_headers, method, body, proxy)
         hidden = _CREDENTIALS.intersection(name.lower().encode() for name, _ in extra_headers)
         self._under_way += 1
         try:
@@ -303,6 +307,7 @@ class Fetcher:
         extra_headers: Sequence[tuple[str, str]],
         method: str = "GET",
         body: bytes = b"",
+        proxy: Proxy | None = None,
         is_bare: bool = False,
     ) -> Request:
         """`is_bare`: for a certificate and not for the crawl, so without signature and rules. Raises FetchFailed: BAD_URL
@@ -320,11 +325,12 @@ class Fetcher:
         sign = None if self._signer is None or is_bare else partial(self._signer, method, origin.authority, url[slash:])
         if body or method in _WITH_BODY:
             extra_headers = [*extra_headers, ("Content-Length", str(len(body)))]
-        if self._rules is None or is_bare:
+        rules = self._rules if proxy is None else self._rules or self._no_rules
+        if rules is None or is_bare:
             handling, key = None, origin.key
             head = origin.request_head(url[slash:], self._fields, extra_headers, method)
         else:
-            handling = self._handling(self._rules, origin, url)
+            handling = self._handling(rules, origin, url, proxy)
             if handling.cookies and (cookies := self._cookies.value(url, host_of(url), handling.start_cookies.text)):
                 extra_headers = _with_cookies(extra_headers, cookies)
             head, key = handling.head(origin, url[slash:], extra_headers, method), handling.key(origin)
@@ -339,6 +345,10 @@ class Fetcher:
         is_weak = handling is not None and handling.weak_tls
         context = self._weak_tls if is_weak else self._issuers.context_of(str(origin.url))
         return request if context is None else _with_tls(request, context)
+
+    @cached_property
+    def _no_rules(self) -> RequestRules:
+        return RequestRules((), self._usual)
 
     @cached_property
     def _weak_tls(self) -> ssl.SSLContext:
@@ -382,9 +392,12 @@ class Fetcher:
             raise FetchFailed(FailureKind.TLS, f"status {exchange.status} of {url}")
         return exchange.body
 
-    def _handling(self, rules: RequestRules, origin: Origin, url: str) -> Handling:
-        """How `rules` have the canonical `url` requested. A host of the host map is not asked for through a proxy."""
+    def _handling(self, rules: RequestRules, origin: Origin, url: str, proxy: Proxy | None = None) -> Handling:
+        """How `rules` have the canonical `url` requested; `proxy`: in place of theirs. A host of the host map is not asked
+        for through a proxy."""
         handling = rules.of(origin, url)
+        if proxy is not None:
+            handling = handling.through(proxy)
         if handling.proxy is not None and self._settings.host_map.find(origin.key.host.rstrip(".")) is not None:
             return handling.without_proxy()
         return handling

@@ -13,6 +13,8 @@ import ssl
 from asyncio import Protocol, Transport
 from base64 import b64encode
 from collections.abc import Callable
+from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any, cast
 from urllib.parse import unquote, urlsplit
 
@@ -101,6 +103,15 @@ class Proxy(msgspec.Struct, frozen=True):
             return Secret("")
         encoded = b64encode(f"{self.user.text}:{self.password.text}".encode()).decode()
         return Secret(f"Proxy-Authorization: Basic {encoded}\r\n")
+
+
+@lru_cache(maxsize=1_024)
+def proxy_named(url: str) -> Proxy | None:
+    """Return the proxy with `url`, None if it is empty. Raises UserError."""
+    proxy = Proxy.parse(url) if url else None
+    if proxy is not None and proxy.scheme == "socks5" and find_spec("python_socks") is None:
+        raise UserError("a SOCKS proxy needs a package: pip install 'peercrawl[socks]'")
+    return proxy
 
 
 MAX_ANSWER_BYTES = 16 * 1024

@@ -167,6 +167,13 @@ class Handling(msgspec.Struct, frozen=True):
             target = f"{origin.url.scheme}://{origin.authority}{target}"
         return origin.request_head(target, fields, extra, method)
 
+    def through(self, proxy: Proxy) -> Handling:
+        """Return the same through `proxy`."""
+        hidden = self.hidden | {b"proxy-authorization"} if proxy.authorization else self.hidden
+        return msgspec.structs.replace(
+            self, proxy=proxy, proxy_field=proxy.authorization, proxy_key=proxy.key, hidden=hidden
+        )
+
     def without_proxy(self) -> Handling:
         """Return the same for a direct connection."""
         return msgspec.structs.replace(self, proxy=None, proxy_field=Secret(""), proxy_key=None)

@@ -176,6 +176,13 @@ class Retry(Exception):
         self.after = after
 
 
+class Drop(Exception):
+    """Raised by functions that see each request, response or item to drop it, for this `reason`."""
+
+    def __init__(self, reason: str = "") -> None:
+        super().__init__(reason)
+
+
 LONGEST_RETRY_S = 86_400
 """The longest `Retry.after`."""
 
@@ -251,17 +258,11 @@ class Handle:
         """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or
         a msgspec.Struct. Raises ValueError for a name or an item that cannot be used, and TypeError for a value that
         JSON does not have."""
-        if not DATA_SET.fullmatch(name):
-            raise ValueError(f"{name!r} cannot be the name of a data set: use letters, digits, _, - and .")
-        encoded = msgspec.json.encode(item)
-        if not encoded.startswith(b"{"):
-            raise ValueError(f"an item has to be a dict, not {type(item).__name__}")
-        if b"\n" in encoded:  # only within a msgspec.Raw, and an item must be in one line
-            encoded = msgspec.json.encode(msgspec.json.decode(encoded))
-        self._item_bytes += len(encoded)
+        made = encoded_item(name, item)
+        self._item_bytes += len(made.json)
         if self._item_bytes > MAX_ITEM_BYTES:
             raise ValueError(f"the items of a page may have {MAX_ITEM_BYTES:,} bytes")
-        self._items.append(Item(name, encoded))
+        self._items.append(made)
         return _DONE
 
     def enqueue(
@@ -357,6 +358,18 @@ def _one_url(link: Linked) -> str:
     if not written:
         raise ValueError("the element has no href or src")
     return written
+
+
+def encoded_item(name: str, item: object) -> Item:
+    """Return `item` of the data set `name` as it is written. Raises ValueError and TypeError."""
+    if not DATA_SET.fullmatch(name):
+        raise ValueError(f"{name!r} cannot be the name of a data set: use letters, digits, _, - and .")
+    encoded = msgspec.json.encode(item)
+    if not encoded.startswith(b"{"):
+        raise ValueError(f"an item has to be a dict, not {type(item).__name__}")
+    if b"\n" in encoded:  # only within a msgspec.Raw, and an item must be in one line
+        encoded = msgspec.json.encode(msgspec.json.decode(encoded))
+    return Item(name, encoded)
 
 
 def _written(link: Linked) -> str | None:

@@ -14,8 +14,8 @@ from crawler.errors import UserError, closest
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.handlers.requests import Files
 from crawler.handlers.values import SharedValues
-from crawler.hooks import ROUTERS, imported
-from crawler.page import DEAD_REASONS, Outcome, Page
+from crawler.hooks import ROUTERS, OutgoingRequest, imported
+from crawler.page import DEAD_REASONS, Exchange, Outcome, Page
 from frontier.errors import BadInput
 from frontier.urls import UrlPattern
 
@@ -25,7 +25,21 @@ Handler = Callable[[ParsedPage, Handle], Awaitable[None] | None]
 Hook = Callable[[Any], Awaitable[None] | None]
 """Runs when a replica starts or ends, with its `Context`."""
 
+RequestFunction = Callable[[OutgoingRequest, "Context"], Awaitable[None] | None]
+"""Changes a request before it is sent."""
+
+ResponseFunction = Callable[[OutgoingRequest, Exchange | None, "Context"], Awaitable[None] | None]
+"""Sees the response to a request, None if it failed."""
+
+Changed = dict[str, Any] | list[dict[str, Any]] | None
+
+ItemFunction = Callable[[str, dict[str, Any], "Context"], Awaitable[Changed] | Changed]
+"""Changes an item of a data set."""
+
 H = TypeVar("H", bound=Handler)
+Q = TypeVar("Q", bound=RequestFunction)
+R = TypeVar("R", bound=ResponseFunction)
+C = TypeVar("C", bound=ItemFunction)
 K = TypeVar("K", bound=Hook)
 
 
@@ -76,6 +90,9 @@ class Router:
         self.settings = settings
         self.starting: list[Hook] = []
         self.ending: list[Hook] = []
+        self.requesting: list[RequestFunction] = []
+        self.responding: list[ResponseFunction] = []
+        self.changing: list[ItemFunction] = []
         self._routes: list[Route] = []
 
     def __repr__(self) -> str:
@@ -118,7 +135,7 @@ class Router:
             raise UserError(f"@router.{name}: {error}") from error
 
         def register(function: H) -> H:
-            _check(function)
+            _check(function, "the page", "the crawl")
             self._routes.append(Route(found, content_type, label, statuses, failure, function))
             return function
 
@@ -134,6 +151,30 @@ class Router:
         """A decorator for a function that runs once in each replica, after its last page, unless the process is
         killed."""
         self.ending.append(function)
+        return function
+
+    def before_request(self, function: Q) -> Q:
+        """A decorator for a function that gets each `OutgoingRequest`, also those for robots.txt and those of handlers, and
+        the `Context`. It may change header fields, cookies and proxy. If it raises `Drop`, the URL is denied with the
+        reason `dropped`; with `Retry`, the domain waits for at least `after` seconds, and no try is lost."""
+        _check(function, "the request", "the crawl")
+        self.requesting.append(function)
+        return function
+
+    def after_response(self, function: R) -> R:
+        """A decorator for a function that gets each request, its `Exchange`, None if it failed (`request.failure`), and the
+        `Context`. If it raises `Retry`, the URL is fetched again, up to `politeness.tries` times; with `Drop`, it is denied
+        with the reason `dropped`."""
+        _check(function, "the request", "the exchange", "the crawl")
+        self.responding.append(function)
+        return function
+
+    def on_item(self, function: C) -> C:
+        """A decorator for a function that gets the name of the data set of each item, the item as a dict, and the
+        `Context`, also of items of `[[extract]]`. It may change the dict, return another one or a list of items in its
+        place, or raise `Drop`."""
+        _check(function, "the name", "the item", "the crawl")
+        self.changing.append(function)
         return function
 
     @property
@@ -185,14 +226,15 @@ def _check_kind(kind: int | str) -> None:
         )
 
 
-def _check(function: Callable[..., Any]) -> None:
-    """Raises UserError if `function` cannot handle pages."""
+def _check(function: Callable[..., Any], *arguments: str) -> None:
+    """Raises UserError if `function` cannot be called with `arguments`."""
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
         raise UserError(f"{name_of(function)} yields: put items into a data set with crawl.push(NAME, ITEM)")
     try:
-        inspect.signature(function).bind("page", "crawl")
+        inspect.signature(function).bind(*arguments)
     except TypeError:
-        raise UserError(f"{name_of(function)} must take two arguments: the page and the crawl") from None
+        number, named = ("two", "three")[len(arguments) - 2], f"{', '.join(arguments[:-1])} and {arguments[-1]}"
+        raise UserError(f"{name_of(function)} must take {number} arguments: {named}") from None
     except ValueError:
         pass  # a builtin does not tell
 

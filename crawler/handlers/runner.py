@@ -17,7 +17,7 @@ import inspect
 import logging
 import threading
 import traceback
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -26,13 +26,14 @@ import msgspec
 
 from crawler.defects import in_words
 from crawler.errors import UserError
+from crawler.handlers.middlewares import Middlewares
 from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Handler, Hook, Router, name_of
 from crawler.handlers.values import SharedValues
 from crawler.hooks import NOTHING, Handled, Visit
 from crawler.logs import log
-from crawler.page import Page
+from crawler.page import Item, Page
 from crawler.parse.turns import FairTurns
 
 FAILED, TOO_LONG, ASKED = "handler_failed", "handler_timeout", "handler_retry"
@@ -67,6 +68,16 @@ class HandlerRunner:
         self._slots = FairTurns([None] * settings.concurrency)
         self._trees = FairTurns([None], rest=1.0)
         self._running: set[asyncio.Future[None]] = set()
+        self.middlewares = Middlewares(router, self._context, settings.timeout_s)
+
+    @property
+    def changes_items(self) -> bool:
+        """Whether there are functions for items."""
+        return self.middlewares.changes_items
+
+    async def changed(self, items: Sequence[Item]) -> Handled:
+        """Return what becomes of `items`, or how a function for items failed."""
+        return await self.middlewares.changed(items)
 
     def wants(self, page: Page) -> bool:
         """Return whether a handler handles `page`."""
@@ -78,6 +89,10 @@ class HandlerRunner:
         if route is None:
             return NOTHING
         handled = await self._call(route.function, page, visit)
+        if handled.items and self.changes_items:
+            changed = await self.changed(handled.items)
+            fields = {"items": changed.items, "rejected": changed.rejected}
+            handled = changed if changed.reason else msgspec.structs.replace(handled, **fields)
         return handled if route.failure is None else msgspec.structs.replace(handled, is_of_failure=True)
 
     async def _call(self, function: Handler, page: Page, visit: Visit | None) -> Handled:

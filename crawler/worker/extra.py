@@ -276,7 +276,9 @@ class ExtraRequests:
         if not await self.limiter.may_request(target, url):
             return None
         try:
-            exchange = await self.fetch.fetch(target, url, known, request.fields, request.method, request.body)
+            exchange = await self.fetch.fetch(
+                target, url, known, request.fields, request.method, request.body, kind=request.kind
+            )
         except FetchFailed as failure:
             if failure.kind is FailureKind.OTHER_ADDRESS:
                 return None

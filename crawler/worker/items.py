@@ -221,12 +221,13 @@ class ItemTypes:
         if not rejected:
             return page
         self._runtime.events.emit(ItemsRejected(page.url, len(rejected), str(rejected[0])))
-        return msgspec.structs.replace(
-            page,
-            items=tuple(kept),
-            rejected=(*page.rejected, *rejected),
-            rejected_by=dict(Counter(page.rejected_by) + Counter(one.word for one in rejected)),
-        )
+        return with_items(page, kept, rejected)
+
+
+def with_items(page: Page, items: Sequence[Item], rejected: Sequence[RejectedItem]) -> Page:
+    """Return `page` with `items` in place of its own, and with more `rejected` ones."""
+    counted = dict(Counter(page.rejected_by) + Counter(one.word for one in rejected)) if rejected else page.rejected_by
+    return msgspec.structs.replace(page, items=tuple(items), rejected=(*page.rejected, *rejected), rejected_by=counted)
 
 
 def _rejected(item: Item, misfit: Misfit) -> RejectedItem:

@@ -14,7 +14,7 @@ from weakref import WeakKeyDictionary
 import msgspec
 
 from crawler.events import HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped
-from crawler.hooks import Handled, PageHandlers, Visit, Wanted
+from crawler.hooks import NOTHING, Handled, PageHandlers, Visit, Wanted
 from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.coding import decode_body
@@ -37,7 +37,7 @@ from crawler.scope.extract_rules import ExtractRule, declared
 from crawler.scope.next_visit import RecrawlRule
 from crawler.scope.scope import NO_HINTS, LinkFilter, leads_back
 from crawler.scope.shapes import Shapes
-from crawler.worker.items import ItemTypes, extract_items
+from crawler.worker.items import ItemTypes, extract_items, with_items
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.revisits import has_moved, with_text_digest
 from crawler.worker.runtime import Runtime, TimeSlice
@@ -518,9 +518,16 @@ class PageHandling:
         if page.exchange is not None and 200 <= page.exchange.status < 300:
             settings = self._builder.settings
             page = await extract_items(page, settings.item_rules, settings.max_decoded, self._offload, self._events)
-        if self._handlers is None or not self._handlers.wants(page):
+        if self._handlers is None:
             return await self._types.checked(page), links
-        handled, page = await self._call_handler(self._handlers, leased, page)
+        handled = NOTHING
+        if page.items and self._handlers.changes_items:
+            handled = await self._handlers.changed(page.items)
+            page = with_items(page, handled.items, handled.rejected)
+        if not handled.reason:
+            if not self._handlers.wants(page):
+                return await self._types.checked(page), links
+            handled, page = await self._call_handler(self._handlers, leased, page)
         if handled.reason:
             page, links = self._failed(entry, page, links, handled), ()
             if handled.is_of_failure or not self._handlers.wants(page):
@@ -531,8 +538,8 @@ class PageHandling:
                 return page, links
         if handled.stop is not None:
             self._events.emit(HandlerStopsCrawl(handled.handler, page.url, handled.stop))
-        if handled.items:
-            page = msgspec.structs.replace(page, items=(*page.items, *handled.items))
+        if handled.items or handled.rejected:
+            page = with_items(page, (*page.items, *handled.items), handled.rejected)
         if handled.added or handled.dropped:
             links = await self._builder.relinked(entry, links, handled)
             page = msgspec.structs.replace(page, followed=_by_tag(links))

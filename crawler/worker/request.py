@@ -12,9 +12,11 @@ from math import ceil
 from msgspec.structs import replace
 
 from crawler.defects import in_words
-from crawler.errors import OURS, FailureKind, FetchFailed, is_machines_fault
+from crawler.errors import NOT_THE_URLS_FAULT, OURS, FailureKind, FetchFailed, is_machines_fault
 from crawler.events import BackedOff, OwnFailure
 from crawler.fetch.client import HttpClient
+from crawler.fetch.proxy import Proxy, proxy_named
+from crawler.hooks import Intervened, OutgoingRequest, RequestFunctions
 from crawler.page import Exchange, Outcome
 from crawler.scope.next_visit import Headers
 from crawler.worker.leases import LeasedDomain
@@ -66,6 +68,9 @@ MOST_REFUSALS = 4
 domain do not overload Redis."""
 
 
+SHORTEST_WAIT_S = 1.0
+"""How long a domain waits at least if a function of users wants it to wait."""
+
 MOST_MOVES = 5
 """After so many connections in a row to other addresses than those with the slots, the host counts as unreachable: some of
 its addresses accept connections only now and then."""
@@ -81,6 +86,7 @@ class PoliteFetch:
         self._http = http
         self._throttle = throttle
         self._turns = turns
+        self.functions: RequestFunctions | None = None  # of users, which see each request
         self._time_slice = TimeSlice(runtime.clock)
         self._in_flight: dict[asyncio.Timeout, float] = {}  # when each began, by the event loop, the oldest first
         self._failing_since: dict[FailureKind, float] = {}  # when failures that are ours began, monotonic seconds
@@ -94,16 +100,25 @@ class PoliteFetch:
         method: str = "GET",
         body: bytes = b"",
         is_private: bool = False,
+        kind: str = "page",
+        tag: str = "",
     ) -> Exchange:
         """Request `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`:
         the robots.txt that may set the delay, None if unknown; `fields`: more header fields; `is_private`: keep `body` out
-        of the exchange. Raises FetchFailed, with LEASE_EXPIRED if the lease ended before or during the request. After a
+        of the exchange; `kind`, `tag`: see `OutgoingRequest`. Raises FetchFailed, with LEASE_EXPIRED if the lease ended
+        before or during the request. After a
         failure that is ours, the domain has to wait."""
         await self._time_slice.end_if_over()
         began = self._runtime.now()
         try:
-            exchange = await self._fetch_within_lease(leased, url, fields, method, body, is_private)
+            if self.functions is None:
+                exchange = await self._fetch_within_lease(leased, url, fields, method, body, is_private)
+            else:
+                request = OutgoingRequest(url, method, fields, kind, tag)
+                exchange = await self._fetch_with_functions(self.functions, leased, request, body, is_private)
         except FetchFailed as failure:
+            if isinstance(failure, Intervened) and failure.kind is FailureKind.DELAYED:
+                wait_for_turn(leased, self._runtime, max(SHORTEST_WAIT_S, failure.after_s))
             if failure.kind is FailureKind.OTHER_ADDRESS:
                 leased.moves += 1
                 if leased.moves > MOST_MOVES:
@@ -128,8 +143,39 @@ class PoliteFetch:
         await self._time_slice.end_if_over()
         return exchange
 
+    async def _fetch_with_functions(
+        self, functions: RequestFunctions, leased: LeasedDomain, request: OutgoingRequest, body: bytes, is_private: bool
+    ) -> Exchange:
+        """Make `request` with the changes of `functions`, which also see the response, or that there is none."""
+        await functions.before(request)
+        exchange, failure = None, None
+        try:
+            exchange = await self._fetch_within_lease(
+                leased, request.url, request.fields, request.method, body, is_private, proxy_named(request.proxy)
+            )
+        except FetchFailed as error:
+            if error.kind in NOT_THE_URLS_FAULT and error.kind is not FailureKind.PROXY:
+                raise
+            failure, request.failure = error, str(error.kind)
+        try:
+            await functions.after(request, exchange)
+        except Intervened as other:
+            other.exchange, other.request_sent = exchange, failure is None or failure.request_sent
+            raise
+        if exchange is None:
+            assert failure is not None
+            raise failure
+        return exchange
+
     async def _fetch_within_lease(
-        self, leased: LeasedDomain, url: str, fields: Headers, method: str, body: bytes, is_private: bool
+        self,
+        leased: LeasedDomain,
+        url: str,
+        fields: Headers,
+        method: str,
+        body: bytes,
+        is_private: bool,
+        proxy: Proxy | None = None,
     ) -> Exchange:
         """Request `url`, but cancel the request when the lease ends: a response that continued would overlap with the first
         request of the domain's next holder. Each renewal moves the end (`LeasedDomain.renew`)."""
@@ -147,6 +193,7 @@ class PoliteFetch:
                         method=method,
                         body=body,
                         is_private=is_private,
+                        proxy=proxy,
                     )
                 finally:
                     del leased.requests[timeout], self._in_flight[timeout]
@@ -177,6 +224,15 @@ class PoliteFetch:
             self.pause(leased, FailureKind.MACHINE, in_words(error))
             return True
         return False
+
+
+def wait_for_turn(leased: LeasedDomain, runtime: Runtime, wait_s: float) -> None:
+    """Have `leased` wait for `wait_s` seconds; if that is long, its lease is returned."""
+    at = runtime.now() + wait_s
+    if wait_s > HORIZON_S:
+        return_until(leased, runtime, at)
+    else:
+        leased.wait_at_least_until(at)
 
 
 def return_until(leased: LeasedDomain, runtime: Runtime, at: float) -> None:
@@ -432,11 +488,7 @@ class SharedTurns:
         (answer,) = await retry.soon(lambda: self._store.send([call]), self._store.node_of(keys[0]))
         if answer[0] == b"taken":
             return True
-        wait_s, now = int(answer[1]) / 1000, self._runtime.now()
-        if wait_s > HORIZON_S:
-            return_until(leased, self._runtime, now + wait_s)
-        else:
-            leased.wait_at_least_until(now + wait_s)
+        wait_for_turn(leased, self._runtime, int(answer[1]) / 1000)
         return False
 
     async def end(self, url: str, delay_ms: int) -> None:

@@ -224,7 +224,7 @@ class RobotsLookup:
         which the next turn follows, and after a failure that says nothing about the site."""
         exchange: Exchange | None = None
         try:
-            exchange = await self.fetch.fetch(leased, fetch.url, known)
+            exchange = await self.fetch.fetch(leased, fetch.url, known, kind="robots")
             return exchange, fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
         except FetchFailed as failure:
             if not failure.request_sent:

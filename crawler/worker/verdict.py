@@ -48,6 +48,9 @@ _FAILURES = {
     FailureKind.PROTOCOL: UrlResult(Outcome.RETRY, "protocol"),
     FailureKind.TLS: UrlResult(Outcome.RETRY, "tls"),
     FailureKind.HEADER_TOO_LARGE: UrlResult(Outcome.DEAD, "header_too_large"),
+    FailureKind.DROPPED: UrlResult(Outcome.DENIED, "dropped"),
+    FailureKind.NOT_ACCEPTED: UrlResult(Outcome.RETRY, "response_retry"),
+    FailureKind.MIDDLEWARE: UrlResult(Outcome.RETRY, "middleware_failed"),
     FailureKind.FORBIDDEN_ADDRESS: UrlResult(Outcome.DENIED, "forbidden_address"),
     FailureKind.FORBIDDEN_PORT: UrlResult(Outcome.DENIED, "forbidden_port"),
 }

@@ -12,6 +12,7 @@ import msgspec
 from crawler.defects import Stage, defect
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, FetchFailed
 from crawler.events import UrlPostponed
+from crawler.hooks import Intervened
 from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Outcome, Page
 from crawler.parse.document import header_usage
 from crawler.scope.shapes import PUT_OFF
@@ -77,7 +78,7 @@ class UrlVisits:
             if request.headers:
                 fields = (*fields, *request.headers)
             sent = request.method, request.body, request.is_private
-            exchange = await self.fetch.fetch(leased, leased.written(entry), known, fields, *sent)
+            exchange = await self.fetch.fetch(leased, leased.written(entry), known, fields, *sent, tag=entry.tag)
         except FetchFailed as failure:
             self.permits.give_back(entry)
             if failure.kind in NOT_THE_URLS_FAULT:
@@ -88,8 +89,12 @@ class UrlVisits:
                 return
             tries = 1 if entry.was_sent and failure.request_sent else self.runtime.policy.tries
             result = last_try(judge_failure(failure.kind), entry.tries, tries)
-            self.throttle.update_backoff(leased, result, None)
-            await self._settle(leased, entry, result, detail=failure.detail)
+            refused = failure.exchange if isinstance(failure, Intervened) else None
+            self.throttle.update_backoff(leased, judge_status(refused.status) if refused else result, refused)
+            if isinstance(failure, Intervened) and result.outcome is Outcome.RETRY:
+                await self._retry(leased, entry, result, refused, failure.detail, failure.after_s)
+            else:
+                await self._settle(leased, entry, result, detail=failure.detail)
         except Exception as error:
             self.permits.give_back(entry)
             if isinstance(error, RedisAway):

@@ -7,13 +7,26 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from crawler import Context, Crawl, Form, Handle, ParsedPage, Request, Retry, Router, SharedValues, Stats
+from crawler import (
+    Context,
+    Crawl,
+    Drop,
+    Form,
+    Handle,
+    OutgoingRequest,
+    ParsedPage,
+    Request,
+    Retry,
+    Router,
+    SharedValues,
+    Stats,
+)
 from crawler.testing import Result, page, recorded_items, run_handler
 
-CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Form, Request, Retry, SharedValues)
+CLASSES = (Crawl, Stats, Router, Handle, Context, ParsedPage, Form, Request, Retry, SharedValues, OutgoingRequest, Drop)
 TESTING = (page, recorded_items, run_handler, Result)
 
-INTERNAL = frozenset({"of", "result", "handler_of", "route_of", "count"})
+INTERNAL = frozenset({"of", "result", "handler_of", "route_of", "count", "fields"})
 """Public for other modules of the crawler, not for users."""
 
 EXAMPLES = Path(__file__).parents[2] / "docs" / "examples" / "classes"

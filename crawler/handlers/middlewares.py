@@ -1,0 +1,149 @@
+"""Runs the functions of a router that see each request, response and item (`Router.before_request` and its like), in the
+order in which they were registered.
+
+Plain functions run in the event loop, because they are called for each request; what takes long belongs into `async` ones,
+which have the time of a handler. What a function raises never leads to a request without the changes that it should have
+made: the request fails.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from crawler.defects import in_words
+from crawler.errors import FailureKind, UserError
+from crawler.fetch.proxy import proxy_named
+from crawler.handlers.parsed_page import Drop, Retry, encoded_item
+from crawler.handlers.router import Context, Router, name_of
+from crawler.hooks import Handled, Intervened, OutgoingRequest
+from crawler.page import MAX_ITEM_BYTES, Exchange, Item, RejectedItem
+
+if TYPE_CHECKING:
+    Function = Callable[..., Any]
+
+ITEMS_AT_ONCE = 20
+"""Items between which other tasks get their turn."""
+
+
+class Middlewares:
+    """The functions of `router` for requests, responses and items. An `async` one may take `timeout_s` seconds."""
+
+    def __init__(self, router: Router, context: Context, timeout_s: float) -> None:
+        self._router = router
+        self._context = context
+        self._timeout_s = timeout_s
+
+    @property
+    def sees_requests(self) -> bool:
+        """Whether there are functions for requests or responses."""
+        return bool(self._router.requesting or self._router.responding)
+
+    @property
+    def changes_items(self) -> bool:
+        """Whether there are functions for items."""
+        return bool(self._router.changing)
+
+    async def before(self, request: OutgoingRequest) -> None:
+        """Have `request` changed. Raises Intervened if it is not to be sent now."""
+        for function in self._router.requesting:
+            await self._intervening(function, request, FailureKind.DELAYED, request, self._context)
+        try:
+            _ = request.fields, proxy_named(request.proxy)
+        except (AttributeError, TypeError, ValueError, UserError) as error:
+            raise Intervened(FailureKind.MIDDLEWARE, f"before_request: {error}") from error
+
+    async def after(self, request: OutgoingRequest, exchange: Exchange | None) -> None:
+        """Show `exchange`, the response to `request`; None if it failed. Raises Intervened if the response does not
+        count."""
+        for function in self._router.responding:
+            await self._intervening(function, request, FailureKind.NOT_ACCEPTED, request, exchange, self._context)
+
+    async def _intervening(
+        self, function: Function, request: OutgoingRequest, retry: FailureKind, *arguments: object
+    ) -> None:
+        try:
+            returned = await self._run(function, *arguments)
+            if returned is not None:
+                raise TypeError(f"returned {type(returned).__name__}: change the request, or raise Drop or Retry")
+        except Retry as wanted:
+            raise Intervened(retry, str(wanted), wanted.after) from wanted
+        except Drop as drop:
+            if request.kind != "robots":  # without it, nobody knows what else may be requested
+                raise Intervened(FailureKind.DROPPED, str(drop)) from drop
+        except Exception as error:
+            raise Intervened(FailureKind.MIDDLEWARE, f"{name_of(function)}: {in_words(error)}") from error
+
+    async def changed(self, items: Sequence[Item]) -> Handled:
+        """Return what becomes of `items`, or how a function for items failed."""
+        kept: list[Item] = []
+        rejected: list[RejectedItem] = []
+        for number, item in enumerate(items):
+            if number % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
+                await asyncio.sleep(0)
+            values: list[Any] = [item.fields]
+            for function in self._router.changing:
+                before, values = values, []
+                for value in before:
+                    try:
+                        values += _values(value, await self._run(function, item.name, value, self._context))
+                    except Drop as drop:
+                        rejected.append(RejectedItem(item.name, "", "dropped", detail=str(drop)))
+                    except Retry as wanted:
+                        return Handled(
+                            handler=name_of(function),
+                            reason="handler_retry",
+                            error=str(wanted),
+                            retry_after_s=wanted.after,
+                        )
+                    except Exception as error:
+                        return Handled(handler=name_of(function), reason="handler_failed", error=in_words(error))
+            try:
+                kept += [encoded_item(item.name, value) for value in values]
+            except Exception as error:  # a value that JSON does not have
+                return Handled(handler="on_item", reason="handler_failed", error=in_words(error))
+        if sum(len(one.json) for one in kept) > MAX_ITEM_BYTES:
+            problem = f"the items of a page may have {MAX_ITEM_BYTES:,} bytes"
+            return Handled(handler="on_item", reason="handler_failed", error=problem)
+        return Handled(tuple(kept), rejected=tuple(rejected))
+
+    async def _run(self, function: Function, *arguments: object) -> Any:
+        """Return what `function` returns. Raises an Exception for whatever it raises."""
+        try:
+            returned = function(*arguments)
+        except Exception:
+            raise
+        except BaseException as error:  # the event loop would end
+            raise RuntimeError(in_words(error)) from error
+        if not inspect.isawaitable(returned):
+            return returned
+        call = asyncio.ensure_future(_ordinary(returned))
+        try:
+            await asyncio.wait([call], timeout=self._timeout_s)
+            if not call.done():
+                raise TimeoutError(f"took longer than {self._timeout_s:g} s")
+            if call.cancelled():
+                raise RuntimeError("CancelledError")
+            return call.result()
+        finally:
+            call.cancel()
+
+
+async def _ordinary(call: Any) -> Any:
+    try:
+        return await call
+    except (SystemExit, KeyboardInterrupt) as error:
+        raise RuntimeError(in_words(error)) from error
+
+
+def _values(value: Any, returned: Any) -> list[Any]:
+    """What takes the place of `value`. Raises TypeError."""
+    if returned is None:
+        return [value]
+    values = returned if isinstance(returned, list) else [returned]
+    for one in values:
+        if not isinstance(one, dict):
+            raise TypeError(f"returned {type(one).__name__}: return an item as a dict, a list of items, or None")
+    return values
