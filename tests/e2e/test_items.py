@@ -8,7 +8,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+from fastwarc.warc import WarcRecordType
 
+from crawler.sinks.reader import read_head, records_in
 from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, repeated
 from tests.e2e.victims import kill
 from tests.valkey import ValkeyProcess
@@ -28,6 +30,22 @@ async def root(page: ParsedPage, crawl: Handle) -> None:
 @router.handler(content_type="text/html")
 def title(page: ParsedPage, crawl: Handle) -> None:
     crawl.push("titles", {"url": page.url, "title": page.select_text("title")})
+"""
+
+JOINED_APP = """
+from crawler import FetchFailed, Handle, ParsedPage, Refused, Router
+
+router = Router()
+
+@router.handler(content_type="text/html")
+async def joined(page: ParsedPage, crawl: Handle) -> None:
+    answers = []
+    for url in (page.urls() or [page.url])[:2]:
+        try:
+            answers.append((await crawl.fetch(url)).url)
+        except (FetchFailed, Refused) as error:
+            answers.append(error.reason)
+    await crawl.push("joined", {"url": page.url, "answers": answers})
 """
 
 ODD_APP = """
@@ -109,6 +127,50 @@ def test_three_replicas_one_of_which_is_killed_agree_on_the_type_of_a_field(
     assert sorted(item["url"] for item in (*written, *rejected)) == sorted(pages)
     assert len({type(item["length"]) for item in written}) == len({type(item["length"]) for item in rejected}) == 1
     assert crawler.status()["rejected"] == {"odd:length:changed": len(rejected)}
+
+
+def test_replicas_that_are_killed_lose_no_answer_and_hurry_no_site(tmp_path: Path, crawler: Bench, web: Web) -> None:
+    """Handlers make requests to any site. Each item is there once, with the records of its answers, and no others."""
+    (tmp_path / "shop.py").write_text(JOINED_APP)
+    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
+    for number in range(1, 4):
+        web.stop_at(60 * number)
+        running = [start(crawler) for _ in range(2)]
+        with web.stopped():
+            for replica in running:
+                replica.kill()
+    assert start(crawler).wait(180.0).code == 0
+    verdict = web.verdict(repeats=1_000_000)
+    assert verdict.ok, str(verdict)
+    lines = {line["url"]: line for line in crawler.lines()}
+    items = [item for line in lines.values() for item in (line["items"] or {}).get("joined", ())]
+    assert sorted(item["url"] for item in items) == sorted(
+        url for url, line in lines.items() if line["status"] == 200 and line["content_type"] == "text/html"
+    )
+    kept = [item for item in items if lines[item["url"]]["warc"]]  # others say noarchive
+    pages, answers = records_of_pages(crawler.out)
+    assert sorted(url for item in kept for url in item["answers"] if url.startswith("http")) == sorted(answers)
+    assert pages == {item["url"] for item in kept if any(url.startswith("http") for url in item["answers"])}
+    crawler.type("audit", str(crawler.out))
+
+
+def records_of_pages(out: Path) -> tuple[set[str], list[str]]:
+    """The pages whose records have an ID in `out`, and the URLs of the answers that belong to one of them
+    and are no redirects."""
+    pages, answers = dict[str, str](), list[tuple[str, str]]()
+    for path in out.glob("*.warc.gz"):
+        for record in records_in(str(path), WarcRecordType.response | WarcRecordType.revisit):
+            headers = record.headers
+            if page_id := headers.get("WARC-Page-ID"):
+                url = headers["WARC-Target-URI"]
+                if headers.get("WARC-Resource-Type") == "fetch":
+                    read = read_head(record)
+                    assert read is not None
+                    answers += [] if 300 <= read[0].status < 400 else [(page_id, url)]
+                else:
+                    pages[page_id] = url
+    assert {page_id for page_id, _ in answers} <= pages.keys()
+    return set(pages.values()), [url for _, url in answers]
 
 
 def test_crawl_takes_an_app(tmp_path: Path, web: Web) -> None:
