@@ -5,21 +5,23 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import msgspec
 
-from crawler.errors import UserError
+from crawler.errors import FailureKind, FetchFailed, Refused, UserError
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.recorded import load
+from crawler.handlers.requests import FILES
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.handlers.values import SharedValues
-from crawler.hooks import Handled
-from crawler.page import Exchange, Outcome, Page
+from crawler.hooks import ExtraRequest, Handled
+from crawler.page import Exchange, Extra, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.html import ExtractPolicy
 from frontier.entries import label_of, payload_of, tag_of
@@ -106,25 +108,47 @@ def recorded_items(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return load(folder)[0].items
 
 
+class _Answers:
+    """A visit whose requests are answered by pages."""
+
+    def __init__(self, answers: Iterable[ParsedPage]) -> None:
+        self.extras: list[Extra] = []
+        self._answers = {answer.url: answer for answer in answers}
+
+    async def send(self, request: ExtraRequest) -> Exchange:
+        """See `crawler.hooks.Visit`."""
+        answer = self._answers.get(request.url)
+        if answer is None:
+            raise Refused("no_answer", f"there is no answer for {request.url}")
+        if answer.exchange is None:
+            raise FetchFailed(FailureKind(answer.reason))
+        return answer.exchange
+
+    def ends_in(self, seconds: float) -> None:
+        """There is no limit."""
+
+
 def run_handler(
     router: Router,
     page: ParsedPage,
     settings: Mapping[str, Any] | None = None,
     store: SharedValues | None = None,
+    answers: Iterable[ParsedPage] = (),
     **state: Any,
 ) -> Result:
     """Have `router` handle `page`. `settings`: the table `[app]`; `store`: the values in `crawl.store`, none if it is
-    missing; `state`: what functions for the start have put into `crawl.state`. Works in programs with and without
-    asyncio."""
-    context = Context(app_settings(router, dict(settings or {})))
-    context.store = store or context.store
-    context.state.update(state)
+    missing; `answers`: what `crawl.fetch` and `crawl.download` get for their URLs; `state`: what functions for the start
+    have put into `crawl.state`. Works in programs with and without asyncio."""
+    settled = app_settings(router, dict(settings or {}))
 
-    async def call() -> Handled:
-        return await HandlerRunner(router, RunnerSettings(timeout_s=math.inf), context).handle(page)
+    async def call(folder: str) -> Handled:
+        context = Context(settled, files=Path(folder) / FILES)
+        context.store = store or context.store
+        context.state.update(state)
+        return await HandlerRunner(router, RunnerSettings(timeout_s=math.inf), context).handle(page, _Answers(answers))
 
-    with ThreadPoolExecutor(1) as thread:  # a loop may run in this one
-        handled = thread.submit(asyncio.run, call()).result()
+    with ThreadPoolExecutor(1) as thread, TemporaryDirectory() as folder:  # a loop may run in this thread
+        handled = thread.submit(asyncio.run, call(folder)).result()
     items: dict[str, list[dict[str, Any]]] = {}
     for item in handled.items:
         items.setdefault(item.name, []).append(item.fields)

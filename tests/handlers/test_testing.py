@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from crawler import Handle, ParsedPage, Retry, Router, UserError
+from crawler import FetchFailed, Handle, ParsedPage, Retry, Router, UserError
 from crawler.testing import page, run_handler
 
 URL = "https://shop.test/list"
@@ -131,3 +131,28 @@ def test_half_characters_in_json_do_no_harm(body: bytes) -> None:
 )
 def test_text_has_no_byte_order_mark(body: bytes, content_type: str) -> None:
     assert page(URL, body, headers={"content-type": content_type}).text == "é1"
+
+
+def test_requests_of_a_handler_are_answered_by_pages() -> None:
+    router = Router()
+
+    @router.handler()
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        price = (await crawl.fetch("/api/1")).json()["price"]
+        photo = await crawl.download("/1.png")
+        try:
+            await crawl.fetch("/late")
+        except FetchFailed as error:
+            await crawl.push("products", {"price": price, "size": photo.size, "late": error.reason})
+        await crawl.fetch("/unknown")
+
+    answers = [
+        page("https://shop.example/api/1", '{"price": 7}', headers={"Content-Type": "application/json"}),
+        page("https://shop.example/1.png", b"PNG", headers={"Content-Type": "image/png"}),
+        page("https://shop.example/late", reason="timeout"),
+    ]
+    result = run_handler(router, page("https://shop.example/1"), answers=answers)
+    assert result.error.startswith("Refused: no_answer: there is no answer for https://shop.example/unknown")
+    answers.append(page("https://shop.example/unknown", status=404))
+    result = run_handler(router, page("https://shop.example/1"), answers=answers)
+    assert result.items == {"products": [{"price": 7, "size": 3, "late": "timeout"}]}
