@@ -119,13 +119,14 @@ NOTHING = Handled()
 
 class ExtraRequest(msgspec.Struct, frozen=True):
     """A request for the canonical `url` while a page is handled. `fields`: header fields, which replace the usual ones;
-    `kind`: see `crawler.page.Extra`."""
+    `kind`: see `crawler.page.Extra`; `is_private`: keep `body` out of the records."""
 
     url: str
     method: str = "GET"
     fields: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
     kind: str = "fetch"
+    is_private: bool = False
 
 
 class Visit(Protocol):

@@ -22,7 +22,7 @@ from collections.abc import Awaitable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, cast
+from typing import Any, Unpack, cast
 
 import msgspec
 
@@ -36,13 +36,13 @@ from crawler.app.supervisor import local_settings
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
 from crawler.fetch.client import HttpClient
-from crawler.handlers.parsed_page import Download, ParsedPage
+from crawler.handlers.parsed_page import Download, ParsedPage, request_of
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.values import SharedValues
 from crawler.logs import configure, log, logger
 from crawler.page import Exchange, Outcome, Page, Written
-from crawler.request import Request
+from crawler.request import Request, RequestOptions
 from crawler.scope.seeds import Seed, read_seeds
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load, missing_contact, option_of
@@ -261,24 +261,15 @@ class Crawl:
         pushed = await queue_seeds(replica.store, replica.crawl, seeds, settings)
         return pushed.accepted
 
-    async def fetch(
-        self,
-        url: str,
-        *,
-        method: str = "",
-        data: Mapping[str, Any] | None = None,
-        json: Any = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> ParsedPage:
+    async def fetch(self, url: str | Request, **request: Unpack[RequestOptions]) -> ParsedPage:
         """As `Handle.fetch`, in a loop over the crawl or beside it: the answer is archived, but belongs to no page, and the
         request waits for its turn for as long as it takes. Raises RuntimeError unless the crawl runs; it does until the
         loop has had its last page."""
-        return await self._requests().fetch(url, method, data, json, body, headers or {})
+        return await self._requests().fetch(request_of(url, request))
 
-    async def download(self, url: str, *, headers: Mapping[str, str] | None = None) -> Download:
+    async def download(self, url: str | Request, **request: Unpack[RequestOptions]) -> Download:
         """As `Handle.download`, and where `fetch` may be called."""
-        return await self._requests().download(url, headers or {})
+        return await self._requests().download(request_of(url, request))
 
     def _requests(self) -> VisitRequests:
         if self._replica is None or self._context is None:

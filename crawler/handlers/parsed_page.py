@@ -215,17 +215,9 @@ class Download(msgspec.Struct, frozen=True):
 class Requests(Protocol):
     """Makes requests for a handler: see `Handle.fetch` and `Handle.download`."""
 
-    async def fetch(
-        self,
-        written: str,
-        method: str,
-        data: Mapping[str, Any] | None,
-        json: Any,
-        body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> ParsedPage: ...
+    async def fetch(self, request: Request) -> ParsedPage: ...
 
-    async def download(self, written: str, headers: Mapping[str, str]) -> Download: ...
+    async def download(self, request: Request) -> Download: ...
 
 
 _PLAIN = Request("")
@@ -300,30 +292,19 @@ class Handle:
             self._added.append(wanted)
         return _DONE
 
-    def fetch(
-        self,
-        url: str | URL | Link | Element,
-        *,
-        method: str = "",
-        data: Mapping[str, Any] | None = None,
-        json: Any = None,
-        body: bytes | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> Awaitable[ParsedPage]:
+    def fetch(self, url: Linked, **request: Unpack[RequestOptions]) -> Awaitable[ParsedPage]:
         """Request `url`, relative to `page.base`, and return the answer as a page. Waits for its turn at the domain, as all
-        requests of the crawl do, while the time of the handler runs. `data`: the fields of a form, `json`: a value that
-        becomes JSON, or `body`: bytes; with one of them the method is POST, unless `method` names another one. Any status
-        is an answer, and redirects are followed. The answer is archived with the page. Raises `Refused` if the request may
-        not be made, and `FetchFailed` if there is no answer. Only for `async def` handlers."""
-        return self._able().fetch(_one_url(url), method, data, json, body, headers or {})
+        requests of the crawl do, while the time of the handler runs. `url`: as in `enqueue`, also a `Request`, of which
+        `request` are the options otherwise. Any status is an answer, and redirects are followed. The answer is archived
+        with the page. Raises `Refused` if the request may not be made, and `FetchFailed` if there is no answer. Only for
+        `async def` handlers."""
+        return self._able().fetch(request_of(url, request))
 
-    def download(
-        self, url: str | URL | Link | Element, *, headers: Mapping[str, str] | None = None
-    ) -> Awaitable[Download]:
+    def download(self, url: Linked, **request: Unpack[RequestOptions]) -> Awaitable[Download]:
         """Fetch `url` as `fetch` does, and save it in the output folder as a file that is named after its digest, once for
         all URLs with the same contents. Raises as `fetch`, and `Refused` for another status than 200 and for a body that
         is not complete."""
-        return self._able().download(_one_url(url), headers or {})
+        return self._able().download(request_of(url, request))
 
     def _able(self) -> Requests:
         """What makes requests. Raises TypeError in a thread."""
@@ -353,11 +334,13 @@ class Handle:
         return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped), handler=handler, stop=self._stop)
 
 
-def _one_url(link: Linked) -> str:
-    written = _written(link)
-    if not written:
-        raise ValueError("the element has no href or src")
-    return written
+def request_of(link: Linked, options: RequestOptions) -> Request:
+    """The request for `link`, with these options unless it is a request. Raises ValueError if it has no URL."""
+    if isinstance(link, Request):
+        return link
+    if not (written := _written(link)):
+        raise ValueError("the element has neither an href nor a src")
+    return Request(written, **options)
 
 
 def encoded_item(name: str, item: object) -> Item:

@@ -7,13 +7,8 @@ import hashlib
 import mimetypes
 import os
 import secrets
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import urlencode
 from weakref import WeakValueDictionary
-
-import msgspec
 
 from crawler.errors import Refused
 from crawler.handlers.parsed_page import Download, ParsedPage
@@ -23,6 +18,8 @@ from crawler.parse.coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
+from crawler.request import Request
+from frontier.entries import RequestData
 from frontier.urls import UrlRules, canonicalize, decoded_reference, origin_of
 
 FILES = "files"
@@ -38,23 +35,7 @@ LARGE_BODY = 256 << 10
 AS_WRITTEN = UrlRules(strip_params=(), session_params=())
 """Parameters are not removed from URLs that a handler asks for."""
 
-_FRAMING = frozenset({"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade"})
-_SECRET = frozenset({"authorization", "cookie", "proxy-authorization"})
 _LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), 64 << 20)
-
-Fields = tuple[tuple[str, str], ...]
-
-
-def encoded_body(data: Mapping[str, Any] | None, json: Any, body: bytes | None) -> tuple[bytes, str]:
-    """The body of a request and its media type, from a form, a value for JSON, or bytes. Raises ValueError if there are
-    several."""
-    if (data is not None) + (json is not None) + (body is not None) > 1:
-        raise ValueError("a request has one body: data, json or body")
-    if data is not None:
-        return urlencode(data, doseq=True).encode(), "application/x-www-form-urlencoded"
-    if json is not None:
-        return msgspec.json.encode(json), "application/json"
-    return body or b"", ""
 
 
 class Files:
@@ -65,17 +46,17 @@ class Files:
         self._known: dict[str, Download] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    def turn(self, url: str) -> asyncio.Lock:
-        """What lets one task at a time download `url`."""
-        return self._turns.setdefault(url, asyncio.Lock())
+    def turn(self, key: str) -> asyncio.Lock:
+        """What lets one task at a time download what is saved for `key`: a URL, and what else tells requests apart."""
+        return self._turns.setdefault(key, asyncio.Lock())
 
-    def known(self, url: str) -> Download | None:
-        """What was downloaded from `url`, if this replica remembers it and the file is there."""
-        found = self._known.get(url)
+    def known(self, key: str) -> Download | None:
+        """What was saved for `key`, if this replica remembers it and the file is there."""
+        found = self._known.get(key)
         return found if found and self._folder and (self._folder.parent / found.path).exists() else None
 
-    def save(self, url: str, body: bytes, content_type: str) -> Download:
-        """Save `body` unless the file is there, so that it is there completely or not at all."""
+    def save(self, key: str, url: str, body: bytes, content_type: str) -> Download:
+        """Save `body` for `key` unless the file is there, so that it is there completely or not at all."""
         if self._folder is None:
             raise Refused("offline", "files are downloaded in a crawl only")
         digest = hashlib.sha256(body).hexdigest()
@@ -93,7 +74,7 @@ class Files:
             finally:
                 scratch.unlink(missing_ok=True)
         saved = Download(url, str(path.relative_to(self._folder.parent)), content_type, len(body), digest)
-        self._known[url] = saved
+        self._known[key] = saved
         if len(self._known) > MOST_REMEMBERED:
             del self._known[next(iter(self._known))]
         return saved
@@ -113,28 +94,19 @@ class VisitRequests:
         base = None if is_whole or self._page is None else self._page.base
         return canonicalize(written, base, AS_WRITTEN).href
 
-    async def fetch(
-        self,
-        written: str,
-        method: str,
-        data: Mapping[str, Any] | None,
-        json: Any,
-        body: bytes | None,
-        headers: Mapping[str, str],
-    ) -> ParsedPage:
+    async def fetch(self, request: Request) -> ParsedPage:
         """See `Handle.fetch`."""
-        content, media = encoded_body(data, json, body)
-        chosen = method.upper() or ("POST" if content or media else "GET")
-        return await answered(await self._exchange(self.url_of(written), chosen, content, media, headers))
+        return await answered(await self._exchange(self.url_of(request.url), request.request))
 
-    async def download(self, written: str, headers: Mapping[str, str]) -> Download:
+    async def download(self, request: Request) -> Download:
         """See `Handle.download`."""
-        url = self.url_of(written)
-        async with self._files.turn(url):
-            return self._files.known(url) or await self._download(url, headers)
+        url = self.url_of(request.url)
+        key = f"{url}#{request.key}"
+        async with self._files.turn(key):
+            return self._files.known(key) or await self._download(url, key, request.request)
 
-    async def _download(self, url: str, headers: Mapping[str, str]) -> Download:
-        exchange = await self._exchange(url, "GET", b"", "", headers)
+    async def _download(self, url: str, key: str, request: RequestData) -> Download:
+        exchange = await self._exchange(url, request)
         if exchange.status != 200:
             raise Refused(f"http_{exchange.status}", url)
         if exchange.truncated:
@@ -145,30 +117,22 @@ class VisitRequests:
             decoded = decode_body(exchange.body, exchange.content_coding, _LIMITS.max_decoded)
             if decoded.truncated or decoded.error:
                 raise Refused("truncated", f"{url}: {decoded.error or 'length'}")
-            return self._files.save(url, decoded.data, media)
+            return self._files.save(key, url, decoded.data, media)
 
         return await asyncio.to_thread(save)
 
-    async def _exchange(self, url: str, method: str, body: bytes, media: str, headers: Mapping[str, str]) -> Exchange:
-        """Make a request, and follow redirects as RFC 9110 15.4 says."""
+    async def _exchange(self, url: str, request: RequestData) -> Exchange:
+        """Make `request` to `url`, and follow redirects."""
         if self._visit is None:
             raise Refused("offline", "requests are made in a crawl only")
-        fields = {name.lower(): (name, value) for name, value in headers.items()}
-        if unusable := _FRAMING & fields.keys():
-            raise ValueError(f"the header field {min(unusable)} cannot be set")
-        if media:
-            fields.setdefault("content-type", ("Content-Type", media))
         for _ in range(MOST_REDIRECTS + 1):
-            exchange = await self._visit.send(ExtraRequest(url, method, tuple(fields.values()), body))
+            wanted = ExtraRequest(url, request.method, request.headers, request.body, is_private=request.is_private)
+            exchange = await self._visit.send(wanted)
             location = exchange.header(b"location")
             if exchange.status not in (301, 302, 303, 307, 308) or not location:
                 return exchange
             target = canonicalize(decoded_reference(location), url, AS_WRITTEN).href
-            if (exchange.status == 303 and method != "HEAD") or (exchange.status < 303 and method == "POST"):
-                method, body = "GET", b""
-                fields.pop("content-type", None)
-            if origin_of(target) != origin_of(url):
-                fields = {name: field for name, field in fields.items() if name not in _SECRET}
+            request = request.redirected(exchange.status, origin_of(target) == origin_of(url))
             url = target
         raise Refused("redirects", f"{url}: more than {MOST_REDIRECTS}")
 

@@ -276,9 +276,8 @@ class ExtraRequests:
         if not await self.limiter.may_request(target, url):
             return None
         try:
-            exchange = await self.fetch.fetch(
-                target, url, known, request.fields, request.method, request.body, kind=request.kind
-            )
+            sent = request.method, request.body, request.is_private
+            exchange = await self.fetch.fetch(target, url, known, request.fields, *sent, kind=request.kind)
         except FetchFailed as failure:
             if failure.kind is FailureKind.OTHER_ADDRESS:
                 return None
