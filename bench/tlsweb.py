@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ssl
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,7 +77,7 @@ def serve() -> Iterator[TlsWeb]:
     """The web, until the block ends."""
     with tempfile.TemporaryDirectory(prefix="tlsweb-") as scratch:
         folder, port = Path(scratch), free_port()
-        (folder / "page.html").write_bytes(_page().read_bytes())
+        (folder / "page.html").write_bytes(home_page().read_bytes())
         authorities = write_certificates(folder)
         backlogs = (" backlog=4096", "")  # of the port, given once
         servers = "".join(
@@ -88,21 +88,26 @@ def serve() -> Iterator[TlsWeb]:
             yield TlsWeb(port, authorities, folder / "access.log")
 
 
-def write_certificates(folder: Path) -> Path:
-    """Write `SUFFIX.pem` and `SUFFIX.key` of each suffix into `folder`. Returns a file with the system's authorities and
-    the root of these."""
+def write_certificates(folder: Path, names: Iterable[str] = ()) -> Path:
+    """Write `SUFFIX.pem` and `SUFFIX.key` of each suffix into `folder`, and of each of `names`, which the wildcards do not
+    cover. Returns a file with the system's authorities and the root of these."""
     root = trustme.CA(key_type=trustme.KeyType.ECDSA)
     authorities, system = folder / "authorities.pem", ssl.get_default_verify_paths().cafile
     authorities.write_bytes((Path(system).read_bytes() if system else b"") + root.cert_pem.bytes())
-    for suffix, kind in zip(SUFFIXES, (trustme.KeyType.ECDSA, trustme.KeyType.RSA), strict=True):
-        site = root.create_child_ca(key_type=kind).issue_cert(f"*.{suffix}", key_type=kind)
-        site.private_key_pem.write_to_path(folder / f"{suffix}.key")
+    kinds = dict(zip(SUFFIXES, (trustme.KeyType.ECDSA, trustme.KeyType.RSA), strict=True))
+    parents = {suffix: root.create_child_ca(key_type=kind) for suffix, kind in kinds.items()}
+    for name in (*(f"*.{suffix}" for suffix in SUFFIXES), *names):
+        suffix = next(suffix for suffix in SUFFIXES if name.endswith(suffix))
+        site = parents[suffix].issue_cert(name, key_type=kinds[suffix])
+        file = name.removeprefix("*.")
+        site.private_key_pem.write_to_path(folder / f"{file}.key")
         for part in site.cert_chain_pems:
-            part.write_to_path(folder / f"{suffix}.pem", append=True)
+            part.write_to_path(folder / f"{file}.pem", append=True)
     return authorities
 
 
-def _page() -> Path:
+def home_page() -> Path:
+    """The page of the installed documentation whose size is nearest to `PAGE_BYTES`."""
     pages = [path for folder in available().values() for path in folder.rglob("*.html")]
     if not pages:
         raise SystemExit("needs documentation packages; see the header of bench/docweb.py")

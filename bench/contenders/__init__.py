@@ -73,6 +73,10 @@ def _wget2(python: Path, folder: Path, redis_url: str, seeds: Sequence[str]) -> 
     return ["wget2", "--quiet", *options, *tags, f"--directory-prefix={folder}", *seeds]
 
 
+def _crawlberg(python: Path, folder: Path, redis_url: str, seeds: Sequence[str]) -> list[str | Path]:
+    return [python, HERE / "crawlberg_crawler.py", folder / "pages.jsonl", *seeds]
+
+
 CONTENDERS = {
     contender.name: contender
     for contender in (
@@ -82,3 +86,10 @@ CONTENDERS = {
         Contender("scrapy-redis", ("scrapy-redis",), _scrapy, redis=True),
     )
 }
+
+BROAD = {
+    **{name: CONTENDERS[name] for name in ("scrapy", "crawlee")},
+    "crawlberg": Contender("crawlberg", ("crawlberg",), _crawlberg),
+    "wget2": Contender("wget2", (), _wget2, good_codes=(0, 4, 5, 8)),  # 4, 5: some did not answer
+}
+"""Those of the broad crawl."""
