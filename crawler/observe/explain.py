@@ -32,7 +32,7 @@ from frontier.lookup import DomainStatus, UrlLookup, UrlStatus
 from frontier.queue import Frontier, FrontierSettings
 from frontier.scripts import command
 from frontier.store import RedisStore
-from frontier.urls import Url, canonicalize
+from frontier.urls import Url, canonicalize, with_key
 from politeness.backoff import BackoffState, is_given_up, is_parked
 from politeness.delay import delay_ms, with_set_delay
 from politeness.robots_cache import OriginRobots, RobotsCache
@@ -113,7 +113,8 @@ class Explanation(msgspec.Struct, frozen=True):
 class Facts(msgspec.Struct, frozen=True):
     """The input of `explanation`. `line`: the newest JSON line of the URL in the output, None if there is none.
     `rules`: those that an operator has set; `searched`: the output folders; `condition`: that of the crawl if the URL
-    is to be fetched; `unfollowed`: links in its shard that say nofollow."""
+    is to be fetched; `unfollowed`: links in its shard that say nofollow; `key`: that of its request
+    (`frontier.entries`)."""
 
     asked: str
     url: Url
@@ -127,6 +128,7 @@ class Facts(msgspec.Struct, frozen=True):
     searched: tuple[str, ...] = ()
     condition: Condition | None = None
     unfollowed: int = 0
+    key: str = ""
 
     @property
     def backoff(self) -> BackoffState:
@@ -181,17 +183,21 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
     """Read the facts about the URL `asked`. `folders`: the output folders to search. Raises BadUrl, RedisAway."""
     settings = CrawlSettings.from_json(crawl.settings)
     url = canonicalize(asked, None, url_rules(settings))
+    keyed = with_key(url, asked.partition("#")[2])  # of a request, or the place in a page
     clock = await crawl_clock(store, crawl)
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     lookup, control = UrlLookup(store, frontier), Control(store, crawl.keys)
     await control.refresh()
-    lines = [line for folder in folders if (line := newest_line(folder, url.href, crawl.name)) is not None]
-    status = await lookup.url(url.href, url.domain)
+    status = await lookup.url(keyed.href, url.domain)
+    if status.where == "unseen":
+        status, keyed = await lookup.url(url.href, url.domain), url
+    lines = [line for folder in folders if (line := newest_line(folder, keyed.href, crawl.name)) is not None]
     stats = crawl.keys.of(url.domain).stats
     (unfollowed,) = await store.send([command("HGET", stats, "drop:nofollow")])
     return Facts(
         asked=asked,
         url=url,
+        key=keyed.href.partition("#")[2],
         now_ms=clock.now_ms(),
         settings=settings,
         status=status,
@@ -215,7 +221,7 @@ def explanation(facts: Facts) -> Explanation:
     refusal = usage.refusal(purpose)
     return Explanation(
         asked=facts.asked,
-        url=url.href,
+        url=with_key(url, facts.key).href,
         domain=url.domain,
         origin=url.origin,
         shard=domain.shard,

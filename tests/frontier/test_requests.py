@@ -1,0 +1,134 @@
+"""Requests in entries: what is stored of them, and the mark of those that were sent."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from frontier.counters import Counters
+from frontier.dead_letters import DeadLetters
+from frontier.entries import (
+    Entry,
+    RequestData,
+    label_of,
+    parse_entry,
+    payload_of,
+    redirected,
+    request_of,
+    tag_of,
+)
+from frontier.lookup import UrlLookup
+from frontier.queue import Frontier
+from frontier.settle import SettledUrl, Settlement, retry
+from frontier.store import RedisStore
+from tests.frontier.helpers import ManualTime, lease_one
+
+POST = RequestData("POST", (("Content-Type", "text/plain"),), b"a=1&b=~!")
+
+
+def posted(key: str = "POST:1", request: RequestData = POST, **more: object) -> Entry:
+    tag = tag_of("label", {"x~!": "~! y"}, request)
+    return Entry(f"https://a.test/x~!#{key}", "a.test", tag=tag, **more)  # type: ignore[arg-type]
+
+
+@given(
+    label=st.text("ab_.-", max_size=9),
+    payload=st.none() | st.dictionaries(st.text(max_size=5), st.text(max_size=5), min_size=1),
+    request=st.none()
+    | st.builds(
+        RequestData,
+        st.sampled_from(["GET", "POST"]),
+        st.lists(st.tuples(st.text(), st.text()), max_size=2).map(tuple),
+        st.binary(max_size=99),
+        st.booleans(),
+        st.booleans(),
+    ),
+)
+def test_what_a_tag_has_is_read_back(label: str, payload: dict[str, str] | None, request: RequestData | None) -> None:
+    """Also from the text of an entry, and with the mark."""
+    tag = tag_of(label, payload, request)
+    entry = Entry("https://a.test/#k", "a.test", tag=tag)
+    for made in (entry, entry.sent()) if entry.request else (entry,):
+        back = parse_entry(made.raw, "a.test", 0.0)
+        assert (back, back.label) == (made, label)
+        assert payload_of(back.tag) == (payload or {})
+        assert (back.request or RequestData()) == (request or RequestData())
+        assert back.unsent().tag == tag
+
+
+def test_a_plain_get_costs_nothing() -> None:
+    assert tag_of("", None, RequestData()) == ""
+    assert Entry("https://a.test/x", "a.test").raw == "s00000/x"
+
+
+@pytest.mark.parametrize(
+    ("status", "method", "expected"),
+    [
+        *((301, "POST", "GET"), (302, "POST", "GET"), (303, "POST", "GET"), (303, "PUT", "GET"), (303, "HEAD", "HEAD")),
+        *((301, "PUT", "PUT"), (302, "DELETE", "DELETE"), (307, "POST", "POST"), (308, "PATCH", "PATCH")),
+    ],
+)
+@pytest.mark.parametrize("is_same_origin", [True, False])
+def test_what_follows_a_redirect(status: int, method: str, expected: str, is_same_origin: bool) -> None:
+    """RFC 9110 15.4. Credentials stay at their origin."""
+    fields = (("content-type", "a/b"), ("Cookie", "a"), ("Authorization", "b"), ("X", "c"))
+    tag = tag_of("label", {"a": 1}, RequestData(method, fields, b"body"))
+    after, key = redirected(tag, "key", status, is_same_origin)
+    assert (label_of(after), payload_of(after)) == ("label", {"a": 1})
+    request = request_of(after)
+    assert request is not None
+    assert (request.method, request.body) == (expected, b"body" if method == expected else b"")
+    kept = {"Cookie", "Authorization", "X"} if is_same_origin else {"X"}
+    assert {name for name, _ in request.headers} == kept | ({"content-type"} if method == expected else set())
+    assert key == ("key" if method == expected else "key:GET")
+
+
+async def test_a_request_that_was_sent_is_marked_for_the_next_holder(
+    store: RedisStore, frontier: Frontier, time: ManualTime
+) -> None:
+    await frontier.push([posted("1"), posted("2")])
+    lease = await lease_one(frontier)
+    first, second = lease.entries
+    for _ in range(2):  # a call that is repeated because its answer was lost
+        assert await frontier.mark_sent(lease, first, first.sent())
+    time.ms = lease.expires_ms + 1
+    await frontier.lease([0], 1, "r1", 1)  # takes them back
+    time.ms += 60_000
+    again = await lease_one(frontier)
+    assert {(one.url, one.was_sent) for one in again.entries} == {(first.url, True), (second.url, False)}
+    assert not await frontier.mark_sent(lease, second, second.sent())  # the lease has ended
+    assert [one.was_sent for one in again.entries if one.url == second.url] == [False]
+
+
+async def test_a_marked_request_is_settled_and_sent_again_only_if_somebody_asks_for_it(
+    store: RedisStore, frontier: Frontier, counters: Counters, time: ManualTime
+) -> None:
+    """By a retry, and by a requeue of its dead letter."""
+    await frontier.push([posted()])
+    lease = await lease_one(frontier)
+    marked = lease.entries[0].sent()
+    assert await frontier.mark_sent(lease, lease.entries[0], marked)
+    await frontier.settle([Settlement(lease, time.ms, urls=[retry(marked, "http_503", time.ms, 0.0)])])
+    time.ms += 1
+    lease = await lease_one(frontier)
+    (entry,) = lease.entries
+    assert (entry.was_sent, entry.tries, entry.request) == (False, 1, POST)
+    assert await frontier.mark_sent(lease, entry, entry.sent())
+    await frontier.settle([Settlement(lease, time.ms, urls=[SettledUrl(entry.sent(), "dead", "maybe_sent")])])
+    letters = DeadLetters(store, frontier.keys)
+    found = [letter async for letter in letters.find()]
+    assert [letter.url for letter in found] == [entry.url]
+    assert await UrlLookup(store, frontier).url(entry.url, "a.test")
+    assert await letters.requeue(found, time.ms) == 1
+    lease = await lease_one(frontier)
+    (entry,) = lease.entries
+    assert (entry.was_sent, entry.tries, entry.request) == (False, 0, POST)
+    assert (await counters.counts()).open == 1
+
+
+async def test_a_request_is_found_by_its_url_with_its_key(store: RedisStore, frontier: Frontier) -> None:
+    await frontier.push([posted("1")])
+    lookup = UrlLookup(store, frontier)
+    assert (await lookup.url("https://a.test/x~!#1", "a.test")).where == "queued"
+    assert (await lookup.url("https://a.test/x~!", "a.test")).where == "unseen"
