@@ -239,18 +239,20 @@ class ExtraRequests:
 
     async def _in_turn(self, visit: PageVisit, target: LeasedDomain, request: ExtraRequest) -> Exchange | None:
         """Make `request`, or what has to come before it. Returns None if it needs another turn."""
+        exchange = None
         try:
             exchange = await self._request(target, request)
         except FetchFailed as failure:
-            if failure.kind is FailureKind.STALE_CONNECTION and request.method in SAFE:
-                return None
-            if failure.kind in NOT_THE_URLS_FAULT:
-                self._interrupt(visit, target)
-            raise
+            is_stale = failure.kind is FailureKind.STALE_CONNECTION and request.method in SAFE
+            if not is_stale and failure.kind not in (FailureKind.DELAYED, FailureKind.OTHER_ADDRESS):
+                if failure.kind in NOT_THE_URLS_FAULT:
+                    self._interrupt(visit, target)
+                raise
         except RedisAway:
             target.wait_at_least_until(self.runtime.now() + REST_S)
             return None
-        if exchange is None and target.backoff.limited_until_ms > self.runtime.server_clock.now_ms():
+        is_limited = target.backoff.limited_until_ms > self.runtime.server_clock.now_ms()
+        if exchange is None and is_limited and visit.leased.domain:  # a program waits
             self._interrupt(visit, target)
             raise Refused("interrupted", "this machine cannot make requests, or too many to this address")
         return exchange
@@ -279,8 +281,6 @@ class ExtraRequests:
             sent = request.method, request.body, request.is_private
             exchange = await self.fetch.fetch(target, url, known, request.fields, *sent, kind=request.kind)
         except FetchFailed as failure:
-            if failure.kind is FailureKind.OTHER_ADDRESS:
-                return None
             if failure.kind not in NOT_THE_URLS_FAULT:
                 self.throttle.update_backoff(target, judge_failure(failure.kind), None)
             raise

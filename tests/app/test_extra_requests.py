@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import socket
 from collections.abc import Iterator
 from itertools import pairwise
 from pathlib import Path
@@ -35,6 +36,8 @@ def shop(request: Request) -> Reply | str | None:
         return Reply(json.dumps({"price": int(path[-1]), "method": request.method}), headers=JSON)
     if path.startswith("/image/"):
         return Reply(b"\x89PNG" + b"x" * 5000, headers={"Content-Type": "image/png"})
+    if path == "/busy":
+        return Reply("", 429, {"Retry-After": "300"})
     if path == "/moved":
         return Reply("", 302, {"Location": "/api/7"})
     return None
@@ -210,3 +213,45 @@ def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[st
     assert list(crawl.stats.dead) in (["handler_timeout"], ["handler_failed"])
     assert asked[0].cancelled()
     assert not site.times("/api/forgotten")
+
+
+def test_a_failure_that_is_ours_costs_the_page_no_try(
+    site: Site, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The operator's proxy is away, so the page is fetched again when that may have passed."""
+    monkeypatch.setattr("crawler.worker.request.FIRST_PAUSE_S", 0.2)
+    router, calls = Router(), list[str]()
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        calls.append(page.url)
+        if len(calls) < 3:
+            await crawl.fetch("http://proxied.test/api/0")
+        await crawl.push("tries", {"tries": page.tries})
+
+    with socket.socket() as nobody:
+        nobody.bind(("127.0.0.1", 0))
+        proxy = f"http://127.0.0.1:{nobody.getsockname()[1]}"
+        rules = [{"host": "proxied.test", "proxy": proxy, "proxy_dns": True}]
+        crawl = crawled(router, {**settings, "requests": rules, "handlers": {"tries": 1}})
+    assert crawl.stats.done == {"ok": 4}
+    assert list(crawl.items("tries")) == [{"tries": 0}]
+    assert site.times("/product/0") == 3
+
+
+def test_a_handler_waits_no_longer_than_it_may_for_a_site_that_rests(site: Site, settings: dict[str, Any]) -> None:
+    """Its site answers 429, so the domain backs off, and the next request would come too late."""
+    router, reasons = Router(), list[str]()
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        answer = await crawl.fetch("/busy")
+        reasons.append(str(answer.status))
+        try:
+            await crawl.fetch("/api/0")
+        except Refused as error:
+            reasons.append(error.reason)
+
+    crawled(router, settings, "http://a.test/product/0")
+    assert reasons == ["429", "too_late"]
+    assert not site.times("/api/0")
