@@ -121,7 +121,8 @@ class Middlewares:
             return returned
         call = asyncio.ensure_future(_ordinary(returned))
         try:
-            await asyncio.wait([call], timeout=self._timeout_s)
+            while (await asyncio.wait([call], timeout=self._timeout_s))[1] and self._context.store.is_waiting:
+                pass  # for Redis
             if not call.done():
                 raise TimeoutError(f"took longer than {self._timeout_s:g} s")
             if call.cancelled():

@@ -28,7 +28,12 @@ class SharedValues:
 
     def __init__(self, ask: Ask | None = None) -> None:
         self.ask = ask or _in_memory({})
-        self.is_waiting = False
+        self._calls = 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether an answer is awaited."""
+        return self._calls > 0
 
     async def get(self, name: str, default: Any = None) -> Any:
         """Return the value `name`, or `default` if there is none."""
@@ -56,11 +61,11 @@ class SharedValues:
             raise ValueError(f"a name has 1 to {MAX_NAME} bytes: {name[:MAX_NAME]!r}")
         if len(value) > MAX_VALUE:
             raise ValueError(f"the value {name!r} has {len(value):,} bytes; it may have {MAX_VALUE:,}")
-        self.is_waiting = True
+        self._calls += 1
         try:
             word, *found = await self.ask(verb, name, value)
         finally:
-            self.is_waiting = False
+            self._calls -= 1
         if word == b"full":
             raise ValueError(f"{name!r} would be one value more than a crawl may have, {MOST_VALUES:,}")
         if word == b"no number":

@@ -522,7 +522,8 @@ class PageHandling:
             return await self._types.checked(page), links
         handled = NOTHING
         if page.items and self._handlers.changes_items:
-            handled = await self._handlers.changed(page.items)
+            async with self._awaiting(leased, page):
+                handled = await self._handlers.changed(page.items)
             page = with_items(page, handled.items, handled.rejected)
         if not handled.reason:
             if not self._handlers.wants(page):

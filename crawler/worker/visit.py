@@ -78,7 +78,8 @@ class UrlVisits:
             if request.headers:
                 fields = (*fields, *request.headers)
             sent = request.method, request.body, request.is_private
-            exchange = await self.fetch.fetch(leased, leased.written(entry), known, fields, *sent, tag=entry.tag)
+            kind = "requisite" if entry.is_requisite else "page"
+            exchange = await self.fetch.fetch(leased, leased.written(entry), known, fields, *sent, kind, entry.tag)
         except FetchFailed as failure:
             self.permits.give_back(entry)
             if failure.kind in NOT_THE_URLS_FAULT:

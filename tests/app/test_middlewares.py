@@ -177,6 +177,41 @@ def archived(settings: dict[str, Any]) -> Counter[str | None]:
     return Counter(record.headers.get("WARC-Target-URI") for records in found for record in records)
 
 
+def test_the_backoff_that_a_site_asks_for_counts_whatever_a_function_wants(tmp_path: Path) -> None:
+    def respond(request: Request) -> Reply | str:
+        busy = request.path == "/" and site.times("/") == 0
+        return Reply("busy", 429, {"Retry-After": "2"}) if busy else "fine"
+
+    router = Router()
+
+    @router.after_response
+    def at_once(request: OutgoingRequest, exchange: Exchange | None, crawl: Context) -> None:
+        if exchange is not None and exchange.status == 429:
+            raise Retry("another session")
+
+    with Site(respond) as site:
+        own = site.settings(tmp_path) | {"politeness": {"delay": 0, "tries": 3, "backoff_base": 0.01}}
+        stats = run(router, own).stats
+        first, second = (request.at for request, _ in site.answered if request.path == "/")
+    assert second - first > 1.9
+    assert stats.done == {"ok": 1}
+
+
+def test_what_pages_embed_has_a_kind_of_its_own(settings: dict[str, Any]) -> None:
+    def respond(request: Request) -> str:
+        return "<img src=/a.png>" if request.path == "/" else ""
+
+    router, kinds = Router(), dict[str, str]()
+
+    @router.before_request
+    def note(request: OutgoingRequest, crawl: Context) -> None:
+        kinds[request.url.rpartition("/")[2]] = request.kind
+
+    with Site(respond) as site:
+        run(router, settings | {"fetch": {"host_map": site.host_map("a.test")}, "archive": {"requisites": True}})
+    assert kinds == {"robots.txt": "robots", "": "page", "a.png": "requisite"}
+
+
 @pytest.mark.parametrize("raised", [ValueError("no token"), SystemExit(3), asyncio.CancelledError()], ids=repr)
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_function_that_fails_sends_nothing(

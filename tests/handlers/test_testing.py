@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
-from crawler import FetchFailed, Handle, ParsedPage, Retry, Router, UserError
+from crawler import Context, FetchFailed, Handle, ParsedPage, Retry, Router, UserError
 from crawler.testing import page, run_handler
 
 URL = "https://shop.test/list"
@@ -72,6 +73,21 @@ def test_a_stop_is_in_the_result() -> None:
 
     assert run_handler(own, page(URL)).stop == "enough"
     assert run_handler(router, page(URL, reason="timeout")).stop is None
+
+
+def test_items_are_those_after_the_functions_for_items() -> None:
+    own = Router()
+
+    @own.on_item
+    async def change(name: str, item: dict[str, Any], crawl: Context) -> list[dict[str, Any]]:
+        return [item | {"n": await crawl.store.increment(name)} for _ in range(item["times"])]
+
+    @own.handler()
+    def find(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("a", {"times": 2})
+        crawl.push("b", {"times": 0})
+
+    assert run_handler(own, page(URL)).items == {"a": [{"times": 2, "n": 1}, {"times": 2, "n": 2}]}
 
 
 def test_a_retry_is_told_from_an_error() -> None:

@@ -9,22 +9,25 @@ from typing import Any
 
 import pytest
 
-from crawler import Handle, ParsedPage, Router, SharedValues
+from crawler import Context, Handle, OutgoingRequest, ParsedPage, Router, SharedValues
 from crawler.events import Events
 from crawler.handlers import values
-from crawler.handlers.router import Context
+from crawler.handlers.middlewares import Middlewares
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.handlers.values import in_redis
 from crawler.redis_retry import RedisRetry
 from crawler.testing import page, run_handler
 from frontier.clock import SystemClock
 from frontier.crawls import crawl_clock, create_crawl, open_crawl
+from frontier.keys import CrawlKeys
 from frontier.reshard import Reshard
 from frontier.scripts import command
 from frontier.shard_contents import remove_crawl
+from frontier.shards import Nodes
 from frontier.store import RedisStore, connect
 from tests.frontier.helpers import CountingStore, reshard_crawl
 from tests.valkey import ValkeyProcess
+from tests.valkey_cluster import ValkeyCluster
 
 KEY = "{shop}:values"
 
@@ -120,6 +123,43 @@ async def test_a_handler_waits_for_redis_beyond_its_own_time(tmp_path: Path) -> 
         server.start()
         handled = await handling
         assert [item.fields for item in handled.items] == [{"n": 7}]
+        await store.close()
+
+
+async def test_a_function_for_requests_waits_for_redis_beyond_its_own_time(tmp_path: Path) -> None:
+    router, request = Router(), OutgoingRequest("https://shop.test/")
+
+    @router.before_request
+    async def with_session(request: OutgoingRequest, crawl: Context) -> None:
+        request.cookies["session"] = await crawl.store.get("session")
+
+    with ValkeyProcess(tmp_path, persistent=True) as server:
+        store, context = await connect(server.url), Context()
+        context.store = SharedValues(in_redis(store, KEY, retry()))
+        await context.store.set("session", "abc")
+        server.kill()
+        asking = asyncio.ensure_future(Middlewares(router, context, 0.3).before(request))
+        await asyncio.sleep(1)
+        assert not asking.done()
+        server.start()
+        await asking
+        assert request.fields == (("Cookie", "session=abc"),)
+        await store.close()
+
+
+@pytest.mark.e2e
+@pytest.mark.long
+async def test_a_cluster_has_the_values_also_after_a_failover(crawl_name: str) -> None:
+    with ValkeyCluster() as cluster:
+        store, keys = await connect(cluster.url), CrawlKeys(crawl_name, 8)
+        patient = RedisRetry(SystemClock(), Events(), random.Random(1), nodes=Nodes(store, keys))
+        shared = SharedValues(in_redis(store, keys.values, patient))
+        await asyncio.gather(*(SharedValues(shared.ask).increment("n") for _ in range(50)))
+        await asyncio.sleep(1)  # its replica has the writes
+        owner = cluster.owner(keys.values)
+        assert owner is not None
+        owner.kill()
+        assert await shared.increment("n") == 51
         await store.close()
 
 

@@ -183,12 +183,14 @@ def test_rules_and_handlers_find_items_on_archived_pages(typed: Typed, tmp_path:
         "from crawler import Router\nrouter = Router()\n@router.on_start\ndef start(crawl): crawl.state['unit'] = 'EUR'\n"
         "@router.handler()\nasync def handle(page, crawl):\n"
         "    await crawl.push('prices', {'price': page.select_text('p'), 'unit': crawl.state['unit']})\n"
+        "@router.on_item\ndef change(name, item, crawl):\n"
+        "    return item | {'of': 'us'} if name == 'prices' else None\n"
     )
     words = ("--settings", "shop.toml", "--app", "handled_pages:router")
     assert typed("export", "crawl-out", "--out", "again", *words).code == 0
     (file,) = (tmp_path / "again").glob("*.pages.jsonl")
     first, _ = map(msgspec.json.decode, file.read_bytes().splitlines())
-    assert first["items"] == {"shop": [{"name": "Lamp"}], "prices": [{"price": "1.50", "unit": "EUR"}]}
+    assert first["items"] == {"shop": [{"name": "Lamp"}], "prices": [{"price": "1.50", "unit": "EUR", "of": "us"}]}
     assert typed("export", "again", "--items", "shop", "--format", "csv").code == 0
     assert (tmp_path / "again/shop.csv").read_text().splitlines()[1] == "Lamp,2026-09-21T14:13:20.123Z,"
     (tmp_path / "export").mkdir()
