@@ -240,8 +240,9 @@ class PageBuilder:
         entries = await self._select(entry, followed, mode)
         if self.settings.extract.requisites and 200 <= exchange.status < 300:
             entries += self._embedded(entry, reading.found)
-        if target is not None and tag != entry.tag:
+        if target is not None and (key or tag != entry.tag):
             entries = [msgspec.structs.replace(link, tag=tag) for link in entries]
+            page = msgspec.structs.replace(page, followed=_by_tag(entries))  # for a repair
         is_guess = self.settings.guess_sitemaps and entry.depth == 0 and target is None
         if is_guess and not (rules is not None and rules.sitemaps):
             # Docusaurus, Hugo, Jekyll and others write a sitemap, but no robots.txt that names it.

@@ -13,6 +13,10 @@ import msgspec
 import pytest
 
 from crawler import Crawl, Handle, ParsedPage, Request, Router
+from crawler.app.restore import PageLine, linked
+from crawler.scope.scope import LinkFilter, RecentUrls, Scope, TrapPolicy, breadth_first
+from crawler.sinks.lines import decoded_lines
+from frontier.urls import UrlRules
 from tests.site import Reply, Site
 from tests.site import Request as Asked
 
@@ -135,6 +139,43 @@ async def test_a_post_is_sent_again_only_if_it_was_not_carried_out(
     assert api.times("/post") == (3 if retry else times)
     (line,) = [line for url, line in lines(tmp_path).items() if "/post" in url]
     assert (line["outcome"], line["reason"]) == ("dead", f"http_{status}")
+
+
+async def test_only_a_page_that_was_requested_with_get_is_visited_again(api: Api, tmp_path: Path) -> None:
+    def ask(crawl: Handle) -> None:
+        crawl.enqueue("/a", data={"a": 1}, retry=True)
+        crawl.enqueue("/b", unique_key="again", headers={"X": "1"})
+        crawl.enqueue("/to/302", data={"a": 1})
+
+    await crawled(api, tmp_path, ask, recrawl={"rules": ["every=7d"]}, limits={"max_pages": 5})
+    again = {
+        url.partition("#")[0].removeprefix("http://a.test")
+        for url, line in lines(tmp_path).items()
+        if line["next_visit"]
+    }
+    assert again == {"/", "/b"}
+
+
+async def test_the_lines_of_pages_have_the_requests_that_a_repair_needs(api: Api, tmp_path: Path) -> None:
+    def ask(crawl: Handle) -> None:
+        crawl.enqueue("/a", data={"a": 1}, label="x", payload={"b": 2})
+        crawl.enqueue("/to/307", data={"a": 1}, label="y")
+
+    await crawled(api, tmp_path, ask)
+    links, rules = LinkFilter(Scope.of(kind="any"), TrapPolicy(), breadth_first, RecentUrls(0)), UrlRules()
+    found = {
+        entry.url: entry
+        for path in (tmp_path / "out").glob("*.pages.jsonl")
+        for line in decoded_lines(path, msgspec.json.Decoder(PageLine))
+        for entry in linked(line, links, rules)
+    }
+    requests = {url: (one.request and one.request.method, one.label) for url, one in found.items()}
+    (key,) = {url.partition("#")[2] for url in requests}
+    assert requests == {
+        f"http://a.test/a#{key}": ("POST", "x"),
+        f"http://a.test/to/307#{key}": ("POST", "y"),
+        f"http://a.test/seen#{key}": ("POST", "y"),
+    }
 
 
 async def test_secrets_of_a_request_are_in_no_record(api: Api, tmp_path: Path) -> None:
