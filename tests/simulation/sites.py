@@ -118,6 +118,7 @@ class SimFetcher:
         method: str = "GET",
         body: bytes = b"",
         is_private: bool = False,
+        proxy: object = None,
     ) -> Exchange:
         """As `crawler.fetch.client.Fetcher.fetch`: the lease is looked at once more when a connection has been made."""
         rng = self._sites.rng
