@@ -173,7 +173,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     @property
     def was_sent(self) -> bool:
         """Whether its request may have been sent, and must not be sent again."""
-        return _SENT in self.tag.partition("{")[0]
+        return _SENT in self.tag and _SENT in self.tag.partition("{")[0]
 
     def sent(self) -> Entry:
         """The entry of a request that is about to be sent."""

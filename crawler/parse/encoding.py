@@ -246,8 +246,15 @@ _TWO_BYTES = {
 characters."""
 
 
+UNICODE = frozenset({"UTF-8", "UTF-16LE", "UTF-16BE", "replacement", "x-user-defined"})
+"""Encodings whose documents write queries and forms in UTF-8 (Encoding 4.3, get an output encoding)."""
+
+
 def encoded(text: str, encoding: str, errors: str) -> bytes:
-    """`text` in the encoding with this WHATWG name. `errors`: the handler for characters that it lacks."""
+    """`text` as a document in the encoding with this WHATWG name writes it. `errors`: the handler for characters that it
+    lacks."""
+    if encoding in UNICODE:
+        return text.encode(errors=errors)
     if codec := _TWO_BYTES.get(encoding):
         return text.encode(codec, errors)
     return codecs.charmap_encode(text, errors, _table(encoding))[0]

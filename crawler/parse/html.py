@@ -20,6 +20,7 @@ from crawler.page import Link, LinkKind
 from crawler.parse import tree
 from crawler.parse.encoding import (
     HTML_TYPES,
+    UNICODE,
     MediaType,
     as_text,
     codec_of,
@@ -488,7 +489,7 @@ def _join(
     for kind, hrefs in written.items():
         if not hrefs:
             continue
-        if encoding not in _UNICODE:
+        if encoding not in UNICODE:
             longest = LONGEST_WRITTEN * policy.rules.max_length  # longer ones are rejected, encoded or not
             hrefs = [
                 href if len(href) > longest or href.isascii() else _with_encoded_query(href, encoding) for href in hrefs
@@ -500,10 +501,6 @@ def _join(
         links += map(Link, new, repeat(kind))
         found |= urls
     return tuple(links), tuple(found.values()), dropped
-
-
-_UNICODE = frozenset({"UTF-8", "UTF-16LE", "UTF-16BE", "replacement", "x-user-defined"})
-"""Encodings whose documents write their queries in UTF-8 (Encoding 4.3, get an output encoding)."""
 
 
 def _with_encoded_query(href: str, encoding: str) -> str:

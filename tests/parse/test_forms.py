@@ -38,7 +38,7 @@ def sent(request: Request) -> list[tuple[str, str]]:
 def test_a_form_is_sent_with_the_values_of_the_page() -> None:
     request = form().submit()
     assert (request.url, request.request.method) == ("https://a.test/shop/find?x=1", "POST")
-    assert sent(request) == VALUES
+    assert sent(request) == [(name, value.replace("\n", "\r\n")) for name, value in VALUES]
     assert request.request.headers == (("Content-Type", "application/x-www-form-urlencoded"),)
     assert not request.request.is_private
 
@@ -72,6 +72,17 @@ def test_a_file_and_a_form_that_is_missing_are_refused() -> None:
         form().fill(photo="x")
     with pytest.raises(ValueError, match="no form"):
         page("https://a.test/", "<p>").form()
+
+
+@pytest.mark.parametrize(
+    ("charset", "accepted", "expected"),
+    [("utf-16le", "", "%C3%A9"), ("shift_jis", "", "%26%23233%3B"), ("utf-8", "x-none iso-8859-1", "%E9")],
+)
+def test_a_form_is_sent_in_the_encoding_that_browsers_choose(charset: str, accepted: str, expected: str) -> None:
+    """No document is sent in UTF-16, and a form may name its encodings."""
+    body = f"<form method=post accept-charset='{accepted}'><input name=q>".encode(charset)
+    found = page("https://a.test/", body, headers={"Content-Type": f"text/html; charset={charset}"}).form()
+    assert found.fill(q="\xe9").submit().request.body == b"q=" + expected.encode()
 
 
 def test_a_form_is_sent_in_the_encoding_of_its_page() -> None:
