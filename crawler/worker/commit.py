@@ -171,6 +171,7 @@ class LeaseReport(msgspec.Struct):
 
     urls: list[SettledUrl] = msgspec.field(default_factory=list)
     requests: int = 0
+    extras: dict[str, int] = msgspec.field(default_factory=dict)
     received_bytes: int = 0
     duplicates: int = 0
     cut: dict[str, int] = msgspec.field(default_factory=dict)
@@ -185,6 +186,10 @@ class LeaseReport(msgspec.Struct):
         self.urls.append(settled)
         self.duplicates += is_duplicate
         self.requests += page is not None and (page.exchange is not None or page.reason in FAILED_REQUESTS)
+        if page is not None and page.extras:
+            self.requests += len(page.extras)
+            for extra in page.extras:
+                _count(self.extras, extra.kind, 1, otherwise=OTHER)
         if page is not None and page.put_off[0]:
             name, pages, useless = page.put_off
             counts = {"pages": pages, "useless": useless, "denied": int(page.outcome is Outcome.DENIED)}
@@ -220,7 +225,7 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
     counted = (report.cut, report.items, report.rejected, report.repaired, report.shapes, report.drop)
-    counts = (report.received_bytes, report.duplicates, *counted, report.requests)
+    counts = (report.received_bytes, report.duplicates, *counted, report.requests, report.extras)
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)
 
 

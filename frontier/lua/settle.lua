@@ -7,7 +7,7 @@
 -- The lease stays lost, so the reply is "stale", and `revoke` says which of its URLs are settled.
 --
 -- KEYS[1] stats    hash  crawl, done, dead, denied, retry, <outcome>:<reason>, requests, bytes, duplicates,
---                         cut:<reason>, items:<data set>, rejected:<field and reason>, drop:dead_letters, first_ms, last_ms
+--                         cut:<reason>, items:<data set>, rejected:<field and reason>, extras:<kind>, drop:dead_letters, first_ms, last_ms
 -- KEYS[2] the prefix of due zset, leases zset, q:<domain> zset, inflight:<domain> zset, d:<domain> hash (token, delay, next,
 --         state, packed, known); waiting zset ("domain LF priority LF entry" -> ready ms); dead hash ("domain LF entry" ->
 --         reason; also of kept denied URLs); owner hash (token, run, quiet_ms, tails); lost zset ("+token LF entry" -> when it

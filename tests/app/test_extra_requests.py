@@ -14,9 +14,13 @@ from typing import Any
 import pytest
 
 from crawler import Crawl, FetchFailed, Handle, ParsedPage, Refused, Router
+from crawler.app.embedded_valkey import open_store
 from crawler.audit.check import Rules, audit
 from crawler.audit.records import read_archive
+from crawler.settings.load import load
 from crawler.sinks.reader import read_rows, records_in
+from frontier.counters import Counters, Counts
+from frontier.crawls import open_crawl
 from politeness.delay import DelayPolicy
 from tests.site import Reply, Request, Site
 
@@ -78,6 +82,18 @@ def test_several_answers_become_one_item(site: Site, settings: dict[str, Any]) -
     assert [site.times(f"/api/{number}", host=host) for host in ("a.test", "b.test") for number in range(3)] == [1] * 6
     assert site.times("/robots.txt", host="b.test") == 1
     assert crawl.stats.done == {"ok": 4}
+    assert counted(settings) == ({"fetch": 6}, 4 + 6)
+
+
+def counted(settings: dict[str, Any]) -> tuple[dict[str, int], int]:
+    """What Redis counts: requests of handlers by kind, and all for URLs."""
+
+    async def counts() -> Counts:
+        async with open_store(load(None, settings).replica) as store:
+            return await Counters(store, (await open_crawl(store, "crawl")).keys).counts()
+
+    found = asyncio.run(counts())
+    return found.extras, found.requests
 
 
 def test_what_is_not_allowed_or_not_there_is_an_exception_with_its_reason(site: Site, settings: dict[str, Any]) -> None:
