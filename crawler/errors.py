@@ -130,6 +130,7 @@ class FailureKind(StrEnum):
     HEADER_TOO_LARGE = "header_too_large"
     DROPPED = "dropped"  # by a function of the router (`crawler.handlers.middlewares`)
     DELAYED = "delayed"  # ours: the same
+    RESPONSE_DROPPED = "response_dropped"  # such a function does not want the response
     NOT_ACCEPTED = "response_retry"  # such a function asks for another response
     MIDDLEWARE = "middleware_failed"  # such a function failed
 

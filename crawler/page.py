@@ -33,16 +33,23 @@ Action = Literal["logout", "delete", "edit", "unsubscribe", "cart"]
 
 ACTIONS: frozenset[str] = frozenset(get_args(Action))
 
-KEPT_DENIALS = frozenset({"blocked", "crawl_delay", "dropped", "forbidden_address", "forbidden_port", *ACTIONS})
+KEPT_DENIALS = frozenset(
+    {
+        *("blocked", "crawl_delay", "dropped", "response_dropped", "forbidden_address", "forbidden_port"),
+        *ACTIONS,
+    }
+)
 """The reasons of denied URLs that Redis keeps with the dead letters, so that they can be queued again. They come from the
 operator's own settings, code and commands, which may change. URLs that a robots.txt denies are not kept: there may be
 more of them than pages."""
 
 
-FAILED_REQUESTS: frozenset[str] = frozenset(map(str, FailureKind)) - NOT_THE_URLS_FAULT - KEPT_DENIALS
-"""The reasons of URLs whose request failed."""
+_FAILED: frozenset[str] = frozenset(map(str, FailureKind)) - NOT_THE_URLS_FAULT - KEPT_DENIALS
 
-DEAD_REASONS = FAILED_REQUESTS | {
+FAILED_REQUESTS = _FAILED | {"response_dropped"}
+"""The reasons of URLs that were requested, and whose pages have no response."""
+
+DEAD_REASONS = _FAILED | {
     *("robots_unreachable", "usage_unreachable", "redirect_loop", "maybe_sent", "defect"),
     *("handler_failed", "handler_timeout", "handler_retry", "maybe_sent"),
 }

@@ -49,7 +49,8 @@ class Middlewares:
     async def before(self, request: OutgoingRequest) -> None:
         """Have `request` changed. Raises Intervened if it is not to be sent now."""
         for function in self._router.requesting:
-            await self._intervening(function, request, FailureKind.DELAYED, request, self._context)
+            kinds = FailureKind.DELAYED, FailureKind.DROPPED
+            await self._intervening(function, kinds, request, self._context)
         try:
             _ = request.fields, proxy_named(request.proxy)
         except (AttributeError, TypeError, ValueError, UserError) as error:
@@ -59,20 +60,22 @@ class Middlewares:
         """Show `exchange`, the response to `request`; None if it failed. Raises Intervened if the response does not
         count."""
         for function in self._router.responding:
-            await self._intervening(function, request, FailureKind.NOT_ACCEPTED, request, exchange, self._context)
+            kinds = FailureKind.NOT_ACCEPTED, FailureKind.RESPONSE_DROPPED
+            await self._intervening(function, kinds, request, exchange, self._context)
 
     async def _intervening(
-        self, function: Function, request: OutgoingRequest, retry: FailureKind, *arguments: object
+        self, function: Function, kinds: tuple[FailureKind, FailureKind], request: OutgoingRequest, *more: object
     ) -> None:
+        """Call `function`. Raises Intervened, of the first of `kinds` for Retry, and of the second for Drop."""
         try:
-            returned = await self._run(function, *arguments)
+            returned = await self._run(function, request, *more)
             if returned is not None:
                 raise TypeError(f"returned {type(returned).__name__}: change the request, or raise Drop or Retry")
         except Retry as wanted:
-            raise Intervened(retry, str(wanted), wanted.after) from wanted
+            raise Intervened(kinds[0], str(wanted), wanted.after) from wanted
         except Drop as drop:
             if request.kind != "robots":  # without it, nobody knows what else may be requested
-                raise Intervened(FailureKind.DROPPED, str(drop)) from drop
+                raise Intervened(kinds[1], str(drop)) from drop
         except Exception as error:
             raise Intervened(FailureKind.MIDDLEWARE, f"{name_of(function)}: {in_words(error)}") from error
 

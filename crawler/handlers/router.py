@@ -164,7 +164,7 @@ class Router:
     def after_response(self, function: R) -> R:
         """A decorator for a function that gets each request, its `Exchange`, None if it failed (`request.failure`), and the
         `Context`. If it raises `Retry`, the URL is fetched again, up to `politeness.tries` times; with `Drop`, it is denied
-        with the reason `dropped`."""
+        with the reason `response_dropped`."""
         _check(function, "the request", "the exchange", "the crawl")
         self.responding.append(function)
         return function

@@ -185,18 +185,22 @@ class LeaseReport(msgspec.Struct):
         """Add one URL of the domain."""
         self.urls.append(settled)
         self.duplicates += is_duplicate
-        self.requests += page is not None and (page.exchange is not None or page.reason in FAILED_REQUESTS)
-        if page is not None and page.extras:
-            self.requests += len(page.extras)
-            for extra in page.extras:
-                _count(self.extras, extra.kind, 1, otherwise=OTHER)
-        if page is not None and page.put_off[0]:
+        if page is None:
+            return
+        self.requests += (page.exchange is not None or page.reason in FAILED_REQUESTS) + len(page.extras)
+        for extra in page.extras:
+            _count(self.extras, extra.kind, 1, otherwise=OTHER)
+        for item in page.items:
+            _count(self.items, item.name, 1, otherwise=OTHER)
+        for word, number in page.rejected_by.items():
+            _count(self.rejected, word, number, otherwise=f"{word.partition(':')[0]}::{OTHER}")
+        if page.put_off[0]:
             name, pages, useless = page.put_off
             counts = {"pages": pages, "useless": useless, "denied": int(page.outcome is Outcome.DENIED)}
             for word, number in counts.items():
                 if number:
                     _count(self.shapes, f"{word}:{name}", number, otherwise=f"{word}:{OTHER}")
-        if page is not None and page.exchange is not None:
+        if page.exchange is not None:
             self.received_bytes += page.received_bytes
             if page.is_requisite:
                 return
@@ -206,10 +210,6 @@ class LeaseReport(msgspec.Struct):
                 self.drop[NOFOLLOW] = self.drop.get(NOFOLLOW, 0) + page.unfollowed
             for part in page.repaired:
                 self.repaired[part] = self.repaired.get(part, 0) + 1
-            for item in page.items:
-                _count(self.items, item.name, 1, otherwise=OTHER)
-            for word, number in page.rejected_by.items():
-                _count(self.rejected, word, number, otherwise=f"{word.partition(':')[0]}::{OTHER}")
 
 
 def _count(counters: dict[str, int], word: str, number: int, *, otherwise: str) -> None:

@@ -49,6 +49,7 @@ _FAILURES = {
     FailureKind.TLS: UrlResult(Outcome.RETRY, "tls"),
     FailureKind.HEADER_TOO_LARGE: UrlResult(Outcome.DEAD, "header_too_large"),
     FailureKind.DROPPED: UrlResult(Outcome.DENIED, "dropped"),
+    FailureKind.RESPONSE_DROPPED: UrlResult(Outcome.DENIED, "response_dropped"),
     FailureKind.NOT_ACCEPTED: UrlResult(Outcome.RETRY, "response_retry"),
     FailureKind.MIDDLEWARE: UrlResult(Outcome.RETRY, "middleware_failed"),
     FailureKind.FORBIDDEN_ADDRESS: UrlResult(Outcome.DENIED, "forbidden_address"),

@@ -112,7 +112,7 @@ def test_a_request_is_dropped_and_robots_txt_is_not(settings: dict[str, Any], si
             await crawl.fetch("/4")
 
     crawl = run(router, settings)
-    assert crawl.stats.denied == {"dropped": 3}
+    assert crawl.stats.denied == {"dropped": 2, "response_dropped": 1}
     assert crawl.stats.done == {"ok": 1}
     assert sorted(site.asked) == ["/", "/3", "/robots.txt"]
     found = lines(settings)
