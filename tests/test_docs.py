@@ -30,20 +30,20 @@ def named(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
-def blocks(page: Path, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL)
+def blocks(page: Path | str, language: str) -> list[str]:
+    """The blocks of code in `page`, a file or its text."""
+    text = page.read_text() if isinstance(page, Path) else page
+    return re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def commands_in(page: Path | str) -> list[str]:
+    """Each line of a shell block that begins with `crawler `."""
+    lines = (line for block in blocks(page, "(?:sh|bash|console)") for line in block.replace("\\\n", " ").splitlines())
+    return [text for line in lines if (text := line.strip().removeprefix("$ ")).startswith("crawler ")]
 
 
 def commands() -> list[tuple[str, str]]:
-    """(page, command) for each line of a shell block that begins with `crawler `."""
-    found = []
-    for page in PAGES:
-        for block in blocks(page, "(?:sh|bash|console)"):
-            for line in block.replace("\\\n", " ").splitlines():
-                text = line.strip().removeprefix("$ ")
-                if text.startswith("crawler "):
-                    found.append((named(page), text))
-    return found
+    return [(named(page), text) for page in PAGES for text in commands_in(page)]
 
 
 @pytest.mark.parametrize(("page", "text"), commands())

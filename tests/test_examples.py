@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import crawler
+from tests.spiders.rows import of_handlers, of_programs
 from tests.test_docs import PAGES, ROOT, blocks
 
 FRAGMENT = f"""from __future__ import annotations
@@ -39,6 +40,8 @@ def examples(tmp_path_factory: pytest.TempPathFactory) -> Path:
             (folder / f"{name}.py").write_text(block)
     for program in (ROOT / "docs" / "examples").glob("*.py"):
         (folder / f"example_{program.name}").write_text(program.read_text())
+    (folder / "rows_of_handlers.py").write_text(of_handlers())
+    (folder / "rows_of_programs.py").write_text(of_programs())
     (folder / "shop.py").write_text("from crawler import Router\n\nrouter = Router()\n")  # a module of the reader
     return folder
 
@@ -57,13 +60,8 @@ def test_mypy_accepts_the_examples(examples: Path) -> None:
 def test_pyright_accepts_the_examples(examples: Path) -> None:
     if importlib.util.find_spec("pyright") is None:
         pytest.fail("pyright is missing") if os.environ.get("CI") else pytest.skip("needs pyright")
-    config = {
-        "typeCheckingMode": "strict",
-        "reportUnusedImport": "none",
-        "reportMissingTypeStubs": "none",
-        "extraPaths": [str(ROOT)],
-        "pythonVersion": "3.11",
-    }
+    off = dict.fromkeys(("reportUnusedImport", "reportUnusedVariable", "reportMissingTypeStubs"), "none")
+    config = {"typeCheckingMode": "strict", "extraPaths": [str(ROOT)], "pythonVersion": "3.11", **off}
     (examples / "pyrightconfig.json").write_text(json.dumps(config))
     command = [sys.executable, "-m", "pyright", "--pythonpath", sys.executable, "--project", str(examples)]
     done = subprocess.run(command, cwd=examples, capture_output=True, text=True, check=False)

@@ -280,10 +280,11 @@ class Crawl:
 
     def stop(self) -> None:
         """End this run, from any thread: requests in flight end, within `replica.grace` seconds, and are committed. What is
-        queued stays there for the next run."""
-        engine = self._running().engine
-        assert self._loop is not None
-        self._loop.call_soon_threadsafe(engine.ended.set)
+        queued stays there for the next run. Changes nothing after the end."""
+        if self._replica is None or self._loop is None:
+            raise RuntimeError("the crawl does not run yet")
+        if self._ending is None or not self._ending.done():
+            self._loop.call_soon_threadsafe(self._replica.engine.ended.set)
 
     def _running(self) -> Replica:
         if self._replica is None or self._replica.engine.ended.is_set():

@@ -434,12 +434,16 @@ def test_a_crawl_that_is_kept_open_ends_when_another_thread_says_so(settings: di
         with urllib.request.urlopen(crawl.address, timeout=PATIENCE_S) as live:
             assert live.status == 200
         crawl.stop()
+        crawl.stop()
 
+    with pytest.raises(RuntimeError, match="does not run yet"):
+        crawl.stop()
     with ThreadPoolExecutor(1) as thread:
         stopping = thread.submit(stop)
         assert crawl.run().pages == 1
         stopping.result()
     assert crawl.stats.requests == len(site.answered)
+    crawl.stop()
 
 
 def test_progress_and_the_result_say_what_became_of_the_urls(

@@ -15,6 +15,7 @@ QUOTES = [(f"Quote {number} on life", f"Author {number % 4}") for number in rang
 ON_A_PAGE = 4
 PRODUCTS = 8
 ON_SALE = (3, 6)
+TEAS = 5
 SITES = 8
 TOKEN, SESSION = "t0ken", "s3ssion"
 
@@ -38,8 +39,10 @@ class Sites(Site):
             return None
         if host == "quotes.test":
             return self._quotes(request, path, query)
-        if host == "shop.test":
+        if host in ("shop.test", "127.0.0.1"):
             return self._shop(path)
+        if host == "store.test":
+            return self._store(request, path, query)
         return self._site(int(host.removeprefix("site").removesuffix(".test")), path)
 
     def _quotes(self, request: Request, path: str, query: dict[str, str]) -> Reply | str | None:
@@ -101,6 +104,35 @@ class Sites(Site):
                 return "".join(f"<a class=story href=/news/{n}>Story</a>" for n in range(self.stories))
             case ["news", number]:
                 return f"<h1>Story {number}</h1>"
+        return None
+
+    def _store(self, request: Request, path: str, query: dict[str, str]) -> Reply | str | bytes | None:
+        """A shop for members, with a search form and an API."""
+        if path == "/login" and request.method == "POST":
+            is_right = query.items() >= {"csrf": TOKEN, "user": "robot", "password": "secret"}.items()
+            session = {"Location": "/search", "Set-Cookie": f"session={SESSION}; Path=/; HttpOnly"}
+            return Reply("", 303, session) if is_right else Reply("wrong", 403)
+        if path == "/login":
+            names = f'<input type=hidden name=csrf value="{TOKEN}"><input name=user><input type=password name=password>'
+            return f"<form method=post>{names}<button>Log in</button></form>"
+        if SESSION not in request.headers.get("Cookie", ""):
+            return Reply("log in", 403)
+        match path.strip("/").split("/"):
+            case ["search"] if "q" in query:
+                page = int(query.get("page", 1))
+                found = range(2 * page - 1, min(2 * page, TEAS) + 1)
+                products = "".join(f"<li><a class=product href=/product/{n}>{query['q']} {n}</a></li>" for n in found)
+                following = f"<a class=next href='/search?q={query['q']}&page={page + 1}'>more</a>"
+                return products + (following if 2 * page < TEAS else "")
+            case ["search"]:
+                return "<form action=/search class=search><input name=q><button>Search</button></form>"
+            case ["product", number]:
+                return f"<h1>tea {number}</h1><img src=/image/{number}.png data-sku={number}>"
+            case ["api", "price", number]:
+                whole = json.dumps({"price": int(number) + 0.5, "currency": "EUR"})
+                return Reply(whole, headers={"Content-Type": "application/json"})
+            case ["image", name]:
+                return Reply(b"\x89PNG\r\n\x1a\n" + name.encode(), headers={"Content-Type": "image/png"})
         return None
 
     def _site(self, number: int, path: str) -> str | None:
