@@ -23,7 +23,12 @@ class Form:
         labels = [*_attribute(element, "accept-charset").replace(",", " ").split(), charset]
         self._encoding = next(filter(None, map(encoding_named, labels)), "UTF-8")
         self.fields = list(element.form_data())
-        self._controls = element.select("input, select, textarea, button")
+        self._controls = []
+        for control in element.select("input, select, textarea, button"):
+            if _attribute(control, "form") in ("", _attribute(element, "id")):
+                self._controls.append(control)
+            else:  # it belongs to another form
+                self.fields = [field for field in self.fields if field not in _fields_of(control)]
         if name := _attribute(element, "id"):
             for control in document.select("input[form], select[form], textarea[form], button[form]"):
                 if _attribute(control, "form") == name and control.closest("form") is None:
@@ -59,7 +64,10 @@ class Form:
         if clicked is None and button:
             raise ValueError(f"the form has no button {button!r}")
         fields = list(self.fields)
-        if clicked is not None and (name := _attribute(clicked, "name")):
+        name = "" if clicked is None else _attribute(clicked, "name")
+        if clicked is not None and _type(clicked) == "image":
+            fields += [(f"{name}.{axis}" if name else axis, "0") for axis in "xy"]  # where it was clicked
+        elif clicked is not None and name:
             fields.append((name, _attribute(clicked, "value")))
         action, method = (
             (clicked is not None and _attribute(clicked, f"form{name}")) or _attribute(self._element, name)

@@ -67,6 +67,16 @@ def test_a_button_is_clicked() -> None:
         form().submit("Send")
 
 
+def test_a_control_belongs_to_the_form_that_it_names() -> None:
+    body = "<form method=post id=f><input name=a value=1><input name=b form=g value=2></form><form id=g></form>"
+    assert page("https://a.test/", body).form("#f").fields == [("a", "1")]
+
+
+def test_a_click_on_an_image_has_a_place() -> None:
+    body = "<form method=post><input name=a value=1><input type=image name=go src=x></form>"
+    assert sent(page("https://a.test/", body).form().submit()) == [("a", "1"), ("go.x", "0"), ("go.y", "0")]
+
+
 def test_a_file_and_a_form_that_is_missing_are_refused() -> None:
     with pytest.raises(ValueError, match="'photo' is a file"):
         form().fill(photo="x")
