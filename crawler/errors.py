@@ -185,6 +185,10 @@ class FetchFailed(CrawlerError):
         return f"{self.kind.in_words} ({self.detail})" if self.detail else self.kind.in_words
 
 
+class BrowserFailed(CrawlerError):
+    """Raised when no browser can be started, or none is tried for a while because several have failed."""
+
+
 class Refused(CrawlerError):
     """Raised for a request that is not made. `reason`: one word, such as "robots" or "blocked"."""
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import msgspec
 
 from crawler.errors import FailureKind
-from crawler.page import Page
+from crawler.page import Page, Rendered
 from frontier.peers import View
 
 
@@ -183,6 +183,13 @@ class ExtraRequested(msgspec.Struct, frozen=True, gc=False):
     result: str
 
 
+class PageRendered(msgspec.Struct, frozen=True, gc=False):
+    """The page at `url` was rendered, or its browser has failed."""
+
+    url: str
+    rendered: Rendered
+
+
 class HandlerLinkDropped(msgspec.Struct, frozen=True, gc=False):
     """`url`, which `handler` wants followed, is not, for `reason`. It is the first one on this replica."""
 
@@ -276,6 +283,7 @@ Event = (
     | HookFailed
     | HandlerFailed
     | ExtraRequested
+    | PageRendered
     | HandlerLinkDropped
     | HandlerStopsCrawl
     | ItemsRejected

@@ -60,7 +60,7 @@ class LinkKind(StrEnum):
     """Where a link was found. The members are ordered by their value to a crawl, highest first.
 
     `SITEMAP` links to a sitemap (from robots.txt or a sitemap index), `LISTED` to a page that a sitemap lists; `FEED` to a
-    feed that a page announces, `ITEM` to a page that a feed lists.
+    feed that a page announces, `ITEM` to a page that a feed lists. `SCRIPT`: the scripts of a rendered page led there.
     """
 
     REDIRECT = "redirect"
@@ -71,9 +71,12 @@ class LinkKind(StrEnum):
     LISTED = "listed"
     FEED = "feed"
     ITEM = "item"
+    SCRIPT = "script"
 
 
-Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sitemap", "unread", "budget", "defect"]
+Cut = Literal[
+    "length", "time", "disconnect", "decoded", "coding", "links", "sitemap", "unread", "budget", "render", "defect"
+]
 """Why part of a page is missing.
 
 - `length`, `time`, `disconnect`: the body was truncated while it was received (`Exchange.truncated`)
@@ -83,6 +86,7 @@ Cut = Literal["length", "time", "disconnect", "decoded", "coding", "links", "sit
 - `sitemap`: the sitemap or feed breaks off, declares entities, or has too many or too long entries
 - `unread`: parsing exceeded the time or memory limit of a document
 - `budget`: its text was not extracted, because that of earlier pages of the domain took too long
+- `render`: its browser was stopped before the page was complete, or could not render it
 - `defect`: an unexpected exception occurred (`crawler.defects`)
 """
 
@@ -196,6 +200,27 @@ class Extra(msgspec.Struct, frozen=True, gc=False):
 
     exchange: Exchange
     kind: str
+
+
+RenderOutcome = Literal["done", "time", "crashed", "memory", "hung", "gone"]
+"""`time`: its DOM was taken when its time was over, or after an endless script was stopped; `crashed`: its process ended;
+`memory`: its browser was killed because it needed too much; `hung`: or because it did not answer; `gone`: or ended."""
+
+
+class Rendered(msgspec.Struct, frozen=True, gc=False):
+    """A page in a browser. `dom`: its exchange with the DOM, in UTF-8, as body; None if it gave none; `url`: where its
+    scripts have brought it, without a request. `links`: URLs that its scripts led to by history, navigation, windows and
+    downloads. `requests`: how many it made that were not refused at once, and `refused` how many were not answered, by
+    reason. `screenshot`: a PNG, if one was wanted."""
+
+    outcome: RenderOutcome
+    elapsed: float
+    dom: Exchange | None = None
+    url: str = ""
+    links: tuple[str, ...] = ()
+    requests: int = 0
+    refused: Mapping[str, int] = {}
+    screenshot: bytes = b""
 
 
 DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
@@ -333,8 +358,8 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     malformed. `unfollowed`: links that are not followed, because they or the page say nofollow. `detail`: the reason in
     words: why the request failed, or where the redirect leads; may be empty. `put_off`:
     if its shape brings nothing new, the name of the shape, and how many more of its pages, and of the useless ones, are to
-    be counted. `extras`: what its handler has fetched besides. `is_requisite`: it is no page, but what pages
-    embed (`frontier.entries.Entry.is_requisite`).
+    be counted. `extras`: what its handler, or its browser, has fetched besides. `is_requisite`: it is no page, but what
+    pages embed (`frontier.entries.Entry.is_requisite`). `rendered`: the page in a browser, if it was rendered.
     """
 
     url: str
@@ -382,11 +407,23 @@ class Page(msgspec.Struct, frozen=True, gc=False):
     put_off: tuple[str, int, int] = ("", 0, 0)
     extras: tuple[Extra, ...] = ()
     is_requisite: bool = False
+    rendered: Rendered | None = None
+
+    @property
+    def shown(self) -> Exchange | None:
+        """The exchange with what the page shows: its DOM if it was rendered, otherwise what the server has sent."""
+        return self.rendered.dom if self.rendered is not None and self.rendered.dom is not None else self.exchange
+
+    def as_shown(self) -> Page:
+        """Return this page as if the server had sent what it shows."""
+        return msgspec.structs.replace(self, exchange=self.shown, rendered=None) if self.rendered is not None else self
 
     @property
     def received_bytes(self) -> int:
-        """Bytes of its body and those of its extra exchanges, as received."""
+        """Bytes of its body, as received, of its DOM, and of its extra exchanges."""
         own = len(self.exchange.body) if self.exchange is not None else 0
+        if self.rendered is not None and self.rendered.dom is not None:
+            own += len(self.rendered.dom.body)
         return own + sum(len(extra.exchange.body) for extra in self.extras) if self.extras else own
 
     @property

@@ -70,6 +70,7 @@ from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, Pag
 from crawler.worker.leases import DelayQueue, HeldLeases
 from crawler.worker.outbox import OutboxDelivery
 from crawler.worker.page import BuildSettings, PageBuilder, PageHandling
+from crawler.worker.rendering import EmbedPolicy, PageRenderer, PageRendering, RenderPolicy
 from crawler.worker.request import (
     KEPT_MS,
     AddressLimiter,
@@ -97,7 +98,7 @@ from frontier.queue import Frontier, FrontierSettings, PushReply
 from frontier.reservations import Reservations
 from frontier.shards import Nodes
 from frontier.store import Store
-from frontier.urls import UrlRules, canonicalize, origin_of
+from frontier.urls import UrlPattern, UrlRules, canonicalize, origin_of
 from politeness.policy import CurrentPolicy
 from politeness.rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.robots_cache import RobotsCache
@@ -134,7 +135,8 @@ RECENT_URLS = 200_000
 class Dependencies(msgspec.Struct, frozen=True):
     """The external dependencies of the engine of the replica `replica`. `time`: that of the engine before, if it
     continues the work of another one of this process. `setup`: what the machine adds to requests. `router`: the
-    handlers of pages, None if there are none; `context`: what they share. `recent`: URLs that need not be pushed to
+    handlers of pages, None if there are none; `context`: what they share. `renderer`: renders
+    pages in browsers, None if that is off. `recent`: URLs that need not be pushed to
     Redis again."""
 
     replica: str
@@ -149,6 +151,7 @@ class Dependencies(msgspec.Struct, frozen=True):
     setup: RequestSetup = RequestSetup()
     router: Router | None = None
     context: Context = msgspec.field(default_factory=Context)
+    renderer: PageRenderer | None = None
     recent: RecentUrls = msgspec.field(default_factory=lambda: RecentUrls(RECENT_URLS))
 
 
@@ -280,8 +283,27 @@ class Engine:
         )
         validators = Validators(refetched(settings))
         deps.events.subscribe(validators.observe, PageSettled)
+        rendering = None
+        if deps.renderer is not None and settings.render.mode != "off":
+            rendering = PageRendering(
+                runtime,
+                deps.renderer,
+                render_policy(settings),
+                self.extra.begin_visit,
+                turns.while_rendering,
+                self._action_of,
+            )
         visits = UrlVisits(
-            runtime, permits, fetch, throttle, builder, self._handling, self.committer, validators, self._action_of
+            runtime,
+            permits,
+            fetch,
+            throttle,
+            builder,
+            self._handling,
+            self.committer,
+            validators,
+            self._action_of,
+            rendering,
         )
         hints = SitemapHints(runtime, deps.store, self.frontier, self.tasks.spawn).observe
         deps.events.subscribe(hints, PageSettled)
@@ -369,6 +391,8 @@ class Engine:
         are_safe = not self._local.redis or await self._wait_until_safe()
         await self.tasks.cancel(self._running)
         has_left = await self.leave(self._budget.leave)
+        if self._deps.renderer is not None:
+            await self._deps.renderer.stop()
         await self._deps.http.stop(0.0)
         await self._offload.stop()
         # A server may have been restarted, may not answer, or may refuse writes and lose the last ones, as on a full disk.
@@ -703,7 +727,44 @@ def production_dependencies(
         time=time,
         setup=setup,
         router=router,
+        renderer=page_renderer(settings, local),
         context=Context(app_settings(router, settings.app) if router else None, crawl.name, replica, local.out / FILES),
+    )
+
+
+def page_renderer(settings: CrawlSettings, local: ReplicaTable) -> PageRenderer | None:
+    """Return what renders pages, None if that is off."""
+    table = settings.render
+    if table.mode == "off":
+        return None
+    from crawler.browser import Renderer, RenderLimits  # noqa: PLC0415 - few crawls need it
+
+    limits = RenderLimits(
+        time_s=table.time,
+        settle_s=table.settle,
+        grow=table.grow,
+        load=frozenset(table.load),
+        posts=table.post,
+        requests=table.requests,
+        bytes=table.max_bytes,
+        memory=table.memory,
+    )
+    user_agent = settings.fetch.user_agent_header
+    return Renderer(limits, user_agent, slots=local.browsers, program=local.browser, isolation=local.browser_isolation)
+
+
+def render_policy(settings: CrawlSettings) -> RenderPolicy:
+    """Return which pages are rendered, and how polite they are."""
+    table = settings.render
+    assert table.mode != "off"
+    return RenderPolicy(
+        table.mode,
+        tuple(map(UrlPattern, table.always)),
+        tuple(map(UrlPattern, table.never)),
+        EmbedPolicy(table.parallel, table.embed_share, table.robots == "all"),
+        table.time,
+        table.screenshot,
+        table.without == "wait",
     )
 
 

@@ -31,6 +31,7 @@ from crawler.scope.extract_rules import SOURCES, ExtractRule, FieldRule
 from crawler.settings.load import Settings
 from crawler.settings.policies import extract_rules, url_rules
 from crawler.wording import count_of
+from crawler.worker.extra import IS_EXTRA
 from frontier.entries import Entry, parse_entry
 from frontier.keys import CrawlKeys
 from frontier.scripts import command
@@ -55,13 +56,13 @@ def findings(page: Page, settings: Settings, router: Router | None) -> list[str]
 
 
 def _of_rule(rule: ExtractRule, page: Page, max_decoded: int) -> str:
-    assert page.exchange is not None
+    assert page.shown is not None
     if not page.has_type(rule.content_type):
         return f"not for this page, which is {page.content_type or 'of no type'}, not {rule.content_type}"
     if not rule.applies(page):
         return f"not for this page: match {rule.match!r} is not found in its URL"
     try:
-        report = ExtractionJob.of(page, (rule,), max_decoded).report(page.exchange.body)
+        report = ExtractionJob.of(page, (rule,), max_decoded).report(page.shown.body)
     except TakesLong:
         return "applies, but the page is too large to say here what each field has found"
     if not report.elements and report.unread:
@@ -116,7 +117,7 @@ class Trial(msgspec.Struct, frozen=True):
     handler, its items, the first of its items that are rejected and how many are, and its links. `findings`: why a
     request failed, what each `[[extract]]` and the handlers have found, and why not more, in a line each. `queued`: the
     URLs that a crawl would fetch, with depth and priority, the highest priority first. `dropped`: how many links it
-    would not fetch, by reason."""
+    would not fetch, by reason. `rendered`: what its browser has done, None if it was in none."""
 
     url: str
     outcome: str
@@ -132,6 +133,7 @@ class Trial(msgspec.Struct, frozen=True):
     links: list[str]
     queued: list[dict[str, Any]]
     dropped: dict[str, int]
+    rendered: dict[str, Any] | None = None
 
 
 class _OnePage(Crawl):
@@ -182,7 +184,7 @@ class _OnePage(Crawl):
 
 
 class _OneRequest:
-    """An HTTP client that requests `url`, and no other URL after that: whoever asks waits until it is cancelled. A page
+    """An HTTP client that requests `url`, and no other page after that: whoever asks waits until it is cancelled. A page
     whose handler fails would not count as the one page of the crawl, and the next URL would have its turn. If `url`
     redirects to itself, it is requested once more, perhaps in another way of writing. `failure`: of the last request,
     in words."""
@@ -199,7 +201,7 @@ class _OneRequest:
 
     async def fetch(self, url: str, **options: Any) -> Exchange:
         is_the_one = canonicalize(url, rules=self._rules).href == self._url
-        if self._is_over and not is_the_one:
+        if self._is_over and not is_the_one and not IS_EXTRA.get():
             await asyncio.Event().wait()
         self._is_over = self._is_over or is_the_one
         try:
@@ -222,10 +224,13 @@ async def queued(store: Store, keys: CrawlKeys) -> list[Entry]:
     return sorted(found, key=lambda entry: (-entry.priority, entry.url))
 
 
-async def try_url(url: str, settings: Settings, tag: str = "", record: Path | None = None) -> Trial:
+async def try_url(
+    url: str, settings: Settings, tag: str = "", record: Path | None = None, screenshot: Path | None = None
+) -> Trial:
     """Fetch `url`, which has the label and payload in `tag`, with `settings`, but one time at most. Only the page is kept,
-    in the folder `record` if there is one. Raises UserError if it cannot be fetched now."""
-    patience_s = settings.fetch.timeout + settings.fetch.connect_timeout + ENDED_S
+    in the folder `record` if there is one, and its screenshot in the file `screenshot`. Raises UserError if it cannot be
+    fetched now."""
+    patience_s = settings.fetch.timeout + settings.fetch.connect_timeout + settings.render.time + ENDED_S
     with tempfile.TemporaryDirectory(prefix="peercrawl-try-") as folder:
         crawl = _OnePage(url, _alone(settings, Path(folder)), tag)
         try:
@@ -239,6 +244,8 @@ async def try_url(url: str, settings: Settings, tag: str = "", record: Path | No
         raise UserError(f"{url} cannot be fetched now: {crawl.postponed or 'the crawl ended without it'}")
     if record is not None:
         save(page, record)
+    if screenshot is not None and page.rendered is not None:
+        await asyncio.to_thread(screenshot.write_bytes, page.rendered.screenshot)
     found = findings(page, settings, crawl.router)
     if crawl.http is not None and crawl.http.failure:
         found = [crawl.http.failure, *found]
@@ -275,4 +282,18 @@ def _told(page: Page, entries: list[Entry], dropped: Counter[str], found: list[s
         links=[link.url for link in page.links],
         queued=[{"url": entry.url, "depth": entry.depth, "priority": entry.priority} for entry in entries],
         dropped=dict(dropped),
+        rendered=_of_browser(page),
     )
+
+
+def _of_browser(page: Page) -> dict[str, Any] | None:
+    if (rendered := page.rendered) is None:
+        return None
+    loaded = Counter(extra.kind for extra in page.extras)
+    return {
+        "outcome": rendered.outcome,
+        "seconds": round(rendered.elapsed, 2),
+        "requests": rendered.requests,
+        "loaded": dict(loaded),
+        "refused": dict(rendered.refused),
+    }

@@ -14,25 +14,6 @@ and flags that close each of these ways where the machine allows no namespace.
 """
 
 from crawler.browser.renderer import Renderer
-from crawler.browser.values import (
-    GRACE_S,
-    Answer,
-    BrowserFailed,
-    PageRequest,
-    Refused,
-    Rendered,
-    RenderLimits,
-    Resource,
-)
+from crawler.browser.values import GRACE_S, Answer, RenderLimits
 
-__all__ = [
-    "GRACE_S",
-    "Answer",
-    "BrowserFailed",
-    "PageRequest",
-    "Refused",
-    "RenderLimits",
-    "Rendered",
-    "Renderer",
-    "Resource",
-]
+__all__ = ["GRACE_S", "Answer", "RenderLimits", "Renderer"]

@@ -12,21 +12,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urldefrag
 
+import msgspec
+
 from crawler.browser.pipe import Params, PipeError
 from crawler.browser.process import Chromium
-from crawler.browser.values import (
-    GRACE_S,
-    LOADABLE,
-    Answer,
-    PageRequest,
-    Refused,
-    Rendered,
-    RenderLimits,
-    RenderOutcome,
-    Resource,
-)
-from crawler.errors import FetchFailed
-from crawler.page import Exchange
+from crawler.browser.values import GRACE_S, LOADABLE, Answer, RenderLimits
+from crawler.errors import FetchFailed, Refused
+from crawler.hooks import ExtraRequest
+from crawler.page import Exchange, Rendered, RenderOutcome
 from crawler.parse.coding import decode_body
 
 WIDTH, HEIGHT = 1280, 1024
@@ -64,6 +57,8 @@ _NOT_PASSED = frozenset(
     }
 )
 """Fields of a response that say how it was transferred, or have the browser make requests of its own."""
+
+_OF_BODY = frozenset({b"content-encoding", b"content-length", b"content-type", b"transfer-encoding"})
 
 # Only in a world of its own: the page may have redefined what these call.
 _TALL = "(document.scrollingElement || document.documentElement).scrollHeight"
@@ -103,7 +98,6 @@ class OpenPage:
         self._outcome: RenderOutcome = "done"
         self._html, self._url, self._screenshot = b"", exchange.url, b""
         self._links: dict[str, None] = {}
-        self._resources: list[Resource] = []
         self._refused = Counter[str]()
         self._context = self._target = self._session = ""
         self._windows: set[str] = set()
@@ -140,13 +134,18 @@ class OpenPage:
         return Rendered(
             self._outcome,
             loop.time() - self._began,
-            self._html,
+            self._with_dom(self._html) if self._html else None,
             self._url,
             tuple(self._links),
-            tuple(self._resources),
+            self._requests,
             dict(self._refused),
             self._screenshot,
         )
+
+    def _with_dom(self, html: bytes) -> Exchange:
+        fields = [(name, value) for name, value in self._exchange.headers if name.lower() not in _OF_BODY]
+        fields.append((b"Content-Type", b"text/html; charset=utf-8"))
+        return msgspec.structs.replace(self._exchange, headers=tuple(fields), body=html, encoding="", truncated=None)
 
     def _ended(self, how: RenderOutcome) -> None:
         if self._outcome in ("done", "time") and not (self._html and how == "hung"):
@@ -309,7 +308,7 @@ class OpenPage:
         fields = {name.lower(): value for name, value in request["headers"].items()}
         type_ = _type_of(params["resourceType"].lower(), fields)
         method, limits = request["method"], self._limits
-        is_document = type_ == "document" and params.get("frameId") == self._target
+        is_document = type_ == "frame" and params.get("frameId") == self._target
         self._quiet_since = asyncio.get_running_loop().time()
         if params.get("frameId") in self._windows:
             self._refuse(params, session, "")
@@ -331,7 +330,7 @@ class OpenPage:
         elif LOADABLE.get(type_) not in limits.load:
             self._refuse(params, session, f"type {type_}")
         elif not self._may_use(method, url):
-            self._refuse(params, session, f"method {method}")
+            self._refuse(params, session, "method")
         elif self._requests >= limits.requests:
             self._refuse(params, session, "requests")
         elif self._bytes >= limits.bytes:
@@ -343,7 +342,7 @@ class OpenPage:
                 for name, value in request["headers"].items()
                 if name.lower() not in _OWN_FIELDS and not name.lower().startswith("sec-")
             )
-            wanted = PageRequest(url, type_, method, passed, request.get("postData", "").encode())
+            wanted = ExtraRequest(url, method, passed, request.get("postData", "").encode(), type_)
             task = asyncio.create_task(self._ask(params, session, wanted))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
@@ -351,7 +350,7 @@ class OpenPage:
     def _may_use(self, method: str, url: str) -> bool:
         return method in ("GET", "HEAD") or (method == "POST" and url.partition("?")[0] in self._limits.posts)
 
-    async def _ask(self, params: Params, session: str, request: PageRequest) -> None:
+    async def _ask(self, params: Params, session: str, request: ExtraRequest) -> None:
         self._in_flight += 1
         try:
             exchange = await self._answer(request)
@@ -360,7 +359,6 @@ class OpenPage:
             if exchange.truncated or self._bytes >= self._limits.bytes:
                 self._refuse(params, session, "bytes")  # half a script is none
                 return
-            self._resources.append(Resource(request.type, exchange))
             self._fulfil(params, session, exchange, body)
         except Refused as refused:
             self._refuse(params, session, refused.reason)
@@ -374,7 +372,7 @@ class OpenPage:
         """Allow what the page itself may do. The response to the request decides whether the page can read it."""
         method = fields["access-control-request-method"]
         if not self._may_use(method, url):
-            self._refuse(params, session, f"method {method}")
+            self._refuse(params, session, "method")
             return
         allowed = {
             "Access-Control-Allow-Origin": fields.get("origin", "*"),
@@ -428,7 +426,9 @@ def _type_of(named: str, fields: Mapping[str, str]) -> str:
         return "eventsource"
     if "prefetch" in fields.get("sec-purpose", fields.get("purpose", "")):
         return "prefetch"
-    return "script" if named == "other" and fields.get("accept") == "*/*" else named  # a worker; others are icons
+    if named == "other" and fields.get("accept") == "*/*":
+        return "script"  # of a worker; others are icons
+    return "frame" if named == "document" else named
 
 
 def _window(height: int) -> Params:

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from crawler.browser.pipe import Listener, Pipe, PipeError
-from crawler.browser.values import BrowserFailed
+from crawler.errors import BrowserFailed
 
 PROGRAMS = (
     "/usr/lib/chromium/chromium-headless-shell",  # Debian's own name in PATH is a script that adds its settings

@@ -11,8 +11,9 @@ from collections.abc import Callable
 from crawler.browser.page import ATTACH, OpenPage
 from crawler.browser.pipe import Params, PipeError
 from crawler.browser.process import START_S, Chromium, find_browser, find_isolation, sweep_folders
-from crawler.browser.values import Answer, BrowserFailed, Rendered, RenderLimits
-from crawler.page import Exchange
+from crawler.browser.values import Answer, RenderLimits
+from crawler.errors import BrowserFailed
+from crawler.page import Exchange, Rendered
 
 MAX_STARTS = 3
 """Browsers that do not start in a row, after which none is tried for a while."""

@@ -3,65 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Literal
 
 import msgspec
 
-from crawler.errors import CrawlerError
+from crawler.hooks import ExtraRequest
 from crawler.page import Exchange
 
 GRACE_S = 5.0
 """How long a page may take, after its time, to give its DOM before its browser is killed."""
-
-RenderOutcome = Literal["done", "time", "crashed", "memory", "hung", "gone"]
-"""`time`: its DOM was taken when its time was over, or after an endless script was stopped; `crashed`: its process ended;
-`memory`: its browser was killed because it needed too much; `hung`: or because it did not answer; `gone`: or ended."""
 
 LOADABLE: Mapping[str, str] = {
     "script": "script",
     "stylesheet": "style",
     "xhr": "data",
     "fetch": "data",
-    "document": "frame",
+    "frame": "frame",
     "image": "image",
     "font": "font",
 }
-"""Which of the words in `render.load` a type of request belongs to (Network.ResourceType of the DevTools protocol). The
-others are never answered: media, streams, beacons, reports, manifests, icons."""
+"""Which of the words in `render.load` a type of request belongs to: Network.ResourceType of the DevTools protocol, but
+`frame` for the document of one, because a record with the type `document` is that of a page. The others are never
+answered: media, streams, beacons, reports, manifests, icons."""
 
 
-class BrowserFailed(CrawlerError):
-    """Raised when no browser can be started, or none is tried because several have failed."""
-
-
-class Refused(CrawlerError):
-    """Raised by an `Answer` that refuses a request. `reason`: one word."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__(reason)
-        self.reason = reason
-
-
-class PageRequest(msgspec.Struct, frozen=True):
-    """A request that a page makes. `type`: as in `LOADABLE`; `headers`: those that say something about the request
-    rather than about the browser, with its own cookies."""
-
-    url: str
-    type: str
-    method: str = "GET"
-    headers: tuple[tuple[str, str], ...] = ()
-    body: bytes = b""
-
-
-Answer = Callable[[PageRequest], Awaitable[Exchange]]
-"""Answers the request of a page. Raises `Refused` or `FetchFailed`."""
-
-
-class Resource(msgspec.Struct, frozen=True, gc=False):
-    """An answered request of a page. `type`: see `LOADABLE`."""
-
-    type: str
-    exchange: Exchange
+Answer = Callable[[ExtraRequest], Awaitable[Exchange]]
+"""Answers a request of a page, whose `kind` is as in `LOADABLE`. Raises Refused and FetchFailed."""
 
 
 class RenderLimits(msgspec.Struct, frozen=True):
@@ -80,19 +46,3 @@ class RenderLimits(msgspec.Struct, frozen=True):
     bytes: int = 20 << 20
     memory: int = 1 << 30
     pages: int = 200
-
-
-class Rendered(msgspec.Struct, frozen=True):
-    """What became of a page. `html`: its DOM in UTF-8, empty if it gave none; `url`: where its scripts have brought it,
-    without a request. `links`: URLs that its scripts led to by history, navigation, windows and downloads. `resources`:
-    the answers to its requests. `refused`: how many of its requests were not answered, by reason. `screenshot`: a PNG, if
-    it was wanted."""
-
-    outcome: RenderOutcome
-    elapsed: float
-    html: bytes = b""
-    url: str = ""
-    links: tuple[str, ...] = ()
-    resources: tuple[Resource, ...] = ()
-    refused: Mapping[str, int] = {}
-    screenshot: bytes = b""

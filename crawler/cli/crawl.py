@@ -10,9 +10,11 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import click
 import msgspec
+from msgspec.structs import replace
 
 from crawler import logs
 from crawler.app.crawl_settings import OnDifference, check_installed, own_settings
@@ -87,6 +89,7 @@ SHOWN = 20
 )
 @option.replicas
 @option.out
+@option.render
 @sets(
     "politeness.delay",
     "--delay",
@@ -282,11 +285,24 @@ def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSetting
     return f"visits those of {known} that are due"
 
 
+def _of_browser(rendered: dict[str, Any]) -> str:
+    loaded, refused = (
+        ", ".join(f"{name} {count:,}" for name, count in sorted(rendered[part].items()))
+        for part in ("loaded", "refused")
+    )
+    return (
+        f"rendered: {rendered['outcome']} in {rendered['seconds']:g} s; loaded: {loaded or 'nothing'}; "
+        f"refused: {refused or 'nothing'}"
+    )
+
+
 @command("try")
 @click.argument("url", help="URL to fetch.")
 @click.option("--label", default="", metavar="WORD", help="Label with which a handler would have enqueued the URL.")
 @click.option("--payload", metavar="JSON", help="Payload with which it would have, such as '{\"shop\": 7}'.")
 @click.option("--record", type=FOLDER, help="Folder in which to save the page and its items for a test.")
+@sets("render.mode", "--render", flag_value="always", help="Render the page in a browser.")
+@click.option("--screenshot", type=option.FILE, help="PNG file for the rendered page, with its images.")
 @option.app
 @option.settings_file
 @option.host_map
@@ -298,6 +314,7 @@ def try_(
     label: str,
     payload: str | None,
     record: Path | None,
+    screenshot: Path | None,
     allow: tuple[str, ...],
     port: tuple[int, ...],
     as_json: bool,
@@ -322,7 +339,11 @@ def try_(
         tag = tag_of(label, None if payload is None else msgspec.json.decode(payload))
     except ValueError as error:
         raise UserError(f"--label, --payload: {error}") from error
-    trial = run_until_signal(try_url(url, settings, tag, record))
+    if screenshot is not None:
+        load = tuple(dict.fromkeys((*settings.render.load, "image", "font")))
+        table = replace(settings.render, mode="always", load=load, screenshot=True)
+        settings = replace(settings, render=table)
+    trial = run_until_signal(try_url(url, settings, tag, record, screenshot))
     if as_json:
         print_json(trial)
     else:
@@ -330,6 +351,7 @@ def try_(
         lines = [f"{trial.url}: {trial.outcome} ({trial.reason}), {status}, {trial.content_type or 'no type'}"]
         lines += [f"title: {trial.title}"] if trial.title else []
         lines += [f"handler failed: {trial.handler_error}"] if trial.handler_error else []
+        lines += [_of_browser(trial.rendered)] if trial.rendered else []
         lines.append(count_of(len(trial.items), "item"))
         lines += [f"  {item['data_set']}: {msgspec.json.encode(item['item']).decode()}" for item in trial.items]
         if trial.rejected_count:

@@ -225,6 +225,12 @@ port = click.option(
     multiple=True,
     help="Also allow URLs with this port (fetch.ports). Can be repeated.",
 )
+render = sets(
+    "render.mode",
+    "--render",
+    type=click.Choice(["off", "always"]),
+    help="Render pages in a browser, so that their scripts run; see docs/how-to/render-pages.md.",
+)
 replicas = click.option("--replicas", type=Whole(1, 256), default=1, help="Replicas on this machine.")
 
 

@@ -18,10 +18,10 @@ from yarl import URL
 from crawler.errors import Refused
 from crawler.handlers.values import SharedValues
 from crawler.hooks import Handled, Wanted
-from crawler.page import DATA_SET, MAX_ITEM_BYTES, Item, Link, Page
+from crawler.page import DATA_SET, MAX_ITEM_BYTES, Exchange, Item, Link, Outcome, Page
 from crawler.parse import tree
 from crawler.parse.coding import decode_body
-from crawler.parse.encoding import as_text
+from crawler.parse.encoding import MediaType, as_text
 from crawler.parse.forms import Form
 from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, values_at
 from crawler.request import Request, RequestOptions
@@ -71,15 +71,35 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         return found
 
     def _decoded(self) -> bytes:
-        if self.exchange is None:
+        if (shown := self.shown) is None:
             return b""
         limit = MAX_TREE if "unread" in self.cut else MAX_DECODED
-        return decode_body(self.exchange.body, self.exchange.content_coding, limit).data
+        return decode_body(shown.body, shown.content_coding, limit).data
 
     @property
     def text(self) -> str:
         """The body as text, without a byte order mark."""
         return as_text(self.body, self.charset)
+
+    @property
+    def static(self) -> ParsedPage:
+        """The page as the server has sent it, before it was rendered in a browser."""
+        if self.rendered is None:
+            return self
+        return ParsedPage.of(msgspec.structs.replace(self, rendered=None, charset=""))
+
+    @property
+    def screenshot(self) -> bytes:
+        """The page in a browser as a PNG, empty without one (`render.screenshot`)."""
+        return self.rendered.screenshot if self.rendered is not None else b""
+
+    def resources(self, type: str = "", match: str = "") -> list[ParsedPage]:
+        """Return what the page has loaded in its browser, and what its handlers have fetched, in the order of the answers.
+        `type`: only those of this type, such as `script`; `xhr` is for all data that scripts have asked for. `match`: only
+        those in whose URL this regular expression is found."""
+        types, is_in = ("xhr", "fetch") if type == "xhr" else (type,), UrlPattern(match).is_in
+        wanted = (extra.exchange for extra in self.extras if not type or extra.kind in types)
+        return [_as_page(exchange, self.domain) for exchange in wanted if is_in(exchange.url)]
 
     def json(self) -> Any:
         """Return the body as JSON, in UTF-8, UTF-16 or UTF-32, with or without a byte order mark; halves of characters
@@ -163,6 +183,14 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         """Return the URLs of the links in which the regular expression `pattern` is found."""
         is_in = UrlPattern(pattern).is_in
         return [link.url for link in self.links if is_in(link.url)]
+
+
+def _as_page(exchange: Exchange, domain: str) -> ParsedPage:
+    media = MediaType.parse((exchange.header_list(b"content-type") or b"").decode("latin-1"))
+    page = Page(exchange.url, domain, 0, Outcome.DONE, "ok", exchange.started_at, exchange=exchange)
+    return ParsedPage.of(
+        msgspec.structs.replace(page, content_type=media.essence, charset=(media.charset or "").lower())
+    )
 
 
 class Retry(Exception):

@@ -126,9 +126,14 @@ class Metrics:
         self.reasons = self._counter("page_reasons", "URLs settled or retried later, by reason", "outcome", "reason")
         self.extra_requests = self._counter(
             "extra_requests",
-            "Requests of handlers, by kind, and status class or why there was none",
+            "Requests of handlers and browsers, by kind, and status class or why there was none",
             "kind",
             "result",
+        )
+        self.rendered_pages = self._counter("rendered_pages", "Pages in a browser, by what became of them", "outcome")
+        self.render_seconds = self._counter("render_seconds", "Seconds that pages were in a browser")
+        self.render_refused = self._counter(
+            "render_refused", "Requests of pages in a browser that were refused, by reason", "reason"
         )
         self.requisites = self._counter(
             "requisites", "Page requisites settled or retried later, by outcome and reason", "outcome", "reason"
@@ -284,6 +289,11 @@ class Metrics:
                 self.hook_failures.labels(hook).inc()
             case ev.ExtraRequested(kind, result):
                 self.extra_requests.labels(kind, result).inc()
+            case ev.PageRendered(_, rendered):
+                self.rendered_pages.labels(rendered.outcome).inc()
+                self.render_seconds.inc(rendered.elapsed)
+                for reason, count in rendered.refused.items():
+                    self.render_refused.labels(reason).inc(count)
             case ev.HandlerFailed():
                 self.handler_failures.inc()
             case ev.DefectFound(stage):

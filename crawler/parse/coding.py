@@ -157,10 +157,10 @@ def decoded_start(exchange: Exchange, size: int) -> bytes | None:
 
 def is_html_page(page: Page) -> bool:
     """Whether the body of `page` is parsed as HTML."""
-    if page.exchange is None:
+    if (shown := page.shown) is None:
         return False
-    body, coding = page.exchange.body, ""
-    if is_read_by_bytes(page.content_type) and (coding := page.exchange.content_coding):
+    body, coding = shown.body, ""
+    if is_read_by_bytes(page.content_type) and (coding := shown.content_coding):
         body = decode_body(body[:_LOOK_FOR_TAG], coding, _LOOK_FOR_TAG, max_work=_LOOK_FOR_TAG * MAX_LAYERS).data
     return is_html(page.content_type, body)
 

@@ -130,9 +130,9 @@ class ExtractionJob(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, page: Page, rules: tuple[ExtractRule, ...], max_decoded: int) -> ExtractionJob:
         """The job for `page`, which has an exchange."""
-        assert page.exchange is not None
+        assert page.shown is not None
         return cls(
-            rules, page.url, page.content_type, page.charset, page.exchange.content_coding, _facts(page), max_decoded
+            rules, page.url, page.content_type, page.charset, page.shown.content_coding, _facts(page), max_decoded
         )
 
     def run(self, body: bytes, is_inline: bool = False) -> Extraction:

@@ -240,7 +240,7 @@ class TextJob(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, page: Page, max_decoded: int) -> TextJob | None:
         """The job for `page`. None if it is not HTML, or if a part of its text would be missing."""
-        exchange, is_whole = page.exchange, set(page.cut) <= {"links"} and page.decoded_size <= MAX_BYTES
+        exchange, is_whole = page.shown, set(page.cut) <= {"links"} and page.decoded_size <= MAX_BYTES
         if exchange is None or not is_whole or not is_html_page(page):
             return None
         return cls(page.url, page.charset, exchange.content_coding, max_decoded)
@@ -275,7 +275,7 @@ def content_of(
 ) -> Content:
     """The content of `page` if it is HTML or plain text with status 2xx, or also 404 and 410 if `error_pages`. `judged`:
     with the fields for comparing pages."""
-    is_asked = text != "off" or structured or judged
+    page, is_asked = page.as_shown(), text != "off" or structured or judged
     if not is_asked or page.exchange is None or not has_content(page, error_pages):
         return NO_CONTENT
     body = decoded(page.exchange, MAX_BYTES + 1)
@@ -359,7 +359,8 @@ class ContentJob(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, page: Page, wanted: ContentWanted) -> ContentJob:
         """The job for `page`, which has an exchange."""
-        return cls(_with_body(msgspec.structs.replace(page, links=(), items=()), b""), wanted)
+        page = msgspec.structs.replace(page.as_shown(), links=(), items=(), extras=())
+        return cls(_with_body(page, b""), wanted)
 
     @property
     def url(self) -> str:
@@ -390,9 +391,10 @@ def is_light(page: Page, wanted: ContentWanted) -> bool:
         return True
     if page.content_type in PLAIN_TYPES:
         return not page.exchange.content_coding
+    shown = page.shown or page.exchange
     if wanted.text != "off":
         return False  # its main text takes tens of milliseconds
-    return is_light_body(page.exchange.body, page.exchange.content_coding, page.charset)
+    return is_light_body(shown.body, shown.content_coding, page.charset)
 
 
 def has_content(page: Page, error_pages: bool) -> bool:

@@ -38,6 +38,7 @@ from crawler.settings.tables import (
     LimitsTable,
     PolitenessTable,
     RecrawlTable,
+    RenderTable,
     ReplicaTable,
     RequestsTable,
     ScheduleTable,
@@ -58,6 +59,7 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
     fetch: FetchTable = FetchTable()
     archive: ArchiveTable = ArchiveTable()
     handlers: HandlersTable = HandlersTable()
+    render: RenderTable = RenderTable()
     app: dict[str, Any] = msgspec.field(default_factory=dict)
     recrawl: RecrawlTable = RecrawlTable()
     schedule: tuple[ScheduleTable, ...] = ()

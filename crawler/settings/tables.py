@@ -752,6 +752,86 @@ class HandlersTable(Table, frozen=True, kw_only=True):
     ] = 1
 
 
+def _check_patterns(patterns: tuple[str, ...]) -> None:
+    for pattern in patterns:
+        UrlPattern(pattern)
+
+
+class RenderTable(Table, frozen=True, kw_only=True):
+    """Rendering of pages in a browser. See docs/how-to/render-pages.md."""
+
+    restart: ClassVar[str] = "browsers are started with these settings"
+
+    mode: Annotated[
+        Literal["off", "always"],
+        "`always`: render all HTML pages, except those that `never` names. `off`: none, and `always` and `never` mean "
+        "nothing. A rendered page costs hundreds of times the CPU of another one, and requests for its scripts and data.",
+    ] = "off"
+    always: Annotated[
+        tuple[str, ...],
+        checked_by(_check_patterns),
+        "Regular expressions: render the pages in whose URL one is found, even if their robots.txt asks for a delay of "
+        "more than 10 seconds.",
+    ] = ()
+    never: Annotated[
+        tuple[str, ...],
+        checked_by(_check_patterns),
+        "Regular expressions: never render the pages in whose URL one is found.",
+    ] = ()
+    time: Annotated[
+        float,
+        Meta(gt=0, le=25),
+        "Seconds for a page in the browser. Then it is taken as it is, or at most 5 seconds later as the server has sent "
+        "it.",
+    ] = 20.0
+    settle: Annotated[
+        float, Meta(ge=0, le=10), "Seconds without a request after which a loaded page counts as complete."
+    ] = 0.5
+    grow: Annotated[
+        Count,
+        "Pixels to which the window may grow, so that a page loads what it shows on scrolling. 0: do not scroll.",
+    ] = 20_000
+    load: Annotated[
+        tuple[Literal["script", "style", "data", "frame", "image", "font"], ...],
+        "What pages may load. `data`: what scripts ask for. Add `image` and `font` for archives and screenshots.",
+    ] = ("script", "style", "data", "frame")
+    requests: Annotated[PositiveInt, Meta(le=200), "Maximum number of requests of a page. Others are refused."] = 150
+    max_bytes: Annotated[PositiveInt, "Maximum size of all that a page loads, in bytes, decoded."] = 20 << 20
+    memory: Annotated[
+        int,
+        Meta(ge=256 << 20),
+        "Maximum memory for data of each process of a browser, in bytes. If all its processes need one and a half times as "
+        "much, it is killed.",
+    ] = 1 << 30
+    parallel: Annotated[
+        int, Meta(ge=1, le=6), "Maximum number of requests of a page that are in flight to a domain at the same time."
+    ] = 2
+    embed_share: Annotated[
+        float,
+        Meta(ge=0, le=1),
+        "Part of the domain's delay that each request of a page adds to the delay after the page, so that the average load "
+        "stays what it is.",
+    ] = 0.1
+    robots: Annotated[
+        Literal["all", "pages"],
+        "`all`: the robots.txt of each origin decides on the requests of a page, too. `pages`: only on pages; for your own "
+        "sites.",
+    ] = "all"
+    post: Annotated[
+        tuple[str, ...],
+        "URLs, without a query, to which scripts may send POST requests, such as that of a GraphQL API. All other methods "
+        "than GET and HEAD are refused.",
+    ] = ()
+    without: Annotated[
+        Literal["wait", "static"],
+        "While no browser works: `wait`: pages wait; `static`: take them as the server sends them.",
+    ] = "wait"
+    screenshot: Annotated[
+        bool,
+        "Take a screenshot of each rendered page, 1280 by 1024 pixels: for handlers, and as a record in the archive.",
+    ] = False
+
+
 GUARDED = frozenset(
     {
         *("archive.on_page", "archive.sinks", "frontier.scorer", "handlers.app"),  # code
@@ -848,6 +928,22 @@ class ReplicaTable(Table, frozen=True, kw_only=True):
         "addresses, `localhost` and the name in `advertise` always work. Other names are refused, so that no web page can "
         "read the crawl's state through a browser in your network (DNS rebinding).",
     ] = ()
+    browsers: Annotated[
+        int,
+        Meta(ge=1, le=64),
+        "Browsers for pages that are rendered (`[render]`), each with one page at a time. Each takes about half a core and "
+        "300 to 400 MB.",
+    ] = 1
+    browser: Annotated[
+        str,
+        "Path of the browser: a Chromium. Empty: the headless shell of Debian's package chromium-headless-shell, or else "
+        "chromium or Chrome, from where they are usually installed.",
+    ] = ""
+    browser_isolation: Annotated[
+        Literal["auto", "namespace", "flags"],
+        "What keeps a browser from the network. `namespace`: the kernel (Linux only); `flags`: its own flags; `auto`: the "
+        "first if this machine allows it. See docs/how-to/render-pages.md.",
+    ] = "auto"
     grace: Annotated[
         NotNegative, "Seconds to wait for requests in flight when the replica stops. The rest are then cancelled."
     ] = 20.0

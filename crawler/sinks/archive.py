@@ -132,7 +132,7 @@ class GroupEncoder:
         digest, place, line = page.digest, None, -1
         if volume.warc and page.exchange and answer.keeps_body and not content.is_dropped and not is_barred:
             try:
-                page_id = self.records.page_id() if page.extras else ""
+                page_id = self.records.page_id() if page.extras or page.rendered else ""
                 kind = resource_type(page) if page.is_requisite else ""
                 made = self.records.exchange(page.exchange, digest, page.body_at, page_fields(page_id, kind))
                 metadata = self.records.metadata(page, made) if is_settled and self._settings.metadata else b""
@@ -141,7 +141,7 @@ class GroupEncoder:
                     for one in page.extras
                 ]
                 digest, place = made.digest, self._append(group, page.exchange, made)
-                group.append(metadata)
+                group.append(self.records.of_browser(page, made, page_fields(page_id)), metadata)
                 for extra, records in zip(page.extras, extras, strict=True):
                     self._append(group, extra.exchange, records)
                 if is_page and made.is_revisit and page.exchange.status != HTTPStatus.NOT_MODIFIED:

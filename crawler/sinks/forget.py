@@ -214,7 +214,7 @@ class DomainRewriter:
 
         def read(record: WarcRecord) -> str | None:
             self._check_running()
-            is_ours = is_of(target_of(record), self._domain)
+            is_ours = is_of(_subject(record), self._domain)
             is_dependent = bool(self._original_of(record))
             is_named = record.record_type == WarcRecordType.metadata and self._urls.may_be_in(record.reader.read())
             volume.is_dependent |= is_dependent
@@ -269,7 +269,7 @@ class DomainRewriter:
 
         def read(record: WarcRecord) -> tuple[str, WarcRecordType, str]:
             self._check_running()
-            return target_of(record), record.record_type, self._original_of(record)
+            return _subject(record), record.record_type, self._original_of(record)
 
         with warc.open("rb") as old, self._scratch(warc) as new:
             for (url, kind, original_id), offset, length in placed(records_in(str(warc)), warc.stat().st_size, read):
@@ -393,6 +393,13 @@ class _LengthOnly:
     def tell(self) -> int:
         return self._size
 
+
+def _subject(record: WarcRecord) -> str:
+    """The URL of what `record` is about: also of what a browser has made of a page."""
+    return _OF_BROWSER.sub("", target_of(record))
+
+
+_OF_BROWSER = re.compile(r"^urn:[a-zA-Z]+:(?=https?:)")
 
 # JSON lines and metadata records
 

@@ -83,7 +83,8 @@ class Line(msgspec.Struct, frozen=True):
     `payload`: those with which the URL was queued; null if there are none. `followed`: the links that its handler has
     had queued, by their tags (`frontier.entries`); null if it has not chosen them. `repaired`: what of the response was
     malformed, and could be read (`crawler.page.Repaired`). `detail`: the reason in words: why the request failed, or where
-    the redirect leads.
+    the redirect leads. `rendered`: what became of the page in a browser (`crawler.page.Rendered.outcome`), in how many
+    milliseconds, with how many requests, and how many of them were refused; null if it was in none.
     """
 
     url: str
@@ -144,6 +145,10 @@ class Line(msgspec.Struct, frozen=True):
     published: str | None = None
     content_language: str | None = None
     last_modified: str | None = None
+    rendered: str | None = None
+    render_ms: int | None = None
+    resources: int | None = None
+    refused: int | None = None
 
 
 class RejectedLine(msgspec.Struct, frozen=True):
@@ -258,6 +263,14 @@ class PageLines:
             content_language=_field(exchange, b"content-language"),
             last_modified=_field(exchange, b"last-modified"),
         )
+        if (rendered := page.rendered) is not None:
+            line = msgspec.structs.replace(
+                line,
+                rendered=rendered.outcome,
+                render_ms=round(rendered.elapsed * 1000),
+                resources=rendered.requests,
+                refused=sum(rendered.refused.values()),
+            )
         return msgspec.structs.replace(line, **row.columns) if row.columns else line
 
 

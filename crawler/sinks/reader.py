@@ -35,7 +35,7 @@ from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from crawler.http_head import HEAD_END, Head, parse_head
 from crawler.logs import log
-from crawler.page import Exchange, Link, Outcome, Page, content_coding
+from crawler.page import Exchange, Link, Outcome, Page, Rendered, content_coding
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, noted_fields, read, robots_tags, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
@@ -360,6 +360,13 @@ class _Metadata(NamedTuple):
     usage: Usage
 
 
+class _Dom(NamedTuple):
+    """What a page showed in a browser. `of`: the ID of the response record."""
+
+    of: str
+    html: bytes
+
+
 class _Writer(NamedTuple):
     """The replica that wrote the records after a warcinfo record. None in files of other crawlers."""
 
@@ -374,22 +381,27 @@ def read_rows(path: Path, on_unread: Callable[[str, Exception], None] | None = N
     writer = _Writer(None)
     response: _Response | None = None
     metadata: _Metadata | None = None
+    dom: _Dom | None = None
     with complete_part(path) as part:
         for found, start, length in placed(records_in(part), part.size, partial(_read, on_unread or report)):
             if isinstance(found, _Metadata):
                 if response is not None and found.of == response.record_id:
                     metadata = found
                 continue
+            if isinstance(found, _Dom):
+                if response is not None and found.of == response.record_id:
+                    dom = found
+                continue
             # The metadata record of a response may come after other records, but before the next response.
             if response is not None:
-                yield _completed(response, metadata, writer)
-            response, metadata = None, None
+                yield _completed(response, metadata, writer, dom)
+            response, metadata, dom = None, None, None
             if isinstance(found, _Writer):
                 writer = found
             elif isinstance(found, _Response):
                 response = found._replace(row=found.row._replace(place=Place(name, start, length)))
         if response is not None:
-            yield _completed(response, metadata, writer)
+            yield _completed(response, metadata, writer, dom)
         part.check_end()
 
 
@@ -418,13 +430,18 @@ def report(url: str, error: Exception) -> None:
     log(logging.WARNING, "record_not_exported", url=url, error=error)
 
 
-def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer) -> Row:
-    """The row of `response` with what `metadata` and `writer` say, and null for what is unknown."""
+def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer, dom: _Dom | None) -> Row:
+    """The row of `response` with what `metadata`, `writer` and `dom` say, and null for what is unknown."""
     row, fields = response.row, metadata.fields if metadata is not None else {}
+    if dom is not None:
+        row = row._replace(page=_shown(row.page, dom.html))
     columns: dict[str, Any] = {
         **{name: fields.get(name) or None for name in ("outcome", "reason", "detail", "via")},
         **{name: _number(fields.get(name)) for name in ("depth", "tries")},
         "elapsed_ms": _number(fields.get("fetchTimeMs")),
+        "rendered": fields.get("rendered") or None,
+        "render_ms": _number(fields.get("renderTimeMs")),
+        "resources": _number(fields.get("resources")),
         "visit": fields.get("visit") or None,
         "previous_visit": _date(fields.get("previous-visit")),
         **({"repaired": fields.get("repaired", "").split()} if metadata is not None else {}),
@@ -448,13 +465,17 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer)
     return row._replace(columns=columns)
 
 
-def _read(on_unread: Callable[[str, Exception], None], record: WarcRecord) -> _Response | _Metadata | _Writer | None:
+def _read(
+    on_unread: Callable[[str, Exception], None], record: WarcRecord
+) -> _Response | _Metadata | _Dom | _Writer | None:
     try:
         match record.record_type:
             case WarcRecordType.response | WarcRecordType.revisit:
                 return _response(record)
             case WarcRecordType.metadata:
                 return _metadata(record)
+            case WarcRecordType.resource if target_of(record).startswith("urn:dom:"):
+                return _Dom(record.headers.get("WARC-Refers-To") or "", record.reader.read(MAX_DECODED))
             case WarcRecordType.resource if _is_of_web(target_of(record)):
                 raise NoRow("without an HTTP head", "resource record")
             case WarcRecordType.warcinfo:
@@ -478,6 +499,21 @@ def _fields(record: WarcRecord) -> Iterator[tuple[str, str]]:
     for line in block.decode(errors="replace").split("\n"):
         name, _, value = line.partition(":")
         yield name, value.strip()
+
+
+def _shown(page: Page, html: bytes) -> Page:
+    """`page` as it showed `html` in a browser. What the server has sent decides on its use, too."""
+    exchange = page.exchange
+    assert exchange is not None
+    document = read(Document(html, page.url, "", "text/html; charset=utf-8"), _LIMITS)
+    dom = msgspec.structs.replace(exchange, body=html, headers=((b"Content-Type", b"text/html; charset=utf-8"),))
+    return msgspec.structs.replace(
+        document.describe(page, page.content_type, exchange.truncated),
+        decoded_size=page.decoded_size,
+        noarchive=page.noarchive or document.found.noarchive,
+        noindex=page.noindex or document.found.noindex,
+        rendered=Rendered("done", 0.0, dom),
+    )
 
 
 def _metadata(record: WarcRecord) -> _Metadata:

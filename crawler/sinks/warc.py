@@ -58,10 +58,14 @@ _OUTLINK = {
     LinkKind.LISTED: "M url/loc",
     LinkKind.FEED: "L link/@href",
     LinkKind.ITEM: "M item/link",
+    LinkKind.SCRIPT: "L script",
 }
 """Heritrix's letter for the kind of hop, and where the link was found."""
 
 _url_of, _kind_of = attrgetter("url"), attrgetter("kind")
+
+URN = "urn:"
+"""How the URIs of records begin that a browser has made of a page; its kind and URL follow."""
 
 Fields = str
 """Header lines of a record, each with its line end."""
@@ -164,6 +168,25 @@ class WarcRecords:
             is_revisit=original is not None,
         )
 
+    def of_browser(self, page: Page, made: ExchangeRecords, page_fields: Fields) -> bytes:
+        """The records with what a browser has made of `page`, under the names that Browsertrix gave them. `made`: the
+        records of its exchange; `page_fields`: of `page_fields`."""
+        exchange, rendered = page.exchange, page.rendered
+        if exchange is None or rendered is None:
+            return b""
+        kinds = [("dom", "text/html; charset=utf-8", rendered.dom.body if rendered.dom else b"")]
+        kinds.append(("view", "image/png", rendered.screenshot))
+        records = []
+        for kind, content_type, body in kinds:
+            fields = (
+                f"WARC-Type: resource\r\nWARC-Record-ID: {self._new_id()}\r\n"
+                f"WARC-Date: {warc_date(exchange.started_at)}\r\nWARC-Target-URI: {URN}{kind}:{exchange.url}\r\n"
+                f"WARC-Warcinfo-ID: {self._warcinfo_id}\r\nWARC-Refers-To: {made.response_id}\r\n{page_fields}"
+            )
+            if body:
+                records.append(self._record(fields + f"WARC-Payload-Digest: {sha1(body)}\r\n", content_type, [body]))
+        return b"".join(records)
+
     def page_id(self) -> str:
         """A new value of WARC-Page-ID."""
         return self._new_id()[len("<urn:uuid:") : -1]
@@ -188,6 +211,10 @@ class WarcRecords:
             lines.append(f"detail: {page.detail}")
         if page.repaired:
             lines.append(f"repaired: {' '.join(page.repaired)}")
+        if (rendered := page.rendered) is not None:
+            refused = ", ".join(f"{reason} {count}" for reason, count in sorted(rendered.refused.items()))
+            lines += [f"rendered: {rendered.outcome}", f"renderTimeMs: {rendered.elapsed * 1000:.0f}"]
+            lines += [f"resources: {rendered.requests}", *([f"refused: {refused}"] if refused else [])]
         if page.via:
             lines.append(f"via: {page.via}")
         if page.visit:

@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
 
@@ -30,15 +31,17 @@ from crawler.page import Exchange, Extra, LooseExchange, Outcome
 from crawler.parse.document import header_usage
 from crawler.worker.commit import Result
 from crawler.worker.leases import HeldLeases, LeasedDomain
+from crawler.worker.rendering import EmbedPolicy
 from crawler.worker.request import AddressLimiter, ForeignDomains, PoliteFetch, Throttle, return_until
 from crawler.worker.robots import RobotsLookup
-from crawler.worker.runtime import Runtime
+from crawler.worker.runtime import Runtime, VisitInterrupted
 from crawler.worker.verdict import ROBOTS_UNREACHABLE, judge_failure, judge_status, verdict_by_robots
 from crawler.worker.worker import REST_S, Turns
 from frontier.domains import domain_of, host_of
 from frontier.errors import RedisAway
 from frontier.reservations import Reservation, Reservations
 from frontier.settle import Lease
+from politeness.robots_cache import OriginRobots
 
 MAX_EXTRAS = 200
 MAX_EXTRA_BYTES = 64 << 20
@@ -47,6 +50,15 @@ MAX_EXTRA_BYTES = 64 << 20
 MARGIN_S = 1.0
 """The end of a reservation for its holder is earlier by this, as that of a lease is."""
 
+EMBED_WAIT_S = 2.0
+"""How long a request of a page in a browser may wait for a slot at an address."""
+
+MOST_RESTING = 1_000
+"""Domains that are remembered to rest after a response such as 429 to a request of a page in a browser."""
+
+IS_EXTRA = ContextVar("IS_EXTRA", default=False)
+"""Whether a request is an extra one, or one that this needs, for those that see nothing but requests."""
+
 SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 """Methods whose requests may be repeated (RFC 9110 9.2.1)."""
 
@@ -54,11 +66,14 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 @dataclass(slots=True, eq=False, repr=False)
 class PageVisit:
     """The visit to a page of `leased` while the page is handled. `until`: when its time is over, in monotonic seconds.
-    `is_interrupted`: the page has to be fetched again."""
+    `is_interrupted`: the page has to be fetched again. `embeds`: how requests are made if a browser makes them; None if
+    a handler does. `embedded`: how many were made to the domain of the page."""
 
     requests_of: ExtraRequests
     leased: LeasedDomain
     until: float = math.inf
+    embeds: EmbedPolicy | None = None
+    embedded: int = 0
     extras: list[Extra] = field(default_factory=list)
     requests: int = 0
     received_bytes: int = 0
@@ -79,6 +94,15 @@ class PageVisit:
         self.is_over = True
         for caller in self.callers:
             caller.cancel()
+        if self.embeds is not None and self.embedded:
+            leased = self.leased
+            delay_s = leased.delay_ms / 1000 * (1 + self.embeds.share * self.embedded)
+            leased.wait_at_least_until(leased.ended_at + delay_s)
+
+    def check_interrupted(self) -> None:
+        """Raise VisitInterrupted if the page has to be fetched again."""
+        if self.is_interrupted:
+            raise VisitInterrupted
 
 
 @dataclass(eq=False, repr=False)
@@ -95,11 +119,14 @@ class ExtraRequests:
     foreign: ForeignDomains
     reservations: Reservations
     _lines: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary, init=False)
+    _gates: WeakValueDictionary[str, asyncio.Semaphore] = field(default_factory=WeakValueDictionary, init=False)
+    _resting: dict[str, float] = field(default_factory=dict, init=False)
     _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
-    def begin_visit(self, leased: LeasedDomain) -> PageVisit:
-        """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`)."""
-        return PageVisit(self, leased)
+    def begin_visit(self, leased: LeasedDomain, embeds: EmbedPolicy | None = None) -> PageVisit:
+        """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`). `embeds`: how
+        requests are made if a browser makes them."""
+        return PageVisit(self, leased, embeds=embeds)
 
     def begin_without_page(self) -> PageVisit:
         """Begin a visit for the requests of a program, outside of any page."""
@@ -109,6 +136,7 @@ class ExtraRequests:
         """Make `request` for the page of `visit`, and add the exchange to it. Any status is a response, and a redirect is
         not followed. Raises Refused and FetchFailed."""
         task, result = asyncio.current_task(), "cancelled"
+        token = IS_EXTRA.set(True)
         if task is not None:
             visit.callers.add(task)
         try:
@@ -128,6 +156,7 @@ class ExtraRequests:
             result = error.reason
             raise
         finally:
+            IS_EXTRA.reset(token)
             if task is not None:
                 visit.callers.discard(task)
             self.runtime.events.emit(ExtraRequested(request.kind, result))
@@ -135,6 +164,8 @@ class ExtraRequests:
     async def _exchange(self, visit: PageVisit, request: ExtraRequest) -> Exchange:
         domain = domain_of(host_of(request.url))
         guest = self._guest(domain)
+        if visit.embeds is not None:
+            return await self._embedded(visit, visit.embeds, guest, request)
         while True:
             if self.throttle.is_blocked(domain):
                 raise Refused("blocked")
@@ -147,6 +178,60 @@ class ExtraRequests:
                 exchange = await self._in_turn(visit, target, request) if has_turn else None
             if exchange is not None:
                 return exchange
+
+    # of browsers
+
+    async def _embedded(
+        self, visit: PageVisit, policy: EmbedPolicy, guest: LeasedDomain, request: ExtraRequest
+    ) -> Exchange:
+        """Make `request` of a page in a browser to the domain of `guest`: at once, if no more than `policy` allows are in
+        flight to it, and as part of the visit. Other domains get no reservation: a page asks many, most of them once."""
+        domain, own = guest.domain, visit.leased if guest.domain == visit.leased.domain else None
+        async with self._gates.setdefault(domain, asyncio.Semaphore(policy.parallel)):
+            while True:
+                self._check(visit)
+                now, ended_at = self.runtime.now(), guest.ended_at
+                if self.throttle.is_blocked(domain):
+                    raise Refused("blocked")
+                if own is not None:
+                    guest.lease_end, guest.requests = own.lease_end, own.requests
+                if self._resting.get(domain, -math.inf) > now:
+                    raise Refused("backoff")
+                try:
+                    exchange = await self._request(guest, request, policy)
+                except FetchFailed as failure:
+                    visit.is_interrupted |= failure.kind in (FailureKind.LEASE_EXPIRED, FailureKind.STOPPED)
+                    if failure.kind is not FailureKind.STALE_CONNECTION or request.method not in SAFE:
+                        raise
+                    continue
+                except RedisAway as error:
+                    raise Refused("redis_away") from error
+                finally:
+                    self._note_embedded(visit, own, guest, ended_at)
+                if exchange is not None:
+                    return exchange
+                if guest.ended_at == ended_at:  # no robots.txt was requested, so it has to wait
+                    wait_s = max(0.02, guest.next_at - self.runtime.now())
+                    if wait_s > EMBED_WAIT_S:
+                        raise Refused("rate")
+                    await self.runtime.clock.sleep(wait_s)
+
+    def _note_embedded(
+        self, visit: PageVisit, own: LeasedDomain | None, guest: LeasedDomain, ended_before: float
+    ) -> None:
+        """Start the delay of the domain after a request, and have it rest if that asks for it."""
+        if guest.ended_at != ended_before:
+            leased = own or self.held.of(guest.domain)
+            visit.embedded += own is not None
+            if leased is not None:
+                leased.start_delay(max(leased.delay_ms, guest.delay_ms), guest.ended_at)
+        if guest.closing:
+            guest.closing = False
+            self._resting[guest.domain] = guest.next_at
+            if own is not None:
+                own.wait_at_least_until(guest.next_at)
+            while len(self._resting) > MOST_RESTING:
+                del self._resting[next(iter(self._resting))]
 
     # turns
 
@@ -262,12 +347,15 @@ class ExtraRequests:
         if target is not visit.leased and target.next_at > visit.leased.next_at:
             return_until(visit.leased, self.runtime, target.next_at)
 
-    async def _request(self, target: LeasedDomain, request: ExtraRequest) -> Exchange | None:
-        url = request.url
+    async def _request(
+        self, target: LeasedDomain, request: ExtraRequest, embeds: EmbedPolicy | None = None
+    ) -> Exchange | None:
+        url, purpose = request.url, self.runtime.policy.usage.purpose
+        if embeds is not None and not embeds.obeys_robots:
+            return await self._sent(target, request, self.robots.at_hand(url), purpose)
         known = self.robots.at_hand(url) or await self.robots.robots_for(target, url)
-        if known is None or self.throttle.put_off_if_early(target, known):
+        if known is None or (embeds is None and self.throttle.put_off_if_early(target, known)):
             return None
-        purpose = self.runtime.policy.usage.purpose
         try:
             result = verdict_by_robots(url, known, self.runtime.policy.tries, self.throttle.exceeds_cap(known), purpose)
         except Exception as error:  # the file cannot be applied
@@ -275,6 +363,12 @@ class ExtraRequests:
             result = ROBOTS_UNREACHABLE
         if result is not None:
             raise Refused(result.reason)
+        return await self._sent(target, request, known, purpose)
+
+    async def _sent(
+        self, target: LeasedDomain, request: ExtraRequest, known: OriginRobots | None, purpose: Collection[str]
+    ) -> Exchange | None:
+        url = request.url
         if not await self.limiter.may_request(target, url):
             return None
         try:

@@ -48,8 +48,8 @@ async def extract_items(
     rules = tuple(rule for rule in rules if rule.applies(page))
     if not rules:
         return page
-    assert page.exchange is not None
-    job, body = ExtractionJob.of(page, rules, max_decoded), page.exchange.body
+    assert page.shown is not None
+    job, body = ExtractionJob.of(page, rules, max_decoded), page.shown.body
     extraction: Extraction | None = None
     if page.decoded_size <= INLINE_TREE and len(body) <= INLINE_INPUT and "unread" not in page.cut:
         with contextlib.suppress(TakesLong):

@@ -5,17 +5,16 @@ It has texts that take long extracted before the page is written, so that no oth
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
-from typing import Protocol
 from weakref import WeakKeyDictionary
 
 import msgspec
 
 from crawler.events import HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped
-from crawler.hooks import NOTHING, Handled, PageHandlers, Visit, Wanted
-from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, Page, content_coding
+from crawler.hooks import NOTHING, Handled, PageHandlers, Wanted
+from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, Page, Rendered, content_coding
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.coding import decode_body
 from crawler.parse.document import (
@@ -39,8 +38,9 @@ from crawler.scope.scope import NO_HINTS, LinkFilter, leads_back
 from crawler.scope.shapes import Shapes
 from crawler.worker.items import ItemTypes, extract_items, with_items
 from crawler.worker.leases import LeasedDomain
+from crawler.worker.rendering import united
 from crawler.worker.revisits import has_moved, with_text_digest
-from crawler.worker.runtime import Runtime, TimeSlice
+from crawler.worker.runtime import OpenVisit, Runtime, TimeSlice
 from crawler.worker.verdict import DEFECT, NO_SITEMAP, UrlResult, last_try
 from frontier.control import Control, DomainRules
 from frontier.domains import domain_of, host_of
@@ -71,6 +71,10 @@ MAX_LENT = 1_000
 MAX_WAITING_BYTES = 128 << 20
 """Pages that wait for handlers and texts, from which on each domain may only have one; and the most that may wait while the
 workers lend their slots, and the bytes of their bodies."""
+
+
+Render = Callable[[Exchange, ParsedDocument, float | None], Awaitable[tuple[Rendered, tuple[Extra, ...]] | None]]
+"""Renders a page in a browser if it needs that: see `crawler.worker.rendering`."""
 
 
 class BuildSettings(msgspec.Struct, frozen=True):
@@ -174,10 +178,11 @@ class PageBuilder:
         settled_at: float,
         site: SiteUsage = NOT_STATED,
         detail: str = "",
+        render: Render | None = None,
     ) -> tuple[Page, Sequence[Entry]]:
         """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
         `settled_at`: seconds since 1970; `site`: what files of the site say about the use of the page; `detail`: see
-        `Page`."""
+        `Page`; `render`: renders the page in a browser if it needs that. Raises what that does."""
         page = bare_page(entry, result, exchange, settled_at, detail)
         origin = origin_of(entry.url)
         known = self._robots.recall(origin)
@@ -216,6 +221,11 @@ class PageBuilder:
             reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
             if refresh:
                 reading = reading._replace(found=self._refreshed(reading.found, refresh, exchange.url))
+            if render is not None and exchange.status == HTTPStatus.OK and reading.found.error is None:
+                purpose = self._runtime.policy.usage.purpose
+                may_use = not purpose or not usage_of(site, noted, reading.found, is_image=False).refusal(purpose)
+                if may_use and not reading.is_list:
+                    page, reading = await self._rendered(page, exchange, reading, document, rules, render)
         else:  # the body of a redirect is only for browsers that do not follow it
             tag, key = entry.tag, entry.url.partition("#")[2]
             if key or tag:
@@ -257,6 +267,32 @@ class PageBuilder:
         usage = usage_of(site, noted, reading.found, page.content_type.startswith("image/"))
         return (page if usage is NO_USAGE else msgspec.structs.replace(page, usage=usage)), entries
 
+    async def _rendered(
+        self,
+        page: Page,
+        exchange: Exchange,
+        reading: ParsedDocument,
+        document: Document,
+        rules: Rules | None,
+        render: Render,
+    ) -> tuple[Page, ParsedDocument]:
+        """Return `page` and its `reading` with what a browser made of it, if it needs one."""
+        delay_s = rules.crawl_delay if rules is not None else None
+        if (made := await render(exchange, reading, delay_s)) is None:
+            return page, reading
+        rendered, extras = made
+        page = msgspec.structs.replace(page, rendered=rendered, extras=extras)
+        if rendered.outcome != "done":
+            reading = reading._replace(cut=(*reading.cut, "render"))
+        if rendered.dom is None:
+            return page, reading
+        url = rendered.url if origin_of(rendered.url) == origin_of(exchange.url) else exchange.url
+        shown = document._replace(
+            body=rendered.dom.body, url=url, coding="", content_type="text/html; charset=utf-8", may_be_sitemap=False
+        )
+        found = read_if_small(shown, self._limits) or await self._offload.read(shown, self._limits)
+        return page, united(reading, found, rendered.links, self.settings.extract)
+
     def _compared(
         self, entry: Entry, page: Page, exchange: Exchange, reading: ParsedDocument, sent: str
     ) -> tuple[Page, ParsedDocument]:
@@ -265,10 +301,12 @@ class PageBuilder:
         Returns `page`, and the part of `reading` with the links to follow."""
         found = reading.found
 
-        def decoded() -> bytes:
-            return decode_body(exchange.body, exchange.content_coding, COMPARED_BYTES).data
+        shown = page.shown or exchange
 
-        body = exchange.body + sent.encode(errors="replace") if sent else exchange.body
+        def decoded() -> bytes:
+            return decode_body(shown.body, shown.content_coding, COMPARED_BYTES).data
+
+        body = shown.body + sent.encode(errors="replace") if sent else shown.body
         kinds = (link.kind for link in found.links)
         new = self._links.new(zip(found.urls, kinds, strict=True), entry) if found.noindex else ()
         noted = self.shapes.note(entry, found.title, found.noindex, body, decoded if found.links else None, new)
@@ -465,14 +503,6 @@ def _texts(fields: Fields) -> dict[bytes, str]:
     return texts
 
 
-class OpenVisit(Visit, Protocol):
-    """A visit that ends when the page is handled. `is_interrupted`: the page has to be fetched again."""
-
-    is_interrupted: bool
-
-    def end(self) -> None: ...
-
-
 class PageHandling:
     """Has pages handled. `builder` builds them, and checks the links that `handlers` add; None if there are none.
     `types`: checks items. `wanted`: the content that is extracted here if that takes long; the archive extracts that of
@@ -572,8 +602,7 @@ class PageHandling:
                 handled = await handlers.handle(page, visit)
         finally:
             visit.end()
-        if visit.is_interrupted:
-            raise VisitInterrupted
+        visit.check_interrupted()
         return handled, msgspec.structs.replace(page, extras=(*page.extras, *visit.extras)) if visit.extras else page
 
     def links_after_defect(self, links: Sequence[Entry]) -> Sequence[Entry]:
@@ -591,7 +620,8 @@ class PageHandling:
             return page
         assert page.exchange is not None
         async with self._awaiting(leased, page):
-            content = await self._offload.content(ContentJob.of(page, self._wanted), page.exchange.body)
+            shown = page.shown or page.exchange
+            content = await self._offload.content(ContentJob.of(page, self._wanted), shown.body)
         if content is None:
             return msgspec.structs.replace(page, content=NO_CONTENT, cut=(*page.cut, "budget"))
         return msgspec.structs.replace(page, content=content)
@@ -613,10 +643,6 @@ class PageHandling:
                 yield
         finally:
             self._waiting, self._waiting_bytes = self._waiting - 1, self._waiting_bytes - size
-
-
-class VisitInterrupted(Exception):
-    """Raised if an extra request failed for a reason that is ours, so that the page has to be fetched again."""
 
 
 class RetryWanted(Exception):

@@ -96,12 +96,9 @@ async def with_text_digest(
     job = TextJob.of(page, max_decoded)
     if job is None:
         return page
-    is_inline = is_light_body(exchange.body, job.coding, job.charset)
-    digest = (
-        job.run(exchange.body)
-        if is_inline
-        else await offload.text_digest(job, exchange.body, page.decoded_size > SMALL)
-    )
+    body = (page.shown or exchange).body
+    is_inline = is_light_body(body, job.coding, job.charset)
+    digest = job.run(body) if is_inline else await offload.text_digest(job, body, page.decoded_size > SMALL)
     return msgspec.structs.replace(page, text_digest=digest)
 
 

@@ -6,10 +6,12 @@ import asyncio
 import math
 import random
 from collections import deque
+from typing import Protocol
 
 import msgspec
 
 from crawler.events import Events
+from crawler.hooks import Visit
 from crawler.redis_retry import RedisRetry
 from frontier.clock import Clock, ServerClock
 from politeness.policy import CurrentPolicy
@@ -43,6 +45,19 @@ class Runtime(msgspec.Struct, frozen=True):
     def monotonic(self, server_ms: int) -> float:
         """Convert `server_ms` (server time in milliseconds) to monotonic seconds."""
         return self.now() + (server_ms - self.server_clock.now_ms()) / 1000
+
+
+class VisitInterrupted(Exception):
+    """Raised if an extra request failed for a reason that is ours, so that the page has to be fetched again."""
+
+
+class OpenVisit(Visit, Protocol):
+    """A visit that ends when the page is handled, or rendered."""
+
+    def end(self) -> None: ...
+
+    def check_interrupted(self) -> None:
+        """Raise VisitInterrupted if the page has to be fetched again."""
 
 
 class TimeSlice:

@@ -10,7 +10,7 @@ from http import HTTPStatus
 import msgspec
 
 from crawler.defects import Stage, defect
-from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, FetchFailed
+from crawler.errors import NOT_THE_URLS_FAULT, BrowserFailed, FailureKind, FetchFailed
 from crawler.events import UrlPostponed
 from crawler.hooks import Intervened
 from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Outcome, Page
@@ -19,10 +19,11 @@ from crawler.scope.shapes import PUT_OFF
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
 from crawler.worker.leases import LeasedDomain
-from crawler.worker.page import PageBuilder, PageHandling, RetryWanted, VisitInterrupted, bare_page
+from crawler.worker.page import PageBuilder, PageHandling, RetryWanted, bare_page
+from crawler.worker.rendering import PageRendering
 from crawler.worker.request import PoliteFetch, Throttle
 from crawler.worker.revisits import SiteGains, Validators, planned
-from crawler.worker.runtime import Runtime
+from crawler.worker.runtime import Runtime, VisitInterrupted
 from crawler.worker.verdict import (
     DEFECT,
     LATER,
@@ -54,7 +55,7 @@ _NOT_CARRIED_OUT = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_U
 class UrlVisits:
     """Requests the URLs of leased domains or settles them without a request, and passes the results to the committer.
     `validators`: those of pages that are fetched on a schedule; `actions`: says what a URL does that must not be requested
-    because the request would have a secret or a cookie."""
+    because the request would have a secret or a cookie; `rendering`: renders pages in a browser, None if it is off."""
 
     runtime: Runtime
     permits: PagePermits
@@ -65,6 +66,7 @@ class UrlVisits:
     committer: Committer
     validators: Validators
     actions: Callable[[str], Action | None] | None = None
+    rendering: PageRendering | None = None
     gains: SiteGains = field(default_factory=SiteGains, init=False)
 
     async def request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> None:
@@ -210,7 +212,9 @@ class UrlVisits:
         links: Sequence[Entry] = ()
         try:
             site = known.usage(entry.target) if known is not None else NOT_STATED
-            page, links = await self.builder.build(entry, result, exchange, now_s, site, detail)
+            is_page = exchange is not None and not entry.is_requisite
+            render = self.rendering.of(leased, entry) if self.rendering and is_page else None
+            page, links = await self.builder.build(entry, result, exchange, now_s, site, detail, render)
             page = _if_allowed(page, purpose) if purpose else page
             if result is NOT_FETCHED:
                 page = msgspec.structs.replace(
@@ -222,6 +226,10 @@ class UrlVisits:
                 page, links = await self.handling.handle(leased, entry, page, links)
             if page.outcome is Outcome.DONE and not entry.is_requisite:
                 page = await self._with_content(leased, entry, page)
+        except BrowserFailed as error:
+            self.fetch.pause(leased, FailureKind.MACHINE, str(error))
+            self._put_back(leased, entry, exchange, result)
+            return
         except VisitInterrupted:
             self._put_back(leased, entry, exchange, result)
             return

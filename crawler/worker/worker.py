@@ -178,6 +178,17 @@ class Turns:
             leased.handling -= is_handed_on
             leased.held_back -= not is_handed_on
 
+    @asynccontextmanager
+    async def while_rendering(self, leased: LeasedDomain) -> AsyncIterator[None]:
+        """A block in which the page of a turn of `leased` is in a browser. Another worker has the slot meanwhile, but the
+        next page of the domain has to wait."""
+        leased.held_back += 1
+        try:
+            async with self.pool.extra_worker():
+                yield
+        finally:
+            leased.held_back -= 1
+
 
 @dataclass(eq=False, repr=False)
 class Worker:

@@ -16,11 +16,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.browser import GRACE_S, BrowserFailed, PageRequest, Refused, Rendered, Renderer, RenderLimits
+from crawler.browser import GRACE_S, Renderer, RenderLimits
 from crawler.browser.process import FOLDER, find_browser, find_isolation, processes_below, sweep_folders
+from crawler.errors import BrowserFailed, Refused
 from crawler.fetch.address_policy import HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.page import Exchange
+from crawler.hooks import ExtraRequest
+from crawler.page import Exchange, Rendered
 from frontier.clock import SystemClock
 from tests.browser.pages import USER_AGENT, Web
 
@@ -37,12 +39,12 @@ class Visitor:
 
     def __init__(self, web: Web, fetcher: Fetcher, renderer: Renderer) -> None:
         self.web, self.fetcher, self.renderer = web, fetcher, renderer
-        self.requests: list[PageRequest] = []
+        self.requests: list[ExtraRequest] = []
 
-    async def answer(self, request: PageRequest) -> Exchange:
+    async def answer(self, request: ExtraRequest) -> Exchange:
         self.requests.append(request)
         return await self.fetcher.fetch(
-            request.url, extra_headers=request.headers, method=request.method, body=request.body
+            request.url, extra_headers=request.fields, method=request.method, body=request.body
         )
 
     async def visit(self, path: str, **options: Any) -> Rendered:
@@ -62,6 +64,10 @@ async def visitor(limits: RenderLimits = LIMITS, **options: Any) -> AsyncIterato
         finally:
             await renderer.stop()
             await fetcher.stop(0)
+
+
+def html(rendered: Rendered) -> str:
+    return rendered.dom.body.decode() if rendered.dom else ""
 
 
 def running(renderer: Renderer) -> list[int]:
@@ -99,14 +105,14 @@ async def test_an_application_shows_its_data_and_its_whole_list() -> None:
     async with visitor() as v:
         app = await v.visit("/app")
         assert app.outcome == "done"
-        assert "Shop of things" in app.html.decode()
-        assert app.html.decode().count('href="/item/') == 60  # those that appear on scrolling, too
-        types = {resource.type for resource in app.resources}
+        assert "Shop of things" in html(app)
+        assert html(app).count('href="/item/') == 60  # those that appear on scrolling, too
+        types = {request.kind for request in v.requests}
         assert {"stylesheet", "script"} <= types <= {"stylesheet", "script", "fetch", "xhr"}
         assert app.refused == {"type image": 1}  # the background
         wanted = next(request for request in v.requests if request.url.endswith("/hello"))
-        assert ("X-Wanted", "1") in wanted.headers
-        assert not {name.lower() for name, _ in wanted.headers} & {"user-agent", "accept-language", "sec-ch-ua"}
+        assert ("X-Wanted", "1") in wanted.fields
+        assert not {name.lower() for name, _ in wanted.fields} & {"user-agent", "accept-language", "sec-ch-ua"}
         assert {asked.user_agent for asked in v.web.asked} == {USER_AGENT}
         assert "OPTIONS" not in {asked.method for asked in v.web.asked}
 
@@ -117,18 +123,18 @@ async def test_frames_workers_cookies_and_shadow_roots_work_as_in_any_browser() 
         assert {"http://other.test/inner", "http://other.test/api/inner", "http://site.test/app2.js"} <= {
             request.url for request in v.requests
         }
-        workers = (await v.visit("/workers")).html.decode()
+        workers = html(await v.visit("/workers"))
         for message in ("worker:worker", "worker:imported", "shared:shared", "blob:blob"):
             assert message in workers
-        assert "server: js=1; hidden=2 page: js=1<" in (await v.visit("/cookies")).html.decode()
-        assert "server: js=1; hidden=2" in (await v.visit("/cookies")).html.decode()  # not those of the visit before
-        assert '<template shadowrootmode="open"' in (await v.visit("/shadow")).html.decode()
-        assert ">refused TypeError<" in (await v.visit("/cors")).html.decode()
-        tampered = (await v.visit("/tamper")).html.decode()
+        assert "server: js=1; hidden=2 page: js=1<" in html(await v.visit("/cookies"))
+        assert "server: js=1; hidden=2" in html(await v.visit("/cookies"))  # not those of the visit before
+        assert '<template shadowrootmode="open"' in html(await v.visit("/shadow"))
+        assert ">refused TypeError<" in html(await v.visit("/cors"))
+        tampered = html(await v.visit("/tamper"))
         assert "real text" in tampered and not tampered.startswith("FOOLED")
-        assert ">half ? pair<" in (await v.visit("/surrogate")).html.decode()
-        assert f">{USER_AGENT}|true|en-US|UTC<" in (await v.visit("/environment")).html.decode()
-        assert (await v.visit("/quirks")).html.decode().startswith("<html>")
+        assert ">half ? pair<" in html(await v.visit("/surrogate"))
+        assert f">{USER_AGENT}|true|en-US|UTC<" in html(await v.visit("/environment"))
+        assert html(await v.visit("/quirks")).startswith("<html>")
 
 
 async def test_a_window_shows_a_page_as_a_screenshot() -> None:
@@ -163,7 +169,7 @@ async def test_nothing_leaves_a_browser(isolation: str) -> None:
         for path in ("/leaks", "/window", "/workers", "/frames", "/download"):
             rendered = await v.visit(path)
             assert rendered.outcome == "done"
-            assert "OPEN" not in rendered.html.decode().split("<script>")[0]
+            assert "OPEN" not in html(rendered).split("<script>")[0]
         await asyncio.sleep(1.0)  # what a browser does by itself
         assert v.web.leaks == []
         assert {asked.user_agent for asked in v.web.asked} == {USER_AGENT}
@@ -201,8 +207,8 @@ async def test_a_hostile_page_ends_in_time_and_the_next_is_rendered(path: str) -
         hostile = await v.visit(path)
         assert hostile.elapsed < limits.time_s + GRACE_S + 1
         assert hostile.outcome in ("done", "time") or path not in WITH_TEXT
-        assert "text" in hostile.html.decode() or "</p> after" in hostile.html.decode() or path not in WITH_TEXT
-        assert len(hostile.links) <= 1_000 and len(hostile.resources) <= limits.requests
+        assert "text" in html(hostile) or "</p> after" in html(hostile) or path not in WITH_TEXT
+        assert len(hostile.links) <= 1_000 and hostile.requests <= limits.requests
         assert (await v.visit("/simple")).outcome == "done"
         pids = running(v.renderer)
         assert pids
@@ -213,13 +219,13 @@ async def test_a_hostile_page_ends_in_time_and_the_next_is_rendered(path: str) -
 async def test_a_page_cannot_load_more_than_its_limits() -> None:
     async with visitor(msgspec.structs.replace(LIMITS, requests=3)) as v:
         app = await v.visit("/app")
-        assert len(app.resources) == 3
+        assert app.requests == 3
         assert app.refused["requests"] == 1
     async with visitor(msgspec.structs.replace(LIMITS, bytes=10)) as v:
         assert (await v.visit("/app")).refused["bytes"] == 2
     async with visitor() as v:
 
-        async def refuse(_: PageRequest) -> Exchange:
+        async def refuse(_: ExtraRequest) -> Exchange:
             raise Refused("robots")
 
         exchange = await v.fetcher.fetch("http://site.test/app")

@@ -1,0 +1,251 @@
+"""Renders pages in a browser, as part of their visits: decides which pages, answers the browser's requests through the
+crawl's own (`crawler.worker.extra`), and unites what the page had before with what it has then.
+
+Scripts and style sheets are the same on all pages of a site, so they are kept in memory (`SharedCache`): the most polite
+request is none. A request that a page makes again and again is made once at a time.
+
+A failure of the browser fails no page: the page as the server has sent it is the result. While no browser works, pages that
+want one wait, or are settled as they are (`RenderPolicy.waits`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import msgspec
+
+from crawler.errors import BrowserFailed, Refused
+from crawler.events import PageRendered
+from crawler.hooks import ExtraRequest
+from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered
+from crawler.parse.document import ParsedDocument
+from crawler.parse.html import ExtractPolicy
+from crawler.worker.leases import LeasedDomain
+from crawler.worker.runtime import OpenVisit, Runtime
+from frontier.entries import Entry
+from frontier.errors import BadUrl
+from frontier.urls import Url, UrlPattern, canonicalize
+
+CACHE_BYTES = 64 << 20
+LEAST_FRESH_S = 300.0
+"""For how long scripts, style sheets and fonts are kept at least, unless their response forbids it: a page that was changed
+minutes ago is rendered with the script of a moment ago."""
+
+LONGEST_DELAY_S = 10.0
+"""An origin that asks for a longer delay in its robots.txt asks for few requests, so its pages are only rendered if
+`RenderPolicy.always` names them."""
+
+
+class PageRenderer(Protocol):
+    """What renders pages: `crawler.browser.Renderer`, which says what its methods do."""
+
+    @property
+    def out_of_order(self) -> str: ...
+
+    async def render(
+        self,
+        exchange: Exchange,
+        answer: Callable[[ExtraRequest], Awaitable[Exchange]],
+        *,
+        takes_screenshot: bool = False,
+    ) -> Rendered: ...
+
+    async def stop(self) -> None: ...
+
+
+class EmbedPolicy(msgspec.Struct, frozen=True):
+    """How the requests of a page in a browser are made. All belong to the visit of the page, so the delay of a domain is
+    not kept between them: at most `parallel` are in flight to a domain, and each adds `share` of the delay to that after
+    the visit. `obeys_robots`: the robots.txt of each origin decides, not only that of the page."""
+
+    parallel: int = 2
+    share: float = 0.1
+    obeys_robots: bool = True
+
+
+class RenderPolicy(msgspec.Struct, frozen=True):
+    """Which pages are rendered: those with a URL in which one of `never` is found are not, those with one of `always` are,
+    and others as `mode` says. `time_s`: of a page; `waits`: pages wait while no browser works."""
+
+    mode: Literal["auto", "always"]
+    always: tuple[UrlPattern, ...] = ()
+    never: tuple[UrlPattern, ...] = ()
+    embeds: EmbedPolicy = EmbedPolicy()
+    time_s: float = 20.0
+    takes_screenshot: bool = False
+    waits: bool = True
+
+
+@dataclass(eq=False, repr=False)
+class PageRendering:
+    """Renders the pages of a replica. `begin_visit`: returns what makes the requests; `actions`: see `UrlVisits`.
+    `waiting`: a block in which a domain waits, while its worker serves others."""
+
+    runtime: Runtime
+    renderer: PageRenderer
+    policy: RenderPolicy
+    begin_visit: Callable[[LeasedDomain, EmbedPolicy], OpenVisit]
+    waiting: Callable[[LeasedDomain], AbstractAsyncContextManager[None]]
+    actions: Callable[[str], Action | None] | None = None
+    _cache: SharedCache = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._cache = SharedCache(self.runtime.now)
+
+    def wants(self, url: str, reading: ParsedDocument, delay_s: float | None) -> bool:
+        """Whether the page at `url`, an HTML document that was read as `reading`, is rendered. `delay_s`: what its
+        robots.txt asks for, or None."""
+        if any(pattern.is_in(url) for pattern in self.policy.never):
+            return False
+        if any(pattern.is_in(url) for pattern in self.policy.always):
+            return True
+        return self.policy.mode == "always" and (delay_s or 0.0) <= LONGEST_DELAY_S
+
+    def of(
+        self, leased: LeasedDomain, entry: Entry
+    ) -> Callable[[Exchange, ParsedDocument, float | None], Awaitable[tuple[Rendered, tuple[Extra, ...]] | None]]:
+        """Return what renders the page of `entry` of `leased` if it needs that."""
+
+        async def render(
+            exchange: Exchange, reading: ParsedDocument, delay_s: float | None
+        ) -> tuple[Rendered, tuple[Extra, ...]] | None:
+            return await self._render(leased, entry, exchange) if self.wants(exchange.url, reading, delay_s) else None
+
+        return render
+
+    async def _render(
+        self, leased: LeasedDomain, entry: Entry, exchange: Exchange
+    ) -> tuple[Rendered, tuple[Extra, ...]]:
+        """Render the page of `entry`, which the server has sent as `exchange`. Returns it with the exchanges that it
+        needed. Raises BrowserFailed if the page has to wait, and VisitInterrupted."""
+        visit = self.begin_visit(leased, self.policy.embeds)
+
+        async def answer(request: ExtraRequest) -> Exchange:
+            if self.actions is not None and (action := self.actions(request.url)):
+                raise Refused(action)
+            return await self._cache.get(request, visit.send)
+
+        try:
+            async with self.waiting(leased):
+                visit.ends_in(self.policy.time_s)
+                rendered = await self.renderer.render(exchange, answer, takes_screenshot=self.policy.takes_screenshot)
+        except BrowserFailed:
+            if self.policy.waits:
+                raise
+            rendered = Rendered("gone", 0.0)
+        finally:
+            visit.end()
+        visit.check_interrupted()
+        self.runtime.events.emit(PageRendered(exchange.url, rendered))
+        return rendered, tuple(visit.extras)
+
+
+def united(
+    static: ParsedDocument, dom: ParsedDocument, links: tuple[str, ...], policy: ExtractPolicy
+) -> ParsedDocument:
+    """The page that had `static` before it was rendered, and `dom` afterwards, with the `links` of its scripts. What either
+    forbids is forbidden."""
+    before, after = static.found, dom.found
+    pairs = dict(zip(after.urls, after.links, strict=True))
+    if before.nofollow and policy.obey_nofollow:
+        pairs.clear()
+    else:
+        for written in links:
+            try:
+                url = canonicalize(written, None, policy.rules)
+            except BadUrl:
+                continue
+            pairs.setdefault(url, Link(url.href, LinkKind.SCRIPT))
+    for url, link in zip(before.urls, before.links, strict=True):
+        pairs.setdefault(url, link)
+    kept: list[tuple[Url, Link]] = list(pairs.items())[: policy.max_links]
+    found = msgspec.structs.replace(
+        after,
+        urls=tuple(url for url, _ in kept),
+        links=tuple(link for _, link in kept),
+        title=after.title or before.title,
+        lang=after.lang or before.lang,
+        canonical=after.canonical or before.canonical,
+        nofollow=after.nofollow or before.nofollow,
+        noindex=after.noindex or before.noindex,
+        noarchive=after.noarchive or before.noarchive,
+        noai=after.noai or before.noai,
+        noimageai=after.noimageai or before.noimageai,
+        tdm=after.tdm or before.tdm,
+    )
+    cut = tuple(dict.fromkeys((*static.cut, *dom.cut)))
+    return static._replace(found=found, cut=cut)
+
+
+_MAX_AGE = re.compile(r"(?:^|[\s,])max-age=\"?([0-9]{1,9})")
+_KEPT_KINDS = frozenset({"script", "stylesheet", "font", "image"})
+
+
+class SharedCache:
+    """Responses for pages that need the same (a part of RFC 9111). `now`: monotonic seconds."""
+
+    def __init__(self, now: Callable[[], float], most_bytes: int = CACHE_BYTES) -> None:
+        self._now = now
+        self._most = most_bytes
+        self._kept: OrderedDict[tuple[str, str], tuple[float, Exchange]] = OrderedDict()
+        self._size = 0
+        self._asking: dict[tuple[str, str], asyncio.Future[None]] = {}
+
+    async def get(self, request: ExtraRequest, send: Callable[[ExtraRequest], Awaitable[Exchange]]) -> Exchange:
+        """Return the response to `request`: a kept one, or that of `send`. Raises what that does."""
+        if request.kind not in _KEPT_KINDS or request.method != "GET":
+            return await send(request)
+        origin = next((value for name, value in request.fields if name.lower() == "origin"), "")
+        key = request.url, origin
+        while (exchange := self._fresh(key)) is None and (asking := self._asking.get(key)) is not None:
+            await asyncio.wait([asking])
+            if self._fresh(key) is None:
+                break  # it is not kept, so each page needs its own
+        if exchange is None and (exchange := self._fresh(key)) is None:
+            done = self._asking[key] = asyncio.get_running_loop().create_future()
+            try:
+                exchange = await send(request)
+                self._keep(key, exchange)
+            finally:
+                if self._asking.get(key) is done:
+                    del self._asking[key]
+                done.set_result(None)
+        return exchange
+
+    def _fresh(self, key: tuple[str, str]) -> Exchange | None:
+        until, exchange = self._kept.get(key, (0.0, None))
+        if exchange is None or until <= self._now():
+            return None
+        self._kept.move_to_end(key)
+        return exchange
+
+    def _keep(self, key: tuple[str, str], exchange: Exchange) -> None:
+        for_s = fresh_for_s(exchange)
+        if not for_s or len(exchange.body) > self._most // 8:
+            return
+        _, before = self._kept.pop(key, (0.0, None))
+        self._kept[key] = self._now() + for_s, exchange
+        self._size += len(exchange.body) - (len(before.body) if before else 0)
+        while self._size > self._most:
+            _, (_, oldest) = self._kept.popitem(last=False)
+            self._size -= len(oldest.body)
+
+
+def fresh_for_s(exchange: Exchange) -> float:
+    """For how many seconds the response `exchange` may be used again for other pages; 0: not at all."""
+    control = (exchange.header_list(b"cache-control") or b"").decode("latin-1").lower()
+    vary = (exchange.header_list(b"vary") or b"").decode("latin-1").lower().replace(" ", "")
+    if exchange.status != 200 or exchange.truncated or exchange.header(b"set-cookie") is not None:
+        return 0.0
+    if any(word in control for word in ("no-store", "no-cache", "private")):
+        return 0.0
+    if not set(vary.split(",")) <= {"", "accept-encoding", "origin", "user-agent"}:
+        return 0.0
+    named = _MAX_AGE.search(control)
+    return max(LEAST_FRESH_S, float(named[1]) if named else 0.0)

@@ -1,0 +1,174 @@
+"""Rendering in a crawl: what scripts make of a page is the page, and what they ask for is as polite as the crawl."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fastwarc.warc import ArchiveIterator
+
+from crawler import Crawl, Handle, ParsedPage, Router
+from crawler.browser.process import find_browser
+from crawler.errors import BrowserFailed
+from crawler.sinks.reader import read_rows
+from tests.site import Reply, Request, Site
+
+try:
+    find_browser()
+except BrowserFailed:
+    pytest.skip("needs Debian's chromium-headless-shell", allow_module_level=True)
+
+APP = """fetch('/api/items').then(r => r.json()).then(async items => {
+    document.title = 'Shop';
+    for (const id of items) document.body.insertAdjacentHTML('beforeend', `<p><a href="/item/${id}">Item ${id}</a>`);
+    for (const url of ['/private/x', 'http://cdn.test/private/y', 'http://cdn.test/data'])
+        await fetch(url).catch(() => 0);
+    await fetch('/api/order', {method: 'POST', body: 'x'}).catch(() => 0);
+    history.pushState({}, '', '/pushed') })"""
+
+
+def shop(request: Request) -> Reply | str | None:
+    path = request.path
+    if path == "/robots.txt":
+        return "User-agent: *\nDisallow: /private"
+    if path in ("/", "/item/1", "/item/2"):
+        return "<title>Empty</title><a href=/static-link>x</a><iframe src=/frame></iframe><script src=/app.js></script>"
+    if path == "/app.js":
+        return Reply(APP, headers={"Content-Type": "text/javascript", "Cache-Control": "max-age=60"})
+    if path == "/api/items":
+        return Reply("[1, 2]", headers={"Content-Type": "application/json"})
+    if path == "/data":
+        return Reply("{}", headers={"Content-Type": "application/json", "Access-Control-Allow-Origin": "*"})
+    if path in ("/frame", "/static-link", "/pushed"):
+        return f"<p>{path}"
+    return None
+
+
+@pytest.fixture
+def site() -> Iterator[Site]:
+    with Site(shop) as site:
+        yield site
+
+
+@pytest.fixture
+def settings(site: Site, tmp_path: Path) -> dict[str, dict[str, Any]]:
+    settings = site.settings(tmp_path)
+    settings["fetch"]["host_map"] = site.host_map("shop.test", "cdn.test")
+    settings["render"] = {"mode": "always", "settle": 0.2}
+    return settings
+
+
+def crawled(settings: dict[str, Any], router: Router | None = None) -> Crawl:
+    crawl = Crawl(["http://shop.test/"], handlers=router, settings=settings)
+    crawl.run()
+    return crawl
+
+
+def test_a_rendered_page_has_its_links_data_and_records(
+    site: Site, settings: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    router = Router()
+
+    @router.handler("test/$")
+    def home(page: ParsedPage, crawl: Handle) -> None:
+        (items,) = page.resources("xhr", "/api/items")
+        assert page.rendered is not None and page.exchange is not None
+        crawl.push(
+            "homes",
+            {
+                "shown": len(page.select("p")),
+                "sent": len(page.static.select("p")),
+                "data": items.json(),
+                "refused": dict(page.rendered.refused),
+                "title": page.title,
+                "body": b"Item" in page.exchange.body,
+            },
+        )
+
+    crawl = crawled(settings, router)
+    refused = {"robots": 2, "method": 1}
+    home_item = {"shown": 2, "sent": 0, "data": [1, 2], "refused": refused, "title": "Shop", "body": False}
+    assert list(crawl.items("homes")) == [home_item]
+    assert crawl.stats.done == {"ok": 6}  # home, two items, the static link, the frame, and where the history led
+    asked = [request.path for request, _ in site.answered if request.host == "shop.test"]
+    assert asked.count("/app.js") == 1 and asked.count("/api/items") == 3
+    assert not {"/private/x", "/api/order"} & set(asked) and not site.times("/private/y", host="cdn.test")
+    assert site.times("/robots.txt", host="cdn.test") == 1
+
+    (warc,) = (tmp_path / "out").glob("*.warc.gz")
+    assert subprocess.run([sys.executable, "-m", "warcio.cli", "check", str(warc)], check=False).returncode == 0
+    with warc.open("rb") as file:
+        records = [record.headers.asdict() for record in ArchiveIterator(file, parse_http=False)]
+    (dom,) = [one for one in records if one.get("WARC-Target-URI") == "urn:dom:http://shop.test/"]
+    of_page = [one for one in records if one.get("WARC-Page-ID") == dom["WARC-Page-ID"]]
+    types = {one.get("WARC-Resource-Type") for one in of_page if one["WARC-Type"] == "response"}
+    assert types == {None, "script", "xhr", "frame"}
+    rows = {row.page.url: row for row in read_rows(warc)}
+    assert len(rows) == 6
+    assert rows["http://shop.test/"].page.title == "Shop" and rows["http://shop.test/"].columns["rendered"] == "done"
+    (lines,) = (tmp_path / "out").glob("*.pages.jsonl")
+    line = next(one for one in map(json.loads, lines.read_text().splitlines()) if one["url"] == "http://shop.test/")
+    assert (line["rendered"], line["refused"], line["cut"]) == ("done", 3, [])
+
+    wacz = tmp_path / "shop.wacz"
+    command = ["export", str(tmp_path / "out"), "--format", "wacz", "--out", str(wacz)]
+    subprocess.run([sys.executable, "-m", "crawler", *command], check=True)
+    with zipfile.ZipFile(wacz) as packed:
+        files = ("pages/pages.jsonl", "pages/extraPages.jsonl")
+        listed = [json.loads(one) for file in files for one in packed.read(file).splitlines()]
+    assert len([one for one in listed if "url" in one]) == 6
+
+
+def test_requests_of_a_page_come_two_at_a_time_and_lengthen_the_delay(
+    site: Site, settings: dict[str, dict[str, Any]]
+) -> None:
+    settings["politeness"] |= {"delay": 0.5, "response_share": 0.0}
+    settings["render"] |= {"embed_share": 0.5, "never": ["/item/", "/static", "/frame", "/pushed"]}
+    crawled(settings)
+    times = [(request.path, request.at) for request, _ in site.answered if request.host == "shop.test"]
+    paths = [path for path, _ in times]
+    embedded = [times[paths.index(path)][1] for path in ("/app.js", "/frame", "/api/items")]
+    assert max(embedded) - min(embedded) < 0.5  # at once, as parts of the visit
+    last = max(embedded)
+    after = min(at for path, at in times if path in ("/item/1", "/item/2", "/static-link", "/pushed"))
+    assert after - last > 0.5 * (1 + 0.5 * 3) - 0.05
+    pages = [at for path, at in times if path.startswith(("/item", "/static", "/pushed"))]
+    assert min(later - earlier for earlier, later in pairwise(pages)) > 0.49
+
+
+def test_without_a_browser_pages_wait_or_are_taken_as_they_are(site: Site, settings: dict[str, dict[str, Any]]) -> None:
+    settings["replica"]["browser"] = "/bin/false"
+    settings["render"]["without"] = "static"
+    crawl = crawled(settings)
+    assert crawl.stats.done == {"ok": 3}  # home, the static link, and the frame
+    assert not site.times("/app.js")
+
+
+def test_a_page_that_is_never_rendered_is_not(site: Site, settings: dict[str, dict[str, Any]]) -> None:
+    settings["render"]["never"] = ["test/$"]
+    assert crawled(settings).stats.done == {"ok": 3}
+    assert not site.times("/app.js")
+
+
+def test_try_renders_a_page_and_saves_its_screenshot(
+    site: Site, settings: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    host_maps = [word for one in settings["fetch"]["host_map"] for word in ("--host-map", one)]
+    file = tmp_path / "page.png"
+    command = ["-m", "crawler", "try", "http://shop.test/", *host_maps, "--screenshot", str(file), "--json"]
+    tried = subprocess.run([sys.executable, *command], check=True, capture_output=True, text=True)
+    rendered = json.loads(tried.stdout)["rendered"]
+    assert (rendered["outcome"], rendered["refused"]) == ("done", {"method": 1, "robots": 2})
+    assert file.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_rendering_nothing_of_it_is_imported() -> None:
+    program = "import sys, crawler.app.replica; print([name for name in sys.modules if 'crawler.browser' in name])"
+    assert subprocess.check_output([sys.executable, "-c", program], text=True).strip() == "[]"
