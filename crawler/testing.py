@@ -4,9 +4,11 @@ the router handle it."""
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from http import HTTPStatus
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -21,8 +23,8 @@ from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.handlers.values import SharedValues
 from crawler.hooks import ExtraRequest, Handled
-from crawler.page import Exchange, Extra, Outcome, Page
-from crawler.parse.document import Document, ParseLimits, read
+from crawler.page import Exchange, Extra, Link, LinkKind, Outcome, Page
+from crawler.parse.document import Document, ParseLimits, noted_fields, read, robots_tags
 from crawler.parse.html import ExtractPolicy
 from frontier.entries import label_of, payload_of, tag_of
 from frontier.errors import BadUrl
@@ -60,9 +62,11 @@ def page(
     UTF-8 unless they name another one. `label` and `payload`: with which it was enqueued. `reason`: why it is dead
     without a response, such as "timeout". Or return the page that `crawler try --record` has saved in the folder `url`, a
     `Path`. Raises UserError for a URL that cannot be crawled, and for a folder without a page."""
+    failed = Outcome.DEAD
     if isinstance(url, Path):
         saved, body = load(url)
         url, status, headers = saved.url, saved.status, saved.headers
+        failed = Outcome.DENIED if saved.is_denied else Outcome.DEAD
         label, payload, reason = label or saved.label, payload or saved.payload or None, saved.reason
     try:
         target = canonicalize(url)
@@ -72,7 +76,7 @@ def page(
         url=target.href,
         domain=target.domain,
         depth=0,
-        outcome=Outcome.DEAD if reason else Outcome.DONE,
+        outcome=failed if reason else Outcome.DONE,
         reason=reason or ("ok" if 200 <= status < 300 else f"http_{status}"),
         settled_at=0.0,
         tag=tag_of(label, payload),
@@ -97,9 +101,17 @@ def page(
         elapsed=0.0,
         first_byte=0.0,
     )
-    document = Document(exchange.body, target.href, fields.get("content-encoding", ""), fields["content-type"])
-    made = msgspec.structs.replace(made, exchange=exchange)
-    return ParsedPage.of(read(document, _LIMITS).describe(made, fields["content-type"], None))
+    coding, content_type, is_ok = fields.get("content-encoding", ""), fields["content-type"], status == HTTPStatus.OK
+    tags, link = robots_tags(noted_fields(raw)), fields.get("link", "")
+    document = Document(
+        exchange.body, target.href, coding, content_type, tags, is_ok, may_be_feed=is_ok, link_header=link
+    )
+    made = read(document, _LIMITS).describe(msgspec.structs.replace(made, exchange=exchange), content_type, None)
+    if 300 <= status < 400 and "location" in fields:  # a crawl does not read its body
+        with contextlib.suppress(BadUrl):
+            links = (Link(canonicalize(fields["location"], target.href).href, LinkKind.REDIRECT),)
+            made = msgspec.structs.replace(made, links=links, charset="", title="")
+    return ParsedPage.of(made)
 
 
 def recorded_items(folder: Path) -> dict[str, list[dict[str, Any]]]:

@@ -13,12 +13,14 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.handlers.parsed_page import ParsedPage
+from crawler.page import Outcome
 
 NAME = "page.json"
 
 
 class RecordedPage(msgspec.Struct, frozen=True):
-    """What is saved of a page. `status`: 0 without a response, and then `reason` says why; `file`: the name of the file
+    """What is saved of a page. `status`: 0 without a response, and then `reason` says why; `is_denied`:
+    it was not requested; `file`: the name of the file
     with the body; `headers`: names in lower case. `items`: those that were found, by data set."""
 
     url: str
@@ -28,6 +30,7 @@ class RecordedPage(msgspec.Struct, frozen=True):
     label: str = ""
     payload: dict[str, Any] = {}
     reason: str = ""
+    is_denied: bool = False
     items: dict[str, list[dict[str, Any]]] = {}
 
 
@@ -50,6 +53,7 @@ def save(page: ParsedPage, folder: Path) -> None:
         page.label,
         page.payload,
         "" if page.status else page.reason,
+        page.outcome is Outcome.DENIED,
         items,
     )
     try:

@@ -172,3 +172,22 @@ def test_requests_of_a_handler_are_answered_by_pages() -> None:
     answers.append(page("https://shop.example/unknown", status=404))
     result = run_handler(router, page("https://shop.example/1"), answers=answers)
     assert result.items == {"products": [{"price": 7, "size": 3, "late": "timeout"}]}
+
+
+FEED = "<rss><channel><item><link>http://shop.test/1</link></item></channel></rss>"
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "headers", "links"),
+    [
+        (FEED, 200, {"content-type": "application/rss+xml"}, ["http://shop.test/1"]),
+        ("<p>", 200, {"link": "</2>; rel=next"}, ["https://shop.test/2"]),
+        ("<a href=/no>", 302, {"location": "/3"}, ["https://shop.test/3"]),
+        ("<a href=/4>", 302, {}, ["https://shop.test/4"]),
+        ("<a href=/no>", 200, {"x-robots-tag": "nofollow"}, []),
+    ],
+)
+def test_links_are_those_that_a_crawl_would_find(
+    body: str, status: int, headers: dict[str, str], links: list[str]
+) -> None:
+    assert page(URL, body, status=status, headers=headers).urls() == links
