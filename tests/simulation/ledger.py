@@ -407,9 +407,12 @@ class Ledger:
         while at < len(words):
             domain, count = self._domain(words[at], call.keys[0]), int(words[at + 2])
             is_outside = words[at + 1] == "known" and not domain.accepted
+            cap = int(words[2])
+            if words[at + 1] in ("known", "foreign"):  # links of other domains fill half of it
+                cap = math.ceil(cap / 2)
             for place in range(at + 3, at + 3 + 3 * count, 3):
                 entry = parse_entry(words[place + 2], domain.name, float(words[place + 1]))
-                counts["outside" if is_outside else self._offer(domain, entry, int(words[2]))] += 1
+                counts["outside" if is_outside else self._offer(domain, entry, cap)] += 1
             domain.filled_ms = max(domain.filled_ms, int(words[1]))
             at += 3 + 3 * count
         self._history.note(replica, "push", (counts, words[4:]))
