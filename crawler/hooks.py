@@ -24,7 +24,7 @@ import msgspec
 
 from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.events import HookFailed
-from crawler.page import Exchange, Extra, Item, Page, RejectedItem
+from crawler.page import FETCHED, Exchange, Extra, Item, Page, RejectedItem
 from frontier.entries import label_of, payload_of
 from frontier.urls import UrlPattern
 
@@ -125,7 +125,7 @@ class ExtraRequest(msgspec.Struct, frozen=True):
     method: str = "GET"
     fields: tuple[tuple[str, str], ...] = ()
     body: bytes = b""
-    kind: str = "fetch"
+    kind: str = FETCHED
     is_private: bool = False
 
 

@@ -183,10 +183,14 @@ def content_coding(named: str, media: str, body: bytes) -> str:
     return f"{MAYBE_GZIP}, {named}" if is_possible and _TEXT.match(media) else named
 
 
+FETCHED = "fetch"
+"""The kind of what handlers and programs have fetched."""
+
+
 class LooseExchange(Exchange, frozen=True, gc=False):
     """An exchange that a program has caused, and that belongs to no page. `kind`: as that of `Extra`."""
 
-    kind: str = "fetch"
+    kind: str = FETCHED
 
     @classmethod
     def of(cls, extra: Extra) -> LooseExchange:

@@ -15,15 +15,15 @@ from typing import Any
 
 import msgspec
 
-from crawler.errors import FailureKind, FetchFailed, Refused, UserError
+from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.recorded import load
-from crawler.handlers.requests import FILES
+from crawler.handlers.requests import FILES, KnownAnswers
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.handlers.values import SharedValues
-from crawler.hooks import ExtraRequest, Handled
-from crawler.page import Exchange, Extra, Link, LinkKind, Outcome, Page
+from crawler.hooks import Handled
+from crawler.page import Exchange, Link, LinkKind, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, noted_fields, read, robots_tags
 from crawler.parse.html import ExtractPolicy
 from frontier.entries import label_of, payload_of, tag_of
@@ -120,24 +120,8 @@ def recorded_items(folder: Path) -> dict[str, list[dict[str, Any]]]:
     return load(folder)[0].items
 
 
-class _Answers:
-    """A visit whose requests are answered by pages."""
-
-    def __init__(self, answers: Iterable[ParsedPage]) -> None:
-        self.extras: list[Extra] = []
-        self._answers = {answer.url: answer for answer in answers}
-
-    async def send(self, request: ExtraRequest) -> Exchange:
-        """See `crawler.hooks.Visit`."""
-        answer = self._answers.get(request.url)
-        if answer is None:
-            raise Refused("no_answer", f"there is no answer for {request.url}")
-        if answer.exchange is None:
-            raise FetchFailed(FailureKind(answer.reason))
-        return answer.exchange
-
-    def ends_in(self, seconds: float) -> None:
-        """There is no limit."""
+def _answer(page: ParsedPage) -> Exchange | FetchFailed:
+    return FetchFailed(FailureKind(page.reason)) if page.exchange is None else page.exchange
 
 
 def run_handler(
@@ -157,7 +141,8 @@ def run_handler(
         context = Context(settled, files=Path(folder) / FILES)
         context.store = store or context.store
         context.state.update(state)
-        return await HandlerRunner(router, RunnerSettings(timeout_s=math.inf), context).handle(page, _Answers(answers))
+        visit = KnownAnswers((answer.url, _answer(answer)) for answer in answers)
+        return await HandlerRunner(router, RunnerSettings(timeout_s=math.inf), context).handle(page, visit)
 
     with ThreadPoolExecutor(1) as thread, TemporaryDirectory() as folder:  # a loop may run in this thread
         handled = thread.submit(asyncio.run, call(folder)).result()

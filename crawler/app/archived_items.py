@@ -8,6 +8,7 @@ from contextlib import contextmanager
 
 from msgspec.structs import replace
 
+from crawler.handlers.requests import KnownAnswers
 from crawler.handlers.router import Context, Router, app_settings, load_router
 from crawler.handlers.runner import HandlerRunner, Lifecycle, RunnerSettings
 from crawler.page import Page
@@ -56,7 +57,8 @@ class ItemFinder:
                     changed = runner.run(handlers.changed(page.items))
                     page = replace(with_items(page, changed.items, changed.rejected), handler_error=changed.error)
                 if handlers is not None and not page.handler_error:
-                    handled = runner.run(handlers.handle(page))
+                    answers = KnownAnswers((one.exchange.url, one.exchange) for one in page.extras)
+                    handled = runner.run(handlers.handle(page, answers))
                     items = () if handled.error else (*page.items, *handled.items)
                     page = replace(with_items(page, items, handled.rejected), handler_error=handled.error)
                 return page

@@ -7,13 +7,14 @@ import hashlib
 import mimetypes
 import os
 import secrets
+from collections.abc import Iterable
 from pathlib import Path
 from weakref import WeakValueDictionary
 
-from crawler.errors import Refused
+from crawler.errors import FetchFailed, Refused
 from crawler.handlers.parsed_page import Download, ParsedPage
 from crawler.hooks import ExtraRequest, Visit
-from crawler.page import Exchange, Outcome, Page
+from crawler.page import Exchange, Extra, Outcome, Page
 from crawler.parse.coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
@@ -78,6 +79,30 @@ class Files:
         if len(self._known) > MOST_REMEMBERED:
             del self._known[next(iter(self._known))]
         return saved
+
+
+class KnownAnswers:
+    """A visit without a crawl, whose requests get `answers`, by URL: those for the same URL in their order, the last one
+    again and again."""
+
+    def __init__(self, answers: Iterable[tuple[str, Exchange | FetchFailed]]) -> None:
+        self.extras: list[Extra] = []
+        self._answers: dict[str, list[Exchange | FetchFailed]] = {}
+        for url, answer in answers:
+            self._answers.setdefault(url, []).append(answer)
+
+    async def send(self, request: ExtraRequest) -> Exchange:
+        """See `crawler.hooks.Visit`."""
+        known = self._answers.get(request.url)
+        if not known:
+            raise Refused("no_answer", f"there is no answer for {request.url}")
+        answer = known.pop(0) if len(known) > 1 else known[0]
+        if isinstance(answer, FetchFailed):
+            raise answer
+        return answer
+
+    def ends_in(self, seconds: float) -> None:
+        """There is no limit."""
 
 
 class VisitRequests:

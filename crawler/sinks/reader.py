@@ -35,7 +35,7 @@ from fastwarc.warc import ArchiveIterator, WarcRecord, WarcRecordType
 
 from crawler.http_head import HEAD_END, Head, parse_head
 from crawler.logs import log
-from crawler.page import Exchange, Link, Outcome, Page, Rendered, content_coding
+from crawler.page import FETCHED, Exchange, Extra, Link, Outcome, Page, Rendered, content_coding
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, noted_fields, read, robots_tags, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
@@ -349,6 +349,19 @@ class _Response(NamedTuple):
     row: Row
     columns: Mapping[str, Any]
     has_body: bool
+    page_id: str
+
+    def with_extra(self, extra: Extra) -> _Response:
+        """This response with `extra`, which the handler of its page has fetched."""
+        page = msgspec.structs.replace(self.row.page, extras=(*self.row.page.extras, extra))
+        return self._replace(row=self.row._replace(page=page))
+
+
+class _Fetched(NamedTuple):
+    """What the handler of the page with the ID `page_id` has fetched."""
+
+    page_id: str
+    extra: Extra
 
 
 class _Metadata(NamedTuple):
@@ -391,6 +404,10 @@ def read_rows(path: Path, on_unread: Callable[[str, Exception], None] | None = N
             if isinstance(found, _Dom):
                 if response is not None and found.of == response.record_id:
                     dom = found
+                continue
+            if isinstance(found, _Fetched):
+                if response is not None and found.page_id == response.page_id:
+                    response = response.with_extra(found.extra)
                 continue
             # The metadata record of a response may come after other records, but before the next response.
             if response is not None:
@@ -467,7 +484,7 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer,
 
 def _read(
     on_unread: Callable[[str, Exception], None], record: WarcRecord
-) -> _Response | _Metadata | _Dom | _Writer | None:
+) -> _Response | _Fetched | _Metadata | _Dom | _Writer | None:
     try:
         match record.record_type:
             case WarcRecordType.response | WarcRecordType.revisit:
@@ -531,12 +548,14 @@ def _metadata(record: WarcRecord) -> _Metadata:
     return _Metadata(record.headers.get("WARC-Concurrent-To") or "", fields, tuple(links), usage)
 
 
-def _response(record: WarcRecord) -> _Response | None:
-    """The row of `record`, or None if it is not of a page. Raises BadUrl, NoRow and _NotHttp."""
+def _response(record: WarcRecord) -> _Response | _Fetched | None:
+    """The row of `record`, or what a handler has fetched, or None if it is not of a page. Raises BadUrl, NoRow and
+    _NotHttp."""
     headers, target = record.headers, target_of(record)
     if not _is_of_web(target):  # such as the dns: records of Heritrix
         raise NoRow("neither http nor https", f"{(headers.get('WARC-Type') or '').lower()} record")
-    if (headers.get("WARC-Resource-Type") or "document") != "document":
+    kind, page_id = headers.get("WARC-Resource-Type") or "document", headers.get("WARC-Page-ID") or ""
+    if kind != "document" and not (kind == FETCHED and page_id):
         return None  # it belongs to a page
     url = with_key(canonicalize(target, None), headers.get(KEY_FIELD) or "")
     if urlsplit(url.href).path in ("/robots.txt", tdmrep.PATH):
@@ -570,6 +589,8 @@ def _response(record: WarcRecord) -> _Response | None:
         first_byte=0.0,
         truncated=truncated if has_body else None,
     )
+    if kind == FETCHED:
+        return _Fetched(page_id, Extra(exchange, kind)) if has_body and not is_cut else None
     page = Page(url.href, url.domain, 0, Outcome.DONE, "", exchange.started_at, exchange=exchange)
     try:
         page = _parsed(page, exchange, http)
@@ -590,7 +611,7 @@ def _response(record: WarcRecord) -> _Response | None:
     if not digest and http.status != HTTPStatus.NOT_MODIFIED:
         columns["digest"] = None
     row = Row(page, digest, refers=None if has_body else _referred(record))
-    return _Response(headers.get("WARC-Record-ID") or "", row, columns, has_body)
+    return _Response(headers.get("WARC-Record-ID") or "", row, columns, has_body, page_id)
 
 
 def _referred(record: WarcRecord) -> tuple[str, float] | None:

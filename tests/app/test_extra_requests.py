@@ -12,11 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 from crawler import Crawl, FetchFailed, Handle, ParsedPage, Refused, Router
 from crawler.app.embedded_valkey import open_store
 from crawler.audit.check import Rules, audit
 from crawler.audit.records import read_archive
+from crawler.cli.main import app as commands
 from crawler.settings.load import load
 from crawler.sinks.reader import read_rows, records_in
 from frontier.counters import Counters, Counts
@@ -271,3 +273,33 @@ def test_a_handler_waits_no_longer_than_it_may_for_a_site_that_rests(site: Site,
     crawled(router, settings, "http://a.test/product/0")
     assert reasons == ["429", "too_late"]
     assert not site.times("/api/0")
+
+
+def test_archived_answers_give_items_again_without_a_request(
+    site: Site, settings: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other fields of the same answers, with handlers that were changed since."""
+    app = """
+from crawler import Handle, ParsedPage, Router
+
+router = Router()
+
+@router.handler("/product/")
+async def product(page: ParsedPage, crawl: Handle) -> None:
+    first, second = await crawl.fetch("/api/1"), await crawl.fetch("/moved")
+    await crawl.push("items", {"url": page.url, "FIELD": [first.json()["price"], second.json()["price"]]})
+"""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "before.py").write_text(app.replace("FIELD", "old"))
+    (tmp_path / "after.py").write_text(app.replace("FIELD", "new"))
+    Crawl("http://a.test/", settings={**settings, "handlers": {"app": "before:router"}}).run()
+    asked = len(site.asked)
+    words = ["export", "out", "--format", "jsonl", "--app", "after:router", "--out", "again"]
+    done = CliRunner().invoke(commands, words, catch_exceptions=False)
+    assert done.exit_code == 0, done.output
+    lines = [
+        json.loads(line) for path in (tmp_path / "again").glob("*.jsonl") for line in path.read_text().splitlines()
+    ]
+    found = [item for line in lines for item in (line["items"] or {}).get("items", ())]
+    assert [item["new"] for item in found] == [[1, 7]] * 3
+    assert len(site.asked) == asked
