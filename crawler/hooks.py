@@ -24,6 +24,7 @@ import msgspec
 
 from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.events import HookFailed
+from crawler.http_head import is_of_the_client
 from crawler.page import FETCHED, Exchange, Extra, Item, Page, RejectedItem
 from frontier.entries import label_of, payload_of
 from frontier.urls import UrlPattern
@@ -156,6 +157,7 @@ class OutgoingRequest:
         self.method = method
         self.kind = kind
         self.headers = dict(fields)
+        self._given = frozenset(fields)
         self.cookies: dict[str, str] = {}
         self.proxy = ""
         self.state: dict[str, Any] = {}
@@ -179,20 +181,14 @@ class OutgoingRequest:
     def fields(self) -> tuple[tuple[str, str], ...]:
         """The header fields with the cookies. Raises ValueError for one that cannot be changed."""
         fields = {name.lower(): (name, value) for name, value in self.headers.items()}
-        if wrong := _FIXED & fields.keys():
-            raise ValueError(f"the header field {min(wrong)} cannot be changed")
+        for name, field in fields.items():
+            if field not in self._given and (is_of_the_client(name) or name == "user-agent"):
+                raise ValueError(f"the header field {name} cannot be changed")
         if self.cookies:
             pairs = [f"{name}={value}" for name, value in self.cookies.items()]
             sent = fields.pop("cookie", ("", ""))[1]
             fields["cookie"] = ("Cookie", "; ".join([sent, *pairs] if sent else pairs))
         return tuple(fields.values())
-
-
-_FIXED = frozenset(
-    {"host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade", "proxy-authorization"}
-    | {"user-agent", "accept-encoding", "range"}
-)
-"""Header fields that the client sets as it needs them, or the settings (`fetch.user_agent`)."""
 
 
 class Intervened(FetchFailed):

@@ -234,12 +234,21 @@ def test_a_function_that_fails_sends_nothing(
     assert type(raised).__name__ in lines(settings)["/1"]["detail"]
 
 
+def test_fields_of_the_crawler_itself_may_stay_or_go() -> None:
+    request = OutgoingRequest("https://a.test/", "GET", (("If-None-Match", "x"), ("X-Own", "1")))
+    request.headers["X-Own"] = "2"
+    assert request.fields == (("If-None-Match", "x"), ("X-Own", "2"))
+    del request.headers["If-None-Match"]
+    assert request.fields == (("X-Own", "2"),)
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
         (lambda request: request.headers.update({"Host": "b.test"}), "host cannot be changed"),
         (lambda request: request.headers.update({"user-agent": "Mozilla"}), "user-agent cannot be changed"),
         (lambda request: setattr(request, "proxy", "b.test:80"), "is not the URL of a proxy"),
+        (lambda request: request.headers.update({"If-None-Match": "x"}), "if-none-match cannot be changed"),
         (lambda request: request.headers.update({"X": "a\r\nb"}), "control character"),
         (lambda request: {"X": "1"}, "returned dict"),
     ],
