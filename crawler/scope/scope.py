@@ -311,8 +311,10 @@ class LinkFilter:
         self._has_cap = has_cap
 
     def new(self, links: Iterable[tuple[Url, LinkKind]], found_on: Entry) -> Iterator[str]:
-        """Those of `links` that are in scope and were not pushed recently."""
+        """Those of `links` that `select` would queue, and that were not pushed recently."""
         for url, kind in self._recent.not_recent(links):
+            if kind is LinkKind.FEED and found_on.depth:
+                continue
             is_outside = self.scope.judge(url, *_place(kind, found_on), found_on.domain)
             if not is_outside and judge_trap(url.href, self._traps) is None:
                 yield url.href

@@ -5,13 +5,14 @@ A *shape* is the host, the first two path segments with numbers and ids left out
 is a wider one for each, with any last segment, to which each narrow one adds a few pages: `/wiki/*?action` is learnt from
 the pages of several articles. Another wider one has any names of parameters, because filters can be combined in hundreds
 of ways: `/list?*`. It applies to combinations that were not seen yet, or whose pages all brought nothing. A shape is
-useless when 30 of its pages were fetched and 80 % of the latest brought nothing:
+useless when 30 of its pages were fetched and 80 % of the latest brought nothing, or 15 and none brought anything:
 
 - the page says noindex, others of its site do not, and it leads to no new URL of a shape whose pages may be indexed, as
   the lists of an archive do,
 - its body is that of another page of the site,
-- or its title is that of an earlier page, dates left out, nearly all its text is in one of the last pages of its shape, and
-  earlier ones have the rest. Below a long menu, a line that no other page has is content.
+- or its title is that of an earlier page, dates left out, and all its text is on earlier pages of its shape, as that of a
+  list in another order. Below a long menu, a line that no other page has is content, and so is a link to a new URL without
+  a query, such as the file of a newspaper, unless most pages of the shape of that URL were useless, too.
 
 A new title is new content, so texts are compared only for pages without one, and only of some pages of a shape. That keeps
 the cost of an ordinary page at some microseconds.
@@ -37,6 +38,7 @@ from frontier.urls import origin_of
 LEARNT_FROM = 30
 """Pages of a shape before it can be useless."""
 
+_QUICKLY = 15  # pages of a shape that suffice if all that were judged were useless
 _WINDOW = 30  # latest pages that were judged
 _LATEST = (1 << _WINDOW) - 1
 _LEAST_JUDGED = 20
@@ -45,15 +47,19 @@ _USELESS = 0.8
 
 _PER_NARROW = 10  # pages that a shape adds to the wider one
 _UNREAD = 5  # pages of a shape before texts are compared
+_PROMISED = 5  # pages that are worth their links to a shape of which nothing is known
 _SAMPLED = 16  # afterwards one page of so many is compared
+_SUSPECT = 4  # and of a shape of which some of the latest pages were useless
 _BAD = 0b11  # while the latest two were useless, the next ones are compared, too
 
 _NEW_TEXT = 0.03  # share of a text that a near duplicate may have of its own
 _TEXTS = 12  # per shape: those of a calendar whose titles name months
 _NUMBERED_PIECES = 2  # of a page, that differ from those of others only in their numbers
+_LISTED = 3  # links to known pages that make a list
+_ECHOES = 4  # parameters that pages may repeat
 _NAME = 1 << 30  # bytes as which a name counts
 _PIECES = 2_000  # distinct pieces of a text that is compared
-_MOST_PIECES = 4_000  # of a shape, a hundred bytes each in memory
+_MOST_PIECES = 4_000  # of a shape, a hundred bytes each in memory; with more, it begins anew
 
 LEAST = 10
 """Pages that are put off and fetched anyway, from each domain."""
@@ -141,16 +147,19 @@ class Recent(Generic[K, V]):
 
 class _Shape:
     """What is known of a shape. `latest`: a bit for each of the latest pages that were judged, 1 for a useless one;
-    `indexed`: one for each of the latest pages, 1 if it may be indexed."""
+    `near`: the same, without regard to where they lead; `indexed`: one for each of the latest pages, 1 if it may be
+    indexed; `promised`: useless pages that led to URLs of this shape before its pages were seen."""
 
-    __slots__ = ("indexed", "judged", "latest", "name", "pages")
+    __slots__ = ("indexed", "judged", "latest", "name", "near", "pages", "promised")
 
     def __init__(self) -> None:
-        self.pages = self.judged = self.latest = self.indexed = 0
+        self.pages = self.judged = self.latest = self.indexed = self.near = self.promised = 0
         self.name = ""
 
     @property
     def is_useless(self) -> bool:
+        if self.pages >= _QUICKLY and self.judged >= _QUICKLY - _UNREAD and self.is_all_useless:
+            return True
         if self.pages < LEARNT_FROM or self.judged < _LEAST_JUDGED:
             return False
         return self.latest.bit_count() >= _USELESS * min(self.judged, _WINDOW)
@@ -165,16 +174,26 @@ class _Shape:
         """Whether the text of the next page is compared."""
         if self.pages < LEARNT_FROM:
             return self.pages >= _UNREAD
-        return self.latest & _BAD == _BAD or self.pages % _SAMPLED == 0
+        return self.latest & _BAD == _BAD or self.pages % (_SUSPECT if self.latest else _SAMPLED) == 0
 
-    def judge(self, is_useless: bool) -> None:
+    @property
+    def is_known(self) -> bool:
+        """Whether enough pages were seen to say whether they are new."""
+        return self.pages > _UNREAD or self.judged > 0
+
+    @property
+    def is_mostly_near(self) -> bool:
+        return self.near.bit_count() > min(self.judged, _WINDOW) / 2
+
+    def judge(self, is_useless: bool, is_near: bool) -> None:
         self.judged += 1
+        self.near = (self.near << 1 | is_near) & _LATEST
         self.latest = (self.latest << 1 | is_useless) & _LATEST
 
 
 class _Texts:
     """The last texts of a shape that were new. `titles`: their titles; `pieces`: for the hash of each piece of text that
-    was seen, a bit for each of the texts that has it."""
+    was seen, and of what it is without numbers, a bit for each of the texts that has it."""
 
     __slots__ = ("_count", "pieces", "titles")
 
@@ -183,62 +202,57 @@ class _Texts:
         self.pieces: dict[int, int] = {}
         self._count = 0
 
-    def is_near(self, title: int, page: bytes, path: bytes) -> bool | None:
-        """Whether nearly all of `page`, which is at `path`, is in one of the texts, and pages that were compared before
-        had the rest. If not, it is remembered. None: none of the texts has its title, so the page with its title that was
-        seen before may have the same text."""
+    def is_near(self, title: int, page: bytes, echoes: Iterable[bytes]) -> bool | None:
+        """Whether all of `page` but for `echoes` was on pages that were compared before, and it is no data that is put
+        together anew, as the results of a league. If not, it is remembered. None: none of the texts has its title, so the
+        page with its title that was seen before may have the same text.
+
+        One or two pieces may be as others but for their numbers: `Page 3 of 9` and how long it took to make the page."""
         pieces, names = _pieces(page)
         if len(pieces) > _PIECES:
             return False
         every = (1 << len(self.titles)) - 1
         allowed = _NEW_TEXT * sum(map(len, pieces))
-        in_none, missing = 0, [0] * len(self.titles)  # bytes that are in no text, and others that are not in each
+        missing = [0] * len(self.titles)  # bytes that are not in each text
         rest: list[tuple[bytes, int]] = []  # pieces that are not in all texts, and in which they are
+        numbered, is_new = 0, not every
         for piece in pieces:
-            if (texts := self.pieces.get(hash(piece), 0)) == every > 0:
+            texts = self.pieces.get(hash(piece))
+            if texts == every > 0:
                 continue
             is_name = piece in names
-            if path in piece and path.count(b"/") > 1:
-                piece = piece.replace(path, b"")  # it says where it is
+            for echo in echoes:
+                piece = piece.replace(echo, b"")
             if not (plain := _without_dates_of_page(piece, is_name)):
                 continue
-            texts |= self.pieces.get(hash(plain), 0)
-            rest.append((plain, texts))
-            size = _NAME if is_name else len(plain)
-            if texts:
+            if (same := self.pieces.get(hash(plain))) is not None:
+                texts = same | (texts or 0)
+            rest.append((plain, texts or 0))
+            if texts is not None:
+                size = _NAME if is_name else len(plain)
                 missing = [known if texts >> number & 1 else known + size for number, known in enumerate(missing)]
-            elif (in_none := in_none + size) > allowed and every:
+                continue
+            allowed -= len(plain)
+            numbered += 1
+            is_others = not is_name and hash(_NUMBERED.sub(b"0", plain)) in self.pieces
+            if every and not (is_others and numbered <= _NUMBERED_PIECES and allowed >= 0):
+                is_new = True
                 break
-        best = min(range(len(missing)), key=missing.__getitem__, default=None)
-        if best is not None and in_none + missing[best] <= allowed:
-            new = [piece for piece, texts in rest if not texts >> best & 1]
-            others = self._from_others(new)
-            if others is not None:
-                # Data that is put together anew, as the results of a league, is new. Lists of known pages are not.
-                is_small = others <= _NEW_TEXT * sum(len(piece) for piece, _ in rest)
-                if is_small or not {*new}.isdisjoint(_LINK_TEXT.findall(page)):
-                    return True
+        if not is_new:
+            best = min(range(len(missing)), key=missing.__getitem__)
+            if missing[best] <= _NEW_TEXT * sum(len(piece) for piece, _ in rest):
+                return True
+            linked = set(_LINK_TEXT.findall(page))
+            links = sum(piece in linked for piece, texts in rest if not texts >> best & 1)
+            if links >= _LISTED or (links and missing[best] <= allowed):
+                return True  # a list of known pages
         is_known = title in self.titles
         self._remember(title, pieces, rest)
         return False if is_known else None
 
-    def _from_others(self, pieces: Iterable[bytes]) -> int | None:
-        """How many bytes of `pieces` were on other pages that were compared; None if one was on none of them. A few may be
-        as others but for their numbers: `Page 3 of 9` and how long it took to make the page."""
-        unseen = numbered = size = 0
-        for piece in pieces:
-            plain = _NUMBERED.sub(b"0", piece)
-            if hash(piece) in self.pieces:
-                size += len(piece)
-            elif plain != piece and hash(plain) in self.pieces:
-                numbered += 1
-            else:
-                unseen += 1
-            self.pieces.setdefault(hash(piece), 0)
-            self.pieces.setdefault(hash(plain), 0)
-        return None if unseen or numbered > _NUMBERED_PIECES else size
-
     def _remember(self, title: int, pieces: Iterable[bytes], rest: Iterable[tuple[bytes, int]]) -> None:
+        if len(self.pieces) > _MOST_PIECES:
+            self.titles, self.pieces, self._count = [], {}, 0
         number = self._count % _TEXTS
         bit = 1 << number
         self._count += 1
@@ -246,8 +260,7 @@ class _Texts:
             self.titles.append(title)
         else:
             self.titles[number] = title
-            kept = len(self.pieces) < _MOST_PIECES
-            self.pieces = {key: texts & ~bit for key, texts in self.pieces.items() if kept or texts & ~bit}
+            self.pieces = {key: texts & ~bit for key, texts in self.pieces.items()}
         for piece in (*pieces, *(plain for plain, _ in rest)):
             key = hash(piece)
             self.pieces[key] = self.pieces.get(key, 0) | bit
@@ -279,7 +292,7 @@ class Shapes:
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
         self._domains = Recent[str, list[int]](8_192)  # pages, those that were put off, and those that may be indexed
-        self._texts = Recent[str, _Texts](512)  # by narrow shape
+        self._texts = Recent[str, _Texts](256)  # by shape, with any names of parameters
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._named = 0
 
@@ -303,7 +316,7 @@ class Shapes:
         path, mark, names = narrow.partition("?")
         if not mark or (whole := path + _ANY_NAMES) not in useless:
             return ""
-        is_put_off = "&" in names if known is None else known.is_all_useless
+        is_put_off = "&" in names if known is None or not known.pages else known.is_all_useless
         return self._name(whole) if is_put_off else ""
 
     def may_fetch(self, domain: str) -> bool:
@@ -342,18 +355,21 @@ class Shapes:
         is_repeated = self._is_repeated(self._titles, title_key, origin, page)
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
-        if is_copy or (noindex and counts[2] >= _INDEXED and not self._leads_on(names[0], new_links)):
+        if is_copy or (noindex and counts[2] >= _INDEXED):
             useless = True
         elif is_repeated:
             useless = None
             compares = narrow.compares or (adds_to_wide and any(shape.compares for shape in wider))
-            if decoded is not None and compares:
-                useless = self._is_near(names[0], title_key, decoded(), entry.url)
+            if decoded is not None and (compares or entry.priority <= PUT_OFF):
+                useless = self._is_near(names[-1] if mark else names[0], title_key, decoded(), entry.url)
+        is_near = useless is True
+        if is_near and not is_copy and self._leads_on(names[0], noindex, new_links):
+            useless = False
         for shape in shapes if adds_to_wide else (narrow,):
             shape.pages += 1
             shape.indexed = (shape.indexed << 1 | (not noindex)) & _LATEST
             if useless is not None:
-                shape.judge(useless)
+                shape.judge(useless, is_near)
         return self._learn(domain, names, shapes, is_copy, bool(useless))
 
     def _learn(
@@ -377,14 +393,23 @@ class Shapes:
             return Noted(is_copy, self._name(found), new, round(rate * new))
         return Noted(is_copy, self._name(found), 1, int(useless))
 
-    def _leads_on(self, shape: str, new_links: Iterable[str]) -> bool:
-        """Whether one of `new_links` has another shape than `shape`, of which no page was seen or some may be indexed."""
+    def _leads_on(self, shape: str, noindex: bool, new_links: Iterable[str]) -> bool:
+        """Whether one of `new_links` has another shape than `shape`, of which no page was seen or some may be indexed. From
+        a page that does not say noindex, it must have no query, as views of the same pages do, and its like be new."""
         for url in new_links:
-            narrow, wide = shapes_of(url)
-            if narrow == shape:
+            names = shapes_of(url)
+            if names[0] == shape or ("?" in names[0] and not noindex):
                 continue
-            known = [found for name in (narrow, wide) if (found := self._shapes.get(name)) is not None]
-            if all(found.indexed for found in known):
+            known = [found for name in names if (found := self._shapes.get(name)) is not None]
+            if not all(found.indexed or not found.pages for found in known):
+                continue
+            if noindex:
+                return True
+            target = self._shape(names[0])
+            if any(found.is_mostly_near for found in known):
+                continue
+            target.promised += not target.is_known
+            if target.is_known or target.promised <= _PROMISED:
                 return True
         return False
 
@@ -392,7 +417,7 @@ class Shapes:
         texts = self._texts.get(shape)
         if texts is None:
             self._texts.put(shape, texts := _Texts())
-        return texts.is_near(title, page, unquote_to_bytes(urlsplit(url).path))
+        return texts.is_near(title, page, _echoes(url))
 
     def _name(self, name: str) -> str:
         shape = self._shape(name)
@@ -439,6 +464,13 @@ def _plain(segment: str) -> str:
         return segment
     plain = _NUMBERS.sub("0", segment)
     return "0" if len(segment) >= _LONG_ID and "0" in plain else plain
+
+
+def _echoes(url: str) -> list[bytes]:
+    """What a page that brings nothing new may say of its own `url`: paths in it."""
+    parts = urlsplit(url)
+    paths = [parts.path, *(pair.partition("=")[2] for pair in parts.query.split("&")[:_ECHOES])]
+    return [unquote_to_bytes(path) for path in paths if "/" in path[1:] or "%2F" in path[1:]]
 
 
 def _without_dates(title: str, url: str) -> str:

@@ -308,7 +308,7 @@ class PageBuilder:
 
         body = shown.body + sent.encode(errors="replace") if sent else shown.body
         kinds = (link.kind for link in found.links)
-        new = self._links.new(zip(found.urls, kinds, strict=True), entry) if found.noindex else ()
+        new = self._links.new(zip(found.urls, kinds, strict=True), entry)
         noted = self.shapes.note(entry, found.title, found.noindex, body, decoded if found.links else None, new)
         if noted.shape:
             page = msgspec.structs.replace(page, put_off=(noted.shape, noted.pages, noted.useless))

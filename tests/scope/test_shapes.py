@@ -151,6 +151,46 @@ def test_numbers_in_the_footer_make_no_page_new(noise: str) -> None:
     assert is_put_off(shapes, "/list?sort=x")
 
 
+@pytest.mark.parametrize("said", ["You are at {path}", "Log in to return to {query}"])
+def test_pages_that_repeat_their_url_are_not_new(said: str) -> None:
+    shapes = Shapes(0.1)
+    for number in range(60):
+        path, query = f"/menu/x/{hex(number)}", f"/page/{hex(number)}"
+        fetch(shapes, f"{path}?next={query}", "Menu", f"<p>{prose(1)}<p>{said.format(path=path, query=query)}")
+    assert is_put_off(shapes, "/menu/x/y?next=/page/z")
+
+
+def test_lists_of_known_pages_are_useless_however_they_are_put_together() -> None:
+    shapes, rng = Shapes(0.1), Random(1)
+    for number in range(200):
+        rows = (f"<tr><td><a href=/{row}>Row {hex(row)}</a><td>{row}" for row in rng.sample(range(50), k=10))
+        if fetch(shapes, f"/list?filter={number}", "List", "".join(rows)):
+            break
+    assert number < 100
+
+
+def test_pages_that_lead_to_new_files_are_not_put_off_for_long() -> None:
+    """Days of a newspaper, of which each has its file. The calendar beside it leads to new days and months of its own."""
+    shapes, body = Shapes(0.1), f"<title>Paper</title><p>{prose(1)}"
+
+    def note(path: str, links: list[str], priority: float = 0) -> None:
+        page = f"{body}<!--{path}-->".encode()
+        shapes.note(Entry(SITE + path, "a.test", priority), "Paper", False, page, lambda: page, links)
+
+    for number in range(60):
+        note(f"/paper/{DAY + number * DAYS}", [f"{SITE}/files/{number}.pdf"], PUT_OFF if number > 45 else 0)
+        note(f"/day/{DAY + number * DAYS}", [f"{SITE}/month/{number}", f"{SITE}/login?next={number}"])
+        note(f"/month/{number}", [f"{SITE}/day/{DAY + number * DAYS * 31}"])
+        if number == 45:
+            assert is_put_off(shapes, "/paper/2026-12-31")
+            for known in range(number):
+                entry = Entry(f"{SITE}/files/{known}.pdf", "a.test", 0)
+                shapes.note(entry, "", False, b"%%PDF %d" % known, None)
+    assert not is_put_off(shapes, "/paper/2026-12-31")
+    assert is_put_off(shapes, "/day/2026-12-31")
+    assert is_put_off(shapes, "/month/77")
+
+
 def test_a_shape_that_becomes_useless_late_is_put_off_soon() -> None:
     """Combinations of filters over a list: the first ones show it in parts, and the others the same parts."""
     shapes = Shapes(0.1)
