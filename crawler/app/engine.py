@@ -124,6 +124,10 @@ OUTSIDE = 2
 """Views without a replica that are normal after its start. After more, its claims are late: its interval is too short for
 the way to Redis, or it hangs."""
 
+LAST_REQUISITES_S = 60.0
+"""Seconds without a settled requisite after which a crawl at its page limit ends although some are left, such as those of a
+site that does not answer."""
+
 LIMIT_S_A_SHARD = 0.004
 """Seconds for each shard between two readings of the counters for limits such as `limits.max_bytes`: a hundredth of the
 time of a server."""
@@ -172,6 +176,7 @@ class Engine:
         self.skips_grace = False  # set to stop without waiting for running turns; their URLs are fetched again later
         self.following: list[asyncio.Task[None]] = []
         self._running: list[asyncio.Task[None]] = []
+        self._finishing: asyncio.Task[None] | None = None
         self._build_frontier(settings)
         self._build_leases()
         self._build_fetch(settings)
@@ -540,8 +545,27 @@ class Engine:
                 await retry.call_crawl_node(partial(self.control.reach_limit, reached, revision))
 
     def _on_spent(self) -> None:
-        if not self.held.is_busy:
+        if self._settings.archive.requisites:
+            if self._finishing is None or self._finishing.done():
+                self._finishing = self.tasks.spawn(self._finish_requisites())
+                self._running.append(self._finishing)
+        elif not self.held.is_busy:
             self._end("max_pages")
+
+    async def _finish_requisites(self) -> None:
+        """End the crawl at its page limit, once all requisites are settled or none has been for some time."""
+        settled, since = -1, 0.0
+        while self.permits.are_spent:
+            self.permits.wake_all()
+            counts = await self.runtime.retry.call(self.counters.counts)
+            now = self._deps.clock.monotonic()
+            if counts.requisites_settled != settled:
+                settled, since = counts.requisites_settled, now
+            is_over = settled >= counts.requisites_found or now > since + LAST_REQUISITES_S
+            if is_over and not self.held.is_busy:
+                self._end("max_pages")
+                return
+            await self._deps.clock.sleep(max(1.0, LIMIT_S_A_SHARD * self._deps.crawl.shards))
 
     async def _find_end(self) -> None:
         """End the crawl when the counters show that nothing is left. They are read only while this replica holds no

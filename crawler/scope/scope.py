@@ -397,13 +397,16 @@ class LinkFilter:
                 reason = "excluded"
             if reason is None:
                 depth = min(found_on.depth + 1, MAX_DEPTH)
-                entry = Entry(url.href, url.domain, depth=depth, hops=hops, mode="requisite")
+                entry = Entry(url.href, url.domain, BEFORE_PAGES, depth, hops=hops, mode="requisite")
                 if entry not in self._recent:
                     selected.append(entry)
             else:
                 dropped[reason] = dropped.get(reason, 0) + 1
         return selected, dropped
 
+
+BEFORE_PAGES = 0.5
+"""The priority of requisites: higher than that of seeds and what they link to, but it makes no domain urgent."""
 
 MOST_NESTED = 5
 """How many requisites may lead from a page to one: a style sheet to another one and to a font, redirects, frames in

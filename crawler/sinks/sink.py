@@ -33,8 +33,8 @@ class Sink(Protocol):
         """Prepare for `write`."""
 
     async def write(self, pages: Sequence[Page], exchanges: Sequence[Exchange] = ()) -> object:
-        """Return when the records of `pages` and of further `exchanges`, such as of a robots.txt, are durable. The
-        result is ignored.
+        """Return when the records of `pages` and of further `exchanges`, such as of a robots.txt or a requisite, are
+        durable. The result is ignored.
 
         Raises SinkFull during an outage, such as a full disk; the call is then repeated until it succeeds. After any other
         exception, the pages are passed one by one, and those that raise again are settled as defects.
@@ -129,8 +129,11 @@ class CombinedSink:
         """See `DurableSink.write`."""
         if self._group is not pages:
             self._group, self._failed = pages, set()
-            final = [page for page in pages if page.outcome is not Outcome.RETRY]
-            self._calls = deque((sink, final, exchanges) for sink in self._sinks if final or exchanges)
+            settled = [page for page in pages if page.outcome is not Outcome.RETRY]
+            final = [page for page in settled if not page.is_requisite]
+            others = [page.exchange for page in settled if page.is_requisite and page.exchange is not None]
+            others = [*exchanges, *others]
+            self._calls = deque((sink, final, others) for sink in self._sinks if final or others)
         while self._calls:
             await self._write_next()
         kept = [page.failed() if page.url in self._failed else page for page in pages]

@@ -368,10 +368,19 @@ class PagePermits:
         if self._budget.is_low:
             self._is_due.set()
 
-    def _wake(self) -> None:
-        """Put as many waiting domains into the queue as there are free permits."""
+    @property
+    def are_spent(self) -> bool:
+        """Whether the crawl has reached its page limit."""
+        return self._budget.is_exhausted
+
+    def wake_all(self) -> None:
+        """Put all waiting domains into the queue: they may have requisites, which need no permit."""
+        self._wake(len(self._waiting))
+
+    def _wake(self, most: int | None = None) -> None:
+        """Put as many waiting domains into the queue as there are free permits, or `most`."""
         now = self._runtime.now()
-        for _ in range(min(len(self._waiting), self._budget.available)):
+        for _ in range(min(len(self._waiting), self._budget.available if most is None else most)):
             leased = self._waiting.popleft()
             if not leased.closing:  # otherwise its lease was returned in the meantime
                 leased.wait_at_least_until(now)

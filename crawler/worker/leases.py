@@ -96,7 +96,8 @@ class LeasedDomain:
     @property
     def is_urgent(self) -> bool:
         """Whether its next URL has a priority above 0, such as a seed that may not wait."""
-        return bool(self.pending) and self.pending[0].priority > 0 and not self.pending[0].visit
+        first = self.pending[0] if self.pending else None
+        return first is not None and first.priority > 0 and not (first.visit or first.is_requisite)
 
     @property
     def requesting(self) -> int:

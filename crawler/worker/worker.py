@@ -25,7 +25,7 @@ from crawler.events import TurnTaken
 from crawler.worker.commit import Committer
 from crawler.worker.lease_manager import LeaseManager, PagePermits
 from crawler.worker.leases import DelayQueue, HeldLeases, LeasedDomain
-from crawler.worker.request import AddressLimiter, Throttle
+from crawler.worker.request import AddressLimiter, Throttle, return_until
 from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime, TimeSlice
 from crawler.worker.verdict import (
@@ -49,6 +49,10 @@ HANDED_ON = 8
 """Pages of a domain that may wait for handlers while its next page is requested: with a delay of a second, enough for
 handlers that take eight."""
 
+
+SPENT_S = 5.0
+"""How long a domain rests whose next URL is a page although the crawl has reached its page limit. Requisites of the last
+pages may be queued behind it."""
 
 LOOK_AGAIN_S = 0.1
 """Seconds between two looks at how many requests only wait."""
@@ -280,7 +284,10 @@ class Worker:
         """Return whether `entry`, the next URL of `leased`, may be requested now. If so, takes a permit and removes the
         URL from the pending ones. If not, the domain has to wait."""
         if not self.permits.take(entry):
-            leased.wants_permit = True
+            if self.permits.are_spent and self.visits.builder.settings.extract.requisites:
+                return_until(leased, self.runtime, self.runtime.now() + SPENT_S)
+            else:
+                leased.wants_permit = True
             return False
         if not await self.limiter.may_request(leased, entry.url) or leased.closing:
             self.permits.give_back(entry)

@@ -97,6 +97,14 @@ def test_what_pages_embed_is_fetched_once_and_is_no_page(tmp_path: Path, typed: 
     assert "missing.png" in typed("dead", "list").out
 
 
+def test_the_last_page_of_a_limit_has_its_requisites(tmp_path: Path, typed: Typed) -> None:
+    asked, _ = crawl(typed, "--max-pages", "1")
+    expected = {("site.test", path) for path in OF_SITE if path not in ("/second", "/last.png", "/both.png")}
+    assert expected.union(ELSEWHERE) <= set(asked)
+    found = json.loads(typed("status", "--json").out)
+    assert found["done"] == 1
+
+
 def test_by_default_nothing_that_pages_embed_is_fetched(tmp_path: Path, typed: Typed) -> None:
     asked, _ = crawl(typed, CRAWLER_ARCHIVE__REQUISITES="false")
     assert sorted(asked) == [("site.test", path) for path in ("/", "/both.png", "/large.png", "/linked.png", "/second")]
