@@ -3,6 +3,7 @@
 | rule | violated when |
 |---|---|
 | `too_close` | a request to a domain started less than the domain's delay after the end of the previous response |
+| `embed_parallel` | a page in a browser had more requests in flight to a domain than `render.parallel` allows |
 | `address_rate` | an address got more requests than its rate and burst allow |
 | `denied` | a URL was requested although the robots.txt archived before it denies it, or was unreachable |
 | `unrested` | a domain was requested again before the Retry-After of its 429 or 503, up to `backoff_max`, had passed |
@@ -12,9 +13,10 @@
 
 The delay of a domain is the longest of three: the configured one, and the Crawl-delay and the Request-rate of its archived
 robots.txt, each up to the cap. If there is no delay, a request is too close if `politeness.parallel` others were in flight
-when it started. Machines write the times of their own clocks into the files; `tolerance_s` allows for the differences. Only
-`crawler.audit.records` does I/O. `Timeline` determines which robots.txt and tdmrep.json were in force at an origin at a
-given time (RFC 9309 2.3, 2.4).
+when it started. Requests of a page in a browser belong to its visit: they need no delay, and that of the page's domain is
+counted from the last of them. Machines write the times of their own clocks into the files; `tolerance_s` allows for the
+differences. Only `crawler.audit.records` does I/O. `Timeline` determines which robots.txt and tdmrep.json were in force at
+an origin at a given time (RFC 9309 2.3, 2.4).
 
 """
 
@@ -51,7 +53,8 @@ class Rules(msgspec.Struct, frozen=True):
     """The limits that the crawl had to respect. `rate_limit`: None for no limit per address. `tolerance_s`: seconds.
     `parallel`: maximum number of requests in flight to a domain without a delay. `purpose`: the uses for which the crawl
     was made, if it obeyed preferences; `read_archive` must then be asked for `usage`. `backoff_max_s`: the longest
-    Retry-After, in seconds, that the crawl respects."""
+    Retry-After, in seconds, that the crawl respects. `embed_parallel`: maximum number of requests in flight of a page in a
+    browser; `embeds_obey_robots`: whether each origin's robots.txt decides on them."""
 
     delay: DelayPolicy
     rate_limit: RateLimitPolicy | None
@@ -60,6 +63,8 @@ class Rules(msgspec.Struct, frozen=True):
     parallel: int = 1
     purpose: frozenset[str] = frozenset()
     backoff_max_s: float = MAX_RETRY_AFTER_S
+    embed_parallel: int = 2
+    embeds_obey_robots: bool = True
 
 
 class Breach(msgspec.Struct, frozen=True):
@@ -111,11 +116,19 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
         if request.address != UNKNOWN_ADDRESS:
             by_address[network_of(request.address)].append(request)
     breaches: list[Breach] = []
-    closest = {domain: _check_delays(requests, timeline, rules, breaches) for domain, requests in by_domain.items()}
+    pages = {one.page_id: one.domain for one in archive.requests if one.page_id and not one.kind}
+    own = {
+        domain: [one for one in requests if not one.is_embedded or pages.get(one.page_id) == domain]
+        for domain, requests in by_domain.items()
+    }
+    closest = {name: _check_delays(requests, timeline, rules, breaches) for name, requests in own.items() if requests}
     for requests in by_domain.values():
+        _check_embedded(requests, rules, breaches)
         _check_retry_after(requests, rules, breaches)
     peaks = {address: _check_rate(address, requests, rules, breaches) for address, requests in by_address.items()}
     for request in archive.requests:
+        if request.is_embedded and not rules.embeds_obey_robots:
+            continue
         if denial := timeline.denial(request):
             breaches.append(Breach("denied", request.url, request.start, denial))
         elif refusal := _refusal(request, timeline, rules):
@@ -126,7 +139,16 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
             breaches.append(Breach("forgotten", url, 0.0, f"{domain} was forgotten"))
     bad_ones = archive.signatures.bad + archive.signatures.unsigned
     breaches += [Breach("signature", bad.url, bad.at, bad.problem) for bad in bad_ones]
-    rules_checked = ("too_close", "address_rate", "denied", "unrested", "refused", "forgotten", "signature")
+    rules_checked = (
+        "too_close",
+        "embed_parallel",
+        "address_rate",
+        "denied",
+        "unrested",
+        "refused",
+        "forgotten",
+        "signature",
+    )
     counts = dict.fromkeys(rules_checked, 0)
     for breach in breaches:
         counts[breach.rule] += 1
@@ -156,6 +178,9 @@ def _check_delays(
     in_flight = [latest]
     for request in requests[1:]:
         in_flight = [other for other in in_flight if other.end - rules.tolerance_s > request.start]
+        if request.is_embedded:
+            latest = max(latest, request, key=lambda one: one.end)
+            continue
         delay = request.start - latest.end
         shortest = delay if shortest is None else min(shortest, delay)
         robots = timeline.rules_at(request)
@@ -169,6 +194,19 @@ def _check_delays(
             latest = request
         in_flight.append(request)
     return shortest
+
+
+def _check_embedded(requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:
+    in_flight: defaultdict[str, list[float]] = defaultdict(list)  # their ends, by page
+    for request in requests:
+        if request.is_embedded:
+            ends = in_flight[request.page_id]
+            ends[:] = [end for end in ends if end - rules.tolerance_s > request.start]
+            if len(ends) >= rules.embed_parallel:
+                detail = f"{len(ends)} others in flight; required: less than {rules.embed_parallel}"
+                breach = Breach("embed_parallel", request.url, request.start, detail, len(ends), rules.embed_parallel)
+                breaches.append(breach)
+            ends.append(request.end)
 
 
 def _check_retry_after(requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:

@@ -134,13 +134,17 @@ class Signatures:
                 self._nonces.add(one.nonce)
 
 
+_OF_BROWSERS = frozenset({"script", "stylesheet", "xhr", "frame", "image", "font"})
+
+
 class Request(msgspec.Struct, frozen=True):
     """A request that got a response.
 
     `start`, `end`: seconds since 1970 by the replica's own clock, with microseconds from WARC files and milliseconds from
     JSON lines. They are equal if the archive does not contain the duration. `body`: only of robots.txt and tdmrep.json
     files and their redirect targets, up to the size that RFC 9309 2.5 requires to be parsed. `usage`: what the owner says
-    in the header and the page, if the page was kept and `read_archive` was asked for it.
+    in the header and the page, if the page was kept and `read_archive` was asked for it. `page_id`, `kind`:
+    WARC-Page-ID, and WARC-Resource-Type, which is empty for the page itself.
     """
 
     url: str
@@ -154,6 +158,13 @@ class Request(msgspec.Struct, frozen=True):
     coding: str = ""
     body: bytes = b""
     usage: Usage = NO_USAGE
+    page_id: str = ""
+    kind: str = ""
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether a page in a browser has made it: as part of the visit to the page, without the delay."""
+        return bool(self.page_id) and self.kind in _OF_BROWSERS
 
     @property
     def is_robots(self) -> bool:
@@ -254,6 +265,8 @@ class ArchivedRequests:
             coding=content_coding(http.get_list(b"content-encoding"), http.get_list(b"content-type"), start_of_body),
             body=self._body(record, start_of_body) if has_rules else b"",
             usage=self._usage(record, http, start_of_body) if self._reads_usage and not has_rules else NO_USAGE,
+            page_id=record.headers.get("WARC-Page-ID") or "",
+            kind=record.headers.get("WARC-Resource-Type") or "",
         )
         if has_rules:
             self._kept.add(url)

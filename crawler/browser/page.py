@@ -428,7 +428,7 @@ def _type_of(named: str, fields: Mapping[str, str]) -> str:
         return "prefetch"
     if named == "other" and fields.get("accept") == "*/*":
         return "script"  # of a worker; others are icons
-    return "frame" if named == "document" else named
+    return {"document": "frame", "fetch": "xhr"}.get(named, named)
 
 
 def _window(height: int) -> Params:

@@ -16,13 +16,13 @@ LOADABLE: Mapping[str, str] = {
     "script": "script",
     "stylesheet": "style",
     "xhr": "data",
-    "fetch": "data",
     "frame": "frame",
     "image": "image",
     "font": "font",
 }
 """Which of the words in `render.load` a type of request belongs to: Network.ResourceType of the DevTools protocol, but
-`frame` for the document of one, because a record with the type `document` is that of a page. The others are never
+`frame` for the document of one, because a record with the type `document` is that of a page, and `xhr` for all data, as
+the requests of handlers have the type `fetch`. The others are never
 answered: media, streams, beacons, reports, manifests, icons."""
 
 

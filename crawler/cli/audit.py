@@ -86,7 +86,17 @@ def audit(
     token = user_agent or next((agent.partition("/")[0] for agent in sorted(archive.user_agents)), "")
     throttle = politeness_policy(applied).throttle
     rate_limit, agent = rate_limit_policy(applied), token or applied.fetch.user_agent
-    rules = Rules(throttle.delay, rate_limit, agent, tolerance, throttle.parallel, uses, throttle.backoff.max_s)
+    rules = Rules(
+        throttle.delay,
+        rate_limit,
+        agent,
+        tolerance,
+        throttle.parallel,
+        uses,
+        throttle.backoff.max_s,
+        applied.render.parallel,
+        applied.render.robots == "all",
+    )
     report = judge(archive, rules)
     if missing := not_named(given.replica, folders, only):
         note(missing)

@@ -95,10 +95,10 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
 
     def resources(self, type: str = "", match: str = "") -> list[ParsedPage]:
         """Return what the page has loaded in its browser, and what its handlers have fetched, in the order of the answers.
-        `type`: only those of this type, such as `script`; `xhr` is for all data that scripts have asked for. `match`: only
-        those in whose URL this regular expression is found."""
-        types, is_in = ("xhr", "fetch") if type == "xhr" else (type,), UrlPattern(match).is_in
-        wanted = (extra.exchange for extra in self.extras if not type or extra.kind in types)
+        `type`: only `script`, `stylesheet`, `xhr` for data that scripts have asked for, `frame`, `image`, `font`, or
+        `fetch` for what handlers have. `match`: only those in whose URL this regular expression is found."""
+        is_in = UrlPattern(match).is_in
+        wanted = (extra.exchange for extra in self.extras if type in ("", extra.kind))
         return [_as_page(exchange, self.domain) for exchange in wanted if is_in(exchange.url)]
 
     def json(self) -> Any:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -169,13 +169,8 @@ class ExtraRequests:
         while True:
             if self.throttle.is_blocked(domain):
                 raise Refused("blocked")
-            leased = visit.leased if domain == visit.leased.domain else self.held.of(domain)
-            if leased is not None and self._is_usable(visit, leased):
-                target, turn = leased, self._turn_under_lease(visit, leased)
-            else:
-                target, turn = guest, self._turn_with_reservation(visit, guest)
-            async with turn as has_turn:
-                exchange = await self._in_turn(visit, target, request) if has_turn else None
+            async with self._turn(visit, guest) as target:
+                exchange = await self._in_turn(visit, target, request) if target is not None else None
             if exchange is not None:
                 return exchange
 
@@ -185,8 +180,12 @@ class ExtraRequests:
         self, visit: PageVisit, policy: EmbedPolicy, guest: LeasedDomain, request: ExtraRequest
     ) -> Exchange:
         """Make `request` of a page in a browser to the domain of `guest`: at once, if no more than `policy` allows are in
-        flight to it, and as part of the visit. Other domains get no reservation: a page asks many, most of them once."""
-        domain, own = guest.domain, visit.leased if guest.domain == visit.leased.domain else None
+        flight to it, and as part of the visit. Other domains get no reservation, except for their robots.txt: a page asks
+        many of them, most of them once."""
+        domain, own, url = guest.domain, visit.leased if guest.domain == visit.leased.domain else None, request.url
+        known = await self._robots_of(visit, guest, url) if policy.obeys_robots else self.robots.at_hand(url)
+        if known is not None and policy.obeys_robots:
+            self._check_allowed(url, known)
         async with self._gates.setdefault(domain, asyncio.Semaphore(policy.parallel)):
             while True:
                 self._check(visit)
@@ -198,7 +197,7 @@ class ExtraRequests:
                 if self._resting.get(domain, -math.inf) > now:
                     raise Refused("backoff")
                 try:
-                    exchange = await self._request(guest, request, policy)
+                    exchange = await self._sent(guest, request, known)
                 except FetchFailed as failure:
                     visit.is_interrupted |= failure.kind in (FailureKind.LEASE_EXPIRED, FailureKind.STOPPED)
                     if failure.kind is not FailureKind.STALE_CONNECTION or request.method not in SAFE:
@@ -210,11 +209,24 @@ class ExtraRequests:
                     self._note_embedded(visit, own, guest, ended_at)
                 if exchange is not None:
                     return exchange
-                if guest.ended_at == ended_at:  # no robots.txt was requested, so it has to wait
-                    wait_s = max(0.02, guest.next_at - self.runtime.now())
-                    if wait_s > EMBED_WAIT_S:
-                        raise Refused("rate")
-                    await self.runtime.clock.sleep(wait_s)
+                wait_s = max(0.02, guest.next_at - self.runtime.now())  # for its slot at the address
+                if wait_s > EMBED_WAIT_S:
+                    raise Refused("rate")
+                await self.runtime.clock.sleep(wait_s)
+
+    async def _robots_of(self, visit: PageVisit, guest: LeasedDomain, url: str) -> OriginRobots | None:
+        """The robots.txt that applies to `url`, fetched in turns at its domain if it is not known. None if a node of a
+        cluster that it needs is away."""
+        while (known := self.robots.at_hand(url)) is None:
+            if self.throttle.is_blocked(guest.domain):
+                raise Refused("blocked")
+            try:
+                async with self._turn(visit, guest) as target:
+                    if target is not None and (known := await self.robots.robots_for(target, url)) is not None:
+                        return known
+            except RedisAway as error:
+                raise Refused("redis_away") from error
+        return known
 
     def _note_embedded(
         self, visit: PageVisit, own: LeasedDomain | None, guest: LeasedDomain, ended_before: float
@@ -234,6 +246,18 @@ class ExtraRequests:
                 del self._resting[next(iter(self._resting))]
 
     # turns
+
+    @asynccontextmanager
+    async def _turn(self, visit: PageVisit, guest: LeasedDomain) -> AsyncIterator[LeasedDomain | None]:
+        """A block with a turn at the domain of `guest`. Yields what to make the request for: the lease of this replica, or
+        `guest`; None if there is no turn now."""
+        leased = visit.leased if guest.domain == visit.leased.domain else self.held.of(guest.domain)
+        if leased is not None and self._is_usable(visit, leased):
+            target, turn = leased, self._turn_under_lease(visit, leased)
+        else:
+            target, turn = guest, self._turn_with_reservation(visit, guest)
+        async with turn as has_turn:
+            yield target if has_turn else None
 
     def _check(self, visit: PageVisit, at: float = 0.0) -> None:
         """Raise Refused if the visit is over, or will be `at` (monotonic seconds)."""
@@ -347,15 +371,17 @@ class ExtraRequests:
         if target is not visit.leased and target.next_at > visit.leased.next_at:
             return_until(visit.leased, self.runtime, target.next_at)
 
-    async def _request(
-        self, target: LeasedDomain, request: ExtraRequest, embeds: EmbedPolicy | None = None
-    ) -> Exchange | None:
-        url, purpose = request.url, self.runtime.policy.usage.purpose
-        if embeds is not None and not embeds.obeys_robots:
-            return await self._sent(target, request, self.robots.at_hand(url), purpose)
+    async def _request(self, target: LeasedDomain, request: ExtraRequest) -> Exchange | None:
+        url = request.url
         known = self.robots.at_hand(url) or await self.robots.robots_for(target, url)
-        if known is None or (embeds is None and self.throttle.put_off_if_early(target, known)):
+        if known is None or self.throttle.put_off_if_early(target, known):
             return None
+        self._check_allowed(url, known)
+        return await self._sent(target, request, known)
+
+    def _check_allowed(self, url: str, known: OriginRobots) -> None:
+        """Raise Refused if `known`, the robots.txt that applies to `url`, does not allow it."""
+        purpose = self.runtime.policy.usage.purpose
         try:
             result = verdict_by_robots(url, known, self.runtime.policy.tries, self.throttle.exceeds_cap(known), purpose)
         except Exception as error:  # the file cannot be applied
@@ -363,12 +389,9 @@ class ExtraRequests:
             result = ROBOTS_UNREACHABLE
         if result is not None:
             raise Refused(result.reason)
-        return await self._sent(target, request, known, purpose)
 
-    async def _sent(
-        self, target: LeasedDomain, request: ExtraRequest, known: OriginRobots | None, purpose: Collection[str]
-    ) -> Exchange | None:
-        url = request.url
+    async def _sent(self, target: LeasedDomain, request: ExtraRequest, known: OriginRobots | None) -> Exchange | None:
+        url, purpose = request.url, self.runtime.policy.usage.purpose
         if not await self.limiter.may_request(target, url):
             return None
         try:

@@ -15,9 +15,12 @@ import pytest
 from fastwarc.warc import ArchiveIterator
 
 from crawler import Crawl, Handle, ParsedPage, Router
+from crawler.audit.check import Rules, audit
+from crawler.audit.records import read_archive
 from crawler.browser.process import find_browser
 from crawler.errors import BrowserFailed
 from crawler.sinks.reader import read_rows
+from politeness.delay import DelayPolicy
 from tests.site import Reply, Request, Site
 
 try:
@@ -127,8 +130,9 @@ def test_a_rendered_page_has_its_links_data_and_records(
 
 
 def test_requests_of_a_page_come_two_at_a_time_and_lengthen_the_delay(
-    site: Site, settings: dict[str, dict[str, Any]]
+    site: Site, settings: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:
+    """The site's log is the arbiter, and the audit of the archive says the same."""
     settings["politeness"] |= {"delay": 0.5, "response_share": 0.0}
     settings["render"] |= {"embed_share": 0.5, "never": ["/item/", "/static", "/frame", "/pushed"]}
     crawled(settings)
@@ -141,6 +145,9 @@ def test_requests_of_a_page_come_two_at_a_time_and_lengthen_the_delay(
     assert after - last > 0.5 * (1 + 0.5 * 3) - 0.05
     pages = [at for path, at in times if path.startswith(("/item", "/static", "/pushed"))]
     assert min(later - earlier for earlier, later in pairwise(pages)) > 0.49
+    archive = read_archive(tmp_path / "out")
+    assert audit(archive, Rules(DelayPolicy(0.5), None, "peercrawl")).breaches == []
+    assert audit(archive, Rules(DelayPolicy(0.5), None, "peercrawl", embed_parallel=0)).counts["embed_parallel"] > 2
 
 
 def test_without_a_browser_pages_wait_or_are_taken_as_they_are(site: Site, settings: dict[str, dict[str, Any]]) -> None:
