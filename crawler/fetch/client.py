@@ -242,7 +242,7 @@ class Fetcher:
         if connector is None or not self._taking:
             raise FetchFailed(FailureKind.STOPPED, "the fetcher takes no requests")
         request = self._request(url, is_too_late, extra_headers, method, body, proxy)
-        hidden = _CREDENTIALS.intersection(name.lower().encode() for name, _ in extra_headers)
+        hidden = _CREDENTIALS.intersection(name.lower().encode() for name, _ in extra_headers) if extra_headers else ()
         self._under_way += 1
         try:
             try:
