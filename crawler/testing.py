@@ -26,7 +26,7 @@ from crawler.hooks import Handled
 from crawler.page import Exchange, Link, LinkKind, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, noted_fields, read, robots_tags
 from crawler.parse.html import ExtractPolicy
-from frontier.entries import label_of, payload_of, tag_of
+from frontier.entries import label_of, payload_of, request_of, tag_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
@@ -35,9 +35,10 @@ _LIMITS = ParseLimits(ExtractPolicy(), 64 << 20)
 
 class Result(msgspec.Struct, frozen=True):
     """What a handler asked for. `handler`: its name, empty if no handler is for the page; `items`: by data set; `links`:
-    the URLs that it wants followed; `labels`: the label and payload of those that have one; `error`: with what it
-    failed, empty if it did not; `retry_after`: after how many seconds it wants the page to be fetched again, because of
-    `error`; None if it does not; `stop`: why it wants the crawl to end, None if it does not."""
+    the URLs that it wants followed; `labels`: the label and payload of those that have one; `sent`: the method and body
+    of those that are no plain GET; `error`: with what it failed, empty if it did not; `retry_after`: after how many
+    seconds it wants the page to be fetched again, because of `error`; None if it does not; `stop`: why it wants the crawl
+    to end, None if it does not."""
 
     handler: str
     items: dict[str, list[dict[str, Any]]]
@@ -46,6 +47,7 @@ class Result(msgspec.Struct, frozen=True):
     error: str
     stop: str | None
     retry_after: float | None = None
+    sent: dict[str, tuple[str, bytes]] = {}
 
 
 def page(
@@ -149,7 +151,7 @@ def run_handler(
     items: dict[str, list[dict[str, Any]]] = {}
     for item in handled.items:
         items.setdefault(item.name, []).append(item.fields)
-    links, labels = [], {}
+    links, labels, sent = [], {}, {}
     for link in handled.added:
         try:
             url = canonicalize(link.url, handled.base or page.url).href
@@ -158,4 +160,6 @@ def run_handler(
         links.append(url)
         if link.tag:
             labels[url] = label_of(link.tag), payload_of(link.tag)
-    return Result(handled.handler, items, links, labels, handled.error, handled.stop, handled.retry_after_s)
+        if request := request_of(link.tag):
+            sent[url] = request.method, request.body
+    return Result(handled.handler, items, links, labels, handled.error, handled.stop, handled.retry_after_s, sent)

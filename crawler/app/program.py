@@ -248,8 +248,8 @@ class Crawl:
         payload: Mapping[str, Any] | None = None,
     ) -> int:
         """Queue `urls` while the crawl runs, and return how many are new. They are seeds: their domains are in the scope
-        from now on. `priority`, `label` and `payload`: as in `Handle.enqueue`. Raises UserError for URLs that cannot be
-        fetched."""
+        from now on. `priority`, `label` and `payload`: as in `Handle.enqueue`. Waits while Redis is away; URLs that it has
+        got before that do not count as new. Raises UserError for URLs that cannot be fetched."""
         replica = self._running()
         settings = replica.engine.follower.settings
         listed = [urls] if isinstance(urls, (str, Request)) else list(urls)
@@ -258,7 +258,8 @@ class Crawl:
         seeds = await self._usable_seeds(settings, tags)
         if priority is not None:
             seeds = [msgspec.structs.replace(seed, priority=priority) for seed in seeds]
-        pushed = await queue_seeds(replica.store, replica.crawl, seeds, settings)
+        retry = replica.engine.runtime.retry
+        pushed = await retry.call(lambda: queue_seeds(replica.store, replica.crawl, seeds, settings))
         return pushed.accepted
 
     async def fetch(self, url: str | Request, **request: Unpack[RequestOptions]) -> ParsedPage:

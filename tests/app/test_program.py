@@ -32,6 +32,7 @@ from crawler.worker.worker import HANDED_ON
 from frontier.crawls import open_crawl
 from tests.e2e.harness import PATIENCE_S, ROOT, wait_until
 from tests.site import Reply, Request, Site
+from tests.valkey import ValkeyProcess
 
 PAGES = 40
 
@@ -424,6 +425,27 @@ async def test_urls_from_outside_are_crawled_until_the_program_says_so(settings:
     assert list(crawl.items("added")) == [{"n": 1}, {"n": 1}]
     with pytest.raises(RuntimeError, match="has ended"):
         await crawl.add("http://a.test/37")
+
+
+async def test_urls_that_are_added_wait_while_redis_is_away(settings: dict[str, Any], tmp_path: Path) -> None:
+    with ValkeyProcess(tmp_path, persistent=True) as valkey:
+        own = settings | {"replica": settings["replica"] | {"redis": valkey.url, "interval": 0.5}}
+        async with asyncio.timeout(PATIENCE_S), Crawl("http://a.test/38", settings=own, keep_open=True) as crawl:
+            assert (await anext(aiter(crawl))).url == "http://a.test/38"
+            valkey.kill()
+            adding = asyncio.create_task(crawl.add("http://a.test/39"))
+            await asyncio.sleep(0.5)
+            assert not adding.done()
+            await asyncio.to_thread(valkey.start)
+            assert await adding == 1
+            assert (await anext(aiter(crawl))).url == "http://a.test/39"
+
+
+async def test_seeds_are_fetched_again_if_the_program_says_so(settings: dict[str, Any], site: Site) -> None:
+    for again in (False, True, False):
+        async with Crawl("http://a.test/38", settings=settings, again=again) as crawl:
+            await crawl.finish()
+    assert site.times("/38") == 2
 
 
 def test_a_crawl_that_is_kept_open_ends_when_another_thread_says_so(settings: dict[str, Any], site: Site) -> None:

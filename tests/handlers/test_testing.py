@@ -191,3 +191,16 @@ def test_links_are_those_that_a_crawl_would_find(
     body: str, status: int, headers: dict[str, str], links: list[str]
 ) -> None:
     assert page(URL, body, status=status, headers=headers).urls() == links
+
+
+def test_the_body_of_a_request_is_in_the_result() -> None:
+    own = Router()
+
+    @own.handler()
+    def search(page: ParsedPage, crawl: Handle) -> None:
+        crawl.enqueue(page.form().fill(q="tea").submit(), label="results")
+        crawl.enqueue("/about")
+
+    result = run_handler(own, page(URL, "<form method=post action=/search><input name=q>"))
+    assert result.sent == {"https://shop.test/search": ("POST", b"q=tea")}
+    assert result.links == ["https://shop.test/search", "https://shop.test/about"]
