@@ -21,6 +21,7 @@ from crawler.parse.encoding import MediaType
 from crawler.parse.html import ExtractPolicy
 from crawler.request import Request
 from frontier.entries import RequestData
+from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, decoded_reference, origin_of
 
 FILES = "files"
@@ -114,10 +115,10 @@ class VisitRequests:
         self._files = files
 
     def url_of(self, written: str) -> str:
-        """The canonical URL of `written`, which may be relative to the page. Raises BadUrl."""
+        """The canonical URL of `written`, which may be relative to the page. Raises Refused."""
         is_whole = self._page is None or written[:8].lower().startswith(("http://", "https://"))
         base = None if is_whole or self._page is None else self._page.base
-        return canonicalize(written, base, AS_WRITTEN).href
+        return _joined(written, base)
 
     async def fetch(self, request: Request) -> ParsedPage:
         """See `Handle.fetch`."""
@@ -156,10 +157,17 @@ class VisitRequests:
             location = exchange.header(b"location")
             if exchange.status not in (301, 302, 303, 307, 308) or not location:
                 return exchange
-            target = canonicalize(decoded_reference(location), url, AS_WRITTEN).href
+            target = _joined(decoded_reference(location), url)
             request = request.redirected(exchange.status, origin_of(target) == origin_of(url))
             url = target
         raise Refused("redirects", f"{url}: more than {MOST_REDIRECTS}")
+
+
+def _joined(written: str, base: str | None) -> str:
+    try:
+        return canonicalize(written, base, AS_WRITTEN).href
+    except BadUrl as error:
+        raise Refused("bad_url", str(error)) from error
 
 
 async def answered(exchange: Exchange) -> ParsedPage:

@@ -632,6 +632,7 @@ class PageHandling:
         size = len(page.exchange.body) if page.exchange else 0
         if self._waiting >= MAX_LENT or self._waiting_bytes + size > MAX_WAITING_BYTES:
             leased.held_back += 1
+            leased.turn_ended()
             try:
                 yield
             finally:

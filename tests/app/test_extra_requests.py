@@ -44,6 +44,8 @@ def shop(request: Request) -> Reply | str | None:
         return Reply(b"\x89PNG" + b"x" * 5000, headers={"Content-Type": "image/png"})
     if path == "/busy":
         return Reply("", 429, {"Retry-After": "300"})
+    if path == "/odd":
+        return Reply("", 302, {"Location": "mailto:a@b.test"})
     if path == "/moved":
         return Reply("", 302, {"Location": "/api/7"})
     return None
@@ -103,7 +105,7 @@ def test_what_is_not_allowed_or_not_there_is_an_exception_with_its_reason(site: 
 
     @router.handler("/product/0")
     async def product(page: ParsedPage, crawl: Handle) -> None:
-        for url in ("/private/x", "http://10.0.0.1/", "http://nowhere.invalid/"):
+        for url in ("/private/x", "http://10.0.0.1/", "http://nowhere.invalid/", "ftp://a.test/", "/odd"):
             try:
                 await crawl.fetch(url)
             except (Refused, FetchFailed) as error:
@@ -113,7 +115,7 @@ def test_what_is_not_allowed_or_not_there_is_an_exception_with_its_reason(site: 
         await crawl.push("ends", {"missing": missing.status, "moved": moved.json(), "url": moved.url})
 
     crawl = crawled(router, settings)
-    assert reasons == ["robots", "forbidden_address", "no_such_host"]
+    assert reasons == ["robots", "forbidden_address", "no_such_host", "bad_url", "bad_url"]
     (end,) = crawl.items("ends")
     assert end == {"missing": 404, "moved": {"price": 7, "method": "GET"}, "url": "http://a.test/api/7"}
     assert not site.times("/private/x")
