@@ -561,8 +561,8 @@ def dead() -> None:
 def list_dead(domain: str | None, reason: str | None, limit: int, access: CrawlAccess, as_json: bool) -> None:
     """List URLs that were given up, or denied by your own settings, with the reason.
 
-    Denied URLs are listed if the reason is `blocked`, `crawl_delay`, `forbidden_address` or `forbidden_port`. Those that a
-    robots.txt denies are only in the output.
+    Denied URLs are listed if the reason is `blocked`, `crawl_delay`, `dropped`, `response_dropped`, `forbidden_address` or
+    `forbidden_port`. Those that a robots.txt denies are only in the output.
 
     Example:
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from crawler.defects import in_words
@@ -118,11 +118,11 @@ class Middlewares:
             returned = function(*arguments)
         except Exception:
             raise
-        except BaseException as error:  # the event loop would end
-            raise RuntimeError(in_words(error)) from error
+        except BaseException as error:
+            raise ordinary(error) from error
         if not inspect.isawaitable(returned):
             return returned
-        call = asyncio.ensure_future(_ordinary(returned))
+        call = asyncio.ensure_future(awaited(returned))
         try:
             while (await asyncio.wait([call], timeout=self._timeout_s))[1] and self._context.store.is_waiting:
                 pass  # for Redis
@@ -135,11 +135,19 @@ class Middlewares:
             call.cancel()
 
 
-async def _ordinary(call: Any) -> Any:
+async def awaited(call: Awaitable[Any]) -> Any:
+    """Return what `call` returns, or raise what it raises, as `ordinary` changes it."""
     try:
         return await call
     except (SystemExit, KeyboardInterrupt) as error:
-        raise RuntimeError(in_words(error)) from error
+        raise ordinary(error) from error  # the event loop would end
+
+
+def ordinary(error: BaseException) -> BaseException:
+    """Return `error`, or one in its place that a future can have."""
+    if isinstance(error, Exception) and not isinstance(error, StopIteration):
+        return error
+    return RuntimeError(in_words(error))
 
 
 def _values(value: Any, returned: Any) -> list[Any]:

@@ -17,7 +17,7 @@ import inspect
 import logging
 import threading
 import traceback
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Thread
 from typing import Any
@@ -26,7 +26,7 @@ import msgspec
 
 from crawler.defects import in_words
 from crawler.errors import UserError
-from crawler.handlers.middlewares import Middlewares
+from crawler.handlers.middlewares import Middlewares, awaited, ordinary
 from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Handler, Hook, Router, name_of
@@ -201,17 +201,10 @@ def begin(function: Callable[..., Any], arguments: tuple[Any, ...], over: Callab
     """Call `function`. The future ends with the call, or if it is cancelled. `over` is called when the function has
     really ended, which for a thread may be later."""
     if inspect.iscoroutinefunction(function):
-        call: asyncio.Future[None] = asyncio.ensure_future(_awaited(function(*arguments)))
+        call: asyncio.Future[None] = asyncio.ensure_future(awaited(function(*arguments)))
         call.add_done_callback(lambda _: over())
         return call
     return _in_thread(lambda: function(*arguments), over)
-
-
-async def _awaited(call: Awaitable[Any]) -> None:
-    try:
-        await call
-    except (SystemExit, KeyboardInterrupt) as error:
-        raise _ordinary(error) from error  # the event loop would end
 
 
 def _in_thread(call: Callable[[], Any], over: Callable[[], None]) -> asyncio.Future[None]:
@@ -225,7 +218,7 @@ def _in_thread(call: Callable[[], Any], over: Callable[[], None]) -> asyncio.Fut
         if error is None:
             ended.set_result(None)
         else:
-            ended.set_exception(_ordinary(error))
+            ended.set_exception(ordinary(error))
 
     def run() -> None:
         failure: BaseException | None = None
@@ -246,13 +239,6 @@ def _drop(returned: object) -> None:
     """Drop a coroutine that will not be awaited, without a warning about it."""
     if inspect.iscoroutine(returned):
         returned.close()
-
-
-def _ordinary(error: BaseException) -> BaseException:
-    """Return `error`, or one in its place that a future can have."""
-    if isinstance(error, Exception) and not isinstance(error, StopIteration):
-        return error
-    return RuntimeError(in_words(error))
 
 
 class Lifecycle:

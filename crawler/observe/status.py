@@ -492,6 +492,10 @@ def how_to_allow(reason: str, origin: str = "") -> str:
     another reason."""
     if reason in ACTIONS:
         return f'to follow such links, set scope.actions = "follow", then `crawler dead requeue --reason {reason}`'
+    if reason in ("dropped", "response_dropped"):
+        return (
+            f"a function of the router has dropped it; once that is changed: `crawler dead requeue --reason {reason}`"
+        )
     port = urlsplit(origin).port or "N"
     option = {"forbidden_port": f"--port {port}", "forbidden_address": "--allow NET"}.get(reason)
     if option is None:

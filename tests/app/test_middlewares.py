@@ -31,6 +31,7 @@ from crawler.sinks.reader import records_in
 from tests.e2e.harness import ROOT
 from tests.fetch.proxies import HttpProxy
 from tests.site import Reply, Request, Site
+from tests.typed import Typed
 
 LINKS = "".join(f'<a href="/{name}">{name}</a>' for name in ("1", "2", "3"))
 
@@ -121,6 +122,21 @@ def test_a_request_is_dropped_and_robots_txt_is_not(settings: dict[str, Any], si
         ("denied", "not today"),
         ("denied", "nor this"),
     ]
+
+
+def test_what_was_dropped_can_be_queued_again(settings: dict[str, Any], typed: Typed) -> None:
+    dropping, keeping = Router(), Router()
+
+    @dropping.before_request
+    def drop(request: OutgoingRequest, crawl: Context) -> None:
+        if request.url[-1] in "12":
+            raise Drop("not today")
+
+    assert run(dropping, settings).stats.denied == {"dropped": 2}
+    place = ("--data-dir", settings["replica"]["data_dir"])
+    assert "denied: dropped; a function of the router" in " ".join(typed("why", "http://a.test/1", *place).out.split())
+    assert typed("dead", "requeue", "--reason", "dropped", *place).code == 0
+    assert run(keeping, settings).stats.done == {"ok": 2}
 
 
 def test_a_delayed_request_waits_without_losing_a_try(settings: dict[str, Any], site: Site) -> None:
