@@ -141,6 +141,25 @@ async def test_a_post_is_sent_again_only_if_it_was_not_carried_out(
     assert (line["outcome"], line["reason"]) == ("dead", f"http_{status}")
 
 
+async def test_a_program_seeds_requests_and_adds_some(api: Api, tmp_path: Path) -> None:
+    router = Router()
+
+    @router.handler()
+    def seen(page: ParsedPage, crawl: Handle) -> None:
+        crawl.push("seen", {"label": page.label, "n": page.payload.get("n"), **page.json()})
+
+    first = Request("http://a.test/first", json=[1])
+    crawl = Crawl(
+        [first, Request("http://a.test/first", unique_key="2")], handlers=router, settings=api.settings(tmp_path)
+    )
+    async with crawl:
+        assert await crawl.add([Request("a.test/added", data={"a": 1})], label="added", payload={"n": 1}) == 1
+        assert await crawl.add(first) == 0
+        await crawl.finish()
+    found = sorted((item["method"], item["body"], item["label"], item["n"]) for item in crawl.items("seen"))
+    assert found == [("GET", "", "", None), ("POST", "[1]", "", None), ("POST", "a=1", "added", 1)]
+
+
 async def test_only_a_page_that_was_requested_with_get_is_visited_again(api: Api, tmp_path: Path) -> None:
     def ask(crawl: Handle) -> None:
         crawl.enqueue("/a", data={"a": 1}, retry=True)

@@ -22,6 +22,7 @@ from frontier.lookup import UrlLookup
 from frontier.queue import Frontier
 from frontier.settle import SettledUrl, Settlement, retry
 from frontier.store import RedisStore
+from tests.frontier.crawled import Crawled
 from tests.frontier.helpers import ManualTime, lease_one
 
 POST = RequestData("POST", (("Content-Type", "text/plain"),), b"a=1&b=~!")
@@ -132,3 +133,37 @@ async def test_a_request_is_found_by_its_url_with_its_key(store: RedisStore, fro
     lookup = UrlLookup(store, frontier)
     assert (await lookup.url("https://a.test/x~!#1", "a.test")).where == "queued"
     assert (await lookup.url("https://a.test/x~!", "a.test")).where == "unseen"
+
+
+@pytest.mark.parametrize("shards", [2, 16])
+async def test_requests_move_with_their_domain(crawled: Crawled, shards: int) -> None:
+    """To another number of shards: queued ones, a marked one whose holder was killed, and a dead letter. Each is still
+    the only one of its key."""
+    frontier = await crawled.open()
+    entries = [posted(str(number)) for number in range(8)]
+    await frontier.push(entries)
+    shard = frontier.shard_of("a.test")
+    crawled.time.ms += 100_000
+    leased, _ = await frontier.lease([shard], 2, "r8", 100)
+    (lease,) = [lease for reply in leased for lease in reply.leases if lease.domain == "a.test"]
+    first, second = lease.entries
+    assert await frontier.mark_sent(lease, first, first.sent())
+    assert await frontier.mark_sent(lease, second, second.sent())
+    dead = SettledUrl(second.sent(), "dead", "maybe_sent")
+    await frontier.settle([Settlement(lease, crawled.time.ms, urls=[dead])])
+    await crawled.reshard(shards)
+    frontier = await crawled.open()
+    assert (await frontier.push(entries)).seen == len(entries)
+    letters = [one async for one in DeadLetters(crawled.store, frontier.keys).find(domain="a.test")]
+    assert [parse_entry(one.entry, one.domain, 0.0) for one in letters] == [second.sent()]
+    found: dict[str, Entry] = {}
+    for _ in range(9):
+        crawled.time.ms += 100_000
+        leased, _ = await frontier.lease([frontier.shard_of("a.test")], 3, "r9", 100)
+        for lease in (lease for reply in leased for lease in reply.leases if lease.domain == "a.test"):
+            found |= {entry.url: entry for entry in lease.entries}
+            urls = [SettledUrl(entry, "done", "ok") for entry in lease.entries]
+            await frontier.settle([Settlement(lease, crawled.time.ms, urls=urls)])
+    assert set(found) == {entry.url for entry in entries} - {second.url}
+    assert {url for url, entry in found.items() if entry.was_sent} == {first.url}
+    assert all(entry.request == POST for entry in found.values())
