@@ -25,6 +25,7 @@ from crawler.events import DefectFound, Events
 from crawler.hooks import KEEP, PageHooks
 from crawler.logs import log
 from crawler.page import NO_CONTENT, UNREADABLE, Content, Exchange, LooseExchange, Outcome, Page, Written
+from crawler.parse.text import has_content
 from crawler.sinks.archive_settings import ArchiveSettings
 from crawler.sinks.cdxj import Indexed, digits
 from crawler.sinks.compression import COMPRESSIONS
@@ -119,7 +120,9 @@ class GroupEncoder:
         """Whether the records of `page` may take more than some milliseconds, or call code of users."""
         has_long_links = len(page.links) > FEW_LINKS and sum(len(link.url) for link in page.links) > LARGE_LINKS
         is_large = page.exchange is not None and page.received_bytes > LARGE_BODY
-        return bool(self._hooks or self._wanted) or is_large or has_long_links
+        is_at_hand = page.content is not None and not page.content.is_judged
+        needs_content = bool(self._wanted) and not is_at_hand and has_content(page, self._wanted.error_pages)
+        return bool(self._hooks) or needs_content or is_large or has_long_links
 
     def add_page(self, group: Group, page: Page, leased: LeasedUrl | None) -> None:
         """Add `page`, which was fetched under the lease `leased`. If it will be retried, it gets no line."""

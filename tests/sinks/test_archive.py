@@ -12,10 +12,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from crawler.errors import UserError
 from crawler.hooks import PageHooks
-from crawler.page import Link, Page
+from crawler.page import Content, Link, Page
 from crawler.sinks.archive import LARGE_BODY, Archive, GroupEncoder
 from crawler.sinks.files import Segment
 from crawler.sinks.journal import JournalRewrite, decoded
@@ -182,6 +183,15 @@ def linking(count: int, length: int) -> Page:
 )
 def test_a_page_is_judged_by_the_size_of_its_records(tmp_path: Path, made: Page, is_ordinary: bool) -> None:
     assert GroupEncoder(settings(tmp_path), PageHooks()).is_expensive(made) == (not is_ordinary)
+
+
+def test_only_texts_that_have_to_be_extracted_or_compared_are_work(tmp_path: Path) -> None:
+    encoder = GroupEncoder(settings(tmp_path, text="text", near_duplicates="mark"), PageHooks())
+    made = page(exchange("a", b"<p>text"), content_type="text/html")
+    assert encoder.is_expensive(made)
+    assert encoder.is_expensive(replace(made, content=Content(text="text", simhash=1, is_judged=True)))
+    assert not encoder.is_expensive(replace(made, content=Content(text="text")))
+    assert not encoder.is_expensive(replace(made, content_type="image/png"))
 
 
 BODY = b"the same text " * 100
