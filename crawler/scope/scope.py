@@ -237,7 +237,9 @@ class RecentUrls:
     def __contains__(self, link: Entry) -> bool:
         if link.mode in ("moved", "again"):
             return False
-        return link.url in self._young or link.url in self._old or self.has_offered(_marked(link))
+        if link.url in self._young or link.url in self._old:
+            return True
+        return link.mode != "new" and self.has_offered(_marked(link))
 
     def has_offered(self, url: str) -> bool:
         """Whether `url` is in the set with a mark."""
@@ -249,7 +251,7 @@ class RecentUrls:
         return [(url, of) for url, of in links if (href := url.href) not in young and href not in old]
 
     def add(self, link: Entry) -> None:
-        if marked := _marked(link):
+        if link.mode != "new" and (marked := _marked(link)):
             self._young_marked.add(marked)
         else:
             self._young.add(link.url)

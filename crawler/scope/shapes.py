@@ -86,6 +86,7 @@ _DATE = (
 )
 """2026-11-02, 02/11/2026, 2 November 2026, 12:30. Other numbers may be all that tells two products apart. The pattern
 takes 70 ns a byte, so it is tried only on texts with 20, 19 or a colon."""
+_MAY_HAVE_DATES = re.compile(b"20|19|:")  # `in` takes three times as long: for bytes, it first asks for a number
 
 _DAYS_AND_MONTHS = """
 january february march april may june july august september october november december
@@ -294,6 +295,7 @@ class Shapes:
         self._domains = Recent[str, list[int]](8_192)  # pages, those that were put off, and those that may be indexed
         self._texts = Recent[str, _Texts](256)  # by shape, with any names of parameters
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
+        self._has_useless = False  # asked for each link
         self._named = 0
 
     def __repr__(self) -> str:
@@ -305,7 +307,7 @@ class Shapes:
 
     def puts_off(self, url: str, domain: str) -> str:
         """The name of the useless shape of `url`, or "" if it is not to be put off."""
-        if not self._useless or self._share >= 1 or not (useless := self._useless.get(domain)):
+        if not self._has_useless or self._share >= 1 or not (useless := self._useless.get(domain)):
             return ""
         narrow, wide = shapes_of(url)
         if narrow in useless:
@@ -381,6 +383,7 @@ class Shapes:
             if shape.is_useless:
                 if known is None:
                     self._useless.put(domain, known := set())
+                    self._has_useless = True
                 new = max(new, shape.pages) if name not in known else new
                 known.add(name)
             elif known and name in known:
@@ -512,7 +515,7 @@ def _pieces(page: bytes) -> tuple[set[bytes], set[bytes]]:
 def _without_dates_of_page(piece: bytes, is_name: bool) -> bytes:
     """A piece of the text of a page without dates, and without the names of days and months that belong to them."""
     dates = 0
-    if b"20" in piece or b"19" in piece or b":" in piece:
+    if _MAY_HAVE_DATES.search(piece):
         piece, dates = _DATES_OF_PAGES.subn(b"", piece)
     piece = piece.rstrip()
     if dates and len(piece) <= _SHORT:
