@@ -28,17 +28,17 @@ from crawler.parse.document import Document, ParseLimits, noted_fields, read, ro
 from crawler.parse.html import ExtractPolicy
 from frontier.entries import label_of, payload_of, request_of, tag_of
 from frontier.errors import BadUrl
-from frontier.urls import canonicalize
+from frontier.urls import canonicalize, with_key
 
 _LIMITS = ParseLimits(ExtractPolicy(), 64 << 20)
 
 
 class Result(msgspec.Struct, frozen=True):
     """What a handler asked for. `handler`: its name, empty if no handler is for the page; `items`: by data set; `links`:
-    the URLs that it wants followed; `labels`: the label and payload of those that have one; `sent`: the method and body
-    of those that are no plain GET; `error`: with what it failed, empty if it did not; `retry_after`: after how many
-    seconds it wants the page to be fetched again, because of `error`; None if it does not; `stop`: why it wants the crawl
-    to end, None if it does not."""
+    the URLs that it wants followed, each with the key of its request if there is one; `labels`: the label and payload of
+    those that have one; `sent`: the method and body of those that are no plain GET; `error`: with what it failed, empty
+    if it did not; `retry_after`: after how many seconds it wants the page to be fetched again, because of `error`; None
+    if it does not; `stop`: why it wants the crawl to end, None if it does not."""
 
     handler: str
     items: dict[str, list[dict[str, Any]]]
@@ -154,12 +154,13 @@ def run_handler(
     links, labels, sent = [], {}, {}
     for link in handled.added:
         try:
-            url = canonicalize(link.url, handled.base or page.url).href
+            url = with_key(canonicalize(link.url, handled.base or page.url), link.key).href
         except BadUrl:
             continue
         links.append(url)
-        if link.tag:
-            labels[url] = label_of(link.tag), payload_of(link.tag)
+        label, payload = label_of(link.tag), payload_of(link.tag)
+        if label or payload:
+            labels[url] = label, payload
         if request := request_of(link.tag):
             sent[url] = request.method, request.body
     return Result(handled.handler, items, links, labels, handled.error, handled.stop, handled.retry_after_s, sent)

@@ -198,9 +198,15 @@ def test_the_body_of_a_request_is_in_the_result() -> None:
 
     @own.handler()
     def search(page: ParsedPage, crawl: Handle) -> None:
-        crawl.enqueue(page.form().fill(q="tea").submit(), label="results")
-        crawl.enqueue("/about")
+        for text in ("tea", "milk"):
+            crawl.enqueue(page.form().fill(q=text).submit(), label=text)
+        crawl.enqueue("/about", unique_key="2")
+        crawl.enqueue("/more", data={"a": 1})
 
     result = run_handler(own, page(URL, "<form method=post action=/search><input name=q>"))
-    assert result.sent == {"https://shop.test/search": ("POST", b"q=tea")}
-    assert result.links == ["https://shop.test/search", "https://shop.test/about"]
+    *searches, about, more = result.links
+    assert [result.sent[url] for url in searches] == [("POST", b"q=tea"), ("POST", b"q=milk")]
+    assert [result.labels[url][0] for url in searches] == ["tea", "milk"]
+    assert {url.partition("#")[0] for url in searches} == {"https://shop.test/search"}
+    assert about == "https://shop.test/about#2"
+    assert more not in result.labels
