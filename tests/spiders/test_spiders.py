@@ -18,6 +18,7 @@ from tests.e2e.harness import PATIENCE_S, ROOT
 from tests.fuzz.differential import PEERS
 from tests.reference.api import EXAMPLES
 from tests.spiders.server import ON_SALE, PRODUCTS, SITES, Sites
+from tests.test_docs import blocks
 
 OURS = ROOT / "docs" / "examples"
 THEIRS = OURS / "scrapy"
@@ -165,3 +166,22 @@ def test_the_examples_of_the_reference_print_what_they_say(example: Path, tmp_pa
     without_time = re.sub(r"in \d+ s", "", "\n".join(said))
     assert printed
     assert set(without_time.splitlines()) <= set(re.sub(r"in \d+ s", "", printed).splitlines())
+
+
+FIRST = {
+    "from-scrapy": (("https://quotes.toscrape.com/tag/humor/", "http://quotes.test/page/1/"), ("/tag/humor", "")),
+    "from-crawlee": (("https://crawlee.dev", "http://shop.test/products"),),
+}
+"""The first example of a guide, and what stands there for the sites of this test."""
+
+
+@pytest.mark.parametrize(("guide", "name", "count"), [("from-scrapy", "quotes", 12), ("from-crawlee", "pages", 9)])
+def test_the_first_example_of_a_guide_runs(guide: str, name: str, count: int, tmp_path: Path) -> None:
+    (program,) = blocks(ROOT / "docs" / "how-to" / f"{guide}.md", "python")
+    for written, there in FIRST[guide]:
+        program = program.replace(written, there)
+    (tmp_path / "program.py").write_text(program)
+    with Sites() as sites:
+        run(tmp_path / "program.py", sites)
+    crawl = Crawl(settings={"replica": {"out": str(tmp_path / "crawl-out")}})
+    assert len(list(crawl.items(name))) == count
