@@ -90,7 +90,8 @@ class UrlVisits:
                         entry = await self._marked(leased, entry, entry.unsent())
                 leased.pending.appendleft(entry)
                 return
-            tries = 1 if entry.was_sent and failure.request_sent else self.runtime.policy.tries
+            is_last = entry.was_sent and failure.request_sent and not isinstance(failure, Intervened)
+            tries = 1 if is_last else self.runtime.policy.tries
             result = last_try(judge_failure(failure.kind), entry.tries, tries)
             refused = failure.exchange if isinstance(failure, Intervened) else None
             self.throttle.update_backoff(leased, judge_status(refused.status) if refused else result, refused)

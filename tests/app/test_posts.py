@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler import Crawl, Handle, ParsedPage, Request, Router
+from crawler import Crawl, Handle, OutgoingRequest, ParsedPage, Request, Retry, Router
 from crawler.app.restore import PageLine, linked
 from crawler.scope.scope import LinkFilter, RecentUrls, Scope, TrapPolicy, breadth_first
 from crawler.sinks.lines import decoded_lines
@@ -195,6 +195,31 @@ async def test_the_lines_of_pages_have_the_requests_that_a_repair_needs(api: Api
         f"http://a.test/to/307#{key}": ("POST", "y"),
         f"http://a.test/seen#{key}": ("POST", "y"),
     }
+
+
+@pytest.mark.parametrize(("kind", "times"), [("before_request", 1), ("after_response", 2)])
+async def test_a_function_may_delay_a_post_or_have_it_sent_again(
+    api: Api, tmp_path: Path, kind: str, times: int
+) -> None:
+    """One that is delayed was not sent, and one that is sent again on purpose is no mistake."""
+    router, asked = Router(), list[str]()
+
+    def once(request: OutgoingRequest) -> None:
+        if request.method == "POST":
+            asked.append(request.url)
+            if len(asked) == 1:
+                raise Retry("later", after=0.1)
+
+    if kind == "before_request":
+        router.before_request(lambda request, context: once(request))
+    else:
+        router.after_response(lambda request, exchange, context: once(request))
+    seed = Request("http://a.test/post", data={"a": 1})
+    tables = api.settings(tmp_path) | {"politeness": {"delay": 0, "backoff_base": 0.01}}
+    async with Crawl([seed], handlers=router, settings=tables) as crawl:
+        await crawl.finish()
+    assert api.times("/post") == times
+    assert [line["outcome"] for line in lines(tmp_path).values()] == ["done"]
 
 
 async def test_secrets_of_a_request_are_in_no_record(api: Api, tmp_path: Path) -> None:
