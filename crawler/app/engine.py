@@ -225,7 +225,9 @@ class Engine:
         self._deps.events.subscribe(self._void_lost, RedisOutageBegan)
         self._is_stopped_by_handler = False
         self._deps.events.subscribe(self._stop, HandlerStopsCrawl)
-        self._queue = DelayQueue(self._deps.clock)
+        workers = self._local.concurrency
+        self._most_waiting = processes.most_waiting(workers)
+        self._queue = DelayQueue(self._deps.clock, max(workers, self._most_waiting + workers // 2))
         self.permits = PagePermits(self.runtime, self._budget, self._queue, self._local.concurrency, self.replicas)
         self.committer = Committer(self.runtime, self.frontier, self._deps.sink, self._recent, self.held)
         if (
@@ -357,9 +359,7 @@ class Engine:
             self.permits.run(self._on_spent),
             self.runtime.retry.watch(),
             self._outbox.run(),
-            self._pool.replace_waiting(
-                self._deps.clock, self._fetch.waiting, processes.most_waiting(self._local.concurrency)
-            ),
+            self._pool.replace_waiting(self._deps.clock, self._fetch.waiting, self._most_waiting),
         ]
         if self._settings.schedule:
             claims = Duties(

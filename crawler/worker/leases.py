@@ -31,6 +31,12 @@ URL."""
 BEHIND_S = 0.1
 """The queue is overloaded when the domain that has been due the longest has waited for a worker longer than this."""
 
+QUICK_S = 1.0
+"""A domain is quick if its last request did not take longer."""
+
+MOST_QUICK = 20_000
+"""Quick domains that are remembered without a lease, each about 100 bytes."""
+
 BYTES_PER_S = 1 << 20
 """Under overload, a domain is delayed by one second for this many bytes of its last body. A body of 10 MiB takes a
 tenth of a CPU second to receive, parse and archive; its domain then waits 10 seconds longer."""
@@ -60,6 +66,8 @@ class LeasedDomain:
     sending: int = 0  # those of them that are in flight
     waiters: list[asyncio.Future[None]] = field(default_factory=list)  # wait until a turn has ended
     concurrency: int = 1  # how many requests may be in flight
+    is_quick: bool = False  # its last request was quick; a new domain has to prove that
+    trials: int = 0  # turns that began while it was not quick, and whose responses have not come yet
     requests: dict[asyncio.Timeout, float] = field(
         default_factory=dict
     )  # in flight: when each began, by the event loop
@@ -175,21 +183,27 @@ class DelayQueue:
     """Leased domains ordered by the time of their next turn. `take` returns the one that has been due the longest, an
     urgent one before others, and waits while none is due.
 
+    Of the domains that are not quick, only `most_trials` have a turn at the same time. So slow servers and those that
+    never answer, however many they are, leave workers for the others.
+
     One timer serves all domains. It is set for the first one, and only while a worker waits. A waiting domain occupies
     an entry in a heap, but no worker and no connection.
     """
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, most_trials: float = math.inf) -> None:
         self._clock = clock
-        self._heap: list[tuple[float, int, LeasedDomain]] = []
+        self._most_trials = most_trials
+        self._trials = 0
         self._urgent: list[tuple[float, int, LeasedDomain]] = []
+        self._quick: list[tuple[float, int, LeasedDomain]] = []
+        self._others: list[tuple[float, int, LeasedDomain]] = []
         self._order = count()
         self._workers: deque[asyncio.Future[None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = math.inf
 
     def __len__(self) -> int:
-        return len(self._heap) + len(self._urgent)
+        return len(self._urgent) + len(self._quick) + len(self._others)
 
     @property
     def idle_workers(self) -> int:
@@ -197,8 +211,9 @@ class DelayQueue:
         return len(self._workers)
 
     def lateness(self) -> float:
-        """Return for how many seconds the first domain has been due; 0 or less if none is due."""
-        return self._clock.monotonic() - self._heap[0][0] if self._heap else 0.0
+        """Return for how many seconds the first domain that may have a turn has been due; 0 or less if none is due."""
+        first_at = min((heap[0][0] for heap in self._heaps() if heap and heap is not self._urgent), default=math.inf)
+        return self._clock.monotonic() - first_at if first_at < math.inf else 0.0
 
     def put(self, leased: LeasedDomain) -> None:
         """Add `leased`, to be taken when its next turn is due, or later. Under overload (`BEHIND_S`), domains with
@@ -207,7 +222,8 @@ class DelayQueue:
         is_urgent = leased.is_urgent
         if not is_urgent and self.lateness() > BEHIND_S:
             due += leased.body_bytes / BYTES_PER_S
-        heapq.heappush(self._urgent if is_urgent else self._heap, (due, next(self._order), leased))
+        heap = self._urgent if is_urgent else self._quick if leased.is_quick else self._others
+        heapq.heappush(heap, (due, next(self._order), leased))
         if self._workers and due < self._timer_at:
             self._wake()
 
@@ -225,30 +241,49 @@ class DelayQueue:
                 self._wake()  # the domain that it was woken for needs another worker
                 raise
         leased = heapq.heappop(heap)[2]
+        if not leased.is_quick:
+            leased.trials += 1
+            self._trials += 1
         self._wake()
         return leased
+
+    def end_trial(self, leased: LeasedDomain) -> None:
+        """A turn of `leased` that began while it was not quick no longer waits for its server."""
+        if leased.trials:
+            leased.trials -= 1
+            self._trials -= 1
+            if self._trials + 1 == self._most_trials:
+                self._wake()
+
+    def _heaps(self) -> Iterator[list[tuple[float, int, LeasedDomain]]]:
+        """The domains that may have a turn."""
+        yield from (self._urgent, self._quick)
+        if self._trials < self._most_trials:
+            yield self._others
 
     def _due(self) -> list[tuple[float, int, LeasedDomain]]:
         """Return the heap whose first domain has the next turn now, or an empty list."""
         now = self._clock.monotonic()
-        return next((heap for heap in (self._urgent, self._heap) if heap and heap[0][0] <= now), [])
+        due = [heap for heap in self._heaps() if heap and heap[0][0] <= now]
+        if not due or due[0] is self._urgent:
+            return due[0] if due else []
+        return min(due, key=lambda heap: heap[0][:2])
 
     def _first_at(self) -> float:
         """Return when the next turn is due, infinite without one."""
-        return min(heap[0][0] if heap else math.inf for heap in (self._urgent, self._heap))
+        return min(heap[0][0] if heap else math.inf for heap in self._heaps())
 
     def remove(self, unwanted: Collection[LeasedDomain]) -> None:
         """Remove the domains `unwanted`."""
-        for heap in (self._urgent, self._heap):
+        for heap in (self._urgent, self._quick, self._others):
             heap[:] = [entry for entry in heap if entry[2] not in unwanted]
             heapq.heapify(heap)
 
     def _wake(self) -> None:
         """Wake a worker if a domain is due, which then wakes the next one. Otherwise set the timer for the first
         domain."""
-        if not self._workers or not (self._heap or self._urgent):
+        if not self._workers or (first_at := self._first_at()) == math.inf:
             return
-        first_at = self._first_at()
         wait_s = first_at - self._clock.monotonic()
         if wait_s <= 0:
             worker = self._workers.popleft()
@@ -274,6 +309,7 @@ class HeldLeases:
         self._budget = budget
         self._domains: dict[LeasedDomain, None] = {}  # an ordered set, so that runs are reproducible
         self._by_name: dict[str, LeasedDomain] = {}
+        self._quick: dict[str, None] = {}  # names of domains whose leases have ended, the oldest first
         self._poll_at: dict[int, float] = {}  # owned shard -> when to ask it, monotonic seconds
         self._empty: set[int] = set()  # owned shards that had no more than planned visits when last asked
         self._leaving: set[LeasedDomain] = set()  # in shards that a view assigned to others
@@ -385,6 +421,8 @@ class HeldLeases:
         both in monotonic seconds; `poll_s`: the longest time until the shard is asked again. Returns their domains, and
         whether this replica still owns their shard."""
         domains = [LeasedDomain(lease, lease_end, asked_at) for lease in answer.leases]
+        for leased in domains:
+            leased.is_quick = leased.domain in self._quick
         self._domains.update(dict.fromkeys(domains))
         self._by_name.update({leased.domain: leased for leased in domains})
         is_ours = answer.shard in self._poll_at
@@ -424,6 +462,11 @@ class HeldLeases:
     def forget(self, leased: LeasedDomain) -> None:
         """Remove `leased`, whose lease has ended."""
         self._domains.pop(leased, None)
+        self._quick.pop(leased.domain, None)
+        if leased.is_quick:
+            self._quick[leased.domain] = None
+            if len(self._quick) > MOST_QUICK:
+                del self._quick[next(iter(self._quick))]
         if self._by_name.get(leased.domain) is leased:
             del self._by_name[leased.domain]
         if leased in self._leaving:

@@ -19,7 +19,7 @@ from crawler.fetch.proxy import Proxy, proxy_named
 from crawler.hooks import Intervened, OutgoingRequest, RequestFunctions
 from crawler.page import Exchange, Outcome
 from crawler.scope.next_visit import Headers
-from crawler.worker.leases import LeasedDomain
+from crawler.worker.leases import QUICK_S, LeasedDomain
 from crawler.worker.runtime import Runtime, TimeSlice
 from crawler.worker.verdict import UrlResult, judge_status
 from frontier.control import Control
@@ -134,6 +134,9 @@ class PoliteFetch:
         except BaseException:  # cancelled, or a defect; the request may have been sent anyway
             self._throttle.start_delay(leased, self._runtime.now() - began, known)
             raise
+        finally:  # a robots.txt, for which `known` is None, does not prove that pages come soon
+            is_quick = leased.is_quick or known is not None
+            leased.is_quick = is_quick and self._runtime.now() - began <= QUICK_S
         leased.moves = 0
         if exchange.phases is not None:  # a connection could be opened, so the next failure begins another row of them
             self._failing_since.clear()

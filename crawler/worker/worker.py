@@ -175,6 +175,7 @@ class Turns:
         leased.handling += is_handed_on
         leased.held_back += not is_handed_on
         try:
+            self.queue.end_trial(leased)
             self.next(leased)
             async with self.pool.extra_worker():
                 yield
@@ -187,6 +188,7 @@ class Turns:
         """A block in which the page of a turn of `leased` is in a browser. Another worker has the slot meanwhile, but the
         next page of the domain has to wait."""
         leased.held_back += 1
+        self.queue.end_trial(leased)
         try:
             async with self.pool.extra_worker():
                 yield
@@ -212,6 +214,14 @@ class Worker:
     async def run(self) -> None:
         """Wait until a leased domain is due, and give it one turn."""
         leased = await self.queue.take()
+        is_trial = not leased.is_quick
+        try:
+            await self._give_turn(leased)
+        finally:
+            if is_trial:
+                self.queue.end_trial(leased)
+
+    async def _give_turn(self, leased: LeasedDomain) -> None:
         now = self.runtime.now()
         if leased.extras:
             leased.is_queued = False

@@ -11,7 +11,7 @@ from crawler.worker.leases import BEHIND_S, BYTES_PER_S, DelayQueue, HeldLeases,
 from frontier.budget import Budget, PageLimit
 from frontier.clock import ServerClock, SystemClock
 from frontier.keys import CrawlKeys
-from frontier.settle import LeaseReply
+from frontier.settle import Lease, LeaseReply
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, entry
 from tests.worker.helpers import Stopped, leased_domain, runtime, server_clock_of
@@ -143,6 +143,40 @@ async def test_workers_that_are_cancelled_lose_nothing(are_woken: bool) -> None:
         taker.cancel()
     async with asyncio.timeout(40):
         assert set(await asyncio.gather(*takers[5:])) == set(domains)
+
+
+async def test_domains_that_are_not_quick_leave_workers_for_the_others() -> None:
+    clock = ManualTime(ms=10_000)
+    slow, quick, held_up = [domain(8.0), domain(8.1)], domain(9.5), domain(8.2)
+    quick.is_quick = True
+    queue = DelayQueue(clock, most_trials=2)
+    for leased in (*slow, held_up, quick):
+        queue.put(leased)
+    assert [await queue.take() for _ in range(3)] == [*slow, quick]
+    assert (len(queue), queue.lateness()) == (1, 0.0)
+    (taker,) = await waiting_takers(queue, 1)
+    queue.end_trial(quick)  # it was quick when it was taken, so its turn counts as none
+    await asyncio.sleep(0)
+    assert not taker.done()
+    queue.end_trial(slow[1])
+    async with asyncio.timeout(40):
+        assert await taker is held_up
+
+
+async def test_a_domain_stays_quick_until_a_request_takes_long() -> None:
+    time = ManualTime()
+    held = HeldLeases(runtime(time, ServerClock(time, time.read_ms)))
+    leases = tuple(Lease(f"{name}.test", 0, 1, 1_000, 0, "", ()) for name in "ab")
+
+    def take() -> list[LeasedDomain]:
+        return held.take(LeaseReply(0, leases, None), 1.0, 0.0, 1.0)[0]
+
+    quick, slow = take()
+    assert not quick.is_quick
+    quick.is_quick = True
+    held.forget(quick)
+    held.forget(slow)
+    assert [leased.is_quick for leased in take()] == [True, False]
 
 
 async def test_domains_with_large_responses_give_way_while_there_is_more_to_do_than_can_be_done() -> None:
