@@ -34,6 +34,10 @@ class DeadLetter(msgspec.Struct, frozen=True):
     def url(self) -> str:
         return parse_entry(self.entry, self.domain, 0.0).url
 
+    @property
+    def is_requisite(self) -> bool:
+        return parse_entry(self.entry, self.domain, 0.0).is_requisite
+
 
 class DeadLetters:
     """The dead letters of the crawl with `keys`."""

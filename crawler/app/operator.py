@@ -83,12 +83,14 @@ AT_ONCE = 5_000
 
 
 async def list_letters(
-    store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None, limit: int
+    store: RedisStore, crawl: Crawl, domain: str | None, reason: str | None, limit: int, only_requisites: bool = False
 ) -> tuple[list[DeadLetter], int]:
     """Return at most `limit` dead letters, those of `domain` and with `reason` if these are given, and the number of
     shards that cannot be read, because their nodes are away. Raises RedisAway if no shard can be read."""
     letters = DeadLetters(store, crawl.keys)
-    return await _first(letters.find(domain, reason, skips_away=True), limit), letters.unread
+    found = letters.find(domain, reason, skips_away=True)
+    wanted = (letter async for letter in found if letter.is_requisite or not only_requisites)
+    return await _first(wanted, limit), letters.unread
 
 
 async def _first(letters: AsyncIterator[DeadLetter], limit: int) -> list[DeadLetter]:
@@ -117,7 +119,11 @@ async def requeue(store: RedisStore, crawl: Crawl, domain: str | None, reason: s
 
 async def requeue_urls(store: RedisStore, crawl: Crawl, urls: Collection[str]) -> set[str]:
     """Queue the dead letters of `urls` again. Returns the URLs that had one. Raises RedisAway."""
-    found = [letter async for letter in DeadLetters(store, crawl.keys).find() if letter.url in urls]
+    found = [
+        letter
+        async for letter in DeadLetters(store, crawl.keys).find()
+        if letter.url in urls and not letter.is_requisite
+    ]
     for at in range(0, len(found), AT_ONCE):
         await _requeue(store, crawl, found[at : at + AT_ONCE])
     return {letter.url for letter in found}

@@ -76,7 +76,7 @@ REASONS = tuple(
         {
             *DEAD_REASONS,
             *KEPT_DENIALS,
-            *("robots", "usage", "lost_with_holder", "payment_required", "put_off"),
+            *("robots", "usage", "lost_with_holder", "payment_required", "put_off", "linked"),
             *("no_https", "no_sitemap", "excluded", "not_included", "depth", "outside"),
             *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),
         }
@@ -545,6 +545,7 @@ class Letter(msgspec.Struct, frozen=True):
     url: str
     domain: str
     reason: str
+    requisite: bool
 
 
 @group()
@@ -555,11 +556,15 @@ def dead() -> None:
 @dead.command("list")
 @_of_domain
 @_with_reason
+@click.option("--requisites", is_flag=True, help="Only what pages embed: images, style sheets and the like.")
 @click.option("--limit", "-n", type=Whole(1), default=50, help="Maximum number of URLs.")
 @on_a_crawl
 @as_json
-def list_dead(domain: str | None, reason: str | None, limit: int, access: CrawlAccess, as_json: bool) -> None:
-    """List URLs that were given up, or denied by your own settings, with the reason.
+def list_dead(
+    domain: str | None, reason: str | None, requisites: bool, limit: int, access: CrawlAccess, as_json: bool
+) -> None:
+    """List URLs that were given up, or denied by your own settings, with the reason; and broken requisites of pages, also
+    those with an error status, such as `http_404`.
 
     Denied URLs are listed if the reason is `blocked`, `crawl_delay`, `dropped`, `response_dropped`, `forbidden_address` or
     `forbidden_port`. Those that a robots.txt denies are only in the output.
@@ -571,14 +576,15 @@ def list_dead(domain: str | None, reason: str | None, limit: int, access: CrawlA
     from crawler.app.operator import list_letters  # noqa: PLC0415 - no other command here needs the records of robots.txt
 
     async def read(store: RedisStore, opened: Crawl) -> tuple[list[Letter], list[str]]:
-        letters, unread = await list_letters(store, opened, domain, reason, limit + 1)
+        letters, unread = await list_letters(store, opened, domain, reason, limit + 1, requisites)
         if unread:
             warnings = [f"{count_of(unread, 'shard')} cannot be read, because Redis nodes are away"]
         else:
             warnings = [] if letters else await _why_none(store, opened, domain, reason)
         if len(letters) > limit:
             warnings.append(f"these are the first {count_of(limit, 'URL')}; --limit shows more")
-        return [Letter(letter.url, letter.domain, letter.reason) for letter in letters[:limit]], warnings
+        shown = [Letter(one.url, one.domain, one.reason, one.is_requisite) for one in letters[:limit]]
+        return shown, warnings
 
     letters, warnings = access.do(read)
     for warning in warnings:

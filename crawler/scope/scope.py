@@ -27,7 +27,7 @@ import msgspec
 from crawler.page import LinkKind
 from crawler.scope.actions import comes_last
 from crawler.scope.shapes import LAST, PUT_OFF, Shapes
-from frontier.entries import GUESSED, GUESSED_SITEMAP, MAX_DEPTH, Entry, PushMode, mark_of
+from frontier.entries import GUESSED, GUESSED_SITEMAP, Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize, origin_of
 
@@ -398,8 +398,7 @@ class LinkFilter:
             if reason is None and any(pattern.is_in(url.href) for pattern in self.scope.exclude):
                 reason = "excluded"
             if reason is None:
-                depth = min(found_on.depth + 1, MAX_DEPTH)
-                entry = Entry(url.href, url.domain, BEFORE_PAGES, depth, hops=hops, mode="requisite")
+                entry = Entry(url.href, url.domain, BEFORE_PAGES, found_on.depth + 1, hops=hops, mode="requisite")
                 if entry not in self._recent:
                     selected.append(entry)
             else:

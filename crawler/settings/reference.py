@@ -51,7 +51,7 @@ PRESETS: Mapping[str, tuple[str, Mapping[str, Any]]] = types.MappingProxyType(
             },
         ),
         "archive": (
-            "A complete and durable copy of the seeds' sites.",
+            "A complete and durable copy of the seeds' sites, with what their pages embed.",
             {
                 "limits.max_body": 1_073_741_824,
                 "fetch.timeout": 900.0,

@@ -94,7 +94,8 @@ def test_what_pages_embed_is_fetched_once_and_is_no_page(tmp_path: Path, typed: 
             types[record.headers.get("WARC-Resource-Type") or "page"] += 1
     assert types["stylesheet"] == 2
     assert types.total() == len(asked) + 3  # and a robots.txt of each host
-    assert "missing.png" in typed("dead", "list").out
+    (broken,) = json.loads(typed("dead", "list", "--requisites", "--json").out)
+    assert (broken["url"], broken["reason"]) == ("http://site.test/missing.png", "http_404")
 
 
 def test_the_last_page_of_a_limit_has_its_requisites(tmp_path: Path, typed: Typed) -> None:
