@@ -111,7 +111,7 @@ def find_browser(path: str = "") -> str:
     """The browser at `path`, or the best one that is installed. Raises BrowserFailed."""
     if path:
         if not os.access(path, os.X_OK):
-            raise BrowserFailed(f"render.browser: {path} is no program")
+            raise BrowserFailed(f"replica.browser: {path} is no program")
         return path
     for name in PROGRAMS:
         if found := shutil.which(name):
@@ -125,22 +125,24 @@ def find_isolation(wanted: IsolationKind | Literal["auto"] = "auto") -> Isolatio
     if it does not allow this kind."""
     if sys.platform != "linux":
         if wanted == "namespace":
-            raise BrowserFailed("render.isolation: only Linux has namespaces")
+            raise BrowserFailed("replica.browser_isolation: only Linux has namespaces")
         return Isolation("flags", why="only Linux has namespaces")
-    is_root = os.geteuid() == 0
+    is_root, found = os.geteuid() == 0, None
     end_with_us = ("setpriv", "--pdeathsig", "KILL", "--")
     user = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups", "--pdeathsig", "KILL", "--")
     as_user = user if is_root else ()
     mapped = () if is_root else ("--user", "--map-current-user")
-    alone = ("unshare", *mapped, "--net", "--pid", "--fork", "--kill-child", "--mount-proc", "--")
-    allowed = [prefix for prefix in (alone, ()) if _runs(*prefix, *as_user)]
-    if alone in allowed and wanted != "flags":
-        words = (*end_with_us, *alone, *as_user)
-        return Isolation("namespace", words, _runs(*alone, *as_user, "unshare", "--user", "--"))
-    why = "it was not wanted" if alone in allowed else _failure(*alone, *as_user)
+    why = "it was not wanted"
+    for own_proc in ((), ("--mount-proc",)) if wanted != "flags" else ():  # containers refuse the last one
+        alone = ("unshare", *mapped, "--net", "--pid", "--fork", "--kill-child", *own_proc, "--")
+        if not (why := _failure(*alone, *as_user)):
+            words = (*end_with_us, *alone, *as_user)
+            found = Isolation("namespace", words, _runs(*alone, *as_user, "unshare", "--user", "--"))
+    if found is not None:
+        return found
     if wanted == "namespace":
-        raise BrowserFailed(f"render.isolation: this machine allows no network namespace ({why})")
-    words = as_user if () in allowed and as_user else end_with_us if _runs(*end_with_us) else ()
+        raise BrowserFailed(f"replica.browser_isolation: this machine allows no network namespace ({why})")
+    words = as_user if as_user and _runs(*as_user) else end_with_us if _runs(*end_with_us) else ()
     return Isolation("flags", words, _runs(*words, "unshare", "--user", "--"), why)
 
 
@@ -262,6 +264,7 @@ class Chromium:
         for _ in range(DYING_STEPS):  # until the last one has closed its files
             if not _any_exists(pids):
                 break
+            _reap(pids)
             await asyncio.sleep(DYING_S / DYING_STEPS)
         lock, self._lock = self._lock, 0
         if lock:
@@ -279,6 +282,13 @@ def _kill(pids: Sequence[int]) -> None:
             os.killpg(pids[0], signal.SIGKILL)
         with contextlib.suppress(OSError):
             os.waitpid(pids[0], 0)
+
+
+def _reap(pids: Sequence[int]) -> None:
+    """Take leave of those of these processes that became our children, as those without a parent do if we are process 1."""
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            os.waitpid(pid, os.WNOHANG)
 
 
 def _any_exists(pids: Sequence[int]) -> bool:

@@ -27,7 +27,7 @@ FIRST_BREAK_S, LONGEST_BREAK_S = 60.0, 900.0
 
 class Renderer:
     """Renders pages in up to `slots` browsers at once; further pages wait. `program` and `isolation`: as in `[render]`.
-    `starts` and `kills`: browsers started, and those that ended before their time."""
+    `starts` and `kills`: browsers started, and those that ended before their time; `version`: of the last one."""
 
     def __init__(
         self,
@@ -51,6 +51,7 @@ class Renderer:
         self._latest = deque[bool](maxlen=LATEST)
         self._break_s, self._closed_until, self._why = 0.0, 0.0, ""
         self.starts = self.kills = 0
+        self.version = ""
 
     def __repr__(self) -> str:
         return f"<Renderer slots={len(self._slots)} starts={self.starts} kills={self.kills}>"
@@ -112,7 +113,7 @@ class Renderer:
         except BaseException:
             await slot.end()
             raise
-        self._failed_starts = 0
+        self._failed_starts, self.version = 0, chromium.version
         return chromium
 
     def _open_breaker(self, why: str) -> None:

@@ -30,7 +30,9 @@ from crawler.app.signals import run_until_signal
 from crawler.cli.options import as_json, command, given_settings, store
 from crawler.cli.screens import TextTable
 from crawler.cli.text import emit
-from crawler.errors import CrawlerError, UserError
+from crawler.errors import CrawlerError, Refused, UserError
+from crawler.hooks import ExtraRequest
+from crawler.page import Exchange
 from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, ReplicaTable
 from crawler.wording import count_of, redis_remedy
@@ -107,6 +109,7 @@ async def examine(settings: Settings, wall: Callable[[], float] = time.time) -> 
     if not local.redis:
         findings.append(disk("data", local.data_dir))
     findings.append(await dns(settings.fetch.contact))
+    findings += await browser(settings)
     try:
         async with contextlib.AsyncExitStack() as stack:
             if not (local.redis or local.data_dir.exists()):  # try the embedded server, but leave nothing behind
@@ -202,6 +205,63 @@ def suffixes() -> Finding:
         return Finding("suffix list", "good", suffix_list_date())
     except BadInput as error:
         return Finding("suffix list", "bad", str(error), "correct the variable, or leave it out")
+
+
+async def browser(settings: Settings) -> list[Finding]:
+    """Check that a browser is there, what keeps it from the network, and that it renders a page. One finding if none is
+    wanted and none is installed."""
+    from crawler.browser import Renderer, RenderLimits  # noqa: PLC0415 - few crawls need it
+    from crawler.browser.process import (  # noqa: PLC0415
+        INSTALL,
+        LITTLE_SHARED_MEMORY,
+        find_browser,
+        find_isolation,
+        shared_memory,
+    )
+
+    local, is_wanted = settings.replica, settings.render.mode != "off"
+    try:
+        program, isolation = find_browser(local.browser), find_isolation(local.browser_isolation)
+    except CrawlerError as error:
+        return [Finding("browser", "bad" if is_wanted else "good", str(error), INSTALL if is_wanted else "")]
+    renderer = Renderer(RenderLimits(time_s=10.0), "doctor", program=program, isolation=local.browser_isolation)
+    body = b"<p id=a></p><script>a.textContent = 'r' + 'endered'</script>"
+    page = Exchange("http://doctor.invalid/", 200, "", ((b"Content-Type", b"text/html"),), b"", b"", body, "", 0, 0, 0)
+
+    async def refuse(_: ExtraRequest) -> Exchange:
+        raise Refused("offline")
+
+    try:
+        rendered = await renderer.render(page, refuse)
+        works = rendered.dom is not None and b">rendered<" in rendered.dom.body
+        found = f"{renderer.version} at {program} {'renders a page' if works else 'renders no page'} "
+        found += f"in {rendered.elapsed:.1f} s"
+        problem = "" if works else f"it ended with {rendered.outcome!r}"
+    except CrawlerError as error:
+        found, problem = str(error), str(error)
+    finally:
+        await renderer.stop()
+    fences = "its sandbox works" if isolation.is_sandboxed else "without its sandbox"
+    kept_in = f"by the kernel, {fences}" if isolation.kind == "namespace" else f"by its flags only, {fences}"
+    if isolation.why:
+        kept_in += f" ({isolation.why})"
+    is_kept_in = isolation.kind == "namespace" and isolation.is_sandboxed
+    size = shared_memory()
+    return [
+        _judge("browser", "bad" if problem and is_wanted else "doubtful" if problem else "good", found, INSTALL),
+        _judge(
+            "its isolation",
+            "good" if is_kept_in or not is_wanted else "doubtful",
+            kept_in,
+            "allow namespaces of unprivileged users: docs/how-to/render-pages.md",
+        ),
+        _judge(
+            "/dev/shm",
+            "good" if size >= LITTLE_SHARED_MEMORY or not is_wanted else "doubtful",
+            f"{size / 2**20:,.0f} MiB",
+            "give the container 1 GiB (--shm-size 1g), or browsers use slower files in /tmp",
+        ),
+    ]
 
 
 async def dns(contact_url: str) -> Finding:

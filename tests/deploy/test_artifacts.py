@@ -48,12 +48,13 @@ def lines_of(command: list[str], environment: dict[str, str] | None = None) -> s
 def test_the_image_has_no_root_a_pinned_base_and_a_health_check() -> None:
     text = (DEPLOY / "Dockerfile").read_text()
     bases = re.findall(r"^FROM (\S+)", text, re.MULTILINE)
-    assert len(bases) == 2
-    assert len(set(bases)) == 1
+    assert bases[2:] == ["crawler", "crawler"]  # the one with a browser, and the default
+    assert len(set(bases[:2])) == 1
     assert PINNED.fullmatch(bases[0].removesuffix("${BASE_DIGEST:+@$BASE_DIGEST}"))
     assert 'image.base.digest="$BASE_DIGEST"' in text
-    final = text[text.rindex("FROM ") :]
+    final, browser = text.split("\nFROM ")[2:4]
     assert re.search(r"^USER 10001:10001$", final, re.MULTILINE)
+    assert browser.rstrip().endswith("USER 10001:10001")
     assert re.search(r"^HEALTHCHECK .*", final, re.MULTILINE)
     for package in re.findall(r"^COPY (\w+) \1$", text, re.MULTILINE):
         assert (DEPLOY.parent / package / "__init__.py").exists()
@@ -89,6 +90,18 @@ def test_compose_is_valid_by_the_official_schema(tmp_path: Path) -> None:
     misspelt.write_text((DEPLOY / "compose.yaml").read_text().replace("    image:", "    imgae:", 1))
     done = subprocess.run([*command, str(misspelt)], capture_output=True, text=True, check=False)
     assert "imgae" in done.stdout
+
+
+def test_the_browser_needs_no_more_than_namespaces_beyond_the_default_profile() -> None:
+    profile = json.loads((DEPLOY / "chromium-seccomp.json").read_text())
+    more = {"chroot", "clone", "mount", "pivot_root", "setns", "umount2", "unshare"}
+    assert profile["defaultAction"] == "SCMP_ACT_ERRNO"
+    assert set(profile["syscalls"][-1]["names"]) == more
+    others = {name for part in profile["syscalls"][:-1] for name in part["names"]}
+    assert not others & {*more, "bpf", "reboot", "init_module", "open_by_handle_at", "perf_event_open", "kexec_load"}
+    override = yaml.safe_load((DEPLOY / "compose.browser.yaml").read_text())["services"]["crawler"]
+    assert "seccomp=chromium-seccomp.json" in override["security_opt"]
+    assert f" AS {override['build']['target']}\n" in (DEPLOY / "Dockerfile").read_text()
 
 
 def test_compose_names_only_what_it_declares() -> None:
