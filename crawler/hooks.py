@@ -100,7 +100,8 @@ class Handled(msgspec.Struct, frozen=True):
     """What a `handler` asks for: items, links to follow, joined to `base` if it is set, and the patterns of links not to
     follow. Or how it failed: one word (`reason`, empty if it did not fail) and the `error`. `retry_after_s`: after how many
     seconds at least the page is to be fetched again; None: it did not ask for that. `stop`: why the crawl is to end, or
-    None. `is_of_failure`: the handler is one for failures. `rejected`: items that were dropped."""
+    None. `is_of_failure`: the handler is one for failures. `rejected`: items that were dropped. `may_pass`: it may have
+    failed because a request of its own did, for a reason that may pass."""
 
     items: tuple[Item, ...] = ()
     added: tuple[Wanted, ...] = ()
@@ -113,6 +114,7 @@ class Handled(msgspec.Struct, frozen=True):
     stop: str | None = None
     is_of_failure: bool = False
     rejected: tuple[RejectedItem, ...] = ()
+    may_pass: bool = False
 
 
 NOTHING = Handled()

@@ -35,7 +35,7 @@ from crawler.worker.rendering import EmbedPolicy
 from crawler.worker.request import AddressLimiter, ForeignDomains, PoliteFetch, Throttle, return_until
 from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime, VisitInterrupted
-from crawler.worker.verdict import ROBOTS_UNREACHABLE, judge_failure, judge_status, verdict_by_robots
+from crawler.worker.verdict import ROBOTS_UNREACHABLE, USAGE_UNREACHABLE, judge_failure, judge_status, verdict_by_robots
 from crawler.worker.worker import REST_S, Turns
 from frontier.domains import domain_of, host_of
 from frontier.errors import RedisAway
@@ -66,7 +66,8 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 @dataclass(slots=True, eq=False, repr=False)
 class PageVisit:
     """The visit to a page of `leased` while the page is handled. `until`: when its time is over, in monotonic seconds.
-    `is_interrupted`: the page has to be fetched again. `embeds`: how requests are made if a browser makes them; None if
+    `is_interrupted`: the page has to be fetched again; `may_pass`: so it is if its handler fails, because a request
+    failed for a reason that may pass. `embeds`: how requests are made if a browser makes them; None if
     a handler does. `embedded`: how many were made to the domain of the page."""
 
     requests_of: ExtraRequests
@@ -79,6 +80,7 @@ class PageVisit:
     received_bytes: int = 0
     is_over: bool = False
     is_interrupted: bool = False
+    may_pass: bool = False
     callers: set[asyncio.Task[object]] = field(default_factory=set)
 
     async def send(self, request: ExtraRequest) -> Exchange:
@@ -103,6 +105,13 @@ class PageVisit:
         """Raise VisitInterrupted if the page has to be fetched again."""
         if self.is_interrupted:
             raise VisitInterrupted
+
+
+def may_pass(error: Refused | FetchFailed) -> bool:
+    """Whether the request may succeed later."""
+    if isinstance(error, FetchFailed):
+        return error.kind not in NOT_THE_URLS_FAULT and judge_failure(error.kind).outcome is Outcome.RETRY
+    return error.reason in (ROBOTS_UNREACHABLE.reason, USAGE_UNREACHABLE)
 
 
 @dataclass(eq=False, repr=False)
@@ -154,6 +163,7 @@ class ExtraRequests:
             return exchange
         except (Refused, FetchFailed) as error:
             result = error.reason
+            visit.may_pass |= may_pass(error)
             raise
         finally:
             IS_EXTRA.reset(token)
@@ -305,31 +315,39 @@ class ExtraRequests:
     async def _turn_with_reservation(self, visit: PageVisit, guest: LeasedDomain) -> AsyncIterator[bool]:
         """A block in which nobody else makes a request to the domain of `guest`. Yields False if this replica has leased
         the domain."""
-        line = self._lines.setdefault(guest.domain, asyncio.Lock())
+        line, is_waiting = self._lines.setdefault(guest.domain, asyncio.Lock()), True
         door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
-        async with line:
-            held: Reservation | None = None
-            try:
-                while not await self._has_entered(door, guest.domain):
-                    self._check(visit, door.next_at)
-                    await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
-                    self._check(visit)
-                    leased = self.held.of(guest.domain)
-                    if door.reservation is None and leased is not None and self._is_usable(visit, leased):
-                        yield False
-                        return
-                held = door.reservation
-                assert held is not None
-                guest.lease_end = self.runtime.monotonic(held.until_ms) - MARGIN_S
-                guest.next_at = self.runtime.now()
-                yield True
-            finally:
-                if (reserved := door.reservation) is not None:
-                    sent = guest.ended_at + max(guest.delay_ms, reserved.delay_ms) / 1000 if held else -math.inf
-                    next_at = max(guest.next_at, sent) if held else self.runtime.monotonic(reserved.slot_ms)
-                    ending = asyncio.create_task(self.foreign.end(reserved, self.runtime.server_ms(next_at)))
-                    self._ending.add(ending)
-                    ending.add_done_callback(self._ending.discard)
+        try:
+            async with line:
+                held: Reservation | None = None
+                try:
+                    held = await self._reserve(visit, door, guest.domain)
+                    is_waiting = False
+                    if held is not None:
+                        guest.lease_end = self.runtime.monotonic(held.until_ms) - MARGIN_S
+                        guest.next_at = self.runtime.now()
+                    yield held is not None
+                finally:
+                    if (reserved := door.reservation) is not None:
+                        sent = guest.ended_at + max(guest.delay_ms, reserved.delay_ms) / 1000 if held else -math.inf
+                        next_at = max(guest.next_at, sent) if held else self.runtime.monotonic(reserved.slot_ms)
+                        ending = asyncio.create_task(self.foreign.end(reserved, self.runtime.server_ms(next_at)))
+                        self._ending.add(ending)
+                        ending.add_done_callback(self._ending.discard)
+        except (asyncio.CancelledError, Refused):
+            visit.may_pass |= is_waiting
+            raise
+
+    async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
+        """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""
+        while not await self._has_entered(door, domain):
+            self._check(visit, door.next_at)
+            await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
+            self._check(visit)
+            leased = self.held.of(domain)
+            if door.reservation is None and leased is not None and self._is_usable(visit, leased):
+                return None
+        return door.reservation
 
     async def _has_entered(self, door: LeasedDomain, domain: str) -> bool:
         try:

@@ -583,7 +583,8 @@ class PageHandling:
         if handled.retry_after_s is None:
             self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
             is_last = page.outcome is Outcome.DEAD or entry.was_sent
-            tries = 1 if is_last else self._builder.settings.handler_tries
+            tries = max(self._builder.settings.handler_tries, self._runtime.policy.tries if handled.may_pass else 1)
+            tries = 1 if is_last else tries
         else:
             tries = self._runtime.policy.tries
         result = last_try(UrlResult(Outcome.RETRY, handled.reason), entry.tries, tries)
@@ -604,6 +605,8 @@ class PageHandling:
         finally:
             visit.end()
         visit.check_interrupted()
+        if visit.may_pass and handled.reason:
+            handled = msgspec.structs.replace(handled, may_pass=True)
         return handled, msgspec.structs.replace(page, extras=(*page.extras, *visit.extras)) if visit.extras else page
 
     def links_after_defect(self, links: Sequence[Entry]) -> Sequence[Entry]:

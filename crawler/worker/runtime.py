@@ -52,7 +52,9 @@ class VisitInterrupted(Exception):
 
 
 class OpenVisit(Visit, Protocol):
-    """A visit that ends when the page is handled, or rendered."""
+    """A visit that ends when the page is handled, or rendered. `may_pass`: a request failed for a reason that may pass."""
+
+    may_pass: bool
 
     def end(self) -> None: ...
 

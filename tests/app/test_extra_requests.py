@@ -44,6 +44,8 @@ def shop(request: Request) -> Reply | str | None:
         return Reply(b"\x89PNG" + b"x" * 5000, headers={"Content-Type": "image/png"})
     if path == "/busy":
         return Reply("", 429, {"Retry-After": "300"})
+    if path == "/breaks":
+        raise ConnectionAbortedError
     if path == "/odd":
         return Reply("", 302, {"Location": "mailto:a@b.test"})
     if path == "/moved":
@@ -305,3 +307,22 @@ async def product(page: ParsedPage, crawl: Handle) -> None:
     found = [item for line in lines for item in (line["items"] or {}).get("items", ())]
     assert [item["new"] for item in found] == [[1, 7]] * 3
     assert len(site.asked) == asked
+
+
+def test_a_page_is_fetched_again_if_its_handler_fails_because_a_site_did(site: Site, settings: dict[str, Any]) -> None:
+    """Also without `handlers.tries`: as for the page itself, a broken connection may pass, and a 404 does not."""
+    router, calls = Router(), list[str]()
+
+    @router.handler("/product/")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        calls.append(page.url[-1])
+        answer = await crawl.fetch("/breaks" if calls.count("0") < 3 and page.url[-1] == "0" else "/api/1")
+        await crawl.push("prices", {"url": page.url, **answer.json(), "tries": page.tries})
+        if page.url[-1] == "1":
+            raise ValueError("wrong")
+
+    settings["politeness"] |= {"backoff_base": 0.1, "tries": 4}
+    crawl = crawled(router, settings)
+    assert sorted(calls) == ["0", "0", "0", "1", "2"]
+    assert {item["url"][-1]: item["tries"] for item in crawl.items("prices")} == {"0": 2, "2": 0}
+    assert crawl.stats.dead == {"handler_failed": 1}
