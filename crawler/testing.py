@@ -17,13 +17,13 @@ import msgspec
 
 from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.handlers.parsed_page import ParsedPage
-from crawler.handlers.recorded import load
+from crawler.handlers.recorded import extra_folders, load
 from crawler.handlers.requests import FILES, KnownAnswers
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.runner import HandlerRunner, RunnerSettings
 from crawler.handlers.values import SharedValues
 from crawler.hooks import Handled
-from crawler.page import Exchange, Link, LinkKind, Outcome, Page
+from crawler.page import Exchange, Extra, Link, LinkKind, Outcome, Page
 from crawler.parse.document import Document, ParseLimits, noted_fields, read, robots_tags
 from crawler.parse.html import ExtractPolicy
 from frontier.entries import label_of, payload_of, request_of, tag_of
@@ -64,9 +64,11 @@ def page(
     UTF-8 unless they name another one. `label` and `payload`: with which it was enqueued. `reason`: why it is dead
     without a response, such as "timeout". Or return the page that `crawler try --record` has saved in the folder `url`, a
     `Path`. Raises UserError for a URL that cannot be crawled, and for a folder without a page."""
-    failed = Outcome.DEAD
+    failed, extras = Outcome.DEAD, tuple[Extra, ...]()
     if isinstance(url, Path):
         saved, body = load(url)
+        loaded = ((page(below).exchange, load(below)[0].kind) for below in extra_folders(url))
+        extras = tuple(Extra(exchange, kind) for exchange, kind in loaded if exchange is not None)
         url, status, headers = saved.url, saved.status, saved.headers
         failed = Outcome.DENIED if saved.is_denied else Outcome.DEAD
         label, payload, reason = label or saved.label, payload or saved.payload or None, saved.reason
@@ -82,6 +84,7 @@ def page(
         reason=reason or ("ok" if 200 <= status < 300 else f"http_{status}"),
         settled_at=0.0,
         tag=tag_of(label, payload),
+        extras=extras,
     )
     if reason:
         return ParsedPage.of(made)
@@ -135,7 +138,8 @@ def run_handler(
     **state: Any,
 ) -> Result:
     """Have `router` handle `page`. `settings`: the table `[app]`; `store`: the values in `crawl.store`, none if it is
-    missing; `answers`: what `crawl.fetch` and `crawl.download` get for their URLs; `state`: what functions for the start
+    missing; `answers`: what `crawl.fetch` and `crawl.download` get for their URLs, besides what is saved with the page;
+    `state`: what functions for the start
     have put into `crawl.state`. Works in programs with and without asyncio."""
     settled = app_settings(router, dict(settings or {}))
 
@@ -143,7 +147,8 @@ def run_handler(
         context = Context(settled, files=Path(folder) / FILES)
         context.store = store or context.store
         context.state.update(state)
-        visit = KnownAnswers((answer.url, _answer(answer)) for answer in answers)
+        known = [(answer.url, _answer(answer)) for answer in answers]
+        visit = KnownAnswers([*known, *((extra.exchange.url, extra.exchange) for extra in page.extras)])
         return await HandlerRunner(router, RunnerSettings(timeout_s=math.inf), context).handle(page, visit)
 
     with ThreadPoolExecutor(1) as thread, TemporaryDirectory() as folder:  # a loop may run in this thread

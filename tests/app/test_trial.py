@@ -280,3 +280,41 @@ def test_labels_and_folders_that_cannot_be_used_are_refused(tmp_path: Path, type
         assert (done.code, done.err[:25]) == (2, "error: --label, --payload")
     with pytest.raises(UserError, match="has no page"):
         made_page(tmp_path)
+
+
+FETCHING = """
+from crawler import Router
+router = Router()
+
+@router.handler()
+async def joined(page, crawl):
+    price = await crawl.fetch("/price")
+    file = await crawl.download("/image")
+    moved = await crawl.fetch("/moved")
+    crawl.push("products", {"price": price.json()["price"], "path": file.path, "moved": moved.text})
+"""
+
+
+def test_what_a_handler_has_fetched_is_replayed_with_its_page(tmp_path: Path) -> None:
+    replies = {
+        "/tea": Reply("tea"),
+        "/price": Reply('{"price": 7}', 200, {"Content-Type": "application/json"}),
+        "/image": Reply(b"\x89PNG", 200, {"Content-Type": "image/png"}),
+        "/moved": Reply("", 302, {"Location": "/here"}),
+        "/here": Reply("here"),
+    }
+    (tmp_path / "shop.py").write_text(FETCHING)
+    replay = [sys.executable, "replay.py", "pages/tea"]
+    (tmp_path / "replay.py").write_text(REPLAY)
+    with Site(lambda request: replies.get(request.path)) as site:
+        reach = ["http://a.test/tea", "--app", "shop:router", "--host-map", *site.host_map("a.test")]
+        command = [sys.executable, "-m", "crawler", "try", *reach, "--record", "pages/tea"]
+        Running(command, tmp_path, "try", {"CRAWLER_POLITENESS__DELAY": "0"}).wait()
+    done = Running(replay, tmp_path, "replay", {"PYTHONPATH": str(ROOT)}).wait()
+    assert "'price': 7, 'path': 'files/" in done.out, done.err
+    assert "'moved': 'here'" in done.out
+    assert sorted(path.name for path in (tmp_path / "pages" / "tea").iterdir()) == [
+        *("1", "2", "3", "4"),
+        "body.html",
+        "page.json",
+    ]
