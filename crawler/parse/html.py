@@ -188,9 +188,11 @@ def extract(
     written = _written(page, sent, policy)
     if not _EMBEDDED.isdisjoint(policy.link_kinds):
         written[LinkKind.LINK] += _embedded(_transcoded(body, page.encoding), page.codec, policy.link_kinds)
+    canonical = _canonical(page.links, base, policy.rules) or _canonical(sent, url, policy.rules)
     unfollowed = len(page.tags.unfollowed)
     if said.nofollow and policy.obey_nofollow:
-        unfollowed += sum(map(len, written.values()))
+        _, left_out, _ = _join(written, base, page.encoding, policy)
+        unfollowed += len({to.href for to in left_out} - {url, canonical})
         written = {}
     links, urls, dropped = _join(written, base, page.encoding, policy)
     if unfollowed:
@@ -201,7 +203,7 @@ def extract(
         title=_title(page),
         lang=_lang(page),
         charset=page.encoding.lower(),
-        canonical=_canonical(page.links, base, policy.rules) or _canonical(sent, url, policy.rules),
+        canonical=canonical,
         **msgspec.structs.asdict(said),
         tdm=tuple((name.lower(), content[:_TDM_LENGTH]) for name, content in named if name[:4].lower() == "tdm-"),
         dropped=dropped,
