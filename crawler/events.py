@@ -198,6 +198,14 @@ class HandlerLinkDropped(msgspec.Struct, frozen=True, gc=False):
     url: str
 
 
+class LoginAsked(msgspec.Struct, frozen=True, gc=False):
+    """So many pages of `domain` to which a session was sent redirect to a page for logging in, the latest to `target`."""
+
+    domain: str
+    target: str
+    pages: int
+
+
 class HandlerStopsCrawl(msgspec.Struct, frozen=True, gc=False):
     """`handler` wants the crawl to end after the page `url`, for `reason`, which may be empty."""
 
@@ -285,6 +293,7 @@ Event = (
     | ExtraRequested
     | PageRendered
     | HandlerLinkDropped
+    | LoginAsked
     | HandlerStopsCrawl
     | ItemsRejected
     | DefectFound

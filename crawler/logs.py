@@ -210,6 +210,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.HookFailed,
     ev.HandlerFailed,
     ev.HandlerLinkDropped,
+    ev.LoginAsked,
     ev.HandlerStopsCrawl,
     ev.ItemsRejected,
     ev.DefectFound,
@@ -306,6 +307,8 @@ class LogListener(_Listener):
                 self._log(logging.WARNING, reason, handler=name, url=url, error=error)
             case ev.HandlerLinkDropped(name, reason, url):
                 self._log(logging.WARNING, "links_not_followed", handler=name, reason=reason, first=url)
+            case ev.LoginAsked(domain, target, pages):
+                self._log(logging.WARNING, "session_ended", domain=domain, redirects=pages, to=target)
             case ev.ItemsRejected(url, count, first):
                 self._log(logging.WARNING, "items_rejected", url=url, count=count, first=first)
             case ev.DefectFound(stage, url, error, trace):

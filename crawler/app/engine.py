@@ -311,6 +311,7 @@ class Engine:
             validators,
             self._action_of,
             rendering,
+            self._has_session,
         )
         hints = SitemapHints(runtime, deps.store, self.frontier, self.tasks.spawn).observe
         deps.events.subscribe(hints, PageSettled)
@@ -318,10 +319,14 @@ class Engine:
 
     def _action_of(self, url: str) -> Action | None:
         """Return what `url` does that nobody wants who is logged in. None if the request has no secret and no cookie."""
-        if self._rules is None or not self._avoids_actions:
-            return None
+        return action_of(url) if self._avoids_actions and self._has_session(url) else None
+
+    def _has_session(self, url: str) -> bool:
+        """Return whether a rule adds a secret or cookies to the request for `url`."""
+        if self._rules is None:
+            return False
         handling = self._rules.of(Origin.parse(origin_of(url)), url)
-        return action_of(url) if handling.cookies or handling.secret_fields.text else None
+        return bool(handling.cookies or handling.secret_fields.text)
 
     def _rate_limiter(self, policy: RateLimitPolicy) -> RateLimiter:
         if policy.shared:

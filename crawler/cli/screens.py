@@ -657,6 +657,7 @@ async def summarize(
     return found
 
 
+_REFUSED = {"401": "Unauthorized", "403": "Forbidden", "407": "Proxy Authentication Required"}
 _REDIRECTS = ("301", "302", "303", "307", "308")
 
 
@@ -664,6 +665,10 @@ def found_nothing(found: Status, seeds: int) -> str:
     """Return what may help if the crawl has ended with its `seeds` alone; empty if it found more."""
     statuses = _reasons(found, "done")
     pages = sum(number for status, number in statuses.items() if status.isdigit() and 200 <= int(status) < 300)
+    refused = {status: number for status, number in statuses.items() if status in _REFUSED}
+    if refused and not pages and not found.open:
+        said = ", ".join(f"{number:,} with {status} ({_REFUSED[status]})" for status, number in refused.items())
+        return f"the site refused {said}: if it wants a login, a rule in [[requests]] sends one; see `crawler try URL`"
     if found.open or 0 < found.max_pages <= found.done or not 0 < pages <= seeds:
         return ""
     if unfollowed := found.dropped.get("nofollow", 0):

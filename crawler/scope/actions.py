@@ -26,6 +26,11 @@ _CART = (
     r"|buy[-_]?now|empty[-_]?cart"
 )
 
+_LOGIN = re.compile(
+    r"(?:wp[-_]?)?(?:log|sign)[-_]?(?:in|on)|user[-_]?login|auth|authenticate|sso|anmelden|einloggen|connexion|accedi"
+    r"|iniciar[-_]?sesi[oó]n|inloggen|entrar|zaloguj|prihlasit|logga[-_]?in|вход|войти|ログイン|登录|登入"
+)
+
 _WORDS: dict[Action, re.Pattern[str]] = {
     "logout": re.compile(_LOGOUT),
     "unsubscribe": re.compile(_UNSUBSCRIBE),
@@ -85,6 +90,12 @@ def _of_word(word: str) -> Action | None:
         return "logout"
     parts = {word, *_PARTS.split(word)} if _PARTS.search(word) else {word}
     return next((action for action, words in _WORDS.items() if any(words.fullmatch(part) for part in parts)), None)
+
+
+def is_login(url: str) -> bool:
+    """Whether the canonical `url` seems to be that of a page for logging in."""
+    path = unquote(url[url.index("/", 8) :].partition("?")[0]).lower()
+    return any(_LOGIN.fullmatch(segment.partition(".")[0]) for segment in path.split("/"))
 
 
 def action_of(url: str) -> Action | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from http import HTTPStatus
 
@@ -11,11 +11,12 @@ import msgspec
 
 from crawler.defects import Stage, defect
 from crawler.errors import NOT_THE_URLS_FAULT, BrowserFailed, FailureKind, FetchFailed
-from crawler.events import UrlPostponed
+from crawler.events import LoginAsked, UrlPostponed
 from crawler.hooks import Intervened
-from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Outcome, Page
+from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Link, Outcome, Page
 from crawler.parse.document import header_usage
-from crawler.scope.shapes import PUT_OFF
+from crawler.scope.actions import is_login
+from crawler.scope.shapes import PUT_OFF, Recent
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
 from crawler.worker.leases import LeasedDomain
@@ -47,6 +48,9 @@ from frontier.settle import KEEP, SettledUrl, postpone, retry
 from politeness.robots_cache import OriginRobots
 from politeness.tdmrep import NOT_STATED
 
+LOGINS = 10
+"""Pages of a domain that redirect to a page for logging in before that is logged."""
+
 _NOT_CARRIED_OUT = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE})
 """Statuses which say that nothing was done, so that a request may be sent once more that must not be repeated."""
 
@@ -55,7 +59,8 @@ _NOT_CARRIED_OUT = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_U
 class UrlVisits:
     """Requests the URLs of leased domains or settles them without a request, and passes the results to the committer.
     `validators`: those of pages that are fetched on a schedule; `actions`: says what a URL does that must not be requested
-    because the request would have a secret or a cookie; `rendering`: renders pages in a browser, None if it is off."""
+    because the request would have a secret or a cookie; `rendering`: renders pages in a browser, None if it is off;
+    `has_session`: whether a request has a secret or a cookie."""
 
     runtime: Runtime
     permits: PagePermits
@@ -67,6 +72,8 @@ class UrlVisits:
     validators: Validators
     actions: Callable[[str], Action | None] | None = None
     rendering: PageRendering | None = None
+    has_session: Callable[[str], bool] | None = None
+    _logins: Recent[str, int] = field(default_factory=lambda: Recent(1_024), init=False)
     gains: SiteGains = field(default_factory=SiteGains, init=False)
 
     async def request(self, leased: LeasedDomain, entry: Entry, known: OriginRobots) -> None:
@@ -193,6 +200,14 @@ class UrlVisits:
             result = REDIRECT_LOOP
         await self._settle(leased, entry, result, exchange, known)
 
+    def _note_login(self, domain: str, targets: Iterable[Link]) -> None:
+        """Tell once that pages of `domain` redirect to a page for logging in, because its session has ended."""
+        for target in filter(is_login, (link.url for link in targets)):
+            pages = (self._logins.get(domain) or 0) + 1
+            self._logins.put(domain, pages)
+            if pages == LOGINS:
+                self.runtime.events.emit(LoginAsked(domain, target, pages))
+
     async def _settle(
         self,
         leased: LeasedDomain,
@@ -216,6 +231,8 @@ class UrlVisits:
             is_page = exchange is not None and not entry.is_requisite
             render = self.rendering.of(leased, entry) if self.rendering and is_page else None
             page, links = await self.builder.build(entry, result, exchange, now_s, site, detail, render)
+            if result.reason == "redirect" and self.has_session is not None and self.has_session(entry.target):
+                self._note_login(entry.domain, page.links)
             page = _if_allowed(page, purpose) if purpose else page
             if result is NOT_FETCHED:
                 page = msgspec.structs.replace(

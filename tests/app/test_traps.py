@@ -264,3 +264,27 @@ async def test_a_crawl_that_is_logged_in_never_logs_out(tmp_path: Path, monkeypa
     assert followed["a.test", "ok"] == len(actions) + 4
     first = [path for path in outside if path != "/user/logout"]  # found when the others were leased
     assert set(first[-3:]) == {one for one in actions if "?" in one and "/newsletter" not in one}
+
+
+async def test_a_session_that_ends_during_the_crawl_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("SESSION", "id=1")
+    paths = [f"/page{number}" for number in range(40)]
+
+    def respond(request: Request) -> Reply | str | None:
+        if request.path in ("/", "/login"):
+            return titled(f"Page {request.path}", links(*paths))
+        if request.path in paths and len(site.asked) < 20:
+            return titled(request.path, prose(request.path))
+        return Reply("", 302, {"Location": "/login"}) if request.path in paths else None
+
+    rule = {"origin": "http://a.test", "over_http": True, "headers_env": ["Cookie: SESSION"]}
+    with caplog.at_level("WARNING", "crawler"), Site(respond) as site:
+        for host, folder in (("a", "session"), ("b", "none")):
+            site.answered.clear()
+            await crawled(site, tmp_path / folder, [f"http://{host}.test/"], requests=[rule])
+    told = [record.fields for record in caplog.records if record.message == "session_ended"]  # type: ignore[attr-defined]
+    assert [(fields["domain"], fields["redirects"], fields["to"]) for fields in told] == [
+        ("a.test", 10, "http://a.test/login")
+    ]

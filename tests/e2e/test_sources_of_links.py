@@ -25,14 +25,14 @@ BLOG = {
 FOUND = ["/next", "/in-list", "/in-map?a&b", "/after", "/in-feed"]
 
 
-def crawl(typed: Typed, site: Site, **more: str) -> str:
+def crawl(typed: Typed, site: Site, code: int = 0, **more: str) -> str:
     environment = {
         "CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")),
         "CRAWLER_POLITENESS__DELAY": "0.01",
         **more,
     }
     done = typed("crawl", "http://blog.test/", "--quiet", environment=environment)
-    assert done.code == 0, done.err
+    assert done.code == code, done.err
     return done.out + done.err
 
 
@@ -79,7 +79,8 @@ def test_a_guessed_sitemap_that_is_none_is_no_page_and_no_news(
 
 
 def test_a_crawl_that_finds_only_its_seed_says_what_may_help(tmp_path: Path, typed: Typed) -> None:
-    front = "<meta name=robots content='index,nofollow'><link rel=canonical href=/c><a href=#top><a href=/x><a href=/y><a href=/x>"
+    anchors = "".join(f"<a href={href}>" for href in ("#top", "/x", "/y", "/x"))
+    front = f"<meta name=robots content='index,nofollow'><link rel=canonical href=/c>{anchors}"
     with Site(lambda request: Reply(front) if request.path == "/" else None) as site:
         said = " ".join(crawl(typed, site).split())
         assert "no page but the seeds was found: 2 links say nofollow" in said
@@ -96,3 +97,10 @@ def test_a_crawl_that_gets_only_a_login_page_says_so(typed: Typed) -> None:
     with Site(lambda request: login if request.path == "/login" else Reply("", 302, {"Location": "/login"})) as site:
         said = " ".join(crawl(typed, site).split())
     assert "2 URLs redirected: if to a login, the session that a rule in [[requests]] sends may have ended" in said
+
+
+@pytest.mark.parametrize(("status", "words"), [(401, "401 (Unauthorized)"), (403, "403 (Forbidden)")])
+def test_a_site_that_refuses_its_front_page_is_told(typed: Typed, status: int, words: str) -> None:
+    with Site(lambda request: Reply("no", status) if request.path == "/" else None) as site:
+        said = " ".join(crawl(typed, site, code=1).split())
+    assert f"the site refused 1 with {words}: if it wants a login, a rule in [[requests]] sends one" in said

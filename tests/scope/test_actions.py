@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.scope.actions import action_of, comes_last
+from crawler.scope.actions import action_of, comes_last, is_login
 
 
 @pytest.mark.parametrize(
@@ -68,3 +68,17 @@ def test_pages_about_such_things_are_left_alone(path: str) -> None:
 )
 def test_views_of_other_pages_come_last(query: str) -> None:
     assert comes_last(query)
+
+
+def test_pages_for_logging_in_are_recognised() -> None:
+    paths = [
+        "/login",
+        "/accounts/login/?next=/a",
+        "/wp-login.php?reauth=1",
+        "/users/sign_in",
+        "/de/anmelden.html",
+        "/auth/realms/x",
+    ]
+    assert [path for path in paths if not is_login(f"https://a.test{path}")] == []
+    others = ["/", "/blog/login-with-a-key", "/authors", "/logs", "/signs/in-print", "/?next=/login"]
+    assert [path for path in others if is_login(f"https://a.test{path}")] == []
