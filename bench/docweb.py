@@ -56,7 +56,7 @@ events {{ worker_connections 30000; }}
 http {{
   log_format seen '$status $sent_http_content_type $server_addr $host $request_uri';
   access_log {folder}/access.log seen buffer=64k flush=200ms;
-  types {{ text/html html; text/css css; application/javascript js; }} default_type text/plain;
+  types {{ text/html html; text/css css; application/javascript js; image/svg+xml svg; }} default_type text/plain;
   sendfile on; keepalive_requests 1000000; keepalive_timeout 600;
   client_body_temp_path {folder}; proxy_temp_path {folder}; fastcgi_temp_path {folder};
   uwsgi_temp_path {folder}; scgi_temp_path {folder};

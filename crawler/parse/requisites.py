@@ -33,14 +33,15 @@ _SELECTED = ", ".join(
 _MOST_NESTED = 3
 """How deep documents in `srcdoc` are read."""
 
-_CANDIDATE = re.compile(r"[^\s,]\S*+(?:\s++[^\s,]++)*+")
-"""An image in a `srcset`: a URL, which may contain commas, and its size."""
+_CANDIDATE = re.compile(r"([^\s,]\S*+)(?:(?<!,)(?:\s++[^\s,]++)++)?")
+"""An image in a `srcset`: a URL, which may contain commas but ends before one, and its size."""
 
 _QUOTED = r""""(?:[^"\\\n]|\\[\s\S])*+"|'(?:[^'\\\n]|\\[\s\S])*+'"""
+_BARE = r"(?:[^\s\"'()\\]|\\(?:[0-9a-f]{1,6}\s?|[^0-9a-f]))*+"
 _GAP = r"(?:\s|/\*[\s\S]*?\*/)*+"
 _CSS = re.compile(
     rf"(?i)/\*[\s\S]*?(?:\*/|\Z)|@namespace[^;]*+|@import{_GAP}(?P<imported>{_QUOTED})"
-    rf"|(?<![\w-])url\(\s*+(?P<url>{_QUOTED}|(?:[^\s\"'()\\]|\\[\s\S])*+)\s*+\)"
+    rf"|(?<![\w-])url\(\s*+(?P<url>{_QUOTED}|{_BARE})\s*+\)"
     rf"|(?<!\w)image-set\((?P<images>(?:[^()\"']|\([^()]*+\)|{_QUOTED})*+)\)|{_QUOTED}"
 )
 _IMAGE = re.compile(rf"(?i)(?:type|url)\([^()]*+\)|(?P<image>{_QUOTED})")
@@ -58,8 +59,7 @@ def embedded_in_css(text: str) -> list[str]:
 
 
 def _can_be_fetched(reference: str) -> bool:
-    start = reference[:5].lower()
-    return start not in ("data:", "blob:") and start.strip() not in ("", "#")
+    return reference[:1] not in ("", "#") and reference[:5].lower() not in ("data:", "blob:")
 
 
 def _in_document(document: Document, depth: int) -> Iterator[str]:
@@ -71,7 +71,7 @@ def _in_document(document: Document, depth: int) -> Iterator[str]:
 
         yield from map(value, (*_REFERENCES, *_OF_ELEMENT.get(name, ())))
         for key in _SETS:
-            yield from (candidate.split()[0].rstrip(",") for candidate in _CANDIDATE.findall(value(key)))
+            yield from (candidate.rstrip(",") for candidate in _CANDIDATE.findall(value(key)))
         if name == "link" and not _RELATIONS.isdisjoint(value("rel").lower().split()):
             yield value("href")
         yield from _in_css(value("style"))
