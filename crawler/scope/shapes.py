@@ -113,6 +113,7 @@ _DESCRIPTION = re.compile(
 )
 _HEAD = 16_384  # bytes in which a description is looked for
 _NUMBERED = re.compile(rb"(?<![a-zA-Z0-9])(?:[0-9][0-9.,:/%-]*+[a-z]{0,2}|[0-9a-f]{8,})(?![a-zA-Z0-9])")
+_DIGIT = re.compile(b"[0-9]")
 _SOURCE = re.compile(
     rb"""<(?:img|iframe|embed|video|audio|source)\b[^<>]*?\bsrc\s*=\s*["']?\s*([^\s"'<>?#]+)""", re.IGNORECASE
 )
@@ -235,7 +236,7 @@ class _Texts:
                 continue
             allowed -= len(plain)
             numbered += 1
-            is_others = not is_name and hash(_NUMBERED.sub(b"0", plain)) in self.pieces
+            is_others = not is_name and hash(_numberless(plain)) in self.pieces
             if every and not (is_others and numbered <= _NUMBERED_PIECES and allowed >= 0):
                 is_new = True
                 break
@@ -266,7 +267,7 @@ class _Texts:
             key = hash(piece)
             self.pieces[key] = self.pieces.get(key, 0) | bit
         for plain, _ in rest:
-            self.pieces.setdefault(hash(_NUMBERED.sub(b"0", plain)), 0)
+            self.pieces.setdefault(hash(_numberless(plain)), 0)
 
 
 class Noted(msgspec.Struct, frozen=True):
@@ -510,6 +511,11 @@ def _pieces(page: bytes) -> tuple[set[bytes], set[bytes]]:
     if b"src" in page:
         names.update(_SOURCE.findall(page))
     return found | names, names
+
+
+def _numberless(piece: bytes) -> bytes:
+    """`piece` with 0 for each number and id. Few pieces have a digit, and to look for one takes a tenth of the time."""
+    return _NUMBERED.sub(b"0", piece) if _DIGIT.search(piece) else piece
 
 
 def _without_dates_of_page(piece: bytes, is_name: bool) -> bytes:
