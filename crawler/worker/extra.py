@@ -145,7 +145,7 @@ class ExtraRequests:
         """Make `request` for the page of `visit`, and add the exchange to it. Any status is a response, and a redirect is
         not followed. Raises Refused and FetchFailed."""
         task, result = asyncio.current_task(), "cancelled"
-        token = IS_EXTRA.set(True)
+        IS_EXTRA.set(True)
         if task is not None:
             visit.callers.add(task)
         try:
@@ -166,7 +166,7 @@ class ExtraRequests:
             visit.may_pass |= may_pass(error)
             raise
         finally:
-            IS_EXTRA.reset(token)
+            IS_EXTRA.set(False)
             if task is not None:
                 visit.callers.discard(task)
             self.runtime.events.emit(ExtraRequested(request.kind, result))

@@ -25,10 +25,10 @@ TOLD = 80
 SELDOM = (200_000, 20, 100)
 """Thresholds of the garbage collection that save a fifth of the CPU."""
 
-OVERRIDES = ("faulty", "replicas", "interval", "nodes", "restarts", "reshards", "fetches", "crowd")
+OVERRIDES = ("faulty", "replicas", "interval", "nodes", "restarts", "reshards", "fetches", "renders", "crowd")
 """Options with a number that replaces what the seed would draw."""
 
-NOT_GIVEN = {"reshards": 0, "fetches": 0}
+NOT_GIVEN = {"reshards": 0, "fetches": 0, "renders": 0}
 """What an option is unless it is given, if it is not None."""
 
 
@@ -48,7 +48,8 @@ def main() -> int:
             scenario = Scenario.draw(seed, *drawn, arguments.nodes, arguments.restarts)
             if arguments.crowd:
                 scenario = Scenario.crowd(arguments.crowd, seed)
-            scenario = replace(scenario, reshards=arguments.reshards, fetches=arguments.fetches)
+            given = arguments.reshards, arguments.fetches, arguments.renders
+            scenario = replace(scenario, **dict(zip(NOT_GIVEN, given, strict=True)))
             run = Run(scenario, wire)
             try:
                 result = run.go()
@@ -84,6 +85,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--chain", action="store_true", help="each page links to the next one only")
     parser.add_argument("--reshards", type=int, default=0, help="how often operators change the number of shards")
     parser.add_argument("--fetches", type=int, default=0, help="extra requests of the handler of each page")
+    parser.add_argument("--renders", type=int, default=0, help="requests of each page in a browser")
     parser.add_argument("--crowd", type=int, metavar="REPLICAS", help="so many replicas, of which a tenth dies at once")
     parser.add_argument("--breaches", type=int, default=5, help="stop after so many")
     parser.add_argument(

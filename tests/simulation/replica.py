@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -21,8 +21,9 @@ from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.handlers.router import Router
+from crawler.hooks import ExtraRequest
 from crawler.observe.health import HEALTH_INTERVALS, HealthRecord
-from crawler.page import Exchange, Outcome, Page, Written
+from crawler.page import Exchange, Outcome, Page, Rendered, Written
 from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import (
@@ -31,12 +32,14 @@ from crawler.settings.tables import (
     HandlersTable,
     LimitsTable,
     PolitenessTable,
+    RenderTable,
     ReplicaTable,
     ScopeTable,
 )
 from crawler.sinks.sink import MayRepeat, Revoke, SettleLater
 from frontier.clock import CrawlTime
 from frontier.crawls import Crawl, open_crawl
+from frontier.domains import domain_of
 from frontier.errors import CrawlResharded, RedisAway, Resharding, ShardLost
 from frontier.keys import CrawlKeys, layout_of, shard_keys
 from frontier.peers import REPORTS_A_SECOND, Health, View, period_s
@@ -45,7 +48,7 @@ from frontier.settle import LeasedUrl
 from tests.simulation.loop import Breach, History, SimClock, SimLoop
 from tests.simulation.network import Network, SimStore
 from tests.simulation.scenario import Scenario
-from tests.simulation.sites import SimFetcher, Sites
+from tests.simulation.sites import EMBEDDED, SimFetcher, Sites
 
 RESTART_S = 1.0
 GRACE_S = 5.0
@@ -179,6 +182,27 @@ class _NoStatus:
     async def stop(self) -> None: ...
 
 
+class SimRenderer:
+    """A browser that only makes requests."""
+
+    out_of_order = ""
+
+    def __init__(self, replica: SimReplica) -> None:
+        self._replica = replica
+
+    async def render(
+        self,
+        exchange: Exchange,
+        answer: Callable[[ExtraRequest], Awaitable[Exchange]],
+        *,
+        takes_screenshot: bool = False,
+    ) -> Rendered:
+        await self._replica.embed(exchange, answer)
+        return Rendered("done", 1.0, exchange, exchange.url)
+
+    async def stop(self) -> None: ...
+
+
 class SimReplica:
     """One process, in which one replica follows another when the crawl has got other shards. `id`: of the replica that runs
     there now. `ended`: why it says that the crawl is over, "" while it does not; `has_left`: it was stopped."""
@@ -228,6 +252,7 @@ class SimReplica:
             time=time,
             router=self._router() if self._here.scenario.fetches else None,
             recent=RecentUrls(1_000),
+            renderer=SimRenderer(self) if self._here.scenario.renders else None,
         )
         deps.events.subscribe(self._observe, ViewAdopted, CrawlEnded, DefectFound)
         return Engine(deps, settings, self.local)
@@ -245,6 +270,18 @@ class SimReplica:
                     await asyncio.gather(*wanted, return_exceptions=True)
 
         return router
+
+    async def embed(self, page: Exchange, answer: Callable[[ExtraRequest], Awaitable[Exchange]]) -> None:
+        """Make the requests of `page` in a browser, for so long that they never take too long."""
+        scenario, urls = self._here.scenario, self._here.sites.urls
+        rng, domain = random.Random(f"{scenario.seed} parts of {page.url}"), domain_of(page.url.split("/")[2])
+        own = [url for url in urls if domain_of(url.split("/")[2]) == domain]
+        wanted = [*rng.choices(own, k=scenario.renders), *rng.choices(urls, k=1)]
+        fields = ((EMBEDDED, domain),)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(FETCHES_S):
+                requests = (answer(ExtraRequest(url, fields=fields, kind="xhr")) for url in wanted)
+                await asyncio.gather(*requests, return_exceptions=True)
 
     @property
     def failure(self) -> object:
@@ -392,4 +429,5 @@ def crawl_settings(scenario: Scenario, named: tuple[str, ...], max_pages: int) -
         ),
         fetch=FetchTable(user_agent="simulated"),
         handlers=HandlersTable(timeout=3_600.0),
+        render=RenderTable(mode="always" if scenario.renders else "off", time=25.0),
     )

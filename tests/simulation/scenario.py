@@ -53,7 +53,8 @@ class Scenario:
     how many of them die at once then, without leaving. `audit_every`: events between two comparisons of Redis
     with the ledger.
     `pack_above`: URLs of a domain above which the others are packed. `workers`: requests in flight in a replica.
-    `fetches`: extra requests that the handler of each page makes, to any pages of the crawl.
+    `fetches`: extra requests that the handler of each page makes, to any pages of the crawl; `renders`: those that each
+    page makes in a browser.
     `reshards`: how often an operator gives the crawl another number of shards, or completes or undoes what another began.
     """
 
@@ -87,6 +88,7 @@ class Scenario:
     pack_above: int = 0
     reshards: int = 0
     fetches: int = 0
+    renders: int = 0
 
     @property
     def slack_s(self) -> float:

@@ -46,6 +46,13 @@ def test_no_invariant_is_breached_by_requests_of_handlers(wire: Wire, seed: int)
     assert result.requests > 1.5 * len(World(Scenario.draw(seed)).resources)
 
 
+@pytest.mark.parametrize("seed", WITH_FETCHES)
+def test_no_invariant_is_breached_by_pages_in_browsers(wire: Wire, seed: int) -> None:
+    """The requests of a page belong to its visit, and nothing else is sent to its domain meanwhile."""
+    result = Run(replace(Scenario.draw(seed), renders=4), wire).go()
+    assert result.requests > 1.5 * len(World(Scenario.draw(seed)).resources)
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", RESHARDED)
 def test_no_invariant_is_breached_by_reshards(wire: Wire, seed: int) -> None:
