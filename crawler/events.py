@@ -166,8 +166,8 @@ class HookFailed(msgspec.Struct, frozen=True, gc=False):
 
 
 class HandlerFailed(msgspec.Struct, frozen=True, gc=False):
-    """The handler of a page raised, or took too long, for this `reason`. The page is settled as dead without items, or
-    fetched again (`handlers.tries`)."""
+    """The handler of a page or a function for requests raised, or took too long, for this `reason`. The page is settled as
+    dead without items, or fetched again (`handlers.tries`)."""
 
     handler: str
     url: str

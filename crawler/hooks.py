@@ -195,11 +195,12 @@ class OutgoingRequest:
 
 class Intervened(FetchFailed):
     """Raised if a function of the router has kept a request from being sent, or does not accept its response. `after_s`:
-    how long to wait at least before the next attempt; `exchange`: the response."""
+    how long to wait at least before the next attempt; `exchange`: the response; `function`: the name of the function."""
 
-    def __init__(self, kind: FailureKind, detail: str, after_s: float = 0.0) -> None:
+    def __init__(self, kind: FailureKind, detail: str, after_s: float = 0.0, function: str = "") -> None:
         super().__init__(kind, detail)
         self.after_s = after_s
+        self.function = function
         self.exchange: Exchange | None = None
 
 

@@ -54,7 +54,7 @@ class Middlewares:
         try:
             _ = request.fields, proxy_named(request.proxy)
         except (AttributeError, TypeError, ValueError, UserError) as error:
-            raise Intervened(FailureKind.MIDDLEWARE, f"before_request: {error}") from error
+            raise Intervened(FailureKind.MIDDLEWARE, str(error), function="before_request") from error
 
     async def after(self, request: OutgoingRequest, exchange: Exchange | None) -> None:
         """Show `exchange`, the response to `request`; None if it failed. Raises Intervened if the response does not
@@ -77,7 +77,7 @@ class Middlewares:
             if request.kind != "robots":  # without it, nobody knows what else may be requested
                 raise Intervened(kinds[1], str(drop)) from drop
         except Exception as error:
-            raise Intervened(FailureKind.MIDDLEWARE, f"{name_of(function)}: {in_words(error)}") from error
+            raise Intervened(FailureKind.MIDDLEWARE, in_words(error), function=name_of(function)) from error
 
     async def changed(self, items: Sequence[Item]) -> Handled:
         """Return what becomes of `items`, or how a function for items failed."""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from crawler.defects import in_words
 from crawler.errors import NOT_THE_URLS_FAULT, OURS, FailureKind, FetchFailed, is_machines_fault
-from crawler.events import BackedOff, OwnFailure
+from crawler.events import BackedOff, HandlerFailed, OwnFailure
 from crawler.fetch.client import HttpClient
 from crawler.fetch.proxy import Proxy, proxy_named
 from crawler.hooks import Intervened, OutgoingRequest, RequestFunctions
@@ -117,8 +117,8 @@ class PoliteFetch:
                 request = OutgoingRequest(url, method, fields, kind, tag)
                 exchange = await self._fetch_with_functions(self.functions, leased, request, body, is_private)
         except FetchFailed as failure:
-            if isinstance(failure, Intervened) and failure.kind is FailureKind.DELAYED:
-                wait_for_turn(leased, self._runtime, max(SHORTEST_WAIT_S, failure.after_s))
+            if isinstance(failure, Intervened):
+                self._intervened(leased, url, failure)
             if failure.kind is FailureKind.OTHER_ADDRESS:
                 leased.moves += 1
                 if leased.moves > MOST_MOVES:
@@ -145,6 +145,12 @@ class PoliteFetch:
             await self._turns.end(url, leased.delay_ms)
         await self._time_slice.end_if_over()
         return exchange
+
+    def _intervened(self, leased: LeasedDomain, url: str, failure: Intervened) -> None:
+        if failure.kind is FailureKind.DELAYED:
+            wait_for_turn(leased, self._runtime, max(SHORTEST_WAIT_S, failure.after_s))
+        elif failure.kind is FailureKind.MIDDLEWARE:
+            self._runtime.events.emit(HandlerFailed(failure.function, url, failure.detail, str(failure.kind)))
 
     async def _fetch_with_functions(
         self, functions: RequestFunctions, leased: LeasedDomain, request: OutgoingRequest, body: bytes, is_private: bool

@@ -231,7 +231,7 @@ def test_what_pages_embed_has_a_kind_of_its_own(settings: dict[str, Any]) -> Non
 @pytest.mark.parametrize("raised", [ValueError("no token"), SystemExit(3), asyncio.CancelledError()], ids=repr)
 @pytest.mark.parametrize("is_async", [True, False])
 def test_a_function_that_fails_sends_nothing(
-    settings: dict[str, Any], site: Site, raised: BaseException, is_async: bool
+    settings: dict[str, Any], site: Site, raised: BaseException, is_async: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     router = Router()
 
@@ -248,6 +248,9 @@ def test_a_function_that_fails_sends_nothing(
     assert (stats.done, stats.dead) == ({"ok": 3}, {"middleware_failed": 1})
     assert site.times("/1") == 0
     assert type(raised).__name__ in lines(settings)["/1"]["detail"]
+    logged = [record.fields for record in caplog.records if record.message == "middleware_failed"]  # type: ignore[attr-defined]
+    assert {fields["url"] for fields in logged} == {"http://a.test/1"}
+    assert len(logged) == 3
 
 
 def test_fields_of_the_crawler_itself_may_stay_or_go() -> None:
