@@ -118,6 +118,10 @@ class CrawlKeys:
         """The rate limit of one network address. It has its own hash tag, so that addresses are spread over a cluster."""
         return f"{{{self.crawl}:rate_limit:{address}}}"
 
+    def waits(self, domain: str) -> str:
+        """The domain for which the holder of `domain` waits. It has its own hash tag, as above."""
+        return f"{{{self.crawl}:waits:{domain}}}"
+
     def __repr__(self) -> str:
         return f"<CrawlKeys {self.crawl} shards={len(self.shards)}>"
 

@@ -12,7 +12,7 @@ import msgspec
 from frontier.clock import ServerClock
 from frontier.errors import RedisMisused
 from frontier.keys import CrawlKeys
-from frontier.scripts import END_RESERVATION, RESERVE, script_call
+from frontier.scripts import END_RESERVATION, RESERVE, command, script_call
 from frontier.shards import send_to_shards, shard_call
 from frontier.store import Store
 
@@ -20,6 +20,12 @@ SHORTEST_WAIT_MS, LONGEST_WAIT_MS = 20, 1_000
 """Limits of the time between two attempts to reserve a busy domain, which is half of its delay. A lease ends after a batch
 of URLs, a reservation after one request, and then the domain's delay starts. At this rate an attempt falls within the
 delay, and reserves the slot at its end."""
+
+
+WAITS_MS = 3_000
+"""For how long a wait counts after an attempt to reserve a domain. A holder that waits tries more often."""
+
+MOST_IN_CIRCLE = 8
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -73,6 +79,19 @@ class Reservations:
                 return ReservationRefused(now_ms + min(max(half_ms, SHORTEST_WAIT_MS), LONGEST_WAIT_MS))
             case reply:
                 raise RedisMisused(f"reserve returned {reply!r}")
+
+    async def waits_in_circle(self, domain: str, other: str) -> tuple[str, ...]:
+        """Note for `WAITS_MS` that the holder of `domain` waits for `other`. Returns the domains whose holders then wait
+        for each other, from `domain` on; none if it does not wait for itself. Raises RedisAway."""
+        await self._store.send([command("SET", self._keys.waits(domain), other, "PX", WAITS_MS)])
+        circle = [domain]
+        while other != domain:
+            circle.append(other)
+            (answer,) = await self._store.send([command("GET", self._keys.waits(other))])
+            if not answer or len(circle) > MOST_IN_CIRCLE:
+                return ()
+            other = answer.decode()
+        return tuple(circle)
 
     async def end(self, reservation: Reservation, next_ms: int) -> None:
         """End `reservation` after its request. The next one may start at `next_ms` (server time). Raises RedisAway."""

@@ -5,8 +5,8 @@ the lease of the domain if this replica has it, as the page's own domain, and ot
 (`frontier.reservations`). Then it needs what a page needs: a robots.txt that allows it, the delay, a slot at the address.
 So it may need several turns, the first ones for robots.txt. While it waits for one, it holds nothing that others need.
 
-A reservation waits until the lease of another replica ends. So two pages on two replicas that request each other's domain
-wait for each other, until the time of their handlers is over. On one replica they do not.
+A reservation waits until the lease of another replica ends. Pages on several replicas that request each other's domains
+would wait for each other, so one of them makes way: it is fetched again later. On one replica they do not wait.
 
 The exchanges become part of the page: they are written with it, and removed with it if it is not settled. If the lease of
 the page is lost, or a request fails for a reason that is ours, the visit is interrupted: the page is fetched again, and its
@@ -16,6 +16,7 @@ handler called again, without the loss of a try.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -38,7 +39,7 @@ from crawler.worker.runtime import Runtime, VisitInterrupted
 from crawler.worker.verdict import ROBOTS_UNREACHABLE, USAGE_UNREACHABLE, judge_failure, judge_status, verdict_by_robots
 from crawler.worker.worker import REST_S, Turns
 from frontier.domains import domain_of, host_of
-from frontier.errors import RedisAway
+from frontier.errors import FrontierError, RedisAway
 from frontier.reservations import Reservation, Reservations
 from frontier.settle import Lease
 from politeness.robots_cache import OriginRobots
@@ -46,6 +47,12 @@ from politeness.robots_cache import OriginRobots
 MAX_EXTRAS = 200
 MAX_EXTRA_BYTES = 64 << 20
 """Extra requests for a page, and bytes of their bodies. They are in memory until the page is written."""
+
+LOOK_AGAIN_S = 1.0
+"""Seconds between two looks of a visit that stands in line at whether replicas wait for each other."""
+
+YIELD_S = 1.0
+"""How long a domain is not leased, and twice that at most, after its page has made way for others that wait for it."""
 
 MARGIN_S = 1.0
 """The end of a reservation for its holder is earlier by this, as that of a lease is."""
@@ -315,10 +322,10 @@ class ExtraRequests:
     async def _turn_with_reservation(self, visit: PageVisit, guest: LeasedDomain) -> AsyncIterator[bool]:
         """A block in which nobody else makes a request to the domain of `guest`. Yields False if this replica has leased
         the domain."""
-        line, is_waiting = self._lines.setdefault(guest.domain, asyncio.Lock()), True
+        is_waiting = True
         door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
         try:
-            async with line:
+            async with self._in_line(visit, guest.domain):
                 held: Reservation | None = None
                 try:
                     held = await self._reserve(visit, door, guest.domain)
@@ -338,16 +345,48 @@ class ExtraRequests:
             visit.may_pass |= is_waiting
             raise
 
+    @asynccontextmanager
+    async def _in_line(self, visit: PageVisit, domain: str) -> AsyncIterator[None]:
+        """A block in which no other visit of this replica waits for a reservation of `domain`, in the order in which they
+        came."""
+        line = self._lines.setdefault(domain, asyncio.Lock())
+        acquiring = asyncio.ensure_future(line.acquire())
+        try:
+            while not (await asyncio.wait([acquiring], timeout=LOOK_AGAIN_S))[0]:
+                self._check(visit)
+                await self._break_circle(visit, domain)
+            yield
+        finally:
+            if not acquiring.cancel():
+                line.release()
+
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""
         while not await self._has_entered(door, domain):
             self._check(visit, door.next_at)
             await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
             self._check(visit)
+            if door.reservation is None:
+                await self._break_circle(visit, domain)
             leased = self.held.of(domain)
             if door.reservation is None and leased is not None and self._is_usable(visit, leased):
                 return None
         return door.reservation
+
+    async def _break_circle(self, visit: PageVisit, domain: str) -> None:
+        """Interrupt `visit`, which waits for `domain`, if replicas wait for each other's domains, and its own is the first
+        one of them. Its lease is returned."""
+        own, circle = visit.leased, tuple[str, ...]()
+        if not own.domain:
+            return
+        with contextlib.suppress(FrontierError):  # then they wait until the time of a handler is over
+            circle = await self.reservations.waits_in_circle(own.domain, domain)
+        if circle and own.domain == min(circle):
+            visit.is_interrupted = True
+            return_until(
+                own, self.runtime, max(own.next_at, self.runtime.now() + YIELD_S * self.runtime.rng.uniform(1, 2))
+            )
+            raise Refused("interrupted", f"replicas wait for each other: {', '.join(circle)}")
 
     async def _has_entered(self, door: LeasedDomain, domain: str) -> bool:
         try:

@@ -154,6 +154,26 @@ def test_replicas_that_are_killed_lose_no_answer_and_hurry_no_site(tmp_path: Pat
     crawler.type("audit", str(crawler.out))
 
 
+def test_replicas_whose_pages_wait_for_the_sites_of_each_other_make_way(
+    tmp_path: Path, crawler: Bench, web: Web
+) -> None:
+    """Otherwise they wait until the time of a handler is over."""
+    (tmp_path / "shop.py").write_text(JOINED_APP)
+    crawler.type("seed", "-f", str(crawler.seeds), "--app", "shop:router")
+    crawler.type("pause")
+    running = [start(crawler) for _ in range(3)]
+    crawler.begin(3)
+    assert [replica.wait(180.0).code for replica in running] == [0, 0, 0]
+    answers = [
+        url for line in crawler.lines() for item in (line["items"] or {}).get("joined", ()) for url in item["answers"]
+    ]
+    assert len(answers) > 100
+    assert {answer for answer in answers if not answer.startswith("http")} <= {"robots"}
+    assert crawler.status()["dead"] == 0
+    verdict = web.verdict(repeats=1_000_000)
+    assert verdict.ok, str(verdict)
+
+
 def records_of_pages(out: Path) -> tuple[set[str], list[str]]:
     """The pages whose records have an ID in `out`, and the URLs of the answers that belong to one of them
     and are no redirects."""

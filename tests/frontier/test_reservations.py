@@ -139,3 +139,11 @@ class TestOfADomainThatIsNotOfTheCrawl:
         await frontier.push([entry()])
         await reservations.end(held, time.ms + 1_000)
         assert await store.send([command("PTTL", frontier.keys.shards[0].domain("a.test"))]) == [-1]
+
+
+async def test_holders_that_wait_for_each_other_are_found(reservations: Reservations) -> None:
+    assert await reservations.waits_in_circle("a.test", "b.test") == ()
+    assert await reservations.waits_in_circle("b.test", "c.test") == ()
+    assert await reservations.waits_in_circle("x.test", "a.test") == ()  # nobody waits for it
+    assert await reservations.waits_in_circle("c.test", "a.test") == ("c.test", "a.test", "b.test")
+    assert await reservations.waits_in_circle("x.test", "a.test") == ()
