@@ -215,7 +215,7 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
     """A page in a browser. `dom`: its exchange with the DOM, in UTF-8, as body; None if it gave none; `url`: where its
     scripts have brought it, without a request. `links`: URLs that its scripts led to by history, navigation, windows and
     downloads. `requests`: how many it made that were not refused at once, and `refused` how many were not answered, by
-    reason. `screenshot`: a PNG, if one was wanted."""
+    reason. `screenshot`: a PNG, if one was wanted. `failed_steps`: those of `render.steps` whose element was not there."""
 
     outcome: RenderOutcome
     elapsed: float
@@ -225,6 +225,7 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
     requests: int = 0
     refused: Mapping[str, int] = {}
     screenshot: bytes = b""
+    failed_steps: tuple[str, ...] = ()
 
 
 DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")

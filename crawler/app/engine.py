@@ -44,6 +44,7 @@ from crawler.parse.html import ExtractPolicy
 from crawler.redis_retry import RedisRetry
 from crawler.scope.actions import action_of
 from crawler.scope.next_visit import parse_rules
+from crawler.scope.page_steps import PageSteps
 from crawler.scope.scope import LinkFilter, RecentUrls, TrapPolicy
 from crawler.scope.seeds import read_seeds
 from crawler.scope.shapes import Shapes
@@ -794,6 +795,7 @@ def render_policy(settings: CrawlSettings) -> RenderPolicy:
         table.time,
         table.screenshot,
         table.without == "wait",
+        PageSteps(table.steps),
     )
 
 

@@ -296,4 +296,5 @@ def _of_browser(page: Page) -> dict[str, Any] | None:
         "requests": rendered.requests,
         "loaded": dict(loaded),
         "refused": dict(rendered.refused),
+        "failed_steps": list(rendered.failed_steps),
     }

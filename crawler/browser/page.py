@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -21,6 +22,7 @@ from crawler.errors import FetchFailed, Refused
 from crawler.hooks import ExtraRequest
 from crawler.page import Exchange, Rendered, RenderOutcome
 from crawler.parse.coding import decode_body
+from crawler.scope.page_steps import Step
 
 WIDTH, HEIGHT = 1280, 1024
 
@@ -62,6 +64,14 @@ _OF_BODY = frozenset({b"content-encoding", b"content-length", b"content-type", b
 
 # Only in a world of its own: the page may have redefined what these call.
 _TALL = "(document.scrollingElement || document.documentElement).scrollHeight"
+_ACT = """((selector, verb) => {
+    const found = [...document.querySelectorAll(selector)];
+    if (verb === 'remove') found.forEach(element => element.remove());
+    if (verb !== 'click') return found.length > 0;
+    const shown = found.find(element => element.getClientRects().length && !element.disabled);
+    if (shown) shown.click();
+    return !!shown;
+})"""
 _SNAPSHOT = """(most => {
     const shadows = [];
     (function walk(node) {
@@ -87,6 +97,7 @@ class OpenPage:
         exchange: Exchange,
         answer: Answer,
         takes_screenshot: bool = False,
+        steps: tuple[Step, ...] = (),
     ) -> None:
         self._chromium = chromium
         self._pipe = chromium.pipe
@@ -94,6 +105,8 @@ class OpenPage:
         self._exchange = exchange
         self._answer = answer
         self._takes_screenshot = takes_screenshot
+        self._steps = steps
+        self._failed_steps: list[str] = []
         self.is_reusable = False
         self._outcome: RenderOutcome = "done"
         self._html, self._url, self._screenshot = b"", exchange.url, b""
@@ -140,6 +153,7 @@ class OpenPage:
             self._requests,
             dict(self._refused),
             self._screenshot,
+            tuple(self._failed_steps),
         )
 
     def _with_dom(self, html: bytes) -> Exchange:
@@ -182,6 +196,8 @@ class OpenPage:
                 self._pipe.post("Page.navigate", {"url": self._exchange.url}, self._session)
                 await self._loaded.wait()
                 await self._settled(self._limits.settle_s, self._limits.settle_cap_s)
+                for step in self._steps:
+                    await self._take(step)
                 await self._grow()
         except TimeoutError:
             self._outcome = "time"
@@ -219,6 +235,28 @@ class OpenPage:
             await self._pipe.call("Emulation.setDeviceMetricsOverride", _window(height), self._session)
             self._quiet_since = asyncio.get_running_loop().time()
             await self._settled(0.15, 1.5)
+
+    async def _take(self, step: Step) -> None:
+        """Take `step`. It fails if there is no such element."""
+        if self._outcome != "done":  # its scripts were stopped
+            self._failed_steps.append(step.text)
+            return
+        if step.verb == "grow":
+            await self._grow()
+            return
+        until = asyncio.get_running_loop().time() + (step.seconds if step.verb == "wait" else 0.0)
+        for number in range(step.times):
+            while not (found := await self._value(f"{_ACT}({json.dumps(step.selector)}, {json.dumps(step.verb)})")):
+                if asyncio.get_running_loop().time() >= until:
+                    break
+                await asyncio.sleep(0.1)
+            if not found:
+                if not number:
+                    self._failed_steps.append(step.text)
+                return
+            if step.verb == "click":
+                self._quiet_since = asyncio.get_running_loop().time()
+                await self._settled(0.15, 1.5)
 
     async def _value(self, expression: str) -> Any:
         """The value of `expression`, in a world that the page cannot change. A page that is busy has its scripts stopped;

@@ -14,6 +14,7 @@ from crawler.browser.process import START_S, Chromium, find_browser, find_isolat
 from crawler.browser.values import Answer, RenderLimits
 from crawler.errors import BrowserFailed
 from crawler.page import Exchange, Rendered
+from crawler.scope.page_steps import Step
 
 MAX_STARTS = 3
 """Browsers that do not start in a row, after which none is tried for a while."""
@@ -61,21 +62,25 @@ class Renderer:
         """Why no page is rendered at present; empty if pages are."""
         return self._why if self._closed_until > self._time() else ""
 
-    async def render(self, exchange: Exchange, answer: Answer, *, takes_screenshot: bool = False) -> Rendered:
-        """Render the page that the server has sent as `exchange`, with what `answer` gives it. Raises BrowserFailed. The
-        time of a page begins when a slot is free."""
+    async def render(
+        self, exchange: Exchange, answer: Answer, *, takes_screenshot: bool = False, steps: tuple[Step, ...] = ()
+    ) -> Rendered:
+        """Render the page that the server has sent as `exchange`, with what `answer` gives it, and take `steps` before its
+        DOM is taken. Raises BrowserFailed. The time of a page begins when a slot is free."""
         async with self._free:
             slot = self._idle.pop()  # the one that was used last is warm
             try:
-                return await self._render(slot, exchange, answer, takes_screenshot)
+                return await self._render(slot, exchange, answer, takes_screenshot, steps)
             finally:
                 self._idle.append(slot)
 
-    async def _render(self, slot: _Slot, exchange: Exchange, answer: Answer, takes_screenshot: bool) -> Rendered:
+    async def _render(
+        self, slot: _Slot, exchange: Exchange, answer: Answer, takes_screenshot: bool, steps: tuple[Step, ...]
+    ) -> Rendered:
         if why := self.out_of_order:
             raise BrowserFailed(why)
         chromium = slot.chromium or await self._start(slot)
-        page = slot.page = OpenPage(chromium, self.limits, exchange, answer, takes_screenshot)
+        page = slot.page = OpenPage(chromium, self.limits, exchange, answer, takes_screenshot, steps)
         chromium.pages += 1
         try:
             rendered = await page.render()

@@ -293,6 +293,7 @@ def _of_browser(rendered: dict[str, Any]) -> str:
     return (
         f"rendered: {rendered['outcome']} in {rendered['seconds']:g} s; loaded: {loaded or 'nothing'}; "
         f"refused: {refused or 'nothing'}"
+        + "".join(f"; no element for the step {step!r}" for step in rendered["failed_steps"])
     )
 
 

@@ -39,6 +39,7 @@ from crawler.scope.extract_rules import (
     check_xpath,
 )
 from crawler.scope.next_visit import parse_rules
+from crawler.scope.page_steps import PageSteps
 from crawler.scope.scope import Scope
 from frontier.errors import BadInput
 from frontier.keys import MOST_SHARDS
@@ -821,6 +822,12 @@ class RenderTable(Table, frozen=True, kw_only=True):
         tuple[str, ...],
         "URLs, without a query, to which scripts may send POST requests, such as that of a GraphQL API. All other methods "
         "than GET and HEAD are refused.",
+    ] = ()
+    steps: Annotated[
+        tuple[str, ...],
+        checked_by(PageSteps),
+        "What browsers do with pages before they are taken: `PATTERN -> STEP; STEP`, with a regular expression for URLs "
+        "and the steps `click SELECTOR`, `repeat 5 click SELECTOR`, `remove SELECTOR`, `wait SELECTOR 5s` and `grow`.",
     ] = ()
     without: Annotated[
         Literal["wait", "static"],

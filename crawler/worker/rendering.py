@@ -26,6 +26,7 @@ from crawler.hooks import ExtraRequest
 from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered
 from crawler.parse.document import ParsedDocument
 from crawler.parse.html import ExtractPolicy
+from crawler.scope.page_steps import PageSteps, Step
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.runtime import OpenVisit, Runtime
 from frontier.entries import Entry
@@ -54,6 +55,7 @@ class PageRenderer(Protocol):
         answer: Callable[[ExtraRequest], Awaitable[Exchange]],
         *,
         takes_screenshot: bool = False,
+        steps: tuple[Step, ...] = (),
     ) -> Rendered: ...
 
     async def stop(self) -> None: ...
@@ -71,7 +73,8 @@ class EmbedPolicy(msgspec.Struct, frozen=True):
 
 class RenderPolicy(msgspec.Struct, frozen=True):
     """Which pages are rendered: those with a URL in which one of `never` is found are not, those with one of `always` are,
-    and others as `mode` says. `time_s`: of a page; `waits`: pages wait while no browser works."""
+    and others as `mode` says. `time_s`: of a page; `waits`: pages wait while no browser works; `steps`: what
+    browsers do with them."""
 
     mode: Literal["auto", "always"]
     always: tuple[UrlPattern, ...] = ()
@@ -80,6 +83,7 @@ class RenderPolicy(msgspec.Struct, frozen=True):
     time_s: float = 20.0
     takes_screenshot: bool = False
     waits: bool = True
+    steps: PageSteps = msgspec.field(default_factory=PageSteps)
 
 
 @dataclass(eq=False, repr=False)
@@ -134,7 +138,10 @@ class PageRendering:
         try:
             async with self.waiting(leased):
                 visit.ends_in(self.policy.time_s)
-                rendered = await self.renderer.render(exchange, answer, takes_screenshot=self.policy.takes_screenshot)
+                policy = self.policy
+                rendered = await self.renderer.render(
+                    exchange, answer, takes_screenshot=policy.takes_screenshot, steps=policy.steps.of(exchange.url)
+                )
         except BrowserFailed:
             if self.policy.waits:
                 raise

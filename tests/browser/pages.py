@@ -49,6 +49,12 @@ PAGES: dict[str, str] = {
         a.href = URL.createObjectURL(new Blob(['x'])); a.click()</script>""",
     "/dialogs": """<p>before<script>alert(1); confirm(2); prompt(3); onbeforeunload = e => e.preventDefault();
         document.body.append(' after'); print()</script>""",
+    "/banner": """<div id=banner>Cookies? <button onclick="this.parentNode.remove()">Accept</button></div>
+        <ul></ul><button class=more onclick="more()">More</button><p id=late></p><script>let n = 0;
+        function more() { fetch('/api/' + ++n).then(r => r.text()).then(t => {
+            document.querySelector('ul').insertAdjacentHTML('beforeend', '<li>' + t);
+            if (n >= 3) document.querySelector('.more').remove() }) }
+        setTimeout(() => late.innerHTML = '<b class=price>7</b>', 900)</script>""",
     # Hostile ones.
     "/loop": "<p>text<script>setTimeout(() => { for (;;); }, 50)</script>",
     "/loop-at-once": "<p>text<script>for (;;);</script>",

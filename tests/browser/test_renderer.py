@@ -18,11 +18,12 @@ import pytest
 
 from crawler.browser import GRACE_S, Renderer, RenderLimits
 from crawler.browser.process import FOLDER, find_browser, find_isolation, processes_below, sweep_folders
-from crawler.errors import BrowserFailed, Refused
+from crawler.errors import BrowserFailed, Refused, UserError
 from crawler.fetch.address_policy import HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
 from crawler.hooks import ExtraRequest
 from crawler.page import Exchange, Rendered
+from crawler.scope.page_steps import parse_step
 from frontier.clock import SystemClock
 from tests.browser.pages import USER_AGENT, Web
 
@@ -135,6 +136,25 @@ async def test_frames_workers_cookies_and_shadow_roots_work_as_in_any_browser() 
         assert ">half ? pair<" in html(await v.visit("/surrogate"))
         assert f">{USER_AGENT}|true|en-US|UTC<" in html(await v.visit("/environment"))
         assert html(await v.visit("/quirks")).startswith("<html>")
+
+
+async def test_steps_are_taken_before_the_dom_is() -> None:
+    steps = "repeat 9 click .more", "remove #banner", "wait .price 5s", "click #none", "wait #none 0.2s"
+    async with visitor() as v:
+        page = await v.visit("/banner", steps=tuple(map(parse_step, steps)))
+        shown = html(page).partition("<script>")[0]
+        assert shown.count("<li>") == 3 and "Cookies?" not in shown and 'class="price"' in shown
+        assert (page.outcome, page.failed_steps) == ("done", ("click #none", "wait #none 0.2s"))
+        broken = await v.visit("/banner", steps=(parse_step("click ]["),))
+        assert (broken.outcome, broken.failed_steps) == ("done", ("click ][",))
+
+
+@pytest.mark.parametrize(
+    "text", ["", "jump", "click", "grow x", "repeat 5 remove a", "repeat 99 click a", "wait a 60s"]
+)
+def test_other_words_are_no_steps(text: str) -> None:
+    with pytest.raises(UserError):
+        parse_step(text)
 
 
 async def test_a_window_shows_a_page_as_a_screenshot() -> None:

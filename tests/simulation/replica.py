@@ -24,6 +24,7 @@ from crawler.handlers.router import Router
 from crawler.hooks import ExtraRequest
 from crawler.observe.health import HEALTH_INTERVALS, HealthRecord
 from crawler.page import Exchange, Outcome, Page, Rendered, Written
+from crawler.scope.page_steps import Step
 from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import (
@@ -196,6 +197,7 @@ class SimRenderer:
         answer: Callable[[ExtraRequest], Awaitable[Exchange]],
         *,
         takes_screenshot: bool = False,
+        steps: tuple[Step, ...] = (),
     ) -> Rendered:
         await self._replica.embed(exchange, answer)
         return Rendered("done", 1.0, exchange, exchange.url)
