@@ -145,7 +145,8 @@ def run_handler(
 
     async def call(folder: str) -> Handled:
         context = Context(settled, files=Path(folder) / FILES)
-        context.store = store or context.store
+        if store is not None:
+            context.store = store
         context.state.update(state)
         known = [(answer.url, _answer(answer)) for answer in answers]
         visit = KnownAnswers([*known, *((extra.exchange.url, extra.exchange) for extra in page.extras)])

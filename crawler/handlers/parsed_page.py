@@ -16,7 +16,7 @@ import msgspec
 from yarl import URL
 
 from crawler.errors import Refused
-from crawler.handlers.values import SharedValues
+from crawler.handlers.values import SharedValues, awaitable_here
 from crawler.hooks import Handled, Wanted
 from crawler.page import DATA_SET, MAX_ITEM_BYTES, Exchange, Item, Link, Outcome, Page
 from crawler.parse import tree
@@ -254,7 +254,7 @@ _PLAIN = Request("")
 class Handle:
     """Takes the items and links of one page. Its methods return at once: `await` is allowed, and not needed.
     `settings`: the table `[app]`, as the router's schema or as a dict; `state`: what functions for the start of the
-    replica have put there; `store`: values that all replicas share (`SharedValues`)."""
+    replica have put there."""
 
     def __init__(
         self,
@@ -265,7 +265,7 @@ class Handle:
     ) -> None:
         self.settings: Any = {} if settings is None else settings
         self.state: dict[str, Any] = {} if state is None else state
-        self.store = SharedValues() if store is None else store
+        self._store = store or SharedValues()
         self._items: list[Item] = []
         self._item_bytes = 0
         self._added: list[Wanted] = []
@@ -273,6 +273,11 @@ class Handle:
         self._dropped: list[UrlPattern] = []
         self._stop: str | None = None
         self._requests = requests
+
+    @property
+    def store(self) -> SharedValues:
+        """Values that all replicas share. Raises RuntimeError in a plain function."""
+        return awaitable_here(self._store)
 
     def push(self, name: str, item: object) -> Awaitable[None]:
         """Add `item` to the data set `name`. It is a dict, or anything else that becomes a JSON object: a dataclass, or

@@ -13,7 +13,7 @@ import msgspec
 from crawler.errors import UserError, closest
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.handlers.requests import Files
-from crawler.handlers.values import SharedValues
+from crawler.handlers.values import SharedValues, awaitable_here
 from crawler.hooks import ROUTERS, OutgoingRequest, imported
 from crawler.page import DEAD_REASONS, Exchange, Outcome, Page
 from frontier.errors import BadInput
@@ -255,19 +255,28 @@ def load_router(name: str) -> Router:
 
 class Context:
     """What all functions of a router share in one replica. `settings`: the table `[app]`, as the router's schema or as
-    a dict; `state`: a dict for whatever they keep, such as a pool of connections; `store`: values that all replicas share;
-    `crawl`, `replica`: their names. `files`: where files are downloaded to."""
+    a dict; `state`: a dict for whatever they keep, such as a pool of connections; `crawl`,
+    `replica`: their names. `files`: where files are downloaded to."""
 
     def __init__(self, settings: Any = None, crawl: str = "", replica: str = "", files: Path | None = None) -> None:
         self.settings: Any = {} if settings is None else settings
         self.state: dict[str, Any] = {}
-        self.store = SharedValues()
+        self._store = SharedValues()
         self.crawl = crawl
         self.replica = replica
         self.files = Files(files)
 
     def __repr__(self) -> str:
         return f"<Context {self.crawl} {self.replica}>"
+
+    @property
+    def store(self) -> SharedValues:
+        """Values that all replicas share. Raises RuntimeError in a plain function that runs in a thread."""
+        return awaitable_here(self._store)
+
+    @store.setter
+    def store(self, values: SharedValues) -> None:
+        self._store = values
 
 
 def app_settings(router: Router, values: dict[str, Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -71,6 +72,15 @@ class SharedValues:
         if word == b"no number":
             raise ValueError(f"the value {name!r} cannot be incremented by {value.decode()}: it is no whole number")
         return found[0] if found else None
+
+
+def awaitable_here(values: SharedValues) -> SharedValues:
+    """Return `values`. Raises RuntimeError in a thread without an event loop: calls that nobody awaits would be lost."""
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise RuntimeError("crawl.store is for async functions: declare this one with `async def`") from None
+    return values
 
 
 def in_redis(store: Store, key: str, retry: RedisRetry) -> Ask:

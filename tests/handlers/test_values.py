@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from crawler import Context, Handle, OutgoingRequest, ParsedPage, Router, SharedValues
+from crawler import Context, Handle, OutgoingRequest, ParsedPage, Router, SharedValues, UserError
 from crawler.events import Events
 from crawler.handlers import values
 from crawler.handlers.middlewares import Middlewares
-from crawler.handlers.runner import HandlerRunner, RunnerSettings
+from crawler.handlers.runner import HandlerRunner, Lifecycle, RunnerSettings
 from crawler.handlers.values import in_redis
 from crawler.redis_retry import RedisRetry
 from crawler.testing import page, run_handler
@@ -173,6 +173,28 @@ async def test_a_page_without_the_store_sends_nothing(store: RedisStore) -> None
     context.store = SharedValues(in_redis(counting, KEY, retry()))
     await HandlerRunner(router, RunnerSettings(), context).handle(page("https://shop.test/"))
     assert not counting.calls
+
+
+def test_a_plain_handler_that_uses_the_store_fails() -> None:
+    """It cannot await the call, which would be lost."""
+    router = Router()
+
+    @router.handler()
+    def count(page: ParsedPage, crawl: Handle) -> None:
+        crawl.store.increment("n")
+
+    assert "RuntimeError: crawl.store is for async functions" in run_handler(router, page("https://shop.test/")).error
+
+
+async def test_a_plain_function_for_the_start_that_uses_the_store_fails() -> None:
+    router = Router()
+
+    @router.on_start
+    def begin(crawl: Context) -> None:
+        crawl.store.set("n", 1)
+
+    with pytest.raises(UserError, match=r"begin.*crawl\.store is for async functions"):
+        await Lifecycle(router, Context(), 1.0).start()
 
 
 def test_handlers_in_tests_have_a_store() -> None:
