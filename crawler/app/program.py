@@ -213,13 +213,15 @@ class Crawl:
         if Path(file_name).suffix[1:] not in TABLE_FORMS:
             raise UserError(f"{target}: write a file that ends in .jsonl, .csv or .parquet")
         files = files_of(folder, (LINES,), self._name) if folder.is_dir() else [folder]
-        is_remote = "://" in place
+        if not files:
+            raise UserError(without_items([folder], files, name))
+        depot = Depot.at(place, given_as="target") if "://" in place else None
         with tempfile.TemporaryDirectory(prefix="peercrawl-export-") as scratch:
-            local = Path(scratch) / file_name if is_remote else Path(target)
-            done = export_items(files, name, local)
+            done = export_items(files, name, Path(target) if depot is None else Path(scratch) / file_name)
             try:
                 for path in sorted(Path(scratch).iterdir()):
-                    Depot.at(place).store(path, replaces=True)
+                    if depot is not None:
+                        depot.store(path, replaces=True)
             except UploadFailed as error:
                 raise UserError(str(error)) from error
         if done.refused_count:

@@ -89,8 +89,9 @@ class Depot:
         return f"<Depot {self.url}>"
 
     @classmethod
-    def at(cls, url: str, retries: int = RETRIES) -> Depot:
-        """The depot at `url`: s3://bucket/prefix, gs://, az://, or a folder. Raises UserError if it is invalid."""
+    def at(cls, url: str, retries: int = RETRIES, given_as: str = "archive.upload") -> Depot:
+        """The depot at `url`: s3://bucket/prefix, gs://, az://, or a folder. `given_as`: the setting or argument. Raises
+        UserError if it is invalid."""
         require_obstore()
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import LocalStore, from_url  # noqa: PLC0415
@@ -102,7 +103,7 @@ class Depot:
             retry = {"max_retries": retries, "retry_timeout": _RETRY_FOR}
             return cls(from_url(url, retry_config=retry), url)  # type: ignore[call-overload]
         except (BaseError, ValueError, OSError, UserError) as error:
-            raise UserError(f"archive.upload: {url!r}: {error}") from error
+            raise UserError(f"{given_as}: {url!r}: {error}") from error
 
     def check(self) -> None:
         """Raises UploadFailed if the store cannot be reached, or cannot be read."""

@@ -295,6 +295,8 @@ def test_a_program_exports_items_in_place_of_earlier_ones(s3: Contents, tmp_path
         assert crawl.export("pages", f"s3://crawls/news/deep/{name}") == 1
     assert s3()["deep/pages.jsonl"] == whole
     assert s3()["deep/pages.parquet"].startswith(b"PAR1")
-    for place in ("nowhere://bucket", "s3://no-such-bucket"):
-        with pytest.raises(UserError, match=place):
+    for place, said in (("nowhere://bucket", "target: 'nowhere://bucket'"), ("s3://no-bucket", "to s3://no-bucket")):
+        with pytest.raises(UserError, match=said):
             crawl.export("pages", f"{place}/pages.csv")
+    with pytest.raises(UserError, match=r"no item of a data set 'pages' in .*out$"):
+        Crawl(settings=site.settings(tmp_path), name="other").export("pages", "pages.csv")
