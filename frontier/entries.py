@@ -75,6 +75,10 @@ def bounded(priority: float) -> float:
     return min(MOST_PRIORITY, max(-MOST_PRIORITY, priority))  # max() returns its first argument if the second is NaN
 
 
+_CREDENTIALS = frozenset({"authorization", "cookie"})
+"""Fields whose values no output has, and that stay at their origin."""
+
+
 class RequestData(msgspec.Struct, frozen=True, array_like=True):
     """How a URL is requested, if not with a plain GET. `headers`: names and values; `may_repeat`: it may be sent again if
     it may have been sent; `is_private`: records do not have its body."""
@@ -92,6 +96,11 @@ class RequestData(msgspec.Struct, frozen=True, array_like=True):
         return not self.may_repeat and self.method in ("POST", "PATCH")
 
     @property
+    def has_secrets(self) -> bool:
+        """Whether it must not be in the output of the crawl."""
+        return self.is_private or not _CREDENTIALS.isdisjoint(name.lower() for name, _ in self.headers)
+
+    @property
     def key(self) -> str:
         """What tells requests to a URL apart, empty if the URL alone does."""
         if self.method == "GET" and not self.body:
@@ -104,7 +113,7 @@ class RequestData(msgspec.Struct, frozen=True, array_like=True):
             status in (301, 302) and self.method == "POST"
         )
         gone = ["content-type"] if is_get else []
-        gone += [] if is_same_origin else ["authorization", "cookie"]
+        gone += [] if is_same_origin else _CREDENTIALS
         headers = tuple(field for field in self.headers if field[0].lower() not in gone)
         return RequestData(headers=headers) if is_get else msgspec.structs.replace(self, headers=headers)
 

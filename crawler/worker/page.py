@@ -661,8 +661,9 @@ class RetryWanted(Exception):
 
 
 def _by_tag(links: Sequence[Entry]) -> dict[str, tuple[str, ...]]:
-    """The URLs of `links` by their tags."""
+    """The URLs of `links` by their tags, without those whose requests have secrets: lines of pages have all others."""
     found: dict[str, list[str]] = {}
     for link in links:
-        found.setdefault(link.tag, []).append(link.url)
+        if (request := link.request) is None or not request.has_secrets:
+            found.setdefault(link.tag, []).append(link.url)
     return {tag: tuple(urls) for tag, urls in found.items()}

@@ -225,6 +225,8 @@ async def test_a_function_may_delay_a_post_or_have_it_sent_again(
 async def test_secrets_of_a_request_are_in_no_record(api: Api, tmp_path: Path) -> None:
     def ask(crawl: Handle) -> None:
         crawl.enqueue("/a", data={"password": "s3cret"}, headers={"Authorization": "s3cret"}, private=True)
+        crawl.enqueue("/b", data={"a": 1}, cookies={"id": "s3cret"})
+        crawl.enqueue("/c", data={"a": 1})
 
     api.respond = lambda request: None if request.path == "/robots.txt" else Reply("<p>{}")  # type: ignore[method-assign]
     await crawled(api, tmp_path, ask, archive={"compression": "gzip"})
@@ -232,7 +234,9 @@ async def test_secrets_of_a_request_are_in_no_record(api: Api, tmp_path: Path) -
     records = gzip.decompress(warc.read_bytes())
     assert b"POST /a HTTP/1.1" in records
     assert b"s3cret" not in records
-    assert records.count(b"[redacted]") == 2
+    assert records.count(b"[redacted]") == 3
+    (by_tag,) = (line["followed"] for line in lines(tmp_path).values() if line["followed"])
+    assert [url.partition("#")[0] for urls in by_tag.values() for url in urls] == ["http://a.test/c"]
     (request,) = [request for request, _ in api.answered if request.path == "/a"]
     assert (request.body, request.headers["Authorization"]) == (b"password=s3cret", "s3cret")
 
