@@ -56,6 +56,7 @@ _NEW_TEXT = 0.03  # share of a text that a near duplicate may have of its own
 _TEXTS = 12  # per shape: those of a calendar whose titles name months
 _NUMBERED_PIECES = 2  # of a page, that differ from those of others only in their numbers
 _LISTED = 3  # links to known pages that make a list
+_TIME = 5  # bytes of 12:30, which is data if it stands alone, as in a timetable
 _ECHOES = 4  # parameters that pages may repeat
 _NAME = 1 << 30  # bytes as which a name counts
 _PIECES = 2_000  # distinct pieces of a text that is compared
@@ -107,6 +108,7 @@ _UNREAD_TEXT = re.compile(rb"<(title|script|style)\b.*?</\1", re.IGNORECASE | re
 _TEXT = re.compile(rb">\s*+([^<>]++)")
 _LINK_TEXT = re.compile(rb"<a\b[^<>]*+>\s*+([^<>]*[^<>\s])", re.IGNORECASE)
 _HEADING = re.compile(rb"<h1\b[^<>]*+>\s*+([^<>]++)", re.IGNORECASE)
+_SUBHEADING = re.compile(rb"<h2\b[^<>]*+>\s*+([^<>]++)", re.IGNORECASE)
 _DESCRIPTION = re.compile(
     rb"""<meta\b[^<>]*?\b(?:name|property)\s*=\s*["']?(?:og:)?description\b[^<>]*?\bcontent\s*=\s*("[^"<>]*|'[^'<>]*)""",
     re.IGNORECASE,
@@ -115,7 +117,7 @@ _HEAD = 16_384  # bytes in which a description is looked for
 _NUMBERED = re.compile(rb"(?<![a-zA-Z0-9])(?:[0-9][0-9.,:/%-]*+[a-z]{0,2}|[0-9a-f]{8,})(?![a-zA-Z0-9])")
 _DIGIT = re.compile(b"[0-9]")
 _SOURCE = re.compile(
-    rb"""<(?:img|iframe|embed|video|audio|source)\b[^<>]*?\bsrc\s*=\s*["']?\s*([^\s"'<>?#]+)""", re.IGNORECASE
+    rb"""<(?:img|iframe|embed|video|audio|source)\b[^<>]*?\bsrc\s*=\s*["']?\s*([^\s"'<>#]+)""", re.IGNORECASE
 )
 _ALT = re.compile(rb"""<img\b[^<>]*?\balt\s*=\s*["']?\s*([^\s"'<>][^"'<>]*)""", re.IGNORECASE)
 _LONG_ID = 16  # characters of a segment that, with digits in it, is an id
@@ -204,15 +206,16 @@ class _Texts:
         self.pieces: dict[int, int] = {}
         self._count = 0
 
-    def is_near(self, title: int, page: bytes, echoes: Iterable[bytes]) -> bool | None:
-        """Whether all of `page` but for `echoes` was on pages that were compared before, and it is no data that is put
-        together anew, as the results of a league. If not, it is remembered. None: none of the texts has its title, so the
-        page with its title that was seen before may have the same text.
+    def is_near(self, title: int, page: bytes, url: str) -> bool | None:
+        """Whether all of `page` but for paths in its `url` was on pages that were compared before, and it is no data that
+        is put together anew, as the results of a league. If not, it is remembered. None: none of the texts has its title,
+        so the page with its title that was seen before may have the same text.
 
         One or two pieces may be as others but for their numbers: `Page 3 of 9` and how long it took to make the page."""
-        pieces, names = _pieces(page)
+        pieces, names = _pieces(page, url.partition("?")[2].encode())
         if len(pieces) > _PIECES:
             return False
+        echoes = _echoes(url)
         every = (1 << len(self.titles)) - 1
         allowed = _NEW_TEXT * sum(map(len, pieces))
         missing = [0] * len(self.titles)  # bytes that are not in each text
@@ -236,17 +239,18 @@ class _Texts:
                 continue
             allowed -= len(plain)
             numbered += 1
-            is_others = not is_name and hash(_numberless(plain)) in self.pieces
-            if every and not (is_others and numbered <= _NUMBERED_PIECES and allowed >= 0):
+            is_others = numbered <= _NUMBERED_PIECES and allowed >= 0 and hash(_numberless(plain)) in self.pieces
+            if every and not (is_others and not is_name and piece not in _SUBHEADING.findall(page)):
                 is_new = True
                 break
         if not is_new:
             best = min(range(len(missing)), key=missing.__getitem__)
-            if missing[best] <= _NEW_TEXT * sum(len(piece) for piece, _ in rest):
+            size = sum(len(piece) for piece, _ in rest)
+            if missing[best] <= _NEW_TEXT * size:
                 return True
             linked = set(_LINK_TEXT.findall(page))
             links = sum(piece in linked for piece, texts in rest if not texts >> best & 1)
-            if links >= _LISTED or (links and missing[best] <= allowed):
+            if links >= _LISTED or (links and missing[best] <= min(allowed, size / 3)):
                 return True  # a list of known pages
         is_known = title in self.titles
         self._remember(title, pieces, rest)
@@ -421,7 +425,7 @@ class Shapes:
         texts = self._texts.get(shape)
         if texts is None:
             self._texts.put(shape, texts := _Texts())
-        return texts.is_near(title, page, _echoes(url))
+        return texts.is_near(title, page, url)
 
     def _name(self, name: str) -> str:
         shape = self._shape(name)
@@ -498,10 +502,10 @@ def _without_names(text: bytes, has_year: bool = True) -> bytes:
     return b" ".join(word for word in others if has_year or len(word) > 2 or not word.isdigit())
 
 
-def _pieces(page: bytes) -> tuple[set[bytes], set[bytes]]:
+def _pieces(page: bytes, query: bytes) -> tuple[set[bytes], set[bytes]]:
     """The pieces of text between the tags of `page`, without its title; and those of them that tell pages apart however
-    short they are: headings, and the descriptions and addresses of images, videos and frames, without their queries. All
-    of a page without tags is one piece."""
+    short they are: headings, and the descriptions and addresses of images, videos and frames. All of a page without
+    tags is one piece. `query`: that of its URL."""
     found = set(_TEXT.findall(b">" + _UNREAD_TEXT.sub(b"", page)))
     names = set(_HEADING.findall(page))
     if b"description" in page:
@@ -509,7 +513,7 @@ def _pieces(page: bytes) -> tuple[set[bytes], set[bytes]]:
     if b"<img" in page or b"<IMG" in page:
         names.update(_ALT.findall(page))
     if b"src" in page:
-        names.update(_SOURCE.findall(page))
+        names.update(_address(source, query) for source in _SOURCE.findall(page))
     return found | names, names
 
 
@@ -518,10 +522,18 @@ def _numberless(piece: bytes) -> bytes:
     return _NUMBERED.sub(b"0", piece) if _DIGIT.search(piece) else piece
 
 
+def _address(source: bytes, query: bytes) -> bytes:
+    """`source` without its query, unless that has a parameter of the `query` of its page: `/scan?id=5` shows
+    `/image?id=5`."""
+    path, _, own = source.partition(b"?")
+    pairs = own.replace(b"&amp;", b"&").split(b"&")
+    return source if query and not set(filter(None, pairs)).isdisjoint(query.split(b"&")) else path
+
+
 def _without_dates_of_page(piece: bytes, is_name: bool) -> bytes:
     """A piece of the text of a page without dates, and without the names of days and months that belong to them."""
     dates = 0
-    if _MAY_HAVE_DATES.search(piece):
+    if (len(piece) > _TIME or b":" not in piece) and _MAY_HAVE_DATES.search(piece):
         piece, dates = _DATES_OF_PAGES.subn(b"", piece)
     piece = piece.rstrip()
     if dates and len(piece) <= _SHORT:

@@ -364,12 +364,12 @@ APPLICATIONS = {
         trac, (PEERS / "tracd",), 400, says={"title": r"#N \(Report N of the committee.*\) – Council", **ENGLISH}
     ),
     "Redmine": Application(
-        redmine, ("puma", DATABASE), 730, in_ci=False, says={"title": "Bug #N: Report N - Council - Redmine", **ENGLISH}
+        redmine, ("puma", DATABASE), 500, in_ci=False, says={"title": "Bug #N: Report N - Council - Redmine", **ENGLISH}
     ),
     "django-oscar": Application(
-        shop, (PEERS / "django-admin",), 460, in_ci=False, says={"title": r"Report N \| Oscar -", **ENGLISH}
+        shop, (PEERS / "django-admin",), 400, in_ci=False, says={"title": r"Report N \| Oscar -", **ENGLISH}
     ),
-    "django-scheduler": Application(calendar, (PEERS / "django-admin",), 240),
+    "django-scheduler": Application(calendar, (PEERS / "django-admin",), 200),
     "HyperKitty": Application(
         mailing_list,
         (PEERS / "django-admin",),
