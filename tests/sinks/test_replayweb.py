@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 import zipfile
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -20,9 +21,11 @@ from urllib.parse import urlsplit
 import msgspec
 import pytest
 
+from crawler import Crawl
 from tests.e2e.harness import ROOT, answering, wait_until
 from tests.sinks.readers import by_fastwarc
 from tests.sinks.test_replay import crawl, packed  # noqa: F401 - fixtures
+from tests.site import Site
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -114,27 +117,40 @@ def plain_pages(folder: Path) -> set[str]:
     return {one.url for one in records if one.type == "response" and "Content-Encoding" not in dict(one.http)}
 
 
+def look(publisher: Publisher, url: str, expected: str, folder: Path) -> None:
+    """Show the page at `url` until it has the text `expected`."""
+    publisher.page = PAGE.format(url=url).encode()
+    words = [str(CHROMIUM), "--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={folder / 'chromium'}"]
+    # The service worker of the viewer needs a secure origin: localhost is one, an address is not.
+    words.append(f"http://localhost:{publisher.server_address[1]}/")
+    browser = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: expected in publisher.shown, f"{expected!r} on the page")
+    finally:
+        browser.terminate()
+        browser.wait(60)
+
+
 def test_a_page_is_shown_from_parts_of_the_file(crawl: Path, packed: Path, tmp_path: Path) -> None:  # noqa: F811
     with zipfile.ZipFile(packed) as content:
         pages = [msgspec.json.decode(line) for line in content.read("pages/extraPages.jsonl").splitlines()[1:]]
     plain = plain_pages(crawl)
     page = next(one for one in pages if one.get("text") and one["url"] in plain)
     with answering(Publisher(packed)) as publisher:
-        publisher.page = PAGE.format(url=page["url"]).encode()
-        words = [
-            str(CHROMIUM),
-            "--headless",
-            "--no-sandbox",
-            "--disable-gpu",
-            f"--user-data-dir={tmp_path / 'chromium'}",
-        ]
-        # The service worker of the viewer needs a secure origin: localhost is one, an address is not.
-        words.append(f"http://localhost:{publisher.server_address[1]}/")
-        browser = subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        try:
-            expected = page["text"].split()[0]  # the name of the page in its heading
-            wait_until(lambda: expected in publisher.shown, f"{expected!r} on the page")
-        finally:
-            browser.terminate()
-            browser.wait(60)
+        look(publisher, page["url"], page["text"].split()[0], tmp_path)  # the name of the page in its heading
     assert 0 < publisher.sent < packed.stat().st_size
+
+
+def test_a_rendered_application_runs_again_on_what_it_had_loaded(tmp_path: Path) -> None:
+    from tests.app.test_rendering import shop  # skips without its browser
+
+    with Site(shop) as site:
+        settings = site.settings(tmp_path)
+        settings["fetch"]["host_map"] = site.host_map("shop.test", "cdn.test")
+        settings |= {"render": {"mode": "always"}, "limits": {"max_pages": 1}}
+        Crawl(["http://shop.test/"], settings=settings).run()
+    wacz = tmp_path / "shop.wacz"
+    command = ["export", str(tmp_path / "out"), "--format", "wacz", "--out", str(wacz)]
+    subprocess.run([sys.executable, "-m", "crawler", *command], check=True)
+    with answering(Publisher(wacz)) as publisher:
+        look(publisher, "http://shop.test/", "Item 2", tmp_path)  # which only its script shows
