@@ -5,6 +5,7 @@ guessing, and a page can be killed alone. A browser is started when a page needs
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections import deque
 from collections.abc import Callable
 
@@ -13,6 +14,7 @@ from crawler.browser.pipe import Params, PipeError
 from crawler.browser.process import START_S, Chromium, find_browser, find_isolation, sweep_folders
 from crawler.browser.values import Answer, RenderLimits
 from crawler.errors import BrowserFailed
+from crawler.logs import log
 from crawler.page import Exchange, Rendered
 from crawler.scope.page_steps import Step
 
@@ -101,6 +103,8 @@ class Renderer:
         try:
             sweep_folders()
             program, isolation = find_browser(self._program), await asyncio.to_thread(find_isolation, self._isolation)
+            if isolation.kind == "flags" and not self.starts:
+                log(logging.WARNING, "browser_without_namespace", why=isolation.why)
             chromium = slot.chromium = Chromium(program, isolation, self._user_agent, self.limits.memory)
             self.starts += 1
             await chromium.start(slot.on_event)

@@ -294,7 +294,12 @@ class PageBuilder:
             body=rendered.dom.body, url=url, coding="", content_type="text/html; charset=utf-8", may_be_sitemap=False
         )
         found = read_if_small(shown, self._limits) or await self._offload.read(shown, self._limits)
-        return page, united(reading, found, rendered.links, self.settings.extract)
+        reading = united(reading, found, rendered.links, self.settings.extract)
+        if reading.found.requisites:
+            loaded = {extra.exchange.url for extra in extras}
+            left = tuple(url for url in reading.found.requisites if url.href not in loaded)
+            reading = reading._replace(found=msgspec.structs.replace(reading.found, requisites=left))
+        return page, reading
 
     def _compared(
         self, entry: Entry, page: Page, exchange: Exchange, reading: ParsedDocument, sent: str
