@@ -15,7 +15,7 @@ from frontier.control import retry_now
 from frontier.counters import Counters
 from frontier.crawls import Crawl, FieldTypes
 from frontier.domains import shard_of
-from frontier.entries import Entry
+from frontier.entries import Entry, PushMode
 from frontier.errors import BadUrl
 from frontier.forget import Forgetting
 from frontier.keys import CrawlKeys
@@ -74,9 +74,8 @@ class Machine:
             return None
         priority = rng.choice((0.0, -1e300, 1e-300, 0.1, float("inf")))
         depth, tries, hops = rng.choice((0, 1, 255, 999)), rng.randrange(20), rng.randrange(20)
-        return Entry(
-            url.href, url.domain, priority, depth, tries, hops, mode=rng.choice(("new", "new", "again", "moved"))
-        )
+        mode: PushMode = rng.choice(("new", "new", "again", "moved", "requisite", "requisite", "fetched"))
+        return Entry(url.href, url.domain, priority, depth, tries, hops, mode=mode)
 
     async def step(self) -> None:
         """One transition."""
