@@ -190,6 +190,14 @@ class PageRendered(msgspec.Struct, frozen=True, gc=False):
     rendered: Rendered
 
 
+class BrowserNeeded(msgspec.Struct, frozen=True, gc=False):
+    """Pages of `shape` turn out to need a browser. `again`: how many are visited again, because they were settled
+    without."""
+
+    shape: str
+    again: int
+
+
 class HandlerLinkDropped(msgspec.Struct, frozen=True, gc=False):
     """`url`, which `handler` wants followed, is not, for `reason`. It is the first one on this replica."""
 
@@ -292,6 +300,7 @@ Event = (
     | HandlerFailed
     | ExtraRequested
     | PageRendered
+    | BrowserNeeded
     | HandlerLinkDropped
     | LoginAsked
     | HandlerStopsCrawl

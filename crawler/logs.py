@@ -211,6 +211,7 @@ LOGGED: tuple[type[ev.Event], ...] = (
     ev.HandlerFailed,
     ev.HandlerLinkDropped,
     ev.LoginAsked,
+    ev.BrowserNeeded,
     ev.HandlerStopsCrawl,
     ev.ItemsRejected,
     ev.DefectFound,
@@ -309,6 +310,8 @@ class LogListener(_Listener):
                 self._log(logging.WARNING, "links_not_followed", handler=name, reason=reason, first=url)
             case ev.LoginAsked(domain, target, pages):
                 self._log(logging.WARNING, "session_ended", domain=domain, redirects=pages, to=target)
+            case ev.BrowserNeeded(shape, again):
+                self._log(logging.INFO, "browser_needed", shape=shape, visited_again=again)
             case ev.ItemsRejected(url, count, first):
                 self._log(logging.WARNING, "items_rejected", url=url, count=count, first=first)
             case ev.DefectFound(stage, url, error, trace):

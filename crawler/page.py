@@ -211,11 +211,17 @@ RenderOutcome = Literal["done", "time", "crashed", "memory", "hung", "gone"]
 `memory`: its browser was killed because it needed too much; `hung`: or because it did not answer; `gone`: or ended."""
 
 
+WhyRendered = Literal["always", "pattern", "shell", "sample", "shape"]
+"""Why a page is rendered: all are; a pattern names it; it is the shell of an application; as a sample of its shape; because
+pages of its shape need it."""
+
+
 class Rendered(msgspec.Struct, frozen=True, gc=False):
     """A page in a browser. `dom`: its exchange with the DOM, in UTF-8, as body; None if it gave none; `url`: where its
     scripts have brought it, without a request. `links`: URLs that its scripts led to by history, navigation, windows and
     downloads. `requests`: how many it made that were not refused at once, and `refused` how many were not answered, by
-    reason. `screenshot`: a PNG, if one was wanted. `failed_steps`: those of `render.steps` whose element was not there."""
+    reason. `screenshot`: a PNG, if one was wanted. `failed_steps`: those of `render.steps` whose element was not
+    there. `why`: why it was rendered."""
 
     outcome: RenderOutcome
     elapsed: float
@@ -226,6 +232,7 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
     refused: Mapping[str, int] = {}
     screenshot: bytes = b""
     failed_steps: tuple[str, ...] = ()
+    why: WhyRendered = "always"
 
 
 DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")

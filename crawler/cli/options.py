@@ -228,7 +228,7 @@ port = click.option(
 render = sets(
     "render.mode",
     "--render",
-    type=click.Choice(["off", "always"]),
+    type=click.Choice(["off", "auto", "always"]),
     help="Render pages in a browser, so that their scripts run; see docs/how-to/render-pages.md.",
 )
 replicas = click.option("--replicas", type=Whole(1, 256), default=1, help="Replicas on this machine.")

@@ -130,7 +130,9 @@ class Metrics:
             "kind",
             "result",
         )
-        self.rendered_pages = self._counter("rendered_pages", "Pages in a browser, by what became of them", "outcome")
+        self.rendered_pages = self._counter(
+            "rendered_pages", "Pages in a browser, by what became of them and why", "outcome", "why"
+        )
         self.render_seconds = self._counter("render_seconds", "Seconds that pages were in a browser")
         self.render_refused = self._counter(
             "render_refused", "Requests of pages in a browser that were refused, by reason", "reason"
@@ -290,7 +292,7 @@ class Metrics:
             case ev.ExtraRequested(kind, result):
                 self.extra_requests.labels(kind, result).inc()
             case ev.PageRendered(_, rendered):
-                self.rendered_pages.labels(rendered.outcome).inc()
+                self.rendered_pages.labels(rendered.outcome, rendered.why).inc()
                 self.render_seconds.inc(rendered.elapsed)
                 for reason, count in rendered.refused.items():
                     self.render_refused.labels(reason).inc(count)

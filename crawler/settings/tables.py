@@ -764,9 +764,10 @@ class RenderTable(Table, frozen=True, kw_only=True):
     restart: ClassVar[str] = "browsers are started with these settings"
 
     mode: Annotated[
-        Literal["off", "always"],
-        "`always`: render all HTML pages, except those that `never` names. `off`: none, and `always` and `never` mean "
-        "nothing. A rendered page costs hundreds of times the CPU of another one, and requests for its scripts and data.",
+        Literal["off", "auto", "always"],
+        "`auto`: render the pages that need it. `always`: all HTML pages, except those that `never` names. `off`: none, "
+        "and `always` and `never` mean nothing. A rendered page costs hundreds of times the CPU of another one, and "
+        "requests for its scripts and data.",
     ] = "off"
     always: Annotated[
         tuple[str, ...],

@@ -83,8 +83,8 @@ class Line(msgspec.Struct, frozen=True):
     `payload`: those with which the URL was queued; null if there are none. `followed`: the links that its handler has
     had queued, by their tags (`frontier.entries`); null if it has not chosen them. `repaired`: what of the response was
     malformed, and could be read (`crawler.page.Repaired`). `detail`: the reason in words: why the request failed, or where
-    the redirect leads. `rendered`: what became of the page in a browser (`crawler.page.Rendered.outcome`), in how many
-    milliseconds, with how many requests, and how many of them were refused; null if it was in none.
+    the redirect leads. `rendered`: what became of the page in a browser (`crawler.page.Rendered.outcome`), why it was in
+    one, in how many milliseconds, with how many requests, and how many of them were refused; null if it was in none.
     """
 
     url: str
@@ -146,6 +146,7 @@ class Line(msgspec.Struct, frozen=True):
     content_language: str | None = None
     last_modified: str | None = None
     rendered: str | None = None
+    rendered_why: str | None = None
     render_ms: int | None = None
     resources: int | None = None
     refused: int | None = None
@@ -269,6 +270,7 @@ class PageLines:
             line = msgspec.structs.replace(
                 line,
                 rendered=rendered.outcome,
+                rendered_why=rendered.why,
                 render_ms=round(rendered.elapsed * 1000),
                 resources=rendered.requests,
                 refused=sum(rendered.refused.values()),

@@ -5,7 +5,7 @@ It has texts that take long extracted before the page is written, so that no oth
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from http import HTTPStatus
 from operator import attrgetter
@@ -15,7 +15,7 @@ import msgspec
 
 from crawler.events import HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped
 from crawler.hooks import NOTHING, Handled, PageHandlers, Wanted
-from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, Page, Rendered, content_coding
+from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
 from crawler.parse.coding import decode_body
 from crawler.parse.document import (
@@ -39,7 +39,7 @@ from crawler.scope.scope import NO_HINTS, LinkFilter, leads_back
 from crawler.scope.shapes import Shapes
 from crawler.worker.items import ItemTypes, extract_items, with_items
 from crawler.worker.leases import LeasedDomain
-from crawler.worker.rendering import united
+from crawler.worker.rendering import RenderTurn, united
 from crawler.worker.revisits import has_moved, with_text_digest
 from crawler.worker.runtime import OpenVisit, Runtime, TimeSlice
 from crawler.worker.verdict import DEFECT, NO_SITEMAP, UrlResult, last_try
@@ -74,10 +74,6 @@ MAX_LENT = 1_000
 MAX_WAITING_BYTES = 128 << 20
 """Pages that wait for handlers and texts, from which on each domain may only have one; and the most that may wait while the
 workers lend their slots, and the bytes of their bodies."""
-
-
-Render = Callable[[Exchange, ParsedDocument, float | None], Awaitable[tuple[Rendered, tuple[Extra, ...]] | None]]
-"""Renders a page in a browser if it needs that: see `crawler.worker.rendering`."""
 
 
 class BuildSettings(msgspec.Struct, frozen=True):
@@ -181,7 +177,7 @@ class PageBuilder:
         settled_at: float,
         site: SiteUsage = NOT_STATED,
         detail: str = "",
-        render: Render | None = None,
+        render: RenderTurn | None = None,
     ) -> tuple[Page, Sequence[Entry]]:
         """Return the page of `entry`, and the entries for the links to push. `exchange`: None without a response;
         `settled_at`: seconds since 1970; `site`: what files of the site say about the use of the page; `detail`: see
@@ -277,11 +273,15 @@ class PageBuilder:
         reading: ParsedDocument,
         document: Document,
         rules: Rules | None,
-        render: Render,
+        render: RenderTurn,
     ) -> tuple[Page, ParsedDocument]:
         """Return `page` and its `reading` with what a browser made of it, if it needs one."""
         delay_s = rules.crawl_delay if rules is not None else None
-        if (made := await render(exchange, reading, delay_s)) is None:
+
+        def decoded() -> bytes:
+            return decode_body(exchange.body, document.coding, self._limits.max_decoded).data
+
+        if (made := await render.render(exchange, reading, delay_s, decoded)) is None:
             return page, reading
         rendered, extras = made
         page = msgspec.structs.replace(page, rendered=rendered, extras=extras)
@@ -294,7 +294,8 @@ class PageBuilder:
             body=rendered.dom.body, url=url, coding="", content_type="text/html; charset=utf-8", may_be_sitemap=False
         )
         found = read_if_small(shown, self._limits) or await self._offload.read(shown, self._limits)
-        reading = united(reading, found, rendered.links, self.settings.extract)
+        static, reading = reading, united(reading, found, rendered.links, self.settings.extract)
+        render.learn(rendered, static, reading, decoded)
         if reading.found.requisites:
             loaded = {extra.exchange.url for extra in extras}
             left = tuple(url for url in reading.found.requisites if url.href not in loaded)

@@ -16,18 +16,21 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import msgspec
 
 from crawler.errors import BrowserFailed, Refused
-from crawler.events import PageRendered
+from crawler.events import BrowserNeeded, PageRendered
 from crawler.hooks import ExtraRequest
-from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered
+from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered, WhyRendered
 from crawler.parse.document import ParsedDocument
 from crawler.parse.html import ExtractPolicy
+from crawler.parse.needs_scripts import needs_scripts, words_of
 from crawler.scope.page_steps import PageSteps, Step
+from crawler.scope.shapes import shapes_of
 from crawler.worker.leases import LeasedDomain
+from crawler.worker.render_choice import RenderChoice, has_gained, is_evidence
 from crawler.worker.runtime import OpenVisit, Runtime
 from frontier.entries import Entry
 from frontier.errors import BadUrl
@@ -97,34 +100,54 @@ class PageRendering:
     begin_visit: Callable[[LeasedDomain, EmbedPolicy], OpenVisit]
     waiting: Callable[[LeasedDomain], AbstractAsyncContextManager[None]]
     actions: Callable[[str], Action | None] | None = None
+    _choice: RenderChoice = field(default_factory=RenderChoice, init=False)
     _cache: SharedCache = field(init=False)
 
     def __post_init__(self) -> None:
         self._cache = SharedCache(self.runtime.now)
 
-    def wants(self, url: str, reading: ParsedDocument, delay_s: float | None) -> bool:
-        """Whether the page at `url`, an HTML document that was read as `reading`, is rendered. `delay_s`: what its
-        robots.txt asks for, or None."""
+    def why(
+        self, entry: Entry, url: str, reading: ParsedDocument, delay_s: float | None, decoded: Callable[[], bytes]
+    ) -> WhyRendered | None:
+        """Why the page of `entry` at `url`, an HTML document that was read as `reading`, is rendered; None if it is not.
+        `delay_s`: what its robots.txt asks for, or None; `decoded`: returns its body."""
         if any(pattern.is_in(url) for pattern in self.policy.never):
-            return False
+            return None
         if any(pattern.is_in(url) for pattern in self.policy.always):
-            return True
-        return self.policy.mode == "always" and (delay_s or 0.0) <= LONGEST_DELAY_S
+            return "pattern"
+        if (delay_s or 0.0) > LONGEST_DELAY_S:
+            return None
+        if self.policy.mode == "always":
+            return "always"
+        found = reading.found
+        return self._choice.choose(entry, needs_scripts(decoded(), found.charset, len(found.links)))
 
-    def of(
-        self, leased: LeasedDomain, entry: Entry
-    ) -> Callable[[Exchange, ParsedDocument, float | None], Awaitable[tuple[Rendered, tuple[Extra, ...]] | None]]:
-        """Return what renders the page of `entry` of `leased` if it needs that."""
+    def learn(
+        self,
+        entry: Entry,
+        rendered: Rendered,
+        static: ParsedDocument,
+        dom: ParsedDocument,
+        decoded: Callable[[], bytes],
+    ) -> None:
+        """Learn from the page of `entry`, which was read as `static` before and as `dom` after it was rendered. `decoded`:
+        see `why`."""
+        if self.policy.mode != "auto" or rendered.dom is None or not is_evidence(rendered):
+            return
+        words, words_of_dom = words_of(decoded(), static.found.charset), words_of(rendered.dom.body, "utf-8")
+        gained = has_gained(rendered.why, static, dom, entry.domain, words, words_of_dom)
+        self._choice.learn(entry, rendered.why, gained)
 
-        async def render(
-            exchange: Exchange, reading: ParsedDocument, delay_s: float | None
-        ) -> tuple[Rendered, tuple[Extra, ...]] | None:
-            return await self._render(leased, entry, exchange) if self.wants(exchange.url, reading, delay_s) else None
+    def to_visit_again(self, entry: Entry) -> list[Entry]:
+        """The pages that were settled without a browser, and that need one, as the page of `entry` has shown."""
+        if self.policy.mode != "auto":
+            return []
+        if skipped := self._choice.take_skipped(entry):
+            self.runtime.events.emit(BrowserNeeded(shapes_of(entry.url)[1], len(skipped)))
+        return skipped
 
-        return render
-
-    async def _render(
-        self, leased: LeasedDomain, entry: Entry, exchange: Exchange
+    async def render(
+        self, leased: LeasedDomain, entry: Entry, exchange: Exchange, why: WhyRendered
     ) -> tuple[Rendered, tuple[Extra, ...]]:
         """Render the page of `entry`, which the server has sent as `exchange`. Returns it with the exchanges that it
         needed. Raises BrowserFailed if the page has to wait, and VisitInterrupted."""
@@ -149,8 +172,31 @@ class PageRendering:
         finally:
             visit.end()
         visit.check_interrupted()
+        rendered = msgspec.structs.replace(rendered, why=why)
         self.runtime.events.emit(PageRendered(exchange.url, rendered))
         return rendered, tuple(visit.extras)
+
+
+class RenderTurn(NamedTuple):
+    """The rendering of one page, if it needs that."""
+
+    rendering: PageRendering
+    leased: LeasedDomain
+    entry: Entry
+
+    async def render(
+        self, exchange: Exchange, reading: ParsedDocument, delay_s: float | None, decoded: Callable[[], bytes]
+    ) -> tuple[Rendered, tuple[Extra, ...]] | None:
+        """Render the page, which the server has sent as `exchange` and which was read as `reading`, if it needs that. See
+        `PageRendering.why` and `PageRendering.render`."""
+        why = self.rendering.why(self.entry, exchange.url, reading, delay_s, decoded)
+        return await self.rendering.render(self.leased, self.entry, exchange, why) if why is not None else None
+
+    def learn(
+        self, rendered: Rendered, static: ParsedDocument, dom: ParsedDocument, decoded: Callable[[], bytes]
+    ) -> None:
+        """See `PageRendering.learn`."""
+        self.rendering.learn(self.entry, rendered, static, dom, decoded)
 
 
 def united(

@@ -21,7 +21,7 @@ from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.page import PageBuilder, PageHandling, RetryWanted, bare_page
-from crawler.worker.rendering import PageRendering
+from crawler.worker.rendering import PageRendering, RenderTurn
 from crawler.worker.request import PoliteFetch, Throttle
 from crawler.worker.revisits import SiteGains, Validators, planned
 from crawler.worker.runtime import Runtime, VisitInterrupted
@@ -229,7 +229,7 @@ class UrlVisits:
         try:
             site = known.usage(entry.target) if known is not None else NOT_STATED
             is_page = exchange is not None and not entry.is_requisite
-            render = self.rendering.of(leased, entry) if self.rendering and is_page else None
+            render = RenderTurn(self.rendering, leased, entry) if self.rendering and is_page else None
             page, links = await self.builder.build(entry, result, exchange, now_s, site, detail, render)
             if result.reason == "redirect" and self.has_session is not None and self.has_session(entry.target):
                 self._note_login(entry.domain, page.links)
@@ -272,6 +272,8 @@ class UrlVisits:
         settled = SettledUrl(entry, page.outcome, reason, keep)
         if not entry.is_requisite:
             settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains)
+            if self.rendering is not None:
+                links = [*links, *self.rendering.to_visit_again(entry)]
         await self._commit(leased, settled, page, links)
 
     def _put_back(self, leased: LeasedDomain, entry: Entry, exchange: Exchange | None, result: UrlResult) -> None:

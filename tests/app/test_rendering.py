@@ -129,6 +129,47 @@ def test_a_rendered_page_has_its_links_data_and_records(
     assert len([one for one in listed if "url" in one]) == 6
 
 
+LIST = """<title>{0}</title><p>{1}<script>fetch('/of/{0}').then(r => r.json()).then(ids => {{ for (const id of ids)
+    document.body.insertAdjacentHTML('beforeend', `<a href="/thing/${{id}}">Thing</a> `) }})</script>"""
+
+
+def mixed(request: Request) -> Reply | str | None:
+    kind, _, number = request.path[1:].partition("/")
+    if request.path == "/":
+        paths = [f"/{kind}/{number}" for kind in ("doc", "list", "shell") for number in range(12)]
+        return "<title>Home</title>" + "".join(f"<a href={path}>x</a>" for path in paths)
+    if kind == "doc":
+        return f"<title>{number}</title><p>{f'All of document {number} is here. ' * 40}<script>var x = 1</script>"
+    if kind == "list":
+        return LIST.format(number, f"Prose about the things of list {number}. " * 10)
+    if kind == "of":
+        ids = [f"{number}-{place}" for place in range(5)]
+        return Reply(json.dumps(ids), headers={"Content-Type": "application/json"})
+    if kind == "shell":
+        fill = f"document.getElementById('root').innerHTML = '<p>All that there is to say of part {number}'"
+        return f"<title>App</title><div id=root></div><script>{fill}</script>"
+    return f"<title>{request.path}</title><p>A thing." if kind == "thing" else None
+
+
+def test_with_auto_only_the_pages_that_need_it_are_rendered(
+    settings: dict[str, dict[str, Any]], tmp_path: Path
+) -> None:
+    with Site(mixed) as site:
+        settings["fetch"] |= {"host_map": site.host_map("shop.test"), "ports": [site.port]}
+        settings["render"]["mode"] = "auto"
+        crawl = crawled(settings)
+    assert crawl.stats.done == {"ok": 1 + 3 * 12 + 12 * 5}
+    (lines,) = (tmp_path / "out").glob("*.pages.jsonl")
+    why: dict[str, list[str]] = {"doc": [], "list": [], "shell": [], "thing": []}
+    for line in map(json.loads, lines.read_text().splitlines()):
+        if line["rendered"]:
+            why[line["url"].split("/")[3]].append(line["rendered_why"])
+    assert why["shell"] == ["shell"] * 12
+    assert sorted(why["list"]) == ["sample"] * 2 + ["shape"] * 10
+    assert set(why["doc"]) == {"sample"} and len(why["doc"]) <= 5
+    assert not why["thing"]  # no script
+
+
 def test_requests_of_a_page_come_two_at_a_time_and_lengthen_the_delay(
     site: Site, settings: dict[str, dict[str, Any]], tmp_path: Path
 ) -> None:

@@ -95,7 +95,7 @@ async def test_a_line_holds_all_that_is_known(tmp_path: Path) -> None:
         ),
         **dict.fromkeys(("next_visit", "visit_state", "detail")),
         **dict.fromkeys(("text_by", "published", "content_language", "last_modified")),
-        **dict.fromkeys(("rendered", "render_ms", "resources", "refused")),
+        **dict.fromkeys(("rendered", "rendered_why", "render_ms", "resources", "refused")),
         "repaired": [],
         "usage": None,
         "usage_statements": [],

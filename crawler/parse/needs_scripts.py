@@ -1,0 +1,80 @@
+"""Tells from what a server has sent whether a page needs its scripts. Pure."""
+
+from __future__ import annotations
+
+import re
+from typing import Literal
+
+from crawler.parse.tags import INLINE_TREE
+from crawler.parse.tree import parse
+
+Need = Literal["no", "yes", "ask"]
+
+_LINKS = 20
+"""Links from which on a page is no empty one."""
+
+_EMPTY, _EMPTY_LINKS = 200, 3
+"""Characters and links of a page below which it has nothing to say."""
+
+_ROOT_TEXT = 1_000
+"""Characters beside an empty root below which the root was meant to have the text."""
+
+_ASKING_TEXT, _ASKING_LINKS = 700, 10
+"""Characters and links of a page below which a sentence that asks for JavaScript speaks of the whole page."""
+
+_LOADING = 30  # characters of "Loading..." in an empty root
+_HAS_SCRIPT = re.compile(rb"<script\b", re.IGNORECASE)
+_EXECUTABLE = re.compile(r"(?:text|application)/(?:javascript|ecmascript|babel|jsx)|module|", re.IGNORECASE)
+_ROOTS = "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #q-app, #application, #main-app, #react-root, #swagger-ui"
+_NO_TEXT = "script, style, noscript, template, svg, head"
+_ASKS = re.compile(
+    r"(?:enable|activate|turn on|activer|aktivieren|activar|habilit\w+|включит\w+|有効|启用|啟用)"
+    r"\W{0,12}(?:\w{1,20}\W{1,6}){0,3}java\s?script"
+    r"|java\s?script\W{0,12}(?:\w{1,20}\W{1,6}){0,4}(?:required|disabled|enabled|deaktiviert|désactivé|activado|無効)"
+    r"|(?:requires?|needs?|without)\W{1,6}(?:\w{1,20}\W{1,6}){0,3}java\s?script",
+    re.IGNORECASE,
+)
+"""A sentence that asks for JavaScript, in seven languages."""
+
+
+def needs_scripts(body: bytes, charset: str | None, links: int) -> Need:
+    """Whether a browser shows more of the HTML document `body` than it says itself. `links`: how many it has. `no`: it has
+    no script. `yes`: it is the shell of an application, or asks for JavaScript and has little else. `ask`: only rendering
+    tells; so for large pages, which are not looked at."""
+    if not _HAS_SCRIPT.search(body):
+        return "no"
+    if links >= _LINKS or len(body) > INLINE_TREE:
+        return "ask"
+    document = parse(body, charset)
+    scripts = [script.attr("type") or "" for script in document.select("script")]
+    if not any(_EXECUTABLE.fullmatch(kind.partition(";")[0].strip()) for kind in scripts):
+        return "no"
+    asking = " ".join(part.text for part in document.select("noscript"))
+    refreshes = document.select_one("meta[http-equiv=refresh i]") is not None
+    for part in document.select(_NO_TEXT):
+        part.decompose()
+    text = _text(document.root.text if document.root is not None else "")
+    has_empty_root = any(
+        len(_text(part.text)) <= _LOADING and not part.select_one("a[href]") for part in document.select(_ROOTS)
+    )
+    if not has_empty_root and len(text) < _ROOT_TEXT:  # custom elements, such as app-root
+        has_empty_root = any("-" in part.tag and not _text(part.text) for part in document.select("body > *"))
+    if has_empty_root and len(text) < _ROOT_TEXT:
+        return "yes"
+    if len(text) < _ASKING_TEXT and links < _ASKING_LINKS and (_ASKS.search(asking) or _ASKS.search(text)):
+        return "yes"
+    return "yes" if len(text) < _EMPTY and links < _EMPTY_LINKS and not refreshes else "ask"
+
+
+def words_of(body: bytes, charset: str | None) -> int | None:
+    """The number of words that the HTML document `body` shows; None for a large one, which is not looked at."""
+    if len(body) > INLINE_TREE:
+        return None
+    document = parse(body, charset)
+    for part in document.select(_NO_TEXT):
+        part.decompose()
+    return len(document.root.text.split()) if document.root is not None else 0
+
+
+def _text(text: str) -> str:
+    return " ".join(text.split())

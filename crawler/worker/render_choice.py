@@ -1,0 +1,146 @@
+"""Decides which pages are rendered with `render.mode = "auto"`, and learns from each that was. No I/O.
+
+A page without a script is not rendered, and the shell of an application is (`crawler.parse.needs_scripts`). Of the others,
+only rendering tells, so samples are rendered: of each shape of URLs the first three pages, and then one whenever its pages
+have doubled. If two of the last five brought something, all pages of the shape are rendered, until fewer of the last five
+do. The first pages of the shape, which were settled without a browser, are visited again then.
+
+Rendering takes hundreds of times the CPU of a page. So the more samples of a site in a row brought nothing, the more pages
+a shape needs before another one is rendered: after twenty, 3,300.
+
+What was learnt is forgotten when a domain moves to another replica, which then needs some samples again, as with
+`crawler.scope.shapes`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from crawler.page import Rendered, WhyRendered
+from crawler.parse.document import ParsedDocument
+from crawler.parse.needs_scripts import Need
+from crawler.scope.shapes import Recent, shapes_of
+from frontier.entries import Entry
+
+_LATEST, _ENOUGH = 5, 2
+"""Rendered pages of a shape that are remembered, and how many of them have to bring something."""
+
+_PATIENCE = 1.5
+"""Base of the number of pages that a shape needs for a sample, by the samples of its site in a row that brought nothing."""
+
+_REFUTED = 5
+"""Shells of a shape that brought nothing, after which its shells are pages like others."""
+
+MOST_AGAIN = 1_000
+"""Pages of a shape that are visited again when it turns out that they need a browser."""
+
+_LEAST_LINKS, _LEAST_WORDS = 3, 50
+_MORE_LINKS, _MORE_WORDS = 0.05, 0.2
+"""Links of the site and words that a page has to bring, at least, and as a share of what it had."""
+
+_LEAST_OF_SHELL = 5
+"""Words that the shell of an application has to bring."""
+
+_FAILED_SHARE = 0.2
+"""Share of a page's requests that failed, from which on it says nothing about its shape."""
+
+_NO_PARTS = frozenset({"navigation", "window", "download", "scheme"})
+"""Why requests are refused that no page needs to be complete."""
+
+
+@dataclass(slots=True)
+class _Shape:
+    """`latest`: a bit for each of the last rendered pages, 1 if it brought something; `skipped`: pages that were not
+    rendered."""
+
+    seen: int = 0
+    rendered: int = 0
+    latest: int = 0
+    next_sample: int = 1
+    skipped: list[Entry] = field(default_factory=list)
+
+    @property
+    def is_rendered(self) -> bool:
+        return self.latest.bit_count() >= _ENOUGH
+
+
+class RenderChoice:
+    """What one replica has learnt."""
+
+    def __init__(self) -> None:
+        self._shapes = Recent[str, _Shape](10_000)
+        self._in_vain = Recent[str, int](10_000)  # by domain: samples in a row that brought nothing
+
+    def choose(self, entry: Entry, need: Need) -> WhyRendered | None:
+        """Why the page of `entry` is to be rendered, None if it is not."""
+        if need == "no":
+            return None
+        shape = self._shape(entry)
+        shape.seen += 1
+        if need == "yes" and (shape.latest or shape.rendered < _REFUTED):
+            return "shell"
+        if shape.is_rendered:
+            return "shape"
+        if shape.seen >= max(shape.next_sample, _PATIENCE ** (self._in_vain.get(entry.domain) or 0)):
+            shape.next_sample = shape.seen + 1 if shape.seen < 3 else 2 * shape.seen
+            return "sample"
+        if len(shape.skipped) < MOST_AGAIN:
+            shape.skipped.append(entry)
+        return None
+
+    def learn(self, entry: Entry, why: WhyRendered, has_gained: bool) -> None:
+        """Learn from the page of `entry`, which was rendered."""
+        shape = self._shape(entry)
+        shape.rendered += 1
+        shape.latest = (shape.latest << 1 | has_gained) & ((1 << _LATEST) - 1)
+        if has_gained:
+            self._in_vain.put(entry.domain, 0)
+        elif why == "sample":
+            self._in_vain.put(entry.domain, (self._in_vain.get(entry.domain) or 0) + 1)
+
+    def take_skipped(self, entry: Entry) -> list[Entry]:
+        """The pages of the shape of `entry` that were not rendered, if that was wrong, to be queued again. A second call
+        has none of them."""
+        shape = self._shape(entry)
+        if not shape.is_rendered or not shape.skipped:
+            return []
+        skipped, shape.skipped = shape.skipped, []
+        return [
+            Entry(one.url, one.domain, one.priority, one.depth, mode="again", via=one.via, tag=one.tag)
+            for one in skipped
+        ]
+
+    def _shape(self, entry: Entry) -> _Shape:
+        key = shapes_of(entry.url)[1]
+        if (shape := self._shapes.get(key)) is None:
+            self._shapes.put(key, shape := _Shape())
+        return shape
+
+
+def has_gained(
+    why: WhyRendered,
+    static: ParsedDocument,
+    dom: ParsedDocument,
+    domain: str,
+    words: int | None,
+    words_of_dom: int | None,
+) -> bool:
+    """Whether a page has more in a browser: links to its site, or words; None if they were not counted."""
+    had = {url.href for url in static.found.urls if url.domain == domain}
+    links = sum(url.domain == domain and url.href not in had for url in dom.found.urls)
+    new_words = 0 if words is None or words_of_dom is None else words_of_dom - words
+    if why == "shell":  # whatever it shows is all that it has
+        return links > 0 or new_words >= _LEAST_OF_SHELL
+    return links >= max(_LEAST_LINKS, _MORE_LINKS * len(had)) or new_words >= max(
+        _LEAST_WORDS, _MORE_WORDS * (words or 0)
+    )
+
+
+def is_evidence(rendered: Rendered) -> bool:
+    """Whether a page was shown as it is: a failure, or many requests without an answer, say nothing about its shape."""
+    unanswered = sum(
+        count
+        for reason, count in rendered.refused.items()
+        if reason not in _NO_PARTS and not reason.startswith("type ")
+    )
+    return rendered.outcome == "done" and unanswered <= _FAILED_SHARE * (rendered.requests + unanswered)

@@ -1,0 +1,49 @@
+"""Which pages need their scripts: shells of applications as their tools write them, and pages that say all themselves."""
+
+from __future__ import annotations
+
+import pytest
+
+from crawler.parse.needs_scripts import Need, needs_scripts, words_of
+
+SCRIPT = "<script src=/assets/index.js></script>"
+PROSE = "<p>" + "The office is open from nine to five on weekdays. " * 30
+ASKS = "<noscript>You need to enable JavaScript to run this app.</noscript>"
+
+PAGES: list[tuple[Need, str]] = [
+    ("yes", f"<body><div id=root></div>{SCRIPT}"),  # Vite with React
+    ("yes", f"<body>{ASKS}<div id=root></div>"),  # Create React App, whose script is in the head
+    ("yes", "<body><div id=app></div><script type=module src=/src/main.js></script>"),  # Vite with Vue, Svelte, Solid
+    ("yes", "<body><app-root></app-root><script src=main.js type=module></script>"),  # Angular
+    ("yes", f"<body><div id=app>Loading...</div>{SCRIPT}"),
+    ("yes", f"<body><redoc spec-url=/openapi.json></redoc>{SCRIPT}"),
+    ("yes", f"<body><my-app></my-app>{SCRIPT}"),  # Lit, Polymer
+    ("yes", f"<body><div id=swagger-ui></div>{SCRIPT}"),
+    ("yes", f"<body><p>Bitte aktivieren Sie JavaScript, um diese Seite zu sehen.{SCRIPT}"),
+    ("yes", f"<body><p>この機能を使うには JavaScript を有効にしてください。{SCRIPT}"),
+    ("no", "<body><div id=root></div>"),
+    ("no", '<body><p>Recipe<script type="application/ld+json">{}</script>'),
+    ("no", "<body><p>Short<script type='text/template'><p>no</script>"),
+    ("ask", f"<body>{PROSE}{SCRIPT}"),
+    ("ask", f"<body><div id=root>{PROSE}</div>{SCRIPT}"),  # the server has rendered it
+    ("ask", f"<body>{PROSE}{ASKS}{SCRIPT}"),
+    ("ask", f"<head><meta http-equiv=refresh content='0; url=/en/'></head><body>{SCRIPT}"),
+]
+
+
+@pytest.mark.parametrize(("need", "page"), PAGES)
+def test_pages_that_need_their_scripts_are_told_from_others(need: Need, page: str) -> None:
+    if page.startswith(f"<body>{ASKS}<div id=root></div>"):
+        page = f"<head><script defer src=/static/js/main.js></script></head>{page}"
+    assert needs_scripts(page.encode(), "utf-8", 0) == need
+
+
+def test_pages_with_many_links_and_large_pages_are_not_looked_at() -> None:
+    shell = f"<body><div id=root></div>{SCRIPT}".encode()
+    assert needs_scripts(shell, None, 20) == "ask"
+    assert needs_scripts(shell + b" " * 200_000, None, 0) == "ask"
+    assert words_of(b" " * 200_000, None) is None
+
+
+def test_only_words_that_are_shown_count() -> None:
+    assert words_of(b"<title>a b</title><style>c</style><p>d e</p><script>f</script><noscript>g</noscript>", None) == 2
