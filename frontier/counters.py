@@ -52,6 +52,10 @@ SETTLED = ("done", "denied", "dead", "requisite")
 _OUTCOMES = frozenset({"done", "denied", "dead", "retry"})
 
 
+NOT_NAMED = "denied:no_sitemap"
+"""The reason of URLs that were guessed and are not there."""
+
+
 class Counts(msgspec.Struct, frozen=True):
     """The counters of one or all shards. They count URLs, unless the name says otherwise."""
 
@@ -92,6 +96,11 @@ class Counts(msgspec.Struct, frozen=True):
     @property
     def settled(self) -> int:
         return self.done + self.denied + self.dead + self.requisites_settled
+
+    @property
+    def denied_named(self) -> int:
+        """Denied URLs that a seed, a page or a sitemap names. The others are sitemaps that were guessed."""
+        return self.denied - self.reasons.get(NOT_NAMED, 0)
 
     @property
     def requisites_settled(self) -> int:

@@ -126,7 +126,7 @@ def _tell(found: Status) -> None:
         pages_per_s=round(sum(record.pages_per_s for record in found.replicas), 1),
         known=found.accepted,
         left=found.open,
-        denied=found.denied,
+        denied=found.denied_named,
         dead=found.dead,
         replicas=len(found.replicas),
         **waits,

@@ -48,7 +48,7 @@ from crawler.observe.status import status as read_status
 from crawler.observe.summary import DomainLine, Summary
 from crawler.wording import DEFAULT_NAME, count_of, with_place
 from frontier.clock import SystemClock
-from frontier.counters import Counters, Counts
+from frontier.counters import NOT_NAMED, Counters, Counts
 from frontier.crawls import open_crawl
 from frontier.errors import FrontierError, RedisAway
 from frontier.store import RedisStore
@@ -699,19 +699,10 @@ def good_pages(counts: Counts) -> int:
     return sum(number for status, number in statuses.items() if not status.isdigit() or int(status) < 400)
 
 
-_NO_NEWS = "denied:no_sitemap"
-"""Nobody has asked for the sitemaps that were guessed."""
-
-
-def _denied_urls(counts: Counts) -> int:
-    """Return how many URLs were denied that a seed, a page or a sitemap names."""
-    return counts.denied - counts.reasons.get(_NO_NEWS, 0)
-
-
 def _denied(counts: Counts) -> str:
     """Return the cell of denied URLs, with rich's markup. All that were accepted are in it: the guessed sitemaps, too."""
-    absent = counts.reasons.get(_NO_NEWS, 0)
-    return f"denied {_denied_urls(counts):,}" + (f" [dim](+{absent:,} no_sitemap)[/dim]" if absent else "")
+    absent = counts.denied - counts.denied_named
+    return f"denied {counts.denied_named:,}" + (f" [dim](+{absent:,} no_sitemap)[/dim]" if absent else "")
 
 
 def _reasons(counts: Counts, outcome: str) -> dict[str, int]:
@@ -720,7 +711,7 @@ def _reasons(counts: Counts, outcome: str) -> dict[str, int]:
     return {
         name.removeprefix(start): number
         for name, number in _most_first(counts.reasons)
-        if name.startswith(start) and name != _NO_NEWS
+        if name.startswith(start) and name != NOT_NAMED
     }
 
 
@@ -791,7 +782,7 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
         table.add_row("rate", f"{found.pages_per_s:,.1f}/s", f"over {found.crawled_s:,.1f} s")
     table.add_row("domains", f"{found.domains:,}", "")
     for name, outcome, number in (
-        ("denied", "denied", _denied_urls(found)),
+        ("denied", "denied", found.denied_named),
         ("retries", "retry", found.retried),
         ("dead", "dead", found.dead),
     ):
