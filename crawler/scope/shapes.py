@@ -104,13 +104,14 @@ _DATES, _DATES_OF_PAGES = re.compile(_DATE), re.compile(_DATE.encode())
 _DATE_OF_URL = re.compile(rf"(?<![0-9])(?:{_YEAR}[^0-9]{{0,8}}[0-9]{{1,2}}|[0-9]{{1,2}}[^0-9]{{1,8}}{_YEAR})(?![0-9])")
 _SHORT = 30  # characters of `Sunday, 09` in a calendar
 _SPACES = bytes(32 if byte in b",." else byte for byte in range(256))
-_UNREAD_TEXT = re.compile(rb"<(title|script|style)\b.*?</\1", re.IGNORECASE | re.DOTALL)
+_HIDDEN = re.compile(rb"<(?:(title)|(script)|style)\b", re.IGNORECASE)
+_HIDDEN_END = [re.compile(rb"</" + name, re.IGNORECASE) for name in (b"style", b"title", b"script")]
 _TEXT = re.compile(rb">\s*+([^<>]++)")
 _LINK_TEXT = re.compile(rb"<a\b[^<>]*+>\s*+([^<>]*[^<>\s])", re.IGNORECASE)
 _HEADING = re.compile(rb"<h1\b[^<>]*+>\s*+([^<>]++)", re.IGNORECASE)
 _SUBHEADING = re.compile(rb"<h2\b[^<>]*+>\s*+([^<>]++)", re.IGNORECASE)
 _DESCRIPTION = re.compile(
-    rb"""<meta\b[^<>]*?\b(?:name|property)\s*=\s*["']?(?:og:)?description\b[^<>]*?\bcontent\s*=\s*("[^"<>]*|'[^'<>]*)""",
+    rb"""<meta\b[^<>]{0,99}?\b(?:name|property)=["']?(?:og:)?description\b[^<>]{0,99}?\bcontent=("[^"<>]*|'[^'<>]*)""",
     re.IGNORECASE,
 )
 _HEAD = 16_384  # bytes in which a description is looked for
@@ -506,7 +507,7 @@ def _pieces(page: bytes, query: bytes) -> tuple[set[bytes], set[bytes]]:
     """The pieces of text between the tags of `page`, without its title; and those of them that tell pages apart however
     short they are: headings, and the descriptions and addresses of images, videos and frames. All of a page without
     tags is one piece. `query`: that of its URL."""
-    found = set(_TEXT.findall(b">" + _UNREAD_TEXT.sub(b"", page)))
+    found = set(_TEXT.findall(b">" + _without_scripts(page)))
     names = set(_HEADING.findall(page))
     if b"description" in page:
         found.update(_DESCRIPTION.findall(page, 0, _HEAD))
@@ -515,6 +516,18 @@ def _pieces(page: bytes, query: bytes) -> tuple[set[bytes], set[bytes]]:
     if b"src" in page:
         names.update(_address(source, query) for source in _SOURCE.findall(page))
     return found | names, names
+
+
+def _without_scripts(page: bytes) -> bytes:
+    """`page` without its title, scripts and styles. One that does not end takes the rest of the page."""
+    kept, at = [], 0
+    for found in _HIDDEN.finditer(page):
+        if found.start() < at:
+            continue
+        kept.append(page[at : found.start()])
+        end = _HIDDEN_END[found.lastindex or 0].search(page, found.end())
+        at = end.end() if end else len(page)
+    return b"".join((*kept, page[at:]))
 
 
 def _numberless(piece: bytes) -> bytes:

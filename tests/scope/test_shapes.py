@@ -273,3 +273,13 @@ def test_an_ordinary_page_costs_microseconds() -> None:
         entry = Entry(f"{SITE}/library/page{number}.html", "a.test")
         shapes.note(entry, f"Page {number}", False, bodies[number % 100] if number < 100 else bodies[0][:number], bytes)
     assert (time.process_time() - began) / pages < 20e-6
+
+
+@pytest.mark.timed
+@pytest.mark.parametrize("unit", ["<script>", "<title>", "<h1>a ", "<meta name=description ", "<img src ", "12:30 "])
+def test_comparing_a_page_takes_time_in_proportion_to_its_size(unit: str) -> None:
+    shapes, page = Shapes(0.1), (unit * 8_192)[:65_536]
+    began = time.process_time()
+    for number in range(10):
+        fetch(shapes, f"/page/{number}", "Page", f"{page}{number}")
+    assert time.process_time() - began < 1
