@@ -209,8 +209,8 @@ class ExtraRequests:
                 now, ended_at = self.runtime.now(), guest.ended_at
                 if self.throttle.is_blocked(domain):
                     raise Refused("blocked")
-                if own is not None:
-                    guest.lease_end, guest.requests = own.lease_end, own.requests
+                # It ends with the lease of the page, also where that is renewed.
+                guest.lease_end, guest.requests = visit.leased.lease_end, visit.leased.requests
                 if self._resting.get(domain, -math.inf) > now:
                     raise Refused("backoff")
                 try:
