@@ -177,7 +177,8 @@ class Validators:
     def conditions(self, rules: Sequence[RecrawlRule], entry: Entry) -> Headers:
         """The header fields that make the request for `entry` conditional. Empty if nothing is known of its page."""
         stored = visits_of(entry).validator if rules and entry.visit else ""
-        return conditions_of(stored or self._validators.get(entry.url, ""))
+        validator = stored or self._validators.get(entry.url, "")
+        return conditions_of(validator) if validator else ()
 
     def observe(self, event: Event) -> None:
         """Remember the validator of a settled page."""
