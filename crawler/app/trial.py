@@ -260,7 +260,15 @@ def _alone(settings: Settings, folder: Path) -> Settings:
         politeness=replace(settings.politeness, tries=1),
         schedule=(),
         archive=replace(
-            settings.archive, warc=False, index=False, pages=True, parquet=False, upload="", sinks=(), on_page=()
+            settings.archive,
+            warc=False,
+            index=False,
+            pages=True,
+            parquet=False,
+            upload="",
+            sinks=(),
+            on_page=(),
+            requisites=False,
         ),
         replica=replace(settings.replica, redis="", data_dir=folder / "data", out=folder / "out", concurrency=1),
     )

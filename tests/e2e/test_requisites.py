@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from crawler.sinks.reader import records_in
+from crawler.sinks.reader import read_rows, records_in
 from tests.site import TEXT, Reply, Site
 from tests.typed import Typed
 
@@ -94,6 +94,9 @@ def test_what_pages_embed_is_fetched_once_and_is_no_page(tmp_path: Path, typed: 
             types[record.headers.get("WARC-Resource-Type") or "page"] += 1
     assert types["stylesheet"] == 2
     assert types.total() == len(asked) + 3  # and a robots.txt of each host
+    assert {row.page.url for path in tmp_path.rglob("*.warc.gz") for row in read_rows(path)} == pages
+    audit = typed("audit", str(next(tmp_path.rglob("*.warc.gz")).parent), "--delay", "0.01")
+    assert audit.code == 0, audit.out
     (broken,) = json.loads(typed("dead", "list", "--requisites", "--json").out)
     assert (broken["url"], broken["reason"]) == ("http://site.test/missing.png", "http_404")
 
