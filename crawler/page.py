@@ -221,7 +221,7 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
     scripts have brought it, without a request. `links`: URLs that its scripts led to by history, navigation, windows and
     downloads. `requests`: how many it made that were not refused at once, and `refused` how many were not answered, by
     reason. `screenshot`: a PNG, if one was wanted. `failed_steps`: those of `render.steps` whose element was not
-    there. `why`: why it was rendered."""
+    there. `why`: why it was rendered; `shape`: the shape of its URL if pages of that need a browser, or empty."""
 
     outcome: RenderOutcome
     elapsed: float
@@ -233,6 +233,7 @@ class Rendered(msgspec.Struct, frozen=True, gc=False):
     screenshot: bytes = b""
     failed_steps: tuple[str, ...] = ()
     why: WhyRendered = "always"
+    shape: str = ""
 
 
 DATA_SET = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")

@@ -89,6 +89,7 @@ class Counts(msgspec.Struct, frozen=True):
     rejected: dict[str, int] = {}  # words of `Settlement.rejected` -> items that were not written
     put_off: int = 0  # URLs that were queued again, to come last, because their shape brings nothing new
     shapes: dict[str, int] = {}  # "pages:", "useless:" or "denied:" and a shape that is put off -> URLs
+    rendered: dict[str, int] = {}  # "why:", and of some the shape of the URL -> pages that were in a browser
     extras: dict[str, int] = {}  # kind -> requests that the handling of pages has made, such as "fetch"
     requisites_found: int = 0  # page requisites; each also counts as accepted
     requisites: dict[str, int] = {}  # reason -> page requisites that were settled
@@ -319,6 +320,7 @@ def counts_of(shards: Iterable[ShardCounters]) -> Counts:
         rejected=_with_prefix("rejected:", named),
         extras=_with_prefix("extras:", named),
         shapes=_with_prefix("shapes:", named),
+        rendered=_with_prefix("rendered:", named),
         requisites_found=numbers[b"requisites"],
         requisites={reason: number for reason, number in requisites.items() if number},
     )

@@ -82,7 +82,8 @@ class Settlement(msgspec.Struct):
     `cut`: number of truncated pages by reason; `repaired`: number of malformed pages that could be read, by part; `items`:
     number of items by data set; `rejected`: number of items that were not written, by words without spaces; `shapes`: pages
     of shapes of URLs that are put off, by the same; `drop`: links that were not followed, by reason; `requests`: how many
-    of the URLs were requested; `extras`: requests that the handling of pages has made, by kind.
+    of the URLs were requested; `extras`: requests that the handling of pages has made, by kind;
+    `rendered`: pages that were in a browser, by why.
     """
 
     lease: Lease
@@ -100,6 +101,7 @@ class Settlement(msgspec.Struct):
     drop: Mapping[str, int] = {}
     requests: int = 0
     extras: Mapping[str, int] = {}
+    rendered: Mapping[str, int] = {}
 
     @property
     def leased(self) -> list[LeasedUrl]:
@@ -112,7 +114,7 @@ class Settlement(msgspec.Struct):
         ends = _ends(self.urls)
         counted = [
             f"{name}:{word} {number}"
-            for name in ("cut", "items", "rejected", "repaired", "shapes", "drop", "extras")
+            for name in ("cut", "items", "rejected", "repaired", "shapes", "drop", "extras", "rendered")
             for word, number in getattr(self, name).items()
         ]
         if self.requests:

@@ -22,10 +22,12 @@ from crawler.app.program import Crawl
 from crawler.errors import FetchFailed, UserError
 from crawler.events import Event, LinkDropped, LinksPushed, OwnFailure, PageSettled, UrlPostponed
 from crawler.fetch.client import HttpClient
+from crawler.handlers.parsed_page import ParsedPage
 from crawler.handlers.recorded import save
 from crawler.handlers.router import Router, name_of
 from crawler.page import Exchange, Outcome, Page
 from crawler.parse.extraction import ExtractionJob, FieldReport, RuleReport
+from crawler.parse.needs_scripts import Need, needs_scripts
 from crawler.parse.tags import TakesLong
 from crawler.scope.extract_rules import SOURCES, ExtractRule, FieldRule
 from crawler.settings.load import Settings
@@ -117,7 +119,9 @@ class Trial(msgspec.Struct, frozen=True):
     handler, its items, the first of its items that are rejected and how many are, and its links. `findings`: why a
     request failed, what each `[[extract]]` and the handlers have found, and why not more, in a line each. `queued`: the
     URLs that a crawl would fetch, with depth and priority, the highest priority first. `dropped`: how many links it
-    would not fetch, by reason. `rendered`: what its browser has done, None if it was in none."""
+    would not fetch, by reason. `rendered`: what its browser has done, None if it was in none.
+    `needs_browser`: what `render.mode = "auto"` takes it for, None if it is no HTML page: `no` and `yes`, or `ask` if only
+    samples of its shape tell."""
 
     url: str
     outcome: str
@@ -134,6 +138,7 @@ class Trial(msgspec.Struct, frozen=True):
     queued: list[dict[str, Any]]
     dropped: dict[str, int]
     rendered: dict[str, Any] | None = None
+    needs_browser: Need | None = None
 
 
 class _OnePage(Crawl):
@@ -291,7 +296,15 @@ def _told(page: Page, entries: list[Entry], dropped: Counter[str], found: list[s
         queued=[{"url": entry.url, "depth": entry.depth, "priority": entry.priority} for entry in entries],
         dropped=dict(dropped),
         rendered=_of_browser(page),
+        needs_browser=_need(page),
     )
+
+
+def _need(page: Page) -> Need | None:
+    if page.outcome is not Outcome.DONE or page.exchange is None or not page.has_type("text/html"):
+        return None
+    static = ParsedPage.of(page).static
+    return needs_scripts(static.body, static.charset or None, len(static.select("a[href]")))
 
 
 def _of_browser(page: Page) -> dict[str, Any] | None:

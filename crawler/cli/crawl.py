@@ -297,6 +297,14 @@ def _of_browser(rendered: dict[str, Any]) -> str:
     )
 
 
+NEEDS = {
+    "no": "no: it has no script",
+    "yes": "yes: without its scripts it is nearly empty",
+    "ask": "samples of its shape tell",
+}
+"""Whether pages are rendered with `render.mode = "auto"`."""
+
+
 @command("try")
 @click.argument("url", help="URL to fetch.")
 @click.option("--label", default="", metavar="WORD", help="Label with which a handler would have enqueued the URL.")
@@ -353,6 +361,8 @@ def try_(
         lines += [f"title: {trial.title}"] if trial.title else []
         lines += [f"handler failed: {trial.handler_error}"] if trial.handler_error else []
         lines += [_of_browser(trial.rendered)] if trial.rendered else []
+        if trial.needs_browser and settings.render.mode != "off":
+            lines.append(f"rendered with --render auto: {NEEDS[trial.needs_browser]}")
         lines.append(count_of(len(trial.items), "item"))
         lines += [f"  {item['data_set']}: {msgspec.json.encode(item['item']).decode()}" for item in trial.items]
         if trial.rejected_count:

@@ -43,6 +43,7 @@ from crawler.observe.status import (
     never_found_in_words,
     put_off_in_words,
     rejected_in_words,
+    rendered_in_words,
 )
 from crawler.observe.status import status as read_status
 from crawler.observe.summary import DomainLine, Summary
@@ -237,9 +238,11 @@ def _most_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _items(found: Status) -> list[tuple[str, int, str]]:
-    """Return the URLs that were put off and not fetched, the items that were found, those that were rejected, and the
-    fields that were never found: each as a name, a number and words."""
+    """Return the pages that were rendered, the URLs that were put off and not fetched, the items that were found, those
+    that were rejected, and the fields that were never found: each as a name, a number and words."""
     lines = []
+    if found.rendered:
+        lines.append(("rendered", sum(found.rendered.values()), rendered_in_words(found.rendered)))
     if words := put_off_in_words(found.shapes):
         lines.append(("put off", found.reasons.get("denied:put_off", 0), words))
     if found.items or found.extracted:

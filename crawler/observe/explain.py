@@ -51,8 +51,18 @@ CUT = {
     "text": "extracting its text exceeded a limit",
     "budget": "texts of its domain took too long before, so that of this page was not extracted",
     "defect": "handling it raised an error, which is in the log",
+    "render": "its browser failed or took longer than render.time, so what its scripts add may be missing",
 }
 """Why part of a page is missing, by the words of `crawler.page.Cut`. `text` is added by the sinks."""
+
+WHY_RENDERED: dict[str, str] = {
+    "always": "render.mode is always",
+    "pattern": "render.always names it",
+    "shell": "without its scripts it is nearly empty",
+    "sample": "as a sample of its shape",
+    "shape": "pages of its shape need a browser",
+}
+"""Why a page was in a browser, by the words of `crawler.page.WhyRendered`."""
 
 
 TWO_LEASES = 64
@@ -490,6 +500,7 @@ def rows(found: Explanation) -> list[tuple[str, str]]:
         ("near of", str(last.get("near_of") or "")),
         ("searched", ", ".join(found.searched) if found.seen else ""),
         ("handler", str(last.get("handler_error") or "")),
+        ("rendered", _rendered(last)),
         *(("cut", reason) for reason in found.cut),
         ("repaired", ", ".join(last.get("repaired") or ())),
         *(("rejected", text) for text in rejected),
@@ -503,6 +514,14 @@ def _last(line: dict[str, Any] | None) -> str:
     where = f"; {place['file']} at byte {place['offset']}" if isinstance(place, dict) else ""
     status = f", status {line['status']}" if line.get("status") else ""
     return f"{line.get('outcome')} ({_reason(line)}){status}, {line.get('settled_at')}{where}"
+
+
+def _rendered(line: dict[str, Any]) -> str:
+    if not (outcome := line.get("rendered")):
+        return ""
+    why = WHY_RENDERED.get(str(line.get("rendered_why")), "")
+    requests, refused = count_of(line.get("resources") or 0, "request"), line.get("refused") or 0
+    return f"{outcome}{f' ({why})' if why else ''}, {requests}, {refused:,} refused"
 
 
 def _reason(line: dict[str, Any]) -> str:

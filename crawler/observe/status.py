@@ -487,6 +487,21 @@ def put_off_in_words(shapes: Mapping[str, int]) -> str:
     return "; ".join(words) + (f"; and {count_of(more, 'more shape')}" if more > 0 else "")
 
 
+def rendered_in_words(rendered: Mapping[str, int]) -> str:
+    """Return why pages were in a browser, and which shapes of URLs need one. `rendered`: `Counts.rendered`."""
+    reasons, shapes = Counter[str](), Counter[str]()
+    for word, number in rendered.items():
+        why, _, shape = word.partition(":")
+        reasons[why] += number
+        if shape:
+            shapes[shape] += number
+    words = ", ".join(f"{why} {number:,}" for why, number in reasons.most_common())
+    named = ", ".join(f"{shape} {number:,}" for shape, number in shapes.most_common(MOST_SHAPES))
+    more = len(shapes) - MOST_SHAPES
+    also = f", and {count_of(more, 'more shape')}" if more > 0 else ""
+    return f"{words}; these need a browser: {named}{also}" if shapes else words
+
+
 def how_to_allow(reason: str, origin: str = "") -> str:
     """Return what to do about URLs that the settings deny for `reason`, for that of `origin` if it is given. "" if it is
     another reason."""

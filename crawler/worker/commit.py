@@ -180,6 +180,7 @@ class LeaseReport(msgspec.Struct):
     repaired: dict[str, int] = msgspec.field(default_factory=dict)
     shapes: dict[str, int] = msgspec.field(default_factory=dict)
     drop: dict[str, int] = msgspec.field(default_factory=dict)
+    rendered: dict[str, int] = msgspec.field(default_factory=dict)
 
     def add(self, settled: SettledUrl, page: Page | None, is_duplicate: bool) -> None:
         """Add one URL of the domain."""
@@ -190,6 +191,9 @@ class LeaseReport(msgspec.Struct):
         self.requests += (page.exchange is not None or page.reason in FAILED_REQUESTS) + len(page.extras)
         for extra in page.extras:
             _count(self.extras, extra.kind, 1, otherwise=OTHER)
+        if page.rendered is not None:
+            why, shape = page.rendered.why, page.rendered.shape
+            _count(self.rendered, f"{why}:{shape}", 1, otherwise=f"{why}:")
         for item in page.items:
             _count(self.items, item.name, 1, otherwise=OTHER)
         for word, number in page.rejected_by.items():
@@ -225,7 +229,7 @@ def settlement(runtime: Runtime, leased: LeasedDomain, report: LeaseReport) -> S
     # Without a response under this lease nothing is known that is not stored, and an operator may have changed that.
     delay_ms = leased.delay_ms if isfinite(leased.ended_at) else None
     counted = (report.cut, report.items, report.rejected, report.repaired, report.shapes, report.drop)
-    counts = (report.received_bytes, report.duplicates, *counted, report.requests, report.extras)
+    counts = (report.received_bytes, report.duplicates, *counted, report.requests, report.extras, report.rendered)
     return Settlement(leased.lease, next_ms, delay_ms, state, report.urls, *counts)
 
 

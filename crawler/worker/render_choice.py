@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from crawler.page import Rendered, WhyRendered
 from crawler.parse.document import ParsedDocument
 from crawler.parse.needs_scripts import Need
-from crawler.scope.shapes import Recent, shapes_of
+from crawler.scope.shapes import NAMED, Recent, shapes_of
 from frontier.entries import Entry
 
 _LATEST, _ENOUGH = 5, 2
@@ -40,6 +40,8 @@ _MORE_LINKS, _MORE_WORDS = 0.05, 0.2
 
 _LEAST_OF_SHELL = 5
 """Words that the shell of an application has to bring."""
+
+_LONGEST_NAME = 120  # characters of a shape that is named
 
 _FAILED_SHARE = 0.2
 """Share of a page's requests that failed, from which on it says nothing about its shape."""
@@ -69,6 +71,7 @@ class RenderChoice:
 
     def __init__(self) -> None:
         self._shapes = Recent[str, _Shape](10_000)
+        self._named = set[str]()
         self._in_vain = Recent[str, int](10_000)  # by domain: samples in a row that brought nothing
 
     def choose(self, entry: Entry, need: Need) -> WhyRendered | None:
@@ -97,6 +100,16 @@ class RenderChoice:
             self._in_vain.put(entry.domain, 0)
         elif why == "sample":
             self._in_vain.put(entry.domain, (self._in_vain.get(entry.domain) or 0) + 1)
+
+    def name(self, entry: Entry, why: WhyRendered) -> str:
+        """The name of the shape of `entry`, which is rendered because of `why`, if pages of it need a browser; otherwise,
+        and if too many shapes were named, ""."""
+        if why not in ("shell", "shape"):
+            return ""
+        key = shapes_of(entry.url)[1]
+        if key not in self._named and len(self._named) < NAMED:
+            self._named.add(key)
+        return key[:_LONGEST_NAME] if key in self._named else ""
 
     def take_skipped(self, entry: Entry) -> list[Entry]:
         """The pages of the shape of `entry` that were not rendered, if that was wrong, to be queued again. A second call

@@ -172,7 +172,7 @@ class PageRendering:
         finally:
             visit.end()
         visit.check_interrupted()
-        rendered = msgspec.structs.replace(rendered, why=why)
+        rendered = msgspec.structs.replace(rendered, why=why, shape=self._choice.name(entry, why))
         self.runtime.events.emit(PageRendered(exchange.url, rendered))
         return rendered, tuple(visit.extras)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import zipfile
@@ -168,6 +169,38 @@ def test_with_auto_only_the_pages_that_need_it_are_rendered(
     assert sorted(why["list"]) == ["sample"] * 2 + ["shape"] * 10
     assert set(why["doc"]) == {"sample"} and len(why["doc"]) <= 5
     assert not why["thing"]  # no script
+
+
+def test_the_summary_says_why_pages_were_rendered_and_try_what_auto_would_do(tmp_path: Path) -> None:
+    with Site(mixed) as site:
+        place = [
+            "--host-map",
+            site.host_map("shop.test")[0],
+            "--port",
+            str(site.port),
+            "--delay",
+            "0",
+            "--render",
+            "auto",
+        ]
+        command = [sys.executable, "-m", "crawler", "crawl", "http://shop.test/", "--out", str(tmp_path), *place]
+        crawled = subprocess.run(command, check=True, capture_output=True, text=True, cwd=tmp_path)
+        found = {}
+        for path in ("doc/1", "shell/1", "thing/1-1"):
+            url = f"http://shop.test/{path}"
+            words = ["try", url, "--host-map", site.host_map("shop.test")[0], "--port", str(site.port), "--render"]
+            tried = subprocess.run(
+                [sys.executable, "-m", "crawler", *words], check=True, capture_output=True, text=True, cwd=tmp_path
+            )
+            (found[path],) = [line for line in tried.stdout.splitlines() if line.startswith("rendered with")]
+    shown = " ".join((crawled.stdout + crawled.stderr).split())
+    assert re.search(r"rendered [23]\d ", shown) and "shell 12, shape 10, sample " in shown
+    assert "these need a browser: shop.test/shell/* 12, shop.test/list/* 10" in shown
+    assert {path: text.split(": ")[1].split(":")[0] for path, text in found.items()} == {
+        "doc/1": "samples of its shape tell",
+        "shell/1": "yes",
+        "thing/1-1": "no",
+    }
 
 
 def test_requests_of_a_page_come_two_at_a_time_and_lengthen_the_delay(

@@ -8,9 +8,9 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
-from crawler.observe.explain import CUT, HALTS, Explanation, Facts, explanation, rows
+from crawler.observe.explain import CUT, HALTS, WHY_RENDERED, Explanation, Facts, explanation, rows
 from crawler.observe.status import Condition, Word
-from crawler.page import Cut
+from crawler.page import Cut, WhyRendered
 from crawler.scope.shapes import LAST, PUT_OFF
 from crawler.settings.load import CrawlSettings
 from crawler.settings.tables import PolitenessTable, ScopeTable
@@ -186,6 +186,14 @@ def test_the_error_of_a_handler_is_shown() -> None:
 
 def test_every_reason_for_a_cut_is_explained() -> None:
     assert CUT.keys() == {*get_args(Cut), "text"}
+
+
+def test_it_is_said_why_a_page_was_in_a_browser() -> None:
+    line = {"rendered": "done", "rendered_why": "shell", "resources": 17, "refused": 4}
+    shown = rows(explained(SETTLED, line=line))
+    assert ("rendered", "done (without its scripts it is nearly empty), 17 requests, 4 refused") in shown
+    assert ("rendered", "") in rows(explained(SETTLED, line={"outcome": "done"}))
+    assert WHY_RENDERED.keys() == {*get_args(WhyRendered)}
 
 
 def test_the_line_of_robots_txt_that_decides_is_named() -> None:
