@@ -28,8 +28,12 @@ DUE: dict[Hazard, set[str]] = {
 }
 """The outcomes of each attack in the counters, besides `done:ok` of the other pages of its domain."""
 
-POSSIBLE: dict[Hazard, set[str]] = {Hazard.UNREQUESTED: {"retry:protocol", "dead:protocol"}}
-"""Outcomes that depend on timing: the bytes arrive before or after the next request is sent on the same connection."""
+POSSIBLE: dict[Hazard, set[str]] = {
+    Hazard.UNREQUESTED: {"retry:protocol", "dead:protocol"},
+    **{trap: {"denied:put_off"} for trap in (Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER)},
+}
+"""Outcomes that depend on timing: the bytes arrive before or after the next request is sent on the same connection, and a
+trap is recognised before or after the domain is full."""
 
 
 async def test_all_attacks_at_once(tmp_path: Path, valkey: ValkeyProcess) -> None:
