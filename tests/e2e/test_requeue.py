@@ -89,7 +89,7 @@ def test_urls_denied_for_a_block_are_queued_again(site: BrokenSite, folder: Fold
     assert folder.counts == (0, 1, 0)
     assert folder.type("unblock", "127.0.0.1").code == 0
     shown = json.loads(folder.type("dead", "list", "--json").out)
-    assert shown == [{"url": folder.seed, "domain": "127.0.0.1", "reason": "blocked"}]
+    assert shown == [{"url": folder.seed, "domain": "127.0.0.1", "reason": "blocked", "requisite": False}]
     assert "denied: blocked" in folder.type("why", folder.seed).out
     assert requeued(folder, "--reason", "forbidden_port") == 0
     assert requeued(folder, "--reason", "blocked") == 1
