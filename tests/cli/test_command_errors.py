@@ -107,7 +107,7 @@ def test_a_mistake_is_answered_in_one_line(typed: Typed, tmp_path: Path, words: 
 
 def test_a_group_without_a_command_shows_its_help(typed: Typed) -> None:
     done = typed("dead")
-    assert (done.code, "requeue" in done.out + done.err, "error" in done.out + done.err) == (2, True, False)
+    assert (done.code, "requeue" in done.out + done.err, "error:" in done.out + done.err) == (2, True, False)
 
 
 def test_a_terminal_shows_no_box(tmp_path: Path) -> None:

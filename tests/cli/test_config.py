@@ -181,6 +181,8 @@ def other_values() -> dict[str, dict[str, Any]]:
             ["*.test=10.0.0.1:80"],
             ["fetch.ports=81"],
             ["every=6h"],
+            words[:1],
+            ["/list -> click button"],
         ]
         for value in (not one.default, *numbers, odd, [odd, "b"], *texts, *lists):
             try:

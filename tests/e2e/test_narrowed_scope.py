@@ -16,7 +16,11 @@ pytestmark = pytest.mark.e2e
 
 def respond(request: Request) -> str:
     links = [f"/cal/{n}" for n in range(400)] + [f"/good/{n}" for n in range(30)]
-    return "".join(f'<a href="{link}">x</a>' for link in links) if request.path == "/" else f"<title>{request.path}</title>"
+    return (
+        "".join(f'<a href="{link}">x</a>' for link in links)
+        if request.path == "/"
+        else f"<title>{request.path}</title>"
+    )
 
 
 def test_queued_urls_that_are_excluded_are_denied_without_a_request(tmp_path: Path) -> None:
