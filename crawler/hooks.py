@@ -147,7 +147,8 @@ class Visit(Protocol):
 
 class OutgoingRequest:
     """A request that is about to be sent. `url`, `method`, `kind`: what is requested; `kind` is "page", "requisite"
-    for what pages embed, "robots" for the files that say what may be fetched, or "fetch" for what a handler asks for.
+    for what pages embed, "robots" for the files that say what may be fetched, "fetch" for what a handler asks for, or for a
+    page in a browser what it loads: "script", "stylesheet", "xhr", "frame", "image" or "font".
     Functions may change `headers`, which replace the usual ones, `cookies`, which are sent with others, and `proxy`, the
     URL of one; empty: as the settings say. `state`: what they want to find again when there is a response. `failure`: why
     there is none then, such as "timeout"."""

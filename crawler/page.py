@@ -51,7 +51,7 @@ FAILED_REQUESTS = _FAILED | {"response_dropped"}
 
 DEAD_REASONS = _FAILED | {
     *("robots_unreachable", "usage_unreachable", "redirect_loop", "maybe_sent", "defect"),
-    *("handler_failed", "handler_timeout", "handler_retry", "maybe_sent"),
+    *("handler_failed", "handler_timeout", "handler_retry"),
 }
 """The reasons of dead pages, without those that begin with `http_` and a status, or with `given_up_` and one of these."""
 

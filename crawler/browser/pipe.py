@@ -27,8 +27,7 @@ class PipeError(Exception):
 
 
 class Pipe(asyncio.Protocol):
-    """Sends commands to a browser, and passes its events to `listener`, whose exceptions are passed to `failed`.
-    `closed` is set when the browser is gone."""
+    """Sends commands to a browser, and passes its events to `listener`. `closed` is set when the browser is gone."""
 
     def __init__(self, listener: Listener) -> None:
         self.listener = listener
