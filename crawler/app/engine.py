@@ -71,7 +71,7 @@ from crawler.worker.lease_manager import LeaseManager, LeaseManagerSettings, Pag
 from crawler.worker.leases import DelayQueue, HeldLeases
 from crawler.worker.outbox import OutboxDelivery
 from crawler.worker.page import BuildSettings, PageBuilder, PageHandling
-from crawler.worker.rendering import EmbedPolicy, PageRenderer, PageRendering, RenderPolicy
+from crawler.worker.rendering import BrowserRequestPolicy, PageRenderer, PageRendering, RenderPolicy
 from crawler.worker.request import (
     KEPT_MS,
     AddressLimiter,
@@ -791,7 +791,7 @@ def render_policy(settings: CrawlSettings) -> RenderPolicy:
         table.mode,
         tuple(map(UrlPattern, table.always)),
         tuple(map(UrlPattern, table.never)),
-        EmbedPolicy(table.parallel, table.embed_share, table.robots == "all"),
+        BrowserRequestPolicy(table.parallel, table.delay_share, table.robots == "all"),
         table.time,
         table.screenshot,
         table.without == "wait",

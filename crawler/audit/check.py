@@ -3,7 +3,7 @@
 | rule | violated when |
 |---|---|
 | `too_close` | a request to a domain started less than the domain's delay after the end of the previous response |
-| `embed_parallel` | a page in a browser had more requests in flight to a domain than `render.parallel` allows |
+| `render_parallel` | a page in a browser had more requests in flight to a domain than `render.parallel` allows |
 | `address_rate` | an address got more requests than its rate and burst allow |
 | `denied` | a URL was requested although the robots.txt archived before it denies it, or was unreachable |
 | `unrested` | a domain was requested again before the Retry-After of its 429 or 503, up to `backoff_max`, had passed |
@@ -53,8 +53,8 @@ class Rules(msgspec.Struct, frozen=True):
     """The limits that the crawl had to respect. `rate_limit`: None for no limit per address. `tolerance_s`: seconds.
     `parallel`: maximum number of requests in flight to a domain without a delay. `purpose`: the uses for which the crawl
     was made, if it obeyed preferences; `read_archive` must then be asked for `usage`. `backoff_max_s`: the longest
-    Retry-After, in seconds, that the crawl respects. `embed_parallel`: maximum number of requests in flight of a page in a
-    browser; `embeds_obey_robots`: whether each origin's robots.txt decides on them."""
+    Retry-After, in seconds, that the crawl respects. `render_parallel`: maximum number of requests in flight of a page in a
+    browser; `render_obeys_robots`: whether each origin's robots.txt decides on them."""
 
     delay: DelayPolicy
     rate_limit: RateLimitPolicy | None
@@ -63,8 +63,8 @@ class Rules(msgspec.Struct, frozen=True):
     parallel: int = 1
     purpose: frozenset[str] = frozenset()
     backoff_max_s: float = MAX_RETRY_AFTER_S
-    embed_parallel: int = 2
-    embeds_obey_robots: bool = True
+    render_parallel: int = 2
+    render_obeys_robots: bool = True
 
 
 class Breach(msgspec.Struct, frozen=True):
@@ -118,16 +118,16 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     breaches: list[Breach] = []
     pages = {one.page_id: one.domain for one in archive.requests if one.page_id and not one.kind}
     own = {
-        domain: [one for one in requests if not one.is_embedded or pages.get(one.page_id) == domain]
+        domain: [one for one in requests if not one.is_of_browser or pages.get(one.page_id) == domain]
         for domain, requests in by_domain.items()
     }
     closest = {name: _check_delays(requests, timeline, rules, breaches) for name, requests in own.items() if requests}
     for requests in by_domain.values():
-        _check_embedded(requests, rules, breaches)
+        _check_browsers(requests, rules, breaches)
         _check_retry_after(requests, rules, breaches)
     peaks = {address: _check_rate(address, requests, rules, breaches) for address, requests in by_address.items()}
     for request in archive.requests:
-        if request.is_embedded and not rules.embeds_obey_robots:
+        if request.is_of_browser and not rules.render_obeys_robots:
             continue
         if denial := timeline.denial(request):
             breaches.append(Breach("denied", request.url, request.start, denial))
@@ -141,7 +141,7 @@ def audit(archive: ArchivedRequests, rules: Rules) -> Report:
     breaches += [Breach("signature", bad.url, bad.at, bad.problem) for bad in bad_ones]
     rules_checked = (
         "too_close",
-        "embed_parallel",
+        "render_parallel",
         "address_rate",
         "denied",
         "unrested",
@@ -178,7 +178,7 @@ def _check_delays(
     in_flight = [latest]
     for request in requests[1:]:
         in_flight = [other for other in in_flight if other.end - rules.tolerance_s > request.start]
-        if request.is_embedded:
+        if request.is_of_browser:
             latest = max(latest, request, key=lambda one: one.end)
             continue
         delay = request.start - latest.end
@@ -196,15 +196,15 @@ def _check_delays(
     return shortest
 
 
-def _check_embedded(requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:
+def _check_browsers(requests: Sequence[Request], rules: Rules, breaches: list[Breach]) -> None:
     in_flight: defaultdict[str, list[float]] = defaultdict(list)  # their ends, by page
     for request in requests:
-        if request.is_embedded:
+        if request.is_of_browser:
             ends = in_flight[request.page_id]
             ends[:] = [end for end in ends if end - rules.tolerance_s > request.start]
-            if len(ends) >= rules.embed_parallel:
-                detail = f"{len(ends)} others in flight; required: less than {rules.embed_parallel}"
-                breach = Breach("embed_parallel", request.url, request.start, detail, len(ends), rules.embed_parallel)
+            if len(ends) >= rules.render_parallel:
+                detail = f"{len(ends)} others in flight; required: less than {rules.render_parallel}"
+                breach = Breach("render_parallel", request.url, request.start, detail, len(ends), rules.render_parallel)
                 breaches.append(breach)
             ends.append(request.end)
 

@@ -162,7 +162,7 @@ class Request(msgspec.Struct, frozen=True):
     kind: str = ""
 
     @property
-    def is_embedded(self) -> bool:
+    def is_of_browser(self) -> bool:
         """Whether a page in a browser has made it: as part of the visit to the page, without the delay."""
         return bool(self.page_id) and self.kind in _OF_BROWSERS
 

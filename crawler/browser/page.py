@@ -17,7 +17,7 @@ import msgspec
 
 from crawler.browser.pipe import Params, PipeError
 from crawler.browser.process import Chromium
-from crawler.browser.values import GRACE_S, LOADABLE, Answer, RenderLimits
+from crawler.browser.values import GRACE_S, Answer, RenderLimits
 from crawler.errors import FetchFailed, Refused
 from crawler.hooks import ExtraRequest
 from crawler.page import Exchange, Rendered, RenderOutcome
@@ -344,7 +344,7 @@ class OpenPage:
         request = params["request"]
         url = urldefrag(request["url"])[0]
         fields = {name.lower(): value for name, value in request["headers"].items()}
-        type_ = _type_of(params["resourceType"].lower(), fields)
+        type_ = type_of(params["resourceType"].lower(), fields)
         method, limits = request["method"], self._limits
         is_document = type_ == "frame" and params.get("frameId") == self._target
         self._quiet_since = asyncio.get_running_loop().time()
@@ -365,7 +365,7 @@ class OpenPage:
             self._respond(params, session, 204, [], b"")
         elif method == "OPTIONS" and "access-control-request-method" in fields:
             self._answer_preflight(params, session, fields, url)
-        elif LOADABLE.get(type_) not in limits.load:
+        elif type_ not in limits.load:
             self._refuse(params, session, f"type {type_}")
         elif not self._may_use(method, url):
             self._refuse(params, session, "method")
@@ -458,8 +458,10 @@ _ONLINE: Params = {  # without a latency, `navigator.onLine` stays false in a na
 }
 
 
-def _type_of(named: str, fields: Mapping[str, str]) -> str:
-    """The type of a request: as the browser says, except where that is less than its fields say."""
+def type_of(named: str, fields: Mapping[str, str]) -> str:
+    """The type of a request: what the browser says (Network.ResourceType), unless its fields say more. `frame` is the
+    document of one, because a record with the type `document` is that of a page; `xhr` is all data, because `fetch` are
+    the requests of handlers."""
     if fields.get("accept") == "text/event-stream":
         return "eventsource"
     if "prefetch" in fields.get("sec-purpose", fields.get("purpose", "")):

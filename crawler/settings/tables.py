@@ -794,9 +794,9 @@ class RenderTable(Table, frozen=True, kw_only=True):
         "Pixels to which the window may grow, so that a page loads what it shows on scrolling. 0: do not scroll.",
     ] = 20_000
     load: Annotated[
-        tuple[Literal["script", "style", "data", "frame", "image", "font"], ...],
-        "What pages may load. `data`: what scripts ask for. Add `image` and `font` for archives and screenshots.",
-    ] = ("script", "style", "data", "frame")
+        tuple[Literal["script", "stylesheet", "xhr", "frame", "image", "font"], ...],
+        "What pages may load. `xhr`: data that scripts ask for. Add `image` and `font` for archives and screenshots.",
+    ] = ("script", "stylesheet", "xhr", "frame")
     requests: Annotated[PositiveInt, Meta(le=200), "Maximum number of requests of a page. Others are refused."] = 150
     max_bytes: Annotated[PositiveInt, "Maximum size of all that a page loads, in bytes, decoded."] = 20 << 20
     memory: Annotated[
@@ -808,7 +808,7 @@ class RenderTable(Table, frozen=True, kw_only=True):
     parallel: Annotated[
         int, Meta(ge=1, le=6), "Maximum number of requests of a page that are in flight to a domain at the same time."
     ] = 2
-    embed_share: Annotated[
+    delay_share: Annotated[
         float,
         Meta(ge=0, le=1),
         "Part of the domain's delay that each request of a page adds to the delay after the page, so that the average load "

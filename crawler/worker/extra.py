@@ -32,7 +32,7 @@ from crawler.page import Exchange, Extra, LooseExchange, Outcome
 from crawler.parse.document import header_usage
 from crawler.worker.commit import Result
 from crawler.worker.leases import HeldLeases, LeasedDomain
-from crawler.worker.rendering import EmbedPolicy
+from crawler.worker.rendering import BrowserRequestPolicy
 from crawler.worker.request import AddressLimiter, ForeignDomains, PoliteFetch, Throttle, return_until
 from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime, VisitInterrupted
@@ -57,7 +57,7 @@ YIELD_S = 1.0
 MARGIN_S = 1.0
 """The end of a reservation for its holder is earlier by this, as that of a lease is."""
 
-EMBED_WAIT_S = 2.0
+BROWSER_WAIT_S = 2.0
 """How long a request of a page in a browser may wait for a slot at an address."""
 
 MOST_RESTING = 1_000
@@ -74,14 +74,14 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 class PageVisit:
     """The visit to a page of `leased` while the page is handled. `until`: when its time is over, in monotonic seconds.
     `is_interrupted`: the page has to be fetched again; `may_pass`: so it is if its handler fails, because a request
-    failed for a reason that may pass. `embeds`: how requests are made if a browser makes them; None if
-    a handler does. `embedded`: how many were made to the domain of the page."""
+    failed for a reason that may pass. `browser`: how requests are made if a browser makes them; None if
+    a handler does. `own_requests`: how many were made to the domain of the page."""
 
     requests_of: ExtraRequests
     leased: LeasedDomain
     until: float = math.inf
-    embeds: EmbedPolicy | None = None
-    embedded: int = 0
+    browser: BrowserRequestPolicy | None = None
+    own_requests: int = 0
     extras: list[Extra] = field(default_factory=list)
     requests: int = 0
     received_bytes: int = 0
@@ -103,9 +103,9 @@ class PageVisit:
         self.is_over = True
         for caller in self.callers:
             caller.cancel()
-        if self.embeds is not None and self.embedded:
+        if self.browser is not None and self.own_requests:
             leased = self.leased
-            delay_s = leased.delay_ms / 1000 * (1 + self.embeds.share * self.embedded)
+            delay_s = leased.delay_ms / 1000 * (1 + self.browser.share * self.own_requests)
             leased.wait_at_least_until(leased.ended_at + delay_s)
 
     def check_interrupted(self) -> None:
@@ -139,10 +139,10 @@ class ExtraRequests:
     _resting: dict[str, float] = field(default_factory=dict, init=False)
     _ending: set[asyncio.Task[None]] = field(default_factory=set, init=False)
 
-    def begin_visit(self, leased: LeasedDomain, embeds: EmbedPolicy | None = None) -> PageVisit:
-        """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`). `embeds`: how
+    def begin_visit(self, leased: LeasedDomain, browser: BrowserRequestPolicy | None = None) -> PageVisit:
+        """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`). `browser`: how
         requests are made if a browser makes them."""
-        return PageVisit(self, leased, embeds=embeds)
+        return PageVisit(self, leased, browser=browser)
 
     def begin_without_page(self) -> PageVisit:
         """Begin a visit for the requests of a program, outside of any page."""
@@ -181,8 +181,8 @@ class ExtraRequests:
     async def _exchange(self, visit: PageVisit, request: ExtraRequest) -> Exchange:
         domain = domain_of(host_of(request.url))
         guest = self._guest(domain)
-        if visit.embeds is not None:
-            return await self._embedded(visit, visit.embeds, guest, request)
+        if visit.browser is not None:
+            return await self._send_for_browser(visit, visit.browser, guest, request)
         while True:
             if self.throttle.is_blocked(domain):
                 raise Refused("blocked")
@@ -193,8 +193,8 @@ class ExtraRequests:
 
     # of browsers
 
-    async def _embedded(
-        self, visit: PageVisit, policy: EmbedPolicy, guest: LeasedDomain, request: ExtraRequest
+    async def _send_for_browser(
+        self, visit: PageVisit, policy: BrowserRequestPolicy, guest: LeasedDomain, request: ExtraRequest
     ) -> Exchange:
         """Make `request` of a page in a browser to the domain of `guest`: at once, if no more than `policy` allows are in
         flight to it, and as part of the visit. Other domains get no reservation, except for their robots.txt: a page asks
@@ -223,11 +223,11 @@ class ExtraRequests:
                 except RedisAway as error:
                     raise Refused("redis_away") from error
                 finally:
-                    self._note_embedded(visit, own, guest, ended_at)
+                    self._note_sent_for_browser(visit, own, guest, ended_at)
                 if exchange is not None:
                     return exchange
                 wait_s = max(0.02, guest.next_at - self.runtime.now())  # for its slot at the address
-                if wait_s > EMBED_WAIT_S:
+                if wait_s > BROWSER_WAIT_S:
                     raise Refused("rate")
                 await self.runtime.clock.sleep(wait_s)
 
@@ -245,13 +245,13 @@ class ExtraRequests:
                 raise Refused("redis_away") from error
         return known
 
-    def _note_embedded(
+    def _note_sent_for_browser(
         self, visit: PageVisit, own: LeasedDomain | None, guest: LeasedDomain, ended_before: float
     ) -> None:
         """Start the delay of the domain after a request, and have it rest if that asks for it."""
         if guest.ended_at != ended_before:
             leased = own or self.held.of(guest.domain)
-            visit.embedded += own is not None
+            visit.own_requests += own is not None
             if leased is not None:
                 leased.start_delay(max(leased.delay_ms, guest.delay_ms), guest.ended_at)
         if guest.closing:

@@ -64,7 +64,7 @@ class PageRenderer(Protocol):
     async def stop(self) -> None: ...
 
 
-class EmbedPolicy(msgspec.Struct, frozen=True):
+class BrowserRequestPolicy(msgspec.Struct, frozen=True):
     """How the requests of a page in a browser are made. All belong to the visit of the page, so the delay of a domain is
     not kept between them: at most `parallel` are in flight to a domain, and each adds `share` of the delay to that after
     the visit. `obeys_robots`: the robots.txt of each origin decides, not only that of the page."""
@@ -82,7 +82,7 @@ class RenderPolicy(msgspec.Struct, frozen=True):
     mode: Literal["auto", "always"]
     always: tuple[UrlPattern, ...] = ()
     never: tuple[UrlPattern, ...] = ()
-    embeds: EmbedPolicy = EmbedPolicy()
+    requests: BrowserRequestPolicy = BrowserRequestPolicy()
     time_s: float = 20.0
     takes_screenshot: bool = False
     waits: bool = True
@@ -97,7 +97,7 @@ class PageRendering:
     runtime: Runtime
     renderer: PageRenderer
     policy: RenderPolicy
-    begin_visit: Callable[[LeasedDomain, EmbedPolicy], OpenVisit]
+    begin_visit: Callable[[LeasedDomain, BrowserRequestPolicy], OpenVisit]
     waiting: Callable[[LeasedDomain], AbstractAsyncContextManager[None]]
     actions: Callable[[str], Action | None] | None = None
     _choice: RenderChoice = field(default_factory=RenderChoice, init=False)
@@ -151,7 +151,7 @@ class PageRendering:
     ) -> tuple[Rendered, tuple[Extra, ...]]:
         """Render the page of `entry`, which the server has sent as `exchange`. Returns it with the exchanges that it
         needed. Raises BrowserFailed if the page has to wait, and VisitInterrupted."""
-        visit = self.begin_visit(leased, self.policy.embeds)
+        visit = self.begin_visit(leased, self.policy.requests)
 
         async def answer(request: ExtraRequest) -> Exchange:
             if self.actions is not None and (action := self.actions(request.url)):

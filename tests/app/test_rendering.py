@@ -208,20 +208,20 @@ def test_requests_of_a_page_come_two_at_a_time_and_lengthen_the_delay(
 ) -> None:
     """The site's log is the arbiter, and the audit of the archive says the same."""
     settings["politeness"] |= {"delay": 0.5, "response_share": 0.0}
-    settings["render"] |= {"embed_share": 0.5, "never": ["/item/", "/static", "/frame", "/pushed"]}
+    settings["render"] |= {"delay_share": 0.5, "never": ["/item/", "/static", "/frame", "/pushed"]}
     crawled(settings)
     times = [(request.path, request.at) for request, _ in site.answered if request.host == "shop.test"]
     paths = [path for path, _ in times]
-    embedded = [times[paths.index(path)][1] for path in ("/app.js", "/frame", "/api/items")]
-    assert max(embedded) - min(embedded) < 0.5  # at once, as parts of the visit
-    last = max(embedded)
+    parts = [times[paths.index(path)][1] for path in ("/app.js", "/frame", "/api/items")]
+    assert max(parts) - min(parts) < 0.5  # at once, as parts of the visit
+    last = max(parts)
     after = min(at for path, at in times if path in ("/item/1", "/item/2", "/static-link", "/pushed"))
     assert after - last > 0.5 * (1 + 0.5 * 3) - 0.05
     pages = [at for path, at in times if path.startswith(("/item", "/static", "/pushed"))]
     assert min(later - earlier for earlier, later in pairwise(pages)) > 0.49
     archive = read_archive(tmp_path / "out")
     assert audit(archive, Rules(DelayPolicy(0.5), None, "peercrawl")).breaches == []
-    assert audit(archive, Rules(DelayPolicy(0.5), None, "peercrawl", embed_parallel=0)).counts["embed_parallel"] > 2
+    assert audit(archive, Rules(DelayPolicy(0.5), None, "peercrawl", render_parallel=0)).counts["render_parallel"] > 2
 
 
 def test_without_a_browser_pages_wait_or_are_taken_as_they_are(site: Site, settings: dict[str, dict[str, Any]]) -> None:

@@ -49,7 +49,7 @@ from frontier.settle import LeasedUrl
 from tests.simulation.loop import Breach, History, SimClock, SimLoop
 from tests.simulation.network import Network, SimStore
 from tests.simulation.scenario import Scenario
-from tests.simulation.sites import EMBEDDED, SimFetcher, Sites
+from tests.simulation.sites import BY_BROWSER, SimFetcher, Sites
 
 RESTART_S = 1.0
 GRACE_S = 5.0
@@ -199,7 +199,7 @@ class SimRenderer:
         takes_screenshot: bool = False,
         steps: tuple[Step, ...] = (),
     ) -> Rendered:
-        await self._replica.embed(exchange, answer)
+        await self._replica.load_parts(exchange, answer)
         return Rendered("done", 1.0, exchange, exchange.url)
 
     async def stop(self) -> None: ...
@@ -273,13 +273,13 @@ class SimReplica:
 
         return router
 
-    async def embed(self, page: Exchange, answer: Callable[[ExtraRequest], Awaitable[Exchange]]) -> None:
+    async def load_parts(self, page: Exchange, answer: Callable[[ExtraRequest], Awaitable[Exchange]]) -> None:
         """Make the requests of `page` in a browser, for so long that they never take too long."""
         scenario, urls = self._here.scenario, self._here.sites.urls
         rng, domain = random.Random(f"{scenario.seed} parts of {page.url}"), domain_of(page.url.split("/")[2])
         own = [url for url in urls if domain_of(url.split("/")[2]) == domain]
         wanted = [*rng.choices(own, k=scenario.renders), *rng.choices(urls, k=1)]
-        fields = ((EMBEDDED, domain),)
+        fields = ((BY_BROWSER, domain),)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FETCHES_S):
                 requests = (answer(ExtraRequest(url, fields=fields, kind="xhr")) for url in wanted)

@@ -15,7 +15,7 @@ from tests.simulation.loop import Breach, History, SimClock, SimLoop, Universe
 from tests.simulation.network import EPOCH_MS
 from tests.simulation.scenario import Scenario, World
 
-EMBEDDED, EMBEDDED_AT_ONCE = "x-embedded-by", 2
+BY_BROWSER, BROWSER_AT_ONCE = "x-browser-of", 2
 """The field of requests of pages in browsers, with the domain of the page; and how many may be in flight."""
 
 TEXT = ((b"Content-Type", b"text/plain"),)
@@ -31,7 +31,7 @@ class Response:
     replica: str
     ends_at: float
     answer: Answer
-    is_embedded: bool = False
+    is_of_browser: bool = False
 
 
 class Sites:
@@ -62,11 +62,11 @@ class Sites:
         domain, now = domain_of(url.split("/")[2]), self._universe.now
         self._history.note(replica, "request", f"{url} for {lasting_s:.3f} s")
         latest = self._latest.get(domain, [])
-        if (page_domain := fields.get(EMBEDDED)) is not None:
-            return self._embedded(replica, url, domain, lasting_s, fields, page_domain)
+        if (page_domain := fields.get(BY_BROWSER)) is not None:
+            return self._of_browser(replica, url, domain, lasting_s, fields, page_domain)
         under_way = [other for other in latest if other.ends_at > now]
         rest_s = self._delay_ms(domain) / 1000
-        concurrency = 1 if rest_s else self._parallel + sum(other.is_embedded for other in under_way)
+        concurrency = 1 if rest_s else self._parallel + sum(other.is_of_browser for other in under_way)
         is_sure = now >= self.unsure_until
         if is_sure and (len(under_way) >= concurrency or any(other.replica != replica for other in under_way)):
             raise Breach("I2", f"{replica} asks for {url} while answering {under_way}", domain)
@@ -79,20 +79,20 @@ class Sites:
         self._latest[domain] = [*under_way, response]
         return response
 
-    def _embedded(
+    def _of_browser(
         self, replica: str, url: str, domain: str, lasting_s: float, fields: Mapping[str, str], page_domain: str
     ) -> Response:
         """The same for a request of a page of `page_domain` in a browser: it needs no delay, but its domain belongs to the
         page's replica, which makes two at a time. What comes after them has to wait."""
         now = self._universe.now
-        response = Response(replica, now + lasting_s, self._answer(url, domain, fields), is_embedded=True)
+        response = Response(replica, now + lasting_s, self._answer(url, domain, fields), is_of_browser=True)
         self.requests[url] += 1
         if domain == page_domain:
             under_way = [other for other in self._latest.get(domain, []) if other.ends_at > now]
             others = [other for other in under_way if other.replica != replica]
-            most = EMBEDDED_AT_ONCE + (0 if self._delay_ms(domain) else self._parallel)
+            most = BROWSER_AT_ONCE + (0 if self._delay_ms(domain) else self._parallel)
             if now >= self.unsure_until and (len(under_way) >= most or others):
-                raise Breach("I2", f"{replica} embeds {url} while answering {under_way}", domain)
+                raise Breach("I2", f"{replica} loads {url} while answering {under_way}", domain)
             self._latest[domain] = [*under_way, response]
         return response
 
