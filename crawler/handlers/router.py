@@ -1,4 +1,4 @@
-"""Says which function handles a page: by the pattern of its URL, its content type and its label."""
+"""Says which function of users is called when: for which pages, for requests, responses and items, at the start and end."""
 
 from __future__ import annotations
 

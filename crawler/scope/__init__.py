@@ -11,5 +11,6 @@ In the order in which data flows:
    rule to the interval until the next one, which `freshness` computes from what is known of the page's changes.
 4. `actions` recognises links that do something, such as log out, and `shapes` learns from fetched pages which URLs bring
    nothing new.
-5. `extract_rules` says what data is extracted from which pages, and which types the fields of items have.
+5. `extract_rules` says what data is extracted from which pages, and which types the fields of items have. `page_steps`
+   says what browsers do with pages.
 """

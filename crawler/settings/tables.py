@@ -323,7 +323,7 @@ class LimitsTable(Table, frozen=True, kw_only=True):
     max_requests: Annotated[
         Count,
         "Number of requests at which the whole crawl ends, read as often as `max_bytes`. Retries count, pages whose "
-        "handler fails, what pages embed and what handlers fetch; requests for robots.txt do not. 0: no limit.",
+        "handler fails, what pages embed or load, and what handlers fetch; requests for robots.txt do not. 0: no limit.",
     ] = 0
     max_items: Annotated[
         Count,
