@@ -160,11 +160,14 @@ class Exchange(msgspec.Struct, frozen=True, gc=False):
         values = [value for key, value in self.headers if key.lower() == name]
         return b", ".join(values) if values else None
 
+    def header_text(self, name: bytes) -> str:
+        """`header_list` as text, empty without one."""
+        return (self.header_list(name) or b"").decode("latin-1")
+
     @property
     def content_coding(self) -> str:
         """The codings of `body` as `content_coding` gives them; empty if there are none."""
-        named, media = (self.header_list(name) or b"" for name in (b"content-encoding", b"content-type"))
-        return content_coding(named.decode("latin-1"), media.decode("latin-1"), self.body)
+        return content_coding(self.header_text(b"content-encoding"), self.header_text(b"content-type"), self.body)
 
 
 GZIP = b"\x1f\x8b\x08"

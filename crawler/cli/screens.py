@@ -777,7 +777,7 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
         fetched = sum(number for reason, number in found.requisites.items() if reason.isdigit())
         table.add_row("requisites", f"{fetched:,}", _listed(_most_first(found.requisites)[:6]))
     if found.extras:
-        table.add_row("fetches", f"{sum(found.extras.values()):,}", _listed(_most_first(found.extras)[:6]))
+        table.add_row("extra requests", f"{sum(found.extras.values()):,}", _listed(_most_first(found.extras)[:6]))
     each = found.received_bytes / max(found.fetched, 1) / 1024
     with_requisites = " with its requisites" if found.requisites else ""
     table.add_row("bytes", f"{found.received_bytes:,}", f"{each:.1f} KiB a page{with_requisites}")

@@ -24,6 +24,9 @@ from crawler.page import MAX_ITEM_BYTES, Exchange, Item, RejectedItem
 if TYPE_CHECKING:
     Function = Callable[..., Any]
 
+FAILED, TOO_LONG, ASKED = "handler_failed", "handler_timeout", "handler_retry"
+"""The reasons of pages whose handler failed."""
+
 ITEMS_AT_ONCE = 20
 """Items between which other tasks get their turn."""
 
@@ -95,21 +98,15 @@ class Middlewares:
                     except Drop as drop:
                         rejected.append(RejectedItem(item.name, "", "dropped", detail=str(drop)))
                     except Retry as wanted:
-                        return Handled(
-                            handler=name_of(function),
-                            reason="handler_retry",
-                            error=str(wanted),
-                            retry_after_s=wanted.after,
-                        )
+                        return failed(name_of(function), ASKED, str(wanted), wanted.after)
                     except Exception as error:
-                        return Handled(handler=name_of(function), reason="handler_failed", error=in_words(error))
+                        return failed(name_of(function), FAILED, in_words(error))
             try:
                 kept += [encoded_item(item.name, value) for value in values]
             except Exception as error:  # a value that JSON does not have
-                return Handled(handler="on_item", reason="handler_failed", error=in_words(error))
+                return failed("on_item", FAILED, in_words(error))
         if sum(len(one.json) for one in kept) > MAX_ITEM_BYTES:
-            problem = f"the items of a page may have {MAX_ITEM_BYTES:,} bytes"
-            return Handled(handler="on_item", reason="handler_failed", error=problem)
+            return failed("on_item", FAILED, f"the items of a page may have {MAX_ITEM_BYTES:,} bytes")
         return Handled(tuple(kept), rejected=tuple(rejected))
 
     async def _run(self, function: Function, *arguments: object) -> Any:
@@ -133,6 +130,11 @@ class Middlewares:
             return call.result()
         finally:
             call.cancel()
+
+
+def failed(handler: str, reason: str, error: str, retry_after_s: float | None = None) -> Handled:
+    """What becomes of a page whose `handler` has failed."""
+    return Handled(handler=handler, reason=reason, error=error, retry_after_s=retry_after_s)
 
 
 async def awaited(call: Awaitable[Any]) -> Any:

@@ -25,6 +25,7 @@ from crawler.parse.encoding import MediaType, as_text
 from crawler.parse.forms import Form
 from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, values_at
 from crawler.request import Request, RequestOptions
+from frontier.domains import domain_of, host_of
 from frontier.entries import MOST_PRIORITY, tag_of
 from frontier.errors import BadUrl
 from frontier.urls import UrlPattern, canonicalize
@@ -99,7 +100,7 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         `fetch` for what handlers have. `match`: only those in whose URL this regular expression is found."""
         is_in = UrlPattern(match).is_in
         wanted = (extra.exchange for extra in self.extras if type in ("", extra.kind))
-        return [_as_page(exchange, self.domain) for exchange in wanted if is_in(exchange.url)]
+        return [_as_page(exchange) for exchange in wanted if is_in(exchange.url)]
 
     def json(self) -> Any:
         """Return the body as JSON, in UTF-8, UTF-16 or UTF-32, with or without a byte order mark; halves of characters
@@ -185,12 +186,17 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         return [link.url for link in self.links if is_in(link.url)]
 
 
-def _as_page(exchange: Exchange, domain: str) -> ParsedPage:
-    media = MediaType.parse((exchange.header_list(b"content-type") or b"").decode("latin-1"))
-    page = Page(exchange.url, domain, 0, Outcome.DONE, "ok", exchange.started_at, exchange=exchange)
-    return ParsedPage.of(
-        msgspec.structs.replace(page, content_type=media.essence, charset=(media.charset or "").lower())
-    )
+def page_of(exchange: Exchange) -> Page:
+    """The page of `exchange`, which no line has, without what its response says."""
+    reason = "ok" if 200 <= exchange.status < 300 else f"http_{exchange.status}"
+    domain = domain_of(host_of(exchange.url))
+    return Page(exchange.url, domain, 0, Outcome.DONE, reason, exchange.started_at, exchange=exchange)
+
+
+def _as_page(exchange: Exchange) -> ParsedPage:
+    media = MediaType.parse(exchange.header_text(b"content-type"))
+    fields = {"content_type": media.essence, "charset": (media.charset or "").lower()}
+    return ParsedPage.of(msgspec.structs.replace(page_of(exchange), **fields))
 
 
 class Retry(Exception):

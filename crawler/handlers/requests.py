@@ -12,9 +12,9 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from crawler.errors import FetchFailed, Refused
-from crawler.handlers.parsed_page import Download, ParsedPage
+from crawler.handlers.parsed_page import Download, ParsedPage, page_of
 from crawler.hooks import ExtraRequest, Visit
-from crawler.page import Exchange, Extra, Outcome, Page
+from crawler.page import Exchange, Extra
 from crawler.parse.coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read
 from crawler.parse.encoding import MediaType
@@ -137,7 +137,7 @@ class VisitRequests:
             raise Refused(f"http_{exchange.status}", url)
         if exchange.truncated:
             raise Refused("truncated", f"{url}: {exchange.truncated}")
-        media = MediaType.parse((exchange.header_list(b"content-type") or b"").decode("latin-1")).essence
+        media = MediaType.parse(exchange.header_text(b"content-type")).essence
 
         def save() -> Download:
             decoded = decode_body(exchange.body, exchange.content_coding, _LIMITS.max_decoded)
@@ -174,13 +174,10 @@ async def answered(exchange: Exchange) -> ParsedPage:
     """The answer in `exchange` as a page."""
 
     def parsed() -> ParsedPage:
-        content_type = (exchange.header_list(b"content-type") or b"").decode("latin-1")
+        content_type = exchange.header_text(b"content-type")
         if exchange.encoding:
             content_type = f"{MediaType.parse(content_type).essence or 'text/html'}; charset={exchange.encoding}"
         document = Document(exchange.body, exchange.url, exchange.content_coding, content_type)
-        reason = "ok" if 200 <= exchange.status < 300 else f"http_{exchange.status}"
-        domain = canonicalize(exchange.url, None, AS_WRITTEN).domain
-        page = Page(exchange.url, domain, 0, Outcome.DONE, reason, exchange.started_at, exchange=exchange)
-        return ParsedPage.of(read(document, _LIMITS).describe(page, content_type, exchange.truncated))
+        return ParsedPage.of(read(document, _LIMITS).describe(page_of(exchange), content_type, exchange.truncated))
 
     return await asyncio.to_thread(parsed) if len(exchange.body) > LARGE_BODY else parsed()

@@ -26,7 +26,7 @@ import msgspec
 
 from crawler.defects import in_words
 from crawler.errors import UserError
-from crawler.handlers.middlewares import Middlewares, awaited, ordinary
+from crawler.handlers.middlewares import ASKED, FAILED, TOO_LONG, Middlewares, awaited, failed, ordinary
 from crawler.handlers.parsed_page import Handle, ParsedPage, Retry
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Handler, Hook, Router, name_of
@@ -35,9 +35,6 @@ from crawler.hooks import NOTHING, Handled, Visit
 from crawler.logs import log
 from crawler.page import Item, Page
 from crawler.parse.turns import FairTurns
-
-FAILED, TOO_LONG, ASKED = "handler_failed", "handler_timeout", "handler_retry"
-"""The reasons of pages whose handler failed."""
 
 MOST_THREADS = 200
 """Threads of handlers, those that were given up included. One that waits for something takes some 100 kB."""
@@ -122,14 +119,14 @@ class HandlerRunner:
         if not is_done:
             if not inspect.iscoroutinefunction(function) and _threads() < MOST_THREADS:
                 slot.close()
-            return _failed(function, TOO_LONG, f"took longer than {self._timeout_s:g} s")
+            return failed(name_of(function), TOO_LONG, f"took longer than {self._timeout_s:g} s")
         if call.cancelled():
-            return _failed(function, FAILED, "CancelledError")
+            return failed(name_of(function), FAILED, "CancelledError")
         error = call.exception()
         if isinstance(error, Retry):
-            return Handled(handler=name_of(function), reason=ASKED, error=str(error), retry_after_s=error.after)
+            return failed(name_of(function), ASKED, str(error), error.after)
         if error is not None:
-            return _failed(function, FAILED, f"{in_words(error)[:LONGEST_ERROR]}{_place(function, error)}")
+            return failed(name_of(function), FAILED, f"{in_words(error)[:LONGEST_ERROR]}{_place(function, error)}")
         result = handle.result(name_of(function))
         return msgspec.structs.replace(result, base=await _base(parsed)) if result.added else result
 
@@ -187,10 +184,6 @@ def _place(function: Handler, error: BaseException) -> str:
         frame for frame in traceback.extract_tb(error.__traceback__) if code and frame.filename == code.co_filename
     ]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-
-
-def _failed(function: Handler, reason: str, error: str) -> Handled:
-    return Handled(handler=name_of(function), reason=reason, error=error)
 
 
 THREAD = "handler"

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from crawler.parse.tags import INLINE_TREE
 from crawler.parse.tree import parse
+
+if TYPE_CHECKING:
+    from turbohtml import Document
 
 Need = Literal["no", "yes", "ask"]
 
@@ -51,9 +54,7 @@ def needs_scripts(body: bytes, charset: str | None, links: int) -> Need:
         return "no"
     asking = " ".join(part.text for part in document.select("noscript"))
     refreshes = document.select_one("meta[http-equiv=refresh i]") is not None
-    for part in document.select(_NO_TEXT):
-        part.decompose()
-    text = _text(document.root.text if document.root is not None else "")
+    text = _shown_text(document)
     has_empty_root = any(
         len(_text(part.text)) <= _LOADING and not part.select_one("a[href]") for part in document.select(_ROOTS)
     )
@@ -70,10 +71,14 @@ def words_of(body: bytes, charset: str | None) -> int | None:
     """The number of words that the HTML document `body` shows; None for a large one, which is not looked at."""
     if len(body) > INLINE_TREE:
         return None
-    document = parse(body, charset)
+    return len(_shown_text(parse(body, charset)).split())
+
+
+def _shown_text(document: Document) -> str:
+    """The text of `document`, from which all that is not shown is removed."""
     for part in document.select(_NO_TEXT):
         part.decompose()
-    return len(document.root.text.split()) if document.root is not None else 0
+    return _text(document.root.text) if document.root is not None else ""
 
 
 def _text(text: str) -> str:

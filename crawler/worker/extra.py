@@ -5,6 +5,9 @@ the lease of the domain if this replica has it, as the page's own domain, and ot
 (`frontier.reservations`). Then it needs what a page needs: a robots.txt that allows it, the delay, a slot at the address.
 So it may need several turns, the first ones for robots.txt. While it waits for one, it holds nothing that others need.
 
+Requests of a page in a browser need no turns, except for robots.txt: up to `BrowserRequestPolicy.parallel` are in flight
+to a domain, and they lengthen the delay after the visit. All else counts for them, too.
+
 A reservation waits until the lease of another replica ends. Pages on several replicas that request each other's domains
 would wait for each other, so one of them makes way: it is fetched again later. On one replica they do not wait.
 
@@ -74,8 +77,8 @@ SAFE = frozenset({"GET", "HEAD", "OPTIONS"})
 class PageVisit:
     """The visit to a page of `leased` while the page is handled. `until`: when its time is over, in monotonic seconds.
     `is_interrupted`: the page has to be fetched again; `may_pass`: so it is if its handler fails, because a request
-    failed for a reason that may pass. `browser`: how requests are made if a browser makes them; None if
-    a handler does. `own_requests`: how many were made to the domain of the page."""
+    failed for a reason that may pass. `browser`: how requests are made if a browser makes them; None if a handler does.
+    `own_requests`: how many a browser has made to the domain of the page."""
 
     requests_of: ExtraRequests
     leased: LeasedDomain

@@ -292,8 +292,8 @@ class SharedCache:
 
 def fresh_for_s(exchange: Exchange) -> float:
     """For how many seconds the response `exchange` may be used again for other pages; 0: not at all."""
-    control = (exchange.header_list(b"cache-control") or b"").decode("latin-1").lower()
-    vary = (exchange.header_list(b"vary") or b"").decode("latin-1").lower().replace(" ", "")
+    control = exchange.header_text(b"cache-control").lower()
+    vary = exchange.header_text(b"vary").lower().replace(" ", "")
     if exchange.status != 200 or exchange.truncated or exchange.header(b"set-cookie") is not None:
         return 0.0
     if any(word in control for word in ("no-store", "no-cache", "private")):

@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from crawler import Context, FetchFailed, Handle, ParsedPage, Retry, Router, UserError
+from crawler.page import Extra
 from crawler.testing import page, run_handler
 
 URL = "https://shop.test/list"
@@ -210,3 +212,10 @@ def test_the_body_of_a_request_is_in_the_result() -> None:
     assert {url.partition("#")[0] for url in searches} == {"https://shop.test/search"}
     assert about == "https://shop.test/about#2"
     assert more not in result.labels
+
+
+def test_what_a_page_has_loaded_is_a_page_of_its_own_site() -> None:
+    loaded = page("https://api.other.test/1", "{}", status=404).exchange
+    assert loaded is not None
+    (answer,) = replace(page(URL), extras=(Extra(loaded, "xhr"),)).resources()
+    assert (answer.domain, answer.status, answer.reason) == ("other.test", 404, "http_404")
