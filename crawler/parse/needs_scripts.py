@@ -27,6 +27,8 @@ _ASKING_TEXT, _ASKING_LINKS = 700, 10
 
 _LOADING = 30  # characters of "Loading..." in an empty root
 _HAS_SCRIPT = re.compile(rb"<script\b", re.IGNORECASE)
+_SCRIPT_FILE = re.compile(rb"<script\b[^>]*?\ssrc\s*=\s*[\"']?([^\"'\s>?#]+)", re.IGNORECASE)
+_ASKS_FOR_DATA = re.compile(rb"\bfetch\(|XMLHttpRequest|\.ajax\(|getJSON\(|axios")
 _EXECUTABLE = re.compile(r"(?:text|application)/(?:javascript|ecmascript|babel|jsx)|module|", re.IGNORECASE)
 _ROOTS = "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #q-app, #application, #main-app, #react-root, #swagger-ui"
 _NO_TEXT = "script, style, noscript, template, svg, head"
@@ -65,6 +67,12 @@ def needs_scripts(body: bytes, charset: str | None, links: int) -> Need:
     if len(text) < _ASKING_TEXT and links < _ASKING_LINKS and (_ASKS.search(asking) or _ASKS.search(text)):
         return "yes"
     return "yes" if len(text) < _EMPTY and links < _EMPTY_LINKS and not refreshes else "ask"
+
+
+def scripts_of(body: bytes) -> int:
+    """What tells the scripts of the HTML document `body` from those of others: the files, and whether it asks for data."""
+    files = {match[1].rpartition(b"/")[2] for match in _SCRIPT_FILE.finditer(body)}
+    return hash((frozenset(files), _ASKS_FOR_DATA.search(body) is not None)) or 1
 
 
 def words_of(body: bytes, charset: str | None) -> int | None:

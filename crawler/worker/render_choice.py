@@ -1,12 +1,14 @@
 """Decides which pages are rendered with `render.mode = "auto"`, and learns from each that was. No I/O.
 
 A page without a script is not rendered, and the shell of an application is (`crawler.parse.needs_scripts`). Of the others,
-only rendering tells, so samples are rendered: of each shape of URLs the first three pages, and then one whenever its pages
-have doubled. If two of the last five brought something, all pages of the shape are rendered, until fewer of the last five
-do. The first pages of the shape, which were settled without a browser, are visited again then.
+only rendering tells, so samples are rendered: of each shape of URLs the first page, one whenever its pages have doubled,
+and the next page after one that brought something. If two of the last five brought something, all pages of the shape are
+rendered, until fewer of the last five do. Its first pages, which were settled without a browser, are visited again then.
 
 Rendering takes hundreds of times the CPU of a page. So the more samples of a site in a row brought nothing, the more pages
-a shape needs before another one is rendered: after twenty, 3,300.
+a shape needs before another one is rendered. The first sample of a shape comes early unless it has the scripts of other
+shapes that brought nothing: a list often has a script of its own, and is found among many other pages then. A shape with a
+page that brought something waits for no other.
 
 What was learnt is forgotten when a domain moves to another replica, which then needs some samples again, as with
 `crawler.scope.shapes`.
@@ -26,7 +28,15 @@ _LATEST, _ENOUGH = 5, 2
 """Rendered pages of a shape that are remembered, and how many of them have to bring something."""
 
 _PATIENCE = 1.5
-"""Base of the number of pages that a shape needs for a sample, by the samples of its site in a row that brought nothing."""
+"""Base of the number of pages that a shape needs for a sample: its first one by the shapes with the same scripts whose
+first sample brought nothing, another one by all samples of the site in a row that brought nothing."""
+
+_FREE_SHAPES = 5
+"""Shapes with the same scripts, in a row, that have their first page rendered."""
+
+_FREE, _AT_LAST = 12, 4.0
+"""Samples of a site in a row that brought nothing, from which on each needs four times as many pages of its shape as the
+one before. So 10,000 pages have at most 19 in vain."""
 
 _REFUTED = 5
 """Shells of a shape that brought nothing, after which its shells are pages like others."""
@@ -72,10 +82,11 @@ class RenderChoice:
     def __init__(self) -> None:
         self._shapes = Recent[str, _Shape](10_000)
         self._named = set[str]()
-        self._in_vain = Recent[str, int](10_000)  # by domain: samples in a row that brought nothing
+        # What brought nothing, in a row: samples of a domain (0), and first samples of its shapes with the same scripts.
+        self._in_vain = Recent[tuple[str, int], int](10_000)
 
-    def choose(self, entry: Entry, need: Need) -> WhyRendered | None:
-        """Why the page of `entry` is to be rendered, None if it is not."""
+    def choose(self, entry: Entry, need: Need, scripts: int = 1) -> WhyRendered | None:
+        """Why the page of `entry` is to be rendered, None if it is not. `scripts`: see `scripts_of`."""
         if need == "no":
             return None
         shape = self._shape(entry)
@@ -84,22 +95,35 @@ class RenderChoice:
             return "shell"
         if shape.is_rendered:
             return "shape"
-        if shape.seen >= max(shape.next_sample, _PATIENCE ** (self._in_vain.get(entry.domain) or 0)):
-            shape.next_sample = shape.seen + 1 if shape.seen < 3 else 2 * shape.seen
+        if shape.seen >= max(shape.next_sample, self._patience(shape, entry.domain, scripts)):
+            shape.next_sample = 2 * shape.seen
             return "sample"
         if len(shape.skipped) < MOST_AGAIN:
             shape.skipped.append(entry)
         return None
 
-    def learn(self, entry: Entry, why: WhyRendered, has_gained: bool) -> None:
+    def _patience(self, shape: _Shape, domain: str, scripts: int) -> float:
+        """How many pages `shape` needs for its next sample, as far as other shapes tell."""
+        if shape.latest:
+            return 0.0
+        firsts, samples = self._in_vain.get((domain, scripts)) or 0, self._in_vain.get((domain, 0)) or 0
+        enough = _PATIENCE ** (samples if shape.rendered else max(0, firsts - _FREE_SHAPES))
+        return max(enough, _AT_LAST ** max(0, samples - _FREE))
+
+    def learn(self, entry: Entry, why: WhyRendered, has_gained: bool, scripts: int = 1) -> None:
         """Learn from the page of `entry`, which was rendered."""
         shape = self._shape(entry)
         shape.rendered += 1
         shape.latest = (shape.latest << 1 | has_gained) & ((1 << _LATEST) - 1)
         if has_gained:
-            self._in_vain.put(entry.domain, 0)
-        elif why == "sample":
-            self._in_vain.put(entry.domain, (self._in_vain.get(entry.domain) or 0) + 1)
+            shape.next_sample = shape.seen + 1
+        if why != "sample":
+            return
+        for key in ((entry.domain, 0), (entry.domain, scripts)):
+            if has_gained:
+                self._in_vain.put(key, 0)
+            elif key[1] == 0 or shape.rendered == 1:
+                self._in_vain.put(key, (self._in_vain.get(key) or 0) + 1)
 
     def name(self, entry: Entry, why: WhyRendered) -> str:
         """The name of the shape of `entry`, which is rendered because of `why`, if pages of it need a browser; otherwise,

@@ -26,7 +26,7 @@ from crawler.hooks import ExtraRequest
 from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered, WhyRendered
 from crawler.parse.document import ParsedDocument
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.needs_scripts import needs_scripts, words_of
+from crawler.parse.needs_scripts import needs_scripts, scripts_of, words_of
 from crawler.scope.page_steps import PageSteps, Step
 from crawler.scope.shapes import shapes_of
 from crawler.worker.leases import LeasedDomain
@@ -120,7 +120,9 @@ class PageRendering:
         if self.policy.mode == "always":
             return "always"
         found = reading.found
-        return self._choice.choose(entry, needs_scripts(decoded(), found.charset, len(found.links)))
+        body = decoded()
+        need = needs_scripts(body, found.charset, len(found.links))
+        return self._choice.choose(entry, need, scripts_of(body) if need == "ask" else 1)
 
     def learn(
         self,
@@ -134,9 +136,10 @@ class PageRendering:
         see `why`."""
         if self.policy.mode != "auto" or rendered.dom is None or not is_evidence(rendered):
             return
-        words, words_of_dom = words_of(decoded(), static.found.charset), words_of(rendered.dom.body, "utf-8")
+        body = decoded()
+        words, words_of_dom = words_of(body, static.found.charset), words_of(rendered.dom.body, "utf-8")
         gained = has_gained(rendered.why, static, dom, entry.domain, words, words_of_dom)
-        self._choice.learn(entry, rendered.why, gained)
+        self._choice.learn(entry, rendered.why, gained, scripts_of(body))
 
     def to_visit_again(self, entry: Entry) -> list[Entry]:
         """The pages that were settled without a browser, and that need one, as the page of `entry` has shown."""

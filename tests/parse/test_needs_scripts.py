@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.parse.needs_scripts import Need, needs_scripts, words_of
+from crawler.parse.needs_scripts import Need, needs_scripts, scripts_of, words_of
 
 SCRIPT = "<script src=/assets/index.js></script>"
 PROSE = "<p>" + "The office is open from nine to five on weekdays. " * 30
@@ -47,3 +47,10 @@ def test_pages_with_many_links_and_large_pages_are_not_looked_at() -> None:
 
 def test_only_words_that_are_shown_count() -> None:
     assert words_of(b"<title>a b</title><style>c</style><p>d e</p><script>f</script><noscript>g</noscript>", None) == 2
+
+
+def test_pages_have_the_same_scripts_if_they_load_the_same_files_and_ask_for_data_alike() -> None:
+    page = b"<script src='/a/theme.js?v=1'></script><p>One<script>var x = 1</script>"
+    assert scripts_of(page) == scripts_of(b"<SCRIPT defer src=../theme.js></SCRIPT><p>Two<script>var x = 2</script>")
+    assert scripts_of(page) != scripts_of(page + b"<script src=list.js></script>")
+    assert scripts_of(page) != scripts_of(page + b"<script>fetch('/list.json')</script>")
