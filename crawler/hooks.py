@@ -26,6 +26,7 @@ from crawler.errors import FailureKind, FetchFailed, UserError
 from crawler.events import HookFailed
 from crawler.http_head import is_of_the_client
 from crawler.page import FETCHED, Exchange, Extra, Item, Page, RejectedItem
+from crawler.request import check_field, fields_by_name, with_cookies
 from frontier.entries import label_of, payload_of
 from frontier.urls import UrlPattern
 
@@ -156,9 +157,9 @@ class OutgoingRequest:
     def __init__(
         self, url: str, method: str = "GET", fields: Sequence[tuple[str, str]] = (), kind: str = "page", tag: str = ""
     ) -> None:
-        self.url = url
-        self.method = method
-        self.kind = kind
+        self._url = url
+        self._method = method
+        self._kind = kind
         self.headers = dict(fields)
         self._given = frozenset(fields)
         self.cookies: dict[str, str] = {}
@@ -169,6 +170,21 @@ class OutgoingRequest:
 
     def __repr__(self) -> str:
         return f"<OutgoingRequest {self.method} {self.url}>"  # headers and the proxy may have secrets
+
+    @property
+    def url(self) -> str:
+        """What is requested. The turn at its domain is for this URL, so no function may change it."""
+        return self._url
+
+    @property
+    def method(self) -> str:
+        """The method, such as GET."""
+        return self._method
+
+    @property
+    def kind(self) -> str:
+        """The kind, such as "page"."""
+        return self._kind
 
     @property
     def label(self) -> str:
@@ -182,15 +198,16 @@ class OutgoingRequest:
 
     @property
     def fields(self) -> tuple[tuple[str, str], ...]:
-        """The header fields with the cookies. Raises ValueError for one that cannot be changed."""
-        fields = {name.lower(): (name, value) for name, value in self.headers.items()}
+        """The header fields with the cookies. Raises ValueError and TypeError for one that cannot be sent or changed."""
+        fields = fields_by_name(self.headers)
         for name, field in fields.items():
-            if field not in self._given and (is_of_the_client(name) or name == "user-agent"):
+            if field in self._given:
+                continue
+            check_field(*field)
+            if is_of_the_client(name) or name == "user-agent":
                 raise ValueError(f"the header field {name} cannot be changed")
         if self.cookies:
-            pairs = [f"{name}={value}" for name, value in self.cookies.items()]
-            sent = fields.pop("cookie", ("", ""))[1]
-            fields["cookie"] = ("Cookie", "; ".join([sent, *pairs] if sent else pairs))
+            fields["cookie"] = with_cookies(fields.pop("cookie", None), self.cookies)
         return tuple(fields.values())
 
 

@@ -20,6 +20,11 @@ LONGEST_KEY = 100
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 """RFC 9110 5.6.2: a token."""
 
+_CONTROL = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_ENDS_NAME = re.compile(r"[\x00-\x20\x7f=;]|^$")
+_ENDS_VALUE = re.compile(r"[\x00-\x1f\x7f;]")
+"""What no value of a header field, and no name and value of a cookie, can have."""
+
 Fields = Mapping[str, Any] | Iterable[tuple[str, Any]]
 """Names and values of a form. A value that is a list stands for several."""
 
@@ -64,24 +69,31 @@ class Request:
         retry: bool = False,
         private: bool = False,
     ) -> None:
+        if not isinstance(url, str):
+            raise TypeError(f"a URL has to be a text, not {type(url).__name__}")
+        if not isinstance(unique_key, str):
+            raise TypeError(f"a unique_key has to be a text, not {type(unique_key).__name__}")
         sent, media = _body(data, json, body)
-        method = (method or ("GET" if sent is None else "POST")).upper()
+        method = str(method or ("GET" if sent is None else "POST")).upper()
         if method not in METHODS:
             raise ValueError(f"{method!r} cannot be a method: use one of {', '.join(METHODS)}")
         if sent is not None and method in ("GET", "HEAD"):
             raise ValueError(f"a {method} request has no body")
-        fields = dict(headers or {})
-        names = {name.lower() for name in fields}
-        if media and "content-type" not in names:
-            fields["Content-Type"] = media
+        fields = fields_by_name(headers or {})
+        if media:
+            fields.setdefault("content-type", ("Content-Type", media))
         if referer:
-            fields["Referer"] = referer.partition("#")[0]
+            fields["referer"] = ("Referer", referer.partition("#")[0])
         if cookies:
-            fields["Cookie"] = "; ".join(f"{name}={value}" for name, value in cookies.items())
-        for name, value in fields.items():
-            _check(name, value)
+            fields["cookie"] = with_cookies(fields.get("cookie"), cookies)
+        for name, value in fields.values():
+            check_field(name, value)
+            if is_of_the_client(name.lower()):
+                raise ValueError(f"{name} is set by the crawler itself")
+            if name.lower() == "user-agent":
+                raise ValueError("User-Agent cannot be set here: fetch.user_agent and fetch.contact set it")
         self.url = url
-        self.request = RequestData(method, tuple(fields.items()), sent or b"", retry, private)
+        self.request = RequestData(method, tuple(fields.values()), sent or b"", retry, private)
         self.key = quote(unique_key, "") if unique_key else self.request.key
         if len(self.key) > LONGEST_KEY:
             raise ValueError(f"a unique_key may have {LONGEST_KEY} characters")
@@ -95,22 +107,57 @@ def _body(data: Fields | None, json: Any, body: str | bytes | None) -> tuple[byt
     if sum(one is not None for one in (data, json, body)) > 1:
         raise ValueError("give one of data, json and body")
     if data is not None:
-        return urlencode(data if isinstance(data, Mapping) else list(data), doseq=True).encode(), FORM
+        return _urlencoded(data), FORM
     if json is not None:
         return msgspec.json.encode(json), "application/json"
+    if body is not None and not isinstance(body, (str, bytes)):
+        raise TypeError(f"a body has to be text or bytes, not {type(body).__name__}: data and json are for values")
     return (body.encode() if isinstance(body, str) else body), ""
+
+
+def _urlencoded(data: Fields) -> bytes:
+    """`data` as a form sends it, without what is None. Raises TypeError."""
+    if isinstance(data, (str, bytes)):
+        raise TypeError("data has to be a dict, or pairs of names and values: body is for what is written already")
+    pairs = list(data.items() if isinstance(data, Mapping) else data)
+    for name, value in pairs:
+        if isinstance(value, Mapping):
+            raise TypeError(f"the value of {name!r} is a dict, and forms have none: json is for such values")
+    return urlencode([(name, value) for name, value in pairs if value is not None], doseq=True).encode()
 
 
 FORM = "application/x-www-form-urlencoded"
 
 
-def _check(name: str, value: str) -> None:
-    """Raise ValueError if `name` and `value` cannot be those of a header field of a request."""
+def fields_by_name(headers: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """The header fields by their names in lower case, the last one of each. Raises TypeError for what is no dict of
+    texts."""
+    if not isinstance(headers, Mapping):
+        raise TypeError(f"headers have to be a dict, not {type(headers).__name__}")
+    found: dict[str, tuple[str, str]] = {}
+    for name, value in headers.items():
+        if not isinstance(name, str) or not isinstance(value, str):
+            raise TypeError(f"header fields have to be texts, and {name!r} is not")
+        found[name.lower()] = (name, value)
+    return found
+
+
+def with_cookies(field: tuple[str, str] | None, cookies: Mapping[str, str]) -> tuple[str, str]:
+    """The header field for `cookies`, after those of `field`: servers read only one. Raises TypeError and ValueError for a
+    cookie that would become another one."""
+    if not isinstance(cookies, Mapping):
+        raise TypeError(f"cookies have to be a dict, not {type(cookies).__name__}")
+    pairs = [field[1]] if field and field[1] else []
+    for name, value in cookies.items():
+        if _ENDS_NAME.search(name) or _ENDS_VALUE.search(str(value)):
+            raise ValueError(f"the cookie {name!r} has a character that cookies cannot have, such as a semicolon")
+        pairs.append(f"{name}={value}")
+    return "Cookie", "; ".join(pairs)
+
+
+def check_field(name: str, value: str) -> None:
+    """Raise ValueError if `name` and `value` cannot be those of a header field."""
     if not _NAME.fullmatch(name):
         raise ValueError(f"{name!r} cannot be the name of a header field")
-    if is_of_the_client(name.lower()):
-        raise ValueError(f"{name} is set by the crawler itself")
-    if name.lower() == "user-agent":
-        raise ValueError("User-Agent cannot be set here: fetch.user_agent and fetch.contact set it")
-    if not value.isprintable():
+    if _CONTROL.search(value):
         raise ValueError(f"the value of {name} has a line break or another control character")

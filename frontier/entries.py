@@ -206,7 +206,7 @@ def tag_of(label: str, payload: Mapping[str, Any] | None, request: RequestData |
     """The tag for `label`, a word or empty, `payload`, a small JSON object or None, and `request`: it is a part of the
     entry, so it has no spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what
     JSON does not have."""
-    if not _LABEL.fullmatch(label):
+    if not isinstance(label, str) or not _LABEL.fullmatch(label):
         raise ValueError(f"{label!r} cannot be a label: use up to 64 letters, digits, _, - and .")
     if request is not None:
         label += _stored(request)

@@ -488,7 +488,7 @@ class UrlPattern:
             found = _compiled(pattern)  # its errors are clearer
             if _REPEATS.search(pattern):
                 found = limited(pattern, STEPS)
-        except (re.error, pcre2.PatternError, ValueError, RecursionError) as error:
+        except (re.error, pcre2.PatternError, ValueError, TypeError, RecursionError) as error:
             raise BadInput(f"not a regular expression: {pattern!r}: {error}") from None
         self._search = found.search
 

@@ -121,9 +121,10 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         found: Document = self.__dict__["document"]
         return found
 
-    def select(self, css: str) -> list[Element]:
-        """Return the elements that match the CSS selector, in the order of the page."""
-        return list(self.document.select(css))
+    def select(self, css: str, within: Element | None = None) -> list[Element]:
+        """Return the elements that match the CSS selector, in the order of the page. `within`: an element of the page in
+        which to look."""
+        return list((self.document if within is None else within).select(css))
 
     def select_text(self, css: str, within: Element | None = None) -> str | None:
         """Return the text of the first element that matches, without white space around it; None if none does. `within`: an
@@ -365,7 +366,7 @@ class Handle:
         """End the crawl on all replicas, within some seconds, as `crawler stop` does; `reason` goes into the log. Requests
         in flight end and are kept. A program that runs again goes on with what is queued; `crawler resume` lets others go
         on."""
-        self._stop = reason
+        self._stop = str(reason or "")
         return _DONE
 
     def result(self, handler: str = "") -> Handled:
@@ -378,7 +379,7 @@ def request_of(link: Linked, options: RequestOptions) -> Request:
     if isinstance(link, Request):
         return link
     if not (written := _written(link)):
-        raise ValueError("the element has neither an href nor a src")
+        raise ValueError("there is no URL: it is None or empty, or an element without href and src")
     return Request(written, **options)
 
 

@@ -16,6 +16,7 @@ from crawler.handlers.requests import Files
 from crawler.handlers.values import SharedValues, awaitable_here
 from crawler.hooks import ROUTERS, OutgoingRequest, imported
 from crawler.page import DEAD_REASONS, Exchange, Outcome, Page
+from frontier.entries import tag_of
 from frontier.errors import BadInput
 from frontier.urls import UrlPattern
 
@@ -106,7 +107,7 @@ class Router:
         only pages that were enqueued with this label. `status`: only pages with this status or one of these, such as
         `range(400, 500)`, and those that are dead because of it; without it, pages with a 2xx status. Raises UserError for
         what cannot be used."""
-        if content_type and "/" not in content_type:
+        if not isinstance(content_type, str) or (content_type and "/" not in content_type):
             raise UserError(f"@router.handler(content_type={content_type!r}): write it as text/html or text/*")
         return self._register("handler", pattern, content_type.lower(), label, _statuses(status), None)
 
@@ -131,11 +132,12 @@ class Router:
             raise UserError(f"write @router.{name}() with parentheses above {name_of(pattern)}")
         try:
             found = UrlPattern(pattern)
-        except BadInput as error:
+            tag_of(label, None)
+        except (BadInput, ValueError) as error:
             raise UserError(f"@router.{name}: {error}") from error
 
         def register(function: H) -> H:
-            _check(function, "the page", "the crawl")
+            _check(function, "the page", "the crawl", instead="put items into a data set with crawl.push(NAME, ITEM)")
             self._routes.append(Route(found, content_type, label, statuses, failure, function))
             return function
 
@@ -144,12 +146,14 @@ class Router:
     def on_start(self, function: K) -> K:
         """A decorator for a function that runs once in each replica, before its first page. If it raises, the replica
         does not start. What handlers need, such as a pool of connections, goes into `crawl.state`."""
+        _check(function, "the crawl")
         self.starting.append(function)
         return function
 
     def on_end(self, function: K) -> K:
         """A decorator for a function that runs once in each replica, after its last page, unless the process is
         killed."""
+        _check(function, "the crawl")
         self.ending.append(function)
         return function
 
@@ -202,7 +206,7 @@ def _statuses(wanted: int | Iterable[int] | None) -> Collection[int]:
     """`wanted` as a collection. Raises UserError for what is no status."""
     if wanted is None:
         return OK
-    found = wanted if isinstance(wanted, range) else (wanted,) if isinstance(wanted, int) else tuple(wanted)
+    found = wanted if isinstance(wanted, range) else tuple(wanted) if isinstance(wanted, Iterable) else (wanted,)
     if not found or not all(isinstance(status, int) and 200 <= status <= 999 for status in found):
         raise UserError(
             f"@router.handler(status={wanted!r}): write a status from 200 to 999, a range or a list of them"
@@ -213,7 +217,7 @@ def _statuses(wanted: int | Iterable[int] | None) -> Collection[int]:
 def _check_kind(kind: int | str) -> None:
     """Raises UserError if no page can fail with `kind`."""
     if not isinstance(kind, str):
-        if not 400 <= kind <= 999:
+        if not isinstance(kind, int) or not 400 <= kind <= 999:
             raise UserError(f"@router.on_failure(kind={kind!r}): a page has failed with a status from 400 to 999")
         return
     reason = kind.removeprefix("given_up_")
@@ -226,15 +230,18 @@ def _check_kind(kind: int | str) -> None:
         )
 
 
-def _check(function: Callable[..., Any], *arguments: str) -> None:
-    """Raises UserError if `function` cannot be called with `arguments`."""
+def _check(function: Callable[..., Any], *arguments: str, instead: str = "it would not run") -> None:
+    """Raises UserError if `function` cannot be called with `arguments`. `instead`: what to do if it yields."""
+    if not callable(function):
+        raise UserError(f"{function!r} is no function")
     if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-        raise UserError(f"{name_of(function)} yields: put items into a data set with crawl.push(NAME, ITEM)")
+        raise UserError(f"{name_of(function)} yields: {instead}")
     try:
         inspect.signature(function).bind(*arguments)
     except TypeError:
-        number, named = ("two", "three")[len(arguments) - 2], f"{', '.join(arguments[:-1])} and {arguments[-1]}"
-        raise UserError(f"{name_of(function)} must take {number} arguments: {named}") from None
+        number = ("one argument", "two arguments", "three arguments")[len(arguments) - 1]
+        named = " and ".join(filter(None, (", ".join(arguments[:-1]), arguments[-1])))
+        raise UserError(f"{name_of(function)} must take {number}: {named}") from None
     except ValueError:
         pass  # a builtin does not tell
 

@@ -104,9 +104,12 @@ def _in_memory(values: dict[str, bytes]) -> Ask:
             values[name] = value
         elif verb == "increment":
             try:
-                values[name] = b"%d" % (int(values.get(name, b"0")) + int(value))
+                total = int(values.get(name, b"0")) + int(value)
             except ValueError:
                 return [b"no number"]
+            if not -(2**63) <= total < 2**63:
+                return [b"no number"]
+            values[name] = b"%d" % total
         return [b"value", values.get(name)]
 
     return ask

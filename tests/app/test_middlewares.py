@@ -269,6 +269,13 @@ def test_fields_of_the_crawler_itself_may_stay_or_go() -> None:
         (lambda request: setattr(request, "proxy", "b.test:80"), "is not the URL of a proxy"),
         (lambda request: request.headers.update({"If-None-Match": "x"}), "if-none-match cannot be changed"),
         (lambda request: request.headers.update({"X": "a\r\nb"}), "control character"),
+        (lambda request: request.headers.update({"X": 5}), "'X' is not"),
+        (lambda request: request.cookies.update({"a": "1; b=2"}), "semicolon"),
+        (lambda request: request.cookies.update({"a=b": "1"}), "semicolon"),
+        (lambda request: request.cookies.update({"a": "1\r\nX: 2"}), "semicolon"),
+        (lambda request: setattr(request, "cookies", "a=1"), "have to be a dict"),
+        (lambda request: setattr(request, "url", "http://a.test/secret"), "'url' of 'OutgoingRequest'"),
+        (lambda request: setattr(request, "method", "DELETE"), "'method' of 'OutgoingRequest'"),
         (lambda request: {"X": "1"}, "returned dict"),
     ],
 )
@@ -281,9 +288,9 @@ def test_what_cannot_be_changed_is_told(settings: dict[str, Any], site: Site, ch
 
     run(router, settings)
     line = lines(settings)["/1"]
-    assert line["outcome"] == "dead"
+    assert (line["outcome"], line["reason"]) == ("dead", "middleware_failed")
     assert problem in line["detail"]
-    assert site.times("/1") == 0
+    assert (site.times("/1"), site.times("/secret")) == (0, 0)
 
 
 def test_items_are_changed_dropped_and_split_in_order(settings: dict[str, Any]) -> None:
@@ -425,3 +432,10 @@ def test_functions_with_other_arguments_are_refused() -> None:
         router.after_response(lambda request, exchange: None)  # type: ignore[arg-type, misc]
     with pytest.raises(UserError, match="must take three arguments: the name, the item and the crawl"):
         router.on_item(lambda item: None)  # type: ignore[arg-type, misc]
+    with pytest.raises(UserError, match="must take one argument: the crawl"):
+        router.on_end(lambda: None)  # type: ignore[arg-type, misc]
+    with pytest.raises(UserError, match="would not run"):
+
+        @router.on_start
+        def begin(crawl: Context) -> Any:
+            yield

@@ -252,11 +252,47 @@ async def test_secrets_of_a_request_are_in_no_record(api: Api, tmp_path: Path) -
         {"headers": {"X": "a\r\nY: b"}},
         {"headers": {"X Y": "a"}},
         {"unique_key": "k" * 101},
+        {"cookies": {"a": "1; b=2"}},
+        {"cookies": {"a=b": "1"}},
     ],
 )
 def test_what_cannot_be_sent_is_refused(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"\w"):
         Handle().enqueue("/a", **options)
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"unique_key": 0}, "unique_key has to be a text, not int"),
+        ({"headers": {"X": 7}}, "'X' is not"),
+        ({"headers": ["X: 7"]}, "have to be a dict, not list"),
+        ({"cookies": "a=1"}, "have to be a dict, not str"),
+        ({"data": "a=b"}, "body is for what is written already"),
+        ({"data": {"a": {"b": 1}}}, "json is for such values"),
+        ({"body": {"a": 1}}, "data and json are for values"),
+    ],
+)
+def test_values_of_other_types_are_refused_in_words(options: dict[str, Any], problem: str) -> None:
+    with pytest.raises(TypeError, match=problem):
+        Handle().enqueue("/a", **options)
+
+
+def test_each_field_of_a_request_is_there_once() -> None:
+    request = Request(
+        "/a",
+        headers={"cookie": "a=1", "referer": "/b", "X": "1", "x": "2"},
+        cookies={"b": "2"},
+        referer="/c",
+        data={"q": "tea", "none": None, "size": ["s", "m"]},
+    ).request
+    assert request.headers == (
+        ("Cookie", "a=1; b=2"),
+        ("Referer", "/c"),
+        ("x", "2"),
+        ("Content-Type", "application/x-www-form-urlencoded"),
+    )
+    assert request.body == b"q=tea&size=s&size=m"
 
 
 def test_a_request_has_a_limit() -> None:

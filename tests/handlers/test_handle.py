@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from yarl import URL
 
 from crawler import Handle, Link, Outcome, ParsedPage, Router, UserError
+from crawler.handlers.requests import Files, VisitRequests
 from crawler.handlers.router import load_router
 from crawler.hooks import Wanted
 from crawler.page import DEAD_REASONS
@@ -208,3 +209,23 @@ def test_json_ld_is_found_by_a_path() -> None:
     parsed = ParsedPage.of(page(exchange("x", script), content_type="text/html"))
     assert parsed.json_ld("Product.offers.price") == [1, 2]
     assert parsed.json_ld() == parsed.json_ld("Product")
+
+
+async def test_what_has_no_url_cannot_be_fetched() -> None:
+    handle = Handle(requests=VisitRequests(None, None, Files()))
+    (element,) = ParsedPage.of(page(exchange("", b"<a name=x>x</a>"))).select("a")
+    for missing in (None, "", element):
+        with pytest.raises(ValueError, match="there is no URL"):
+            await handle.fetch(missing)
+
+
+def test_a_crawl_can_be_stopped_without_a_reason() -> None:
+    handle = Handle()
+    handle.stop(None)  # type: ignore[arg-type]
+    assert handle.result().stop == ""
+
+
+def test_elements_are_looked_for_within_another_one() -> None:
+    found = ParsedPage.of(page(exchange("", b"<ul id=a><li>1</ul><ul id=b><li>2<li>3</ul>")))
+    (second,) = found.select("#b")
+    assert [one.text for one in found.select("li", second)] == ["2", "3"]

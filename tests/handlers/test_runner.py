@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import threading
 import time
 from typing import Any
@@ -164,6 +165,27 @@ def test_functions_that_cannot_handle_pages_are_refused() -> None:
             router.handler(pattern)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="text/html"):
         router.handler(content_type="html")
+
+
+@pytest.mark.parametrize(
+    ("conditions", "said"),
+    [
+        ({"pattern": ["/a", "/b"]}, "not a regular expression"),
+        ({"pattern": re.compile("/a")}, "not a regular expression"),
+        ({"content_type": ["text/html"]}, "text/html"),
+        ({"content_type": 5}, "text/html"),
+        ({"label": 5}, "5 cannot be a label"),
+        ({"label": "a product"}, "'a product' cannot be a label"),
+        ({"status": 4.5}, "a range or a list"),
+        ({"kind": None}, "status from 400"),
+        ({"kind": range(400, 500)}, "status from 400"),
+    ],
+)
+def test_conditions_that_no_page_can_meet_are_refused(conditions: dict[str, Any], said: str) -> None:
+    router = Router()
+    register: Any = router.on_failure if "kind" in conditions else router.handler
+    with pytest.raises(UserError, match=said):
+        register(**conditions)
 
 
 async def test_a_thread_that_was_given_up_does_not_hold_up_others() -> None:

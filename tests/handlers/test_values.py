@@ -60,6 +60,8 @@ async def test_a_counter_counts_each_call_once(shared: SharedValues) -> None:
     await other.set("n", 2**60 + 1)
     assert await shared.increment("n", 2) == 2**60 + 3
     assert await shared.get("n") == 2**60 + 3
+    with pytest.raises(ValueError, match="cannot be incremented"):
+        await shared.increment("n", 2**63 - 2**60)
     for value in ("5", 5.0, None, [1]):
         await shared.set("n", value)
         with pytest.raises(ValueError, match="cannot be incremented by 1"):
