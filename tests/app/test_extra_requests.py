@@ -170,7 +170,7 @@ def test_answers_are_archived_with_their_page_and_are_no_pages(settings: dict[st
         if record.headers.get("WARC-Page-ID")
     }
     assert kinds == {("1", None), ("2", "fetch")}
-    assert sorted(row.page.url for row in read_rows(warc, lambda *problem: None)).count("http://a.test/product/2") < 2
+    assert len(list(read_rows(warc, lambda *problem: None))) == 3
 
 
 async def test_a_program_without_handlers_makes_requests_in_its_loop(

@@ -186,8 +186,6 @@ class _NoStatus:
 class SimRenderer:
     """A browser that only makes requests."""
 
-    out_of_order = ""
-
     def __init__(self, replica: SimReplica) -> None:
         self._replica = replica
 
