@@ -14,6 +14,6 @@ and flags that close each of these ways where the machine allows no namespace.
 """
 
 from crawler.browser.renderer import Renderer
-from crawler.browser.values import GRACE_S, Answer, RenderLimits
+from crawler.browser.values import GRACE_S, RenderLimits
 
-__all__ = ["GRACE_S", "Answer", "RenderLimits", "Renderer"]
+__all__ = ["GRACE_S", "RenderLimits", "Renderer"]

@@ -45,7 +45,7 @@ START_S = 20.0
 """How long a browser may take to start: 0.1 s on an idle machine."""
 
 DYING_S, DYING_STEPS = 1.0, 50
-"""How long killed processes are waited for, and how often is looked for them."""
+"""How long to wait for killed processes to end, and how often to look."""
 
 NOBODY = 65534
 FOLDER = "peercrawl-browser-"

@@ -202,7 +202,8 @@ class ExtraRequests:
         """Make `request` of a page in a browser to the domain of `guest`: at once, if no more than `policy` allows are in
         flight to it, and as part of the visit. Other domains get no reservation, except for their robots.txt: a page asks
         many of them, most of them once."""
-        domain, own, url = guest.domain, visit.leased if guest.domain == visit.leased.domain else None, request.url
+        domain, url = guest.domain, request.url
+        own = visit.leased if domain == visit.leased.domain else None
         known = await self._robots_of(visit, guest, url) if policy.obeys_robots else self.robots.at_hand(url)
         if known is not None and policy.obeys_robots:
             self._check_allowed(url, known)
@@ -234,9 +235,8 @@ class ExtraRequests:
                     raise Refused("rate")
                 await self.runtime.clock.sleep(wait_s)
 
-    async def _robots_of(self, visit: PageVisit, guest: LeasedDomain, url: str) -> OriginRobots | None:
-        """The robots.txt that applies to `url`, fetched in turns at its domain if it is not known. None if a node of a
-        cluster that it needs is away."""
+    async def _robots_of(self, visit: PageVisit, guest: LeasedDomain, url: str) -> OriginRobots:
+        """The robots.txt that applies to `url`, fetched in turns at its domain if it is not known. Raises Refused."""
         while (known := self.robots.at_hand(url)) is None:
             if self.throttle.is_blocked(guest.domain):
                 raise Refused("blocked")

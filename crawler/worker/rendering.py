@@ -49,9 +49,6 @@ LONGEST_DELAY_S = 10.0
 class PageRenderer(Protocol):
     """What renders pages: `crawler.browser.Renderer`, which says what its methods do."""
 
-    @property
-    def out_of_order(self) -> str: ...
-
     async def render(
         self,
         exchange: Exchange,

@@ -1,5 +1,6 @@
--- mark_sent: replace an entry of a lease by the same one with another mark, immediately before its request is sent: whoever
--- leases it after the death of the holder sees that it may have been sent. A repeated call changes nothing.
+-- mark_sent: replace an entry of a lease by the same one with a mark, immediately before its request is sent: whoever leases
+-- it after the death of the holder sees that it may have been sent. Or by the one without the mark, if nothing was sent.
+-- A repeated call changes nothing.
 --
 -- KEYS[1] stats  hash  crawl
 -- KEYS[2] the prefix of inflight:<domain> zset, d:<domain> hash (token)
