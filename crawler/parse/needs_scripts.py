@@ -27,8 +27,10 @@ _ASKING_TEXT, _ASKING_LINKS = 700, 10
 
 _LOADING = 30  # characters of "Loading..." in an empty root
 _HAS_SCRIPT = re.compile(rb"<script\b", re.IGNORECASE)
-_SCRIPT_FILE = re.compile(rb"<script\b[^>]*?\ssrc\s*=\s*[\"']?([^\"'\s>?#]+)", re.IGNORECASE)
-_ASKS_FOR_DATA = re.compile(rb"\bfetch\(|XMLHttpRequest|\.ajax\(|getJSON\(|axios")
+_SCRIPT_FILE = re.compile(
+    rb"<script\b[^>]*?\ssrc\s*=\s*[\"']?([^\"'\s>?#]+)"
+)  # ignoring case would take 50 times as long
+_ASK_FOR_DATA = (b"fetch(", b"XMLHttpRequest", b".ajax(", b"getJSON(", b"axios")
 _EXECUTABLE = re.compile(r"(?:text|application)/(?:javascript|ecmascript|babel|jsx)|module|", re.IGNORECASE)
 _ROOTS = "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #q-app, #application, #main-app, #react-root, #swagger-ui"
 _NO_TEXT = "script, style, noscript, template, svg, head"
@@ -71,8 +73,9 @@ def needs_scripts(body: bytes, charset: str | None, links: int) -> Need:
 
 def scripts_of(body: bytes) -> int:
     """What tells the scripts of the HTML document `body` from those of others: the files, and whether it asks for data."""
-    files = {match[1].rpartition(b"/")[2] for match in _SCRIPT_FILE.finditer(body)}
-    return hash((frozenset(files), _ASKS_FOR_DATA.search(body) is not None)) or 1
+    body = body[:INLINE_TREE]
+    files = {name.rpartition(b"/")[2] for name in _SCRIPT_FILE.findall(body)}
+    return hash((frozenset(files), any(word in body for word in _ASK_FOR_DATA))) or 1
 
 
 def words_of(body: bytes, charset: str | None) -> int | None:

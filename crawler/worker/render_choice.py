@@ -16,6 +16,7 @@ What was learnt is forgotten when a domain moves to another replica, which then 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from crawler.page import Rendered, WhyRendered
@@ -85,8 +86,9 @@ class RenderChoice:
         # What brought nothing, in a row: samples of a domain (0), and first samples of its shapes with the same scripts.
         self._in_vain = Recent[tuple[str, int], int](10_000)
 
-    def choose(self, entry: Entry, need: Need, scripts: int = 1) -> WhyRendered | None:
-        """Why the page of `entry` is to be rendered, None if it is not. `scripts`: see `scripts_of`."""
+    def choose(self, entry: Entry, need: Need, scripts: Callable[[], int] = lambda: 1) -> WhyRendered | None:
+        """Why the page of `entry` is to be rendered, None if it is not. `scripts`: returns what `scripts_of`
+        does; called for few pages."""
         if need == "no":
             return None
         shape = self._shape(entry)
@@ -95,7 +97,7 @@ class RenderChoice:
             return "shell"
         if shape.is_rendered:
             return "shape"
-        if shape.seen >= max(shape.next_sample, self._patience(shape, entry.domain, scripts)):
+        if shape.seen >= shape.next_sample and shape.seen >= self._patience(shape, entry.domain, scripts()):
             shape.next_sample = 2 * shape.seen
             return "sample"
         if len(shape.skipped) < MOST_AGAIN:

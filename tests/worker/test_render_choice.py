@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from random import Random
 
 import pytest
@@ -52,10 +53,11 @@ def test_lists_are_found_among_pages_that_need_no_browser(
     choice, rendered, in_vain = RenderChoice(), set[str](), 0
     for entry in waiting:
         gains = "/list/" in entry.url
-        if why := choice.choose(entry, "ask", scripts if gains else 5):
+        its_scripts = partial(int, scripts if gains else 5)
+        if why := choice.choose(entry, "ask", its_scripts):
             rendered.add(entry.url)
             in_vain += not gains
-            choice.learn(entry, why, gains, scripts if gains else 5)
+            choice.learn(entry, why, gains, its_scripts())
         waiting += choice.take_skipped(entry)
     assert {page(number, "list").url for number in range(lists)} <= rendered
     assert in_vain <= 40
