@@ -9,6 +9,12 @@ _LINK_RESULTS = (
     "so not sent; capped: the domain has reached its limit; outside: outside the crawl's scope."
 )
 
+
+def _rare(metric: str, by: str) -> dict[str, str]:
+    """The rate of a counter by a label, and 0 in a crawl that has none."""
+    return {f"sum by ({by}) (rate(peercrawl_{metric}{C}{R})) or vector(0)": "{{" + by + "}}"}
+
+
 OVERVIEW = Dashboard(
     "peercrawl-overview",
     "peercrawl: Overview",
@@ -147,6 +153,46 @@ OVERVIEW = Dashboard(
                     "cps",
                     rate("items_rejected_total", "data_set"),
                     "Items that were not written, because a value is missing or of another type, by data set.",
+                    width=12,
+                ),
+            ],
+        ),
+        Row(
+            "What pages need",
+            [
+                Panel(
+                    "Requests of handlers and browsers",
+                    "reqps",
+                    _rare("extra_requests_total", "kind"),
+                    "Requests besides those for pages, by kind.",
+                    width=8,
+                ),
+                Panel(
+                    "Page requisites",
+                    "reqps",
+                    _rare("requisites_total", "reason"),
+                    "Style sheets, images, scripts and fonts with archive.requisites, by reason.",
+                    width=8,
+                ),
+                Panel(
+                    "Pages in a browser",
+                    "reqps",
+                    _rare("rendered_pages_total", "why"),
+                    "With [render], by why they were rendered.",
+                    width=8,
+                ),
+                Panel(
+                    "Busy browsers",
+                    "short",
+                    {f"sum(rate(peercrawl_render_seconds_total{C}{R}))": "browsers"},
+                    "Browsers at work on average. replica.browsers limits them.",
+                    width=12,
+                ),
+                Panel(
+                    "Refused requests of pages in a browser",
+                    "reqps",
+                    _rare("render_refused_total", "reason"),
+                    "By reason: what may not be loaded, robots.txt, limits.",
                     width=12,
                 ),
             ],
