@@ -27,13 +27,16 @@ from crawler.scope.page_steps import Step
 WIDTH, HEIGHT = 1280, 1024
 
 MAX_DOM = 10 << 20
-"""Characters of a DOM."""
+"""Characters of a DOM, and bytes of the page that a browser gets."""
 
 MAX_LINKS = 1_000
 MAX_LINK = 2_000
 
 SCRIPT_S = 2.0
 """How long a page that does not answer is waited for. Then its scripts are stopped."""
+
+AGAIN_S, AGAIN_CAP_S = 0.15, 1.5
+"""As `RenderLimits.settle_s` and `settle_cap_s`, after a step."""
 
 WATCH_S = 0.5
 TREE_MEMORY = 1.5
@@ -126,20 +129,19 @@ class OpenPage:
         loop = asyncio.get_running_loop()
         self._began = loop.time()
         life = asyncio.create_task(self._live())
-        helpers = [asyncio.create_task(self._over.wait()), asyncio.create_task(self._watch())]
+        over, watch = asyncio.create_task(self._over.wait()), asyncio.create_task(self._watch())
         try:
-            await asyncio.wait(
-                [life, helpers[0]], timeout=self._limits.time_s + GRACE_S, return_when=asyncio.FIRST_COMPLETED
-            )
+            await asyncio.wait([life, over], timeout=self._limits.time_s + GRACE_S, return_when=asyncio.FIRST_COMPLETED)
             if life.done():
                 if life.exception() is not None:
                     self._ended("gone" if self._pipe.closed.is_set() else "hung")
             else:
                 self._ended("hung")
         finally:
-            for task in (life, *helpers, *self._answering):
+            tasks = (life, over, watch, *self._answering)
+            for task in tasks:
                 task.cancel()
-            await asyncio.gather(life, *helpers, *self._answering, return_exceptions=True)
+            await asyncio.gather(*tasks, return_exceptions=True)
         if self._outcome == "crashed":  # its process alone
             with contextlib.suppress(PipeError, TimeoutError):
                 async with asyncio.timeout(SCRIPT_S):
@@ -224,6 +226,11 @@ class OpenPage:
                 return
             await asyncio.sleep(0.05 if self._in_flight else max(0.02, left))
 
+    async def _settled_again(self) -> None:
+        """Wait for what the page loads because of what was done with it."""
+        self._quiet_since = asyncio.get_running_loop().time()
+        await self._settled(AGAIN_S, AGAIN_CAP_S)
+
     async def _grow(self) -> None:
         """Make the window as tall as the page, again and again as long as that has it load more."""
         height = HEIGHT
@@ -233,8 +240,7 @@ class OpenPage:
                 return
             height = min(tall, self._limits.grow)
             await self._pipe.call("Emulation.setDeviceMetricsOverride", _window(height), self._session)
-            self._quiet_since = asyncio.get_running_loop().time()
-            await self._settled(0.15, 1.5)
+            await self._settled_again()
 
     async def _take(self, step: Step) -> None:
         """Take `step`. It fails if there is no such element."""
@@ -255,8 +261,7 @@ class OpenPage:
                     self._failed_steps.append(step.text)
                 return
             if step.verb == "click":
-                self._quiet_since = asyncio.get_running_loop().time()
-                await self._settled(0.15, 1.5)
+                await self._settled_again()
 
     async def _value(self, expression: str) -> Any:
         """The value of `expression`, in a world that the page cannot change. A page that is busy has its scripts stopped;

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 MAX_MESSAGE = 64 << 20
-"""Bytes of a message: a DOM is cut at half of them. After a longer one, nothing is read."""
+"""Bytes of a message: the longest DOM fits, even if all its characters are escaped. After a longer one, nothing is read."""
 
 Params = dict[str, Any]
 Listener = Callable[[str, Params, str], None]

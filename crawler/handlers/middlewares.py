@@ -42,16 +42,16 @@ class Middlewares:
     @property
     def sees_requests(self) -> bool:
         """Whether there are functions for requests or responses."""
-        return bool(self._router.requesting or self._router.responding)
+        return bool(self._router.request_functions or self._router.response_functions)
 
     @property
     def changes_items(self) -> bool:
         """Whether there are functions for items."""
-        return bool(self._router.changing)
+        return bool(self._router.item_functions)
 
     async def before(self, request: OutgoingRequest) -> None:
         """Have `request` changed. Raises Intervened if it is not to be sent now."""
-        for function in self._router.requesting:
+        for function in self._router.request_functions:
             kinds = FailureKind.DELAYED, FailureKind.DROPPED
             await self._intervening(function, kinds, request, self._context)
         try:
@@ -62,7 +62,7 @@ class Middlewares:
     async def after(self, request: OutgoingRequest, exchange: Exchange | None) -> None:
         """Show `exchange`, the response to `request`; None if it failed. Raises Intervened if the response does not
         count."""
-        for function in self._router.responding:
+        for function in self._router.response_functions:
             kinds = FailureKind.NOT_ACCEPTED, FailureKind.RESPONSE_DROPPED
             await self._intervening(function, kinds, request, exchange, self._context)
 
@@ -90,7 +90,7 @@ class Middlewares:
             if number % ITEMS_AT_ONCE == ITEMS_AT_ONCE - 1:
                 await asyncio.sleep(0)
             values: list[Any] = [item.fields]
-            for function in self._router.changing:
+            for function in self._router.item_functions:
                 before, values = values, []
                 for value in before:
                     try:

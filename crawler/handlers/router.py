@@ -89,11 +89,11 @@ class Router:
 
     def __init__(self, settings: type | None = None) -> None:
         self.settings = settings
-        self.starting: list[Hook] = []
-        self.ending: list[Hook] = []
-        self.requesting: list[RequestFunction] = []
-        self.responding: list[ResponseFunction] = []
-        self.changing: list[ItemFunction] = []
+        self.start_hooks: list[Hook] = []
+        self.end_hooks: list[Hook] = []
+        self.request_functions: list[RequestFunction] = []
+        self.response_functions: list[ResponseFunction] = []
+        self.item_functions: list[ItemFunction] = []
         self._routes: list[Route] = []
 
     def __repr__(self) -> str:
@@ -147,14 +147,14 @@ class Router:
         """A decorator for a function that runs once in each replica, before its first page. If it raises, the replica
         does not start. What handlers need, such as a pool of connections, goes into `crawl.state`."""
         _check(function, "the crawl")
-        self.starting.append(function)
+        self.start_hooks.append(function)
         return function
 
     def on_end(self, function: K) -> K:
         """A decorator for a function that runs once in each replica, after its last page, unless the process is
         killed."""
         _check(function, "the crawl")
-        self.ending.append(function)
+        self.end_hooks.append(function)
         return function
 
     def before_request(self, function: Q) -> Q:
@@ -162,7 +162,7 @@ class Router:
         the `Context`. It may change header fields, cookies and proxy. If it raises `Drop`, the URL is denied with the
         reason `dropped`; with `Retry`, the domain waits for at least `after` seconds, and no try is lost."""
         _check(function, "the request", "the crawl")
-        self.requesting.append(function)
+        self.request_functions.append(function)
         return function
 
     def after_response(self, function: R) -> R:
@@ -170,7 +170,7 @@ class Router:
         `Context`. If it raises `Retry`, the URL is fetched again, up to `politeness.tries` times; with `Drop`, it is denied
         with the reason `response_dropped`."""
         _check(function, "the request", "the exchange", "the crawl")
-        self.responding.append(function)
+        self.response_functions.append(function)
         return function
 
     def on_item(self, function: C) -> C:
@@ -178,7 +178,7 @@ class Router:
         `Context`, also of items of `[[extract]]`. It may change the dict, return another one or a list of items in its
         place, or raise `Drop`."""
         _check(function, "the name", "the item", "the crawl")
-        self.changing.append(function)
+        self.item_functions.append(function)
         return function
 
     @property

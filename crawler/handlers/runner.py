@@ -248,7 +248,7 @@ class Lifecycle:
         if self._router is None:
             return
         self._has_started = True
-        for hook in self._router.starting:
+        for hook in self._router.start_hooks:
             if problem := await self._problem(hook):
                 raise UserError(f"{name_of(hook)}, which runs at the start (on_start), failed: {problem}")
 
@@ -257,7 +257,7 @@ class Lifecycle:
         if self._router is None or not self._has_started:
             return
         self._has_started = False
-        for hook in reversed(self._router.ending):
+        for hook in reversed(self._router.end_hooks):
             if problem := await self._problem(hook):
                 log(
                     logging.WARNING, "end_hook_failed", replica=self._context.replica, hook=name_of(hook), error=problem
