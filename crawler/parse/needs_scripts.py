@@ -78,7 +78,7 @@ def scripts_of(body: bytes) -> int:
     return hash((frozenset(files), any(word in body for word in _ASK_FOR_DATA))) or 1
 
 
-def words_of(body: bytes, charset: str | None) -> int | None:
+def count_words(body: bytes, charset: str | None) -> int | None:
     """The number of words that the HTML document `body` shows; None for a large one, which is not looked at."""
     if len(body) > INLINE_TREE:
         return None

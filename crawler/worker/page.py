@@ -276,14 +276,15 @@ class PageBuilder:
         render: RenderTurn,
     ) -> tuple[Page, ParsedDocument]:
         """Return `page` and its `reading` with what a browser made of it, if it needs one."""
+        rendering, leased, entry = render
         delay_s = rules.crawl_delay if rules is not None else None
 
         def decoded() -> bytes:
             return decode_body(exchange.body, document.coding, self._limits.max_decoded).data
 
-        if (made := await render.render(exchange, reading, delay_s, decoded)) is None:
+        if (why := rendering.why(entry, exchange.url, reading, delay_s, decoded)) is None:
             return page, reading
-        rendered, extras = made
+        rendered, extras = await rendering.render(leased, entry, exchange, why)
         page = msgspec.structs.replace(page, rendered=rendered, extras=extras)
         if rendered.outcome != "done":
             reading = reading._replace(cut=(*reading.cut, "render"))
@@ -295,7 +296,7 @@ class PageBuilder:
         )
         found = read_if_small(shown, self._limits) or await self._offload.read(shown, self._limits)
         static, reading = reading, united(reading, found, rendered.links, self.settings.extract)
-        render.learn(rendered, static, reading, decoded)
+        rendering.learn(entry, rendered, static, reading, decoded)
         if reading.found.requisites:
             loaded = {extra.exchange.url for extra in extras}
             left = tuple(url for url in reading.found.requisites if url.href not in loaded)

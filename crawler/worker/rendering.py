@@ -26,7 +26,7 @@ from crawler.hooks import ExtraRequest
 from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered, WhyRendered
 from crawler.parse.document import ParsedDocument
 from crawler.parse.html import ExtractPolicy
-from crawler.parse.needs_scripts import needs_scripts, scripts_of, words_of
+from crawler.parse.needs_scripts import count_words, needs_scripts, scripts_of
 from crawler.scope.page_steps import PageSteps, Step
 from crawler.scope.shapes import shapes_of
 from crawler.worker.leases import LeasedDomain
@@ -134,7 +134,7 @@ class PageRendering:
         if self.policy.mode != "auto" or rendered.dom is None or not is_evidence(rendered):
             return
         body = decoded()
-        words, words_of_dom = words_of(body, static.found.charset), words_of(rendered.dom.body, "utf-8")
+        words, words_of_dom = count_words(body, static.found.charset), count_words(rendered.dom.body, "utf-8")
         gained = has_gained(rendered.why, static, dom, entry.domain, words, words_of_dom)
         self._choice.learn(entry, rendered.why, gained, scripts_of(body))
 
@@ -178,25 +178,11 @@ class PageRendering:
 
 
 class RenderTurn(NamedTuple):
-    """The rendering of one page, if it needs that."""
+    """What renders the page of `entry` of `leased`, if it needs that."""
 
     rendering: PageRendering
     leased: LeasedDomain
     entry: Entry
-
-    async def render(
-        self, exchange: Exchange, reading: ParsedDocument, delay_s: float | None, decoded: Callable[[], bytes]
-    ) -> tuple[Rendered, tuple[Extra, ...]] | None:
-        """Render the page, which the server has sent as `exchange` and which was read as `reading`, if it needs that. See
-        `PageRendering.why` and `PageRendering.render`."""
-        why = self.rendering.why(self.entry, exchange.url, reading, delay_s, decoded)
-        return await self.rendering.render(self.leased, self.entry, exchange, why) if why is not None else None
-
-    def learn(
-        self, rendered: Rendered, static: ParsedDocument, dom: ParsedDocument, decoded: Callable[[], bytes]
-    ) -> None:
-        """See `PageRendering.learn`."""
-        self.rendering.learn(self.entry, rendered, static, dom, decoded)
 
 
 def united(

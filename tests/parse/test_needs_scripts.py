@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from crawler.parse.needs_scripts import Need, needs_scripts, scripts_of, words_of
+from crawler.parse.needs_scripts import Need, count_words, needs_scripts, scripts_of
 
 SCRIPT = "<script src=/assets/index.js></script>"
 PROSE = "<p>" + "The office is open from nine to five on weekdays. " * 30
@@ -42,11 +42,13 @@ def test_pages_with_many_links_and_large_pages_are_not_looked_at() -> None:
     shell = f"<body><div id=root></div>{SCRIPT}".encode()
     assert needs_scripts(shell, None, 20) == "ask"
     assert needs_scripts(shell + b" " * 200_000, None, 0) == "ask"
-    assert words_of(b" " * 200_000, None) is None
+    assert count_words(b" " * 200_000, None) is None
 
 
 def test_only_words_that_are_shown_count() -> None:
-    assert words_of(b"<title>a b</title><style>c</style><p>d e</p><script>f</script><noscript>g</noscript>", None) == 2
+    assert (
+        count_words(b"<title>a b</title><style>c</style><p>d e</p><script>f</script><noscript>g</noscript>", None) == 2
+    )
 
 
 def test_pages_have_the_same_scripts_if_they_load_the_same_files_and_ask_for_data_alike() -> None:
