@@ -22,7 +22,7 @@ import asyncio
 import contextlib
 import math
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
@@ -96,6 +96,10 @@ class PageVisit:
     async def send(self, request: ExtraRequest) -> Exchange:
         """See `Visit`."""
         return await self.requests_of.send(self, request)
+
+    def in_line(self, line: asyncio.Lock, url: str) -> AbstractAsyncContextManager[None]:
+        """See `Visit`."""
+        return self.requests_of.in_line(self, line, domain_of(host_of(url)))
 
     def ends_in(self, seconds: float) -> None:
         """See `Visit`."""
@@ -328,7 +332,8 @@ class ExtraRequests:
         is_waiting = True
         door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
         try:
-            async with self._in_line(visit, guest.domain):
+            line = self._lines.setdefault(guest.domain, asyncio.Lock())
+            async with self.in_line(visit, line, guest.domain):
                 held: Reservation | None = None
                 try:
                     held = await self._reserve(visit, door, guest.domain)
@@ -349,10 +354,9 @@ class ExtraRequests:
             raise
 
     @asynccontextmanager
-    async def _in_line(self, visit: PageVisit, domain: str) -> AsyncIterator[None]:
-        """A block in which no other visit of this replica waits for a reservation of `domain`, in the order in which they
-        came."""
-        line = self._lines.setdefault(domain, asyncio.Lock())
+    async def in_line(self, visit: PageVisit, line: asyncio.Lock, domain: str) -> AsyncIterator[None]:
+        """A block with `line`, which visits of this replica have in the order in which they came. The first one waits for
+        `domain`, and so do those behind it."""
         acquiring = asyncio.ensure_future(line.acquire())
         try:
             while not (await asyncio.wait([acquiring], timeout=LOOK_AGAIN_S))[0]:
@@ -380,8 +384,8 @@ class ExtraRequests:
         """Interrupt `visit`, which waits for `domain`, if replicas wait for each other's domains, and its own is the first
         one of them. Its lease is returned."""
         own, circle = visit.leased, tuple[str, ...]()
-        if not own.domain:
-            return
+        if not own.domain or (own.domain == domain and not own.closing):
+            return  # its own lease gives all of this replica their turns, until it is to be returned
         with contextlib.suppress(FrontierError):  # then they wait until the time of a handler is over
             circle = await self.reservations.waits_in_circle(own.domain, domain)
         if circle and own.domain == min(circle):

@@ -23,6 +23,7 @@ from crawler.settings.load import load
 from crawler.sinks.reader import read_rows, records_in
 from frontier.counters import Counters, Counts
 from frontier.crawls import open_crawl
+from frontier.reservations import Reservation, ReservationRefused, Reservations
 from politeness.delay import DelayPolicy
 from tests.site import Reply, Request, Site
 
@@ -214,6 +215,36 @@ def test_a_download_is_a_file_once_for_each_content(site: Site, settings: dict[s
     assert [path.name for path in (tmp_path / "out" / "files").rglob("*") if path.is_file()] == [f"{digest}.png"]
     assert (tmp_path / "out" / name).read_bytes() == content
     assert site.times("/image/0.png") == 1
+
+
+def test_who_waits_for_the_download_of_another_page_waits_for_its_site(
+    site: Site, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nobody finds out that replicas wait for each other. Another one has b.test until both waits are noted."""
+    noted, router = set[tuple[str, str]](), Router()
+    reserve, waits_in_circle = Reservations.reserve, Reservations.waits_in_circle
+
+    async def reserve_later(self: Reservations, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
+        if domain == "b.test" and len(noted) < 2:
+            return ReservationRefused(self._clock.now_ms() + 100)
+        return await reserve(self, domain, max_wait_ms)
+
+    async def note(self: Reservations, domain: str, other: str) -> tuple[str, ...]:
+        noted.add((domain, other))
+        return await waits_in_circle(self, domain, other)
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.download("http://b.test/image/0.png")
+
+    monkeypatch.setattr(Reservations, "reserve", reserve_later)
+    monkeypatch.setattr(Reservations, "waits_in_circle", note)
+    settings["fetch"]["host_map"] = site.host_map("a.test", "b.test", "c.test")
+    settings["handlers"] = {"timeout": 10}
+    crawl = crawled(router, settings, "http://a.test/product/0", "http://c.test/product/0")
+    assert noted == {("a.test", "b.test"), ("c.test", "b.test")}
+    assert crawl.stats.done == {"ok": 2}
+    assert (site.times("/product/0"), site.times("/image/0.png")) == (2, 1)
 
 
 def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[str, Any]) -> None:
