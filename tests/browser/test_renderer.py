@@ -226,6 +226,8 @@ HOSTILE = (
 WITH_TEXT = set(HOSTILE) - {"/loop-in-workers", "/elements", "/huge", "/many-frames", "/states", "/navigate-always"}
 
 
+@pytest.mark.long
+@pytest.mark.timed
 @pytest.mark.parametrize("path", HOSTILE)
 async def test_a_hostile_page_ends_in_time_and_the_next_is_rendered(path: str) -> None:
     limits = msgspec.structs.replace(LIMITS, time_s=4.0)
