@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 from urllib.parse import urlencode, urljoin
 
@@ -24,11 +25,16 @@ class Form:
         self._encoding = next(filter(None, map(encoding_named, labels)), "UTF-8")
         self.fields = list(element.form_data())
         self._controls = []
-        for control in element.select("input, select, textarea, button"):
+        of_others = Counter[tuple[str, str]]()
+        for control in element.select(_CONTROLS):
             if _attribute(control, "form") in ("", _attribute(element, "id")):
                 self._controls.append(control)
-            else:  # it belongs to another form
-                self.fields = [field for field in self.fields if field not in _fields_of(control)]
+            else:
+                of_others.update(_fields_of(control))
+        self.fields = _without(self.fields, of_others)
+        for control in _beside(element):
+            self._controls.append(control)
+            self.fields += _fields_of(control)
         if name := _attribute(element, "id"):
             for control in document.select("input[form], select[form], textarea[form], button[form]"):
                 if _attribute(control, "form") == name and control.closest("form") is None:
@@ -48,7 +54,8 @@ class Form:
                 raise ValueError(f"{name!r} is a file, and files cannot be sent")
             if value is True:
                 value = [control.field_value for control in controls] or "on"
-            chosen = value if isinstance(value, (list, tuple)) else [] if value in (None, False) else [value]
+            given = value if isinstance(value, (list, tuple)) else [value]
+            chosen = [one for one in given if one is not None and one is not False]
             names = [known for known, _ in self.fields]
             at = names.index(name) if name in names else len(names)
             after = [field for field in self.fields[at:] if field[0] != name]
@@ -85,6 +92,36 @@ class Form:
     def _encoded(self, text: str) -> bytes:
         """`text` as browsers send it (HTML 4.10.21.8)."""
         return encoded(text.replace("\r\n", "\n").replace("\n", "\r\n"), self._encoding, "xmlcharrefreplace")
+
+
+_CONTROLS = "input, select, textarea, button"
+
+
+def _without(fields: list[tuple[str, str]], others: Counter[tuple[str, str]]) -> list[tuple[str, str]]:
+    """`fields` without as many of each as there are in `others`, which is used up."""
+    kept = []
+    for field in fields:
+        if others[field] > 0:
+            others[field] -= 1
+        else:
+            kept.append(field)
+    return kept
+
+
+def _beside(element: Element) -> Iterator[Element]:
+    """The controls of a form that begins in a table, between its cells: they follow it in the tree, and are not in it (HTML
+    13.2.6.4.9). Where it ends is not known, so all are its own that come before the next form."""
+    parent = element.parent
+    if parent is None or getattr(parent, "tag", "") not in ("table", "tbody", "thead", "tfoot", "tr"):
+        return
+    is_after = False
+    for found in parent.select(f"form, {_CONTROLS}"):
+        if found.tag == "form":
+            if is_after:
+                return
+            is_after = found == element
+        elif is_after and not _attribute(found, "form") and found.closest("form") is None:
+            yield found
 
 
 def _attribute(element: Element, name: str) -> str:

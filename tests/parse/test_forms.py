@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 from urllib.parse import parse_qsl
 
@@ -104,3 +105,35 @@ def test_a_form_is_sent_in_the_encoding_of_its_page() -> None:
 def test_a_form_with_a_password_is_private() -> None:
     found = page("https://a.test/", "<form method=post><input type=password name=p>").form()
     assert found.fill(p="x").submit().request.is_private
+
+
+def test_zero_is_a_value_and_none_and_false_are_not() -> None:
+    filled = page("https://a.test/", "<form><input name=from><input name=to></form>").form()
+    filled.fill({"from": 0, "to": 0.0, "ids": [0, None, False, 1], "off": False})
+    assert filled.fields == [("from", "0"), ("to", "0.0"), ("ids", "0"), ("ids", "1")]
+
+
+@pytest.mark.parametrize(
+    ("body", "expected"),
+    [
+        ("<tr><td><input name=a value=1><tr><td><button name=go value=1>Go</button></form>", [("a", "1"), ("go", "1")]),
+        ("<tr><td><input name=a value=1></form><form><tr><td><input name=b value=2></form>", [("a", "1")]),
+        ("<tr><td><input name=a value=1><input form=g name=b value=2></form>", [("a", "1")]),
+    ],
+)
+def test_a_form_in_a_table_has_the_controls_in_its_cells(body: str, expected: list[tuple[str, str]]) -> None:
+    """The tree has them beside the form, and browsers send them."""
+    found = page("https://a.test/", f"<table><tr><td><input name=x></tr><form method=post>{body}</table>").form()
+    assert sent(found.submit()) == expected
+
+
+def test_a_control_of_another_form_does_not_hide_an_own_one() -> None:
+    body = "<form id=f><input name=q value=1><input form=g name=q value=1></form><form id=g></form>"
+    assert page("https://a.test/", body).form().fields == [("q", "1")]
+
+
+def test_a_form_with_many_controls_of_others_is_read_in_no_time() -> None:
+    body = "<form>" + "".join(f"<input form=g name=n{number} value=1>" for number in range(5_000)) + "</form>"
+    found, began = page("https://a.test/", body), time.process_time()
+    assert found.form().fields == []
+    assert time.process_time() - began < 2.0
