@@ -123,9 +123,9 @@ class Handled(msgspec.Struct, frozen=True):
 NOTHING = Handled()
 
 
-class ExtraRequest(msgspec.Struct, frozen=True):
-    """A request for the canonical `url` while a page is handled. `fields`: header fields, which replace the usual ones;
-    `kind`: see `crawler.page.Extra`; `is_private`: keep `body` out of the records."""
+class HttpRequest(msgspec.Struct, frozen=True):
+    """A request to make. `fields`: header fields, which replace the usual ones; `kind`: see `OutgoingRequest`;
+    `is_private`: keep `body` out of the records; `tag`: of the URL (`frontier.entries.tag_of`)."""
 
     url: str
     method: str = "GET"
@@ -133,6 +133,7 @@ class ExtraRequest(msgspec.Struct, frozen=True):
     body: bytes = b""
     kind: str = FETCHED
     is_private: bool = False
+    tag: str = ""
 
 
 class Visit(Protocol):
@@ -140,7 +141,7 @@ class Visit(Protocol):
 
     extras: list[Extra]
 
-    async def send(self, request: ExtraRequest) -> Exchange:
+    async def send(self, request: HttpRequest) -> Exchange:
         """Make `request` when it is its turn. Any status is a response, and a redirect is not followed. Raises Refused and
         FetchFailed."""
 

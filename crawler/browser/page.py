@@ -19,7 +19,7 @@ from crawler.browser.pipe import Params, PipeError
 from crawler.browser.process import Chromium
 from crawler.browser.values import GRACE_S, Answer, RenderLimits
 from crawler.errors import FetchFailed, Refused
-from crawler.hooks import ExtraRequest
+from crawler.hooks import HttpRequest
 from crawler.page import Exchange, Rendered, RenderOutcome
 from crawler.parse.coding import decode_body
 from crawler.scope.page_steps import Step
@@ -385,7 +385,7 @@ class OpenPage:
                 for name, value in request["headers"].items()
                 if name.lower() not in _OWN_FIELDS and not name.lower().startswith("sec-")
             )
-            wanted = ExtraRequest(url, method, passed, request.get("postData", "").encode(), type_)
+            wanted = HttpRequest(url, method, passed, request.get("postData", "").encode(), type_)
             task = asyncio.create_task(self._ask(params, session, wanted))
             self._answering.add(task)
             task.add_done_callback(self._answering.discard)
@@ -393,7 +393,7 @@ class OpenPage:
     def _may_use(self, method: str, url: str) -> bool:
         return method in ("GET", "HEAD") or (method == "POST" and url.partition("?")[0] in self._limits.posts)
 
-    async def _ask(self, params: Params, session: str, request: ExtraRequest) -> None:
+    async def _ask(self, params: Params, session: str, request: HttpRequest) -> None:
         self._in_flight += 1
         try:
             exchange = await self._answer(request)

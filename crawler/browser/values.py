@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from crawler.hooks import ExtraRequest
+from crawler.hooks import HttpRequest
 from crawler.page import Exchange
 
 GRACE_S = 5.0
 """How long a page may take, after its time, to give its DOM before its browser is killed."""
 
-Answer = Callable[[ExtraRequest], Awaitable[Exchange]]
+Answer = Callable[[HttpRequest], Awaitable[Exchange]]
 """Answers a request of a page, whose `kind` is one of `RenderLimits.load`. Raises Refused and FetchFailed."""
 
 

@@ -31,7 +31,7 @@ from crawler.cli.options import as_json, command, given_settings, store
 from crawler.cli.screens import TextTable
 from crawler.cli.text import emit
 from crawler.errors import CrawlerError, Refused, UserError
-from crawler.hooks import ExtraRequest
+from crawler.hooks import HttpRequest
 from crawler.page import Exchange
 from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, ReplicaTable
@@ -228,7 +228,7 @@ async def browser(settings: Settings) -> list[Finding]:
     body = b"<p id=a></p><script>a.textContent = 'r' + 'endered'</script>"
     page = Exchange("http://doctor.invalid/", 200, "", ((b"Content-Type", b"text/html"),), b"", b"", body, "", 0, 0, 0)
 
-    async def refuse(_: ExtraRequest) -> Exchange:
+    async def refuse(_: HttpRequest) -> Exchange:
         raise Refused("offline")
 
     try:

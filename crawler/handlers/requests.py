@@ -14,7 +14,7 @@ from weakref import WeakValueDictionary
 
 from crawler.errors import FetchFailed, Refused
 from crawler.handlers.parsed_page import Download, ParsedPage, page_of
-from crawler.hooks import ExtraRequest, Visit
+from crawler.hooks import HttpRequest, Visit
 from crawler.page import Exchange, Extra
 from crawler.parse.coding import decode_body
 from crawler.parse.document import Document, ParseLimits, read
@@ -93,7 +93,7 @@ class KnownAnswers:
         for url, answer in answers:
             self._answers.setdefault(url, []).append(answer)
 
-    async def send(self, request: ExtraRequest) -> Exchange:
+    async def send(self, request: HttpRequest) -> Exchange:
         """See `crawler.hooks.Visit`."""
         known = self._answers.get(request.url)
         if not known:
@@ -158,7 +158,7 @@ class VisitRequests:
         if self._visit is None:
             raise Refused("offline", "requests are made in a crawl only")
         for _ in range(MOST_REDIRECTS + 1):
-            wanted = ExtraRequest(url, request.method, request.headers, request.body, is_private=request.is_private)
+            wanted = HttpRequest(url, request.method, request.headers, request.body, is_private=request.is_private)
             exchange = await self._visit.send(wanted)
             location = exchange.header(b"location")
             if exchange.status not in (301, 302, 303, 307, 308) or not location:

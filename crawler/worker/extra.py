@@ -30,7 +30,7 @@ from weakref import WeakValueDictionary
 from crawler.defects import defect
 from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, FetchFailed, Refused
 from crawler.events import ExtraRequested
-from crawler.hooks import ExtraRequest
+from crawler.hooks import HttpRequest
 from crawler.page import Exchange, Extra, LooseExchange, Outcome
 from crawler.parse.document import header_usage
 from crawler.worker.commit import Result
@@ -93,7 +93,7 @@ class PageVisit:
     may_pass: bool = False
     callers: set[asyncio.Task[object]] = field(default_factory=set)
 
-    async def send(self, request: ExtraRequest) -> Exchange:
+    async def send(self, request: HttpRequest) -> Exchange:
         """See `Visit`."""
         return await self.requests_of.send(self, request)
 
@@ -155,7 +155,7 @@ class ExtraRequests:
         """Begin a visit for the requests of a program, outside of any page."""
         return PageVisit(self, self._guest(""))
 
-    async def send(self, visit: PageVisit, request: ExtraRequest) -> Exchange:
+    async def send(self, visit: PageVisit, request: HttpRequest) -> Exchange:
         """Make `request` for the page of `visit`, and add the exchange to it. Any status is a response, and a redirect is
         not followed. Raises Refused and FetchFailed."""
         task, result = asyncio.current_task(), "cancelled"
@@ -185,7 +185,7 @@ class ExtraRequests:
                 visit.callers.discard(task)
             self.runtime.events.emit(ExtraRequested(request.kind, result))
 
-    async def _exchange(self, visit: PageVisit, request: ExtraRequest) -> Exchange:
+    async def _exchange(self, visit: PageVisit, request: HttpRequest) -> Exchange:
         domain = domain_of(host_of(request.url))
         guest = self._guest(domain)
         if visit.browser is not None:
@@ -201,7 +201,7 @@ class ExtraRequests:
     # of browsers
 
     async def _send_for_browser(
-        self, visit: PageVisit, policy: BrowserRequestPolicy, guest: LeasedDomain, request: ExtraRequest
+        self, visit: PageVisit, policy: BrowserRequestPolicy, guest: LeasedDomain, request: HttpRequest
     ) -> Exchange:
         """Make `request` of a page in a browser to the domain of `guest`: at once, if no more than `policy` allows are in
         flight to it, and as part of the visit. Other domains get no reservation, except for their robots.txt: a page asks
@@ -410,7 +410,7 @@ class ExtraRequests:
 
     # the request
 
-    async def _in_turn(self, visit: PageVisit, target: LeasedDomain, request: ExtraRequest) -> Exchange | None:
+    async def _in_turn(self, visit: PageVisit, target: LeasedDomain, request: HttpRequest) -> Exchange | None:
         """Make `request`, or what has to come before it. Returns None if it needs another turn."""
         exchange = None
         try:
@@ -435,7 +435,7 @@ class ExtraRequests:
         if target is not visit.leased and target.next_at > visit.leased.next_at:
             return_until(visit.leased, self.runtime, target.next_at)
 
-    async def _request(self, target: LeasedDomain, request: ExtraRequest) -> Exchange | None:
+    async def _request(self, target: LeasedDomain, request: HttpRequest) -> Exchange | None:
         url = request.url
         known = self.robots.at_hand(url) or await self.robots.robots_for(target, url)
         if known is None or self.throttle.put_off_if_early(target, known):
@@ -454,13 +454,12 @@ class ExtraRequests:
         if result is not None:
             raise Refused(result.reason)
 
-    async def _sent(self, target: LeasedDomain, request: ExtraRequest, known: OriginRobots | None) -> Exchange | None:
+    async def _sent(self, target: LeasedDomain, request: HttpRequest, known: OriginRobots | None) -> Exchange | None:
         url, purpose = request.url, self.runtime.policy.usage.purpose
         if not await self.limiter.may_request(target, url):
             return None
         try:
-            sent = request.method, request.body, request.is_private
-            exchange = await self.fetch.fetch(target, url, known, request.fields, *sent, kind=request.kind)
+            exchange = await self.fetch.fetch(target, request, known)
         except FetchFailed as failure:
             if failure.kind not in NOT_THE_URLS_FAULT:
                 self.throttle.update_backoff(target, judge_failure(failure.kind), None)

@@ -22,7 +22,7 @@ import msgspec
 
 from crawler.errors import BrowserFailed, Refused
 from crawler.events import BrowserNeeded, PageRendered
-from crawler.hooks import ExtraRequest
+from crawler.hooks import HttpRequest
 from crawler.page import Action, Exchange, Extra, Link, LinkKind, Rendered, WhyRendered
 from crawler.parse.document import ParsedDocument
 from crawler.parse.html import ExtractPolicy
@@ -52,7 +52,7 @@ class PageRenderer(Protocol):
     async def render(
         self,
         exchange: Exchange,
-        answer: Callable[[ExtraRequest], Awaitable[Exchange]],
+        answer: Callable[[HttpRequest], Awaitable[Exchange]],
         *,
         takes_screenshot: bool = False,
         steps: tuple[Step, ...] = (),
@@ -153,7 +153,7 @@ class PageRendering:
         needed. Raises BrowserFailed if the page has to wait, and VisitInterrupted."""
         visit = self.begin_visit(leased, self.policy.requests)
 
-        async def answer(request: ExtraRequest) -> Exchange:
+        async def answer(request: HttpRequest) -> Exchange:
             if self.actions is not None and (action := self.actions(request.url)):
                 raise Refused(action)
             return await self._cache.get(request, visit.send)
@@ -236,7 +236,7 @@ class SharedCache:
         self._size = 0
         self._asking: dict[tuple[str, str], asyncio.Future[None]] = {}
 
-    async def get(self, request: ExtraRequest, send: Callable[[ExtraRequest], Awaitable[Exchange]]) -> Exchange:
+    async def get(self, request: HttpRequest, send: Callable[[HttpRequest], Awaitable[Exchange]]) -> Exchange:
         """Return the response to `request`: a kept one, or that of `send`. Raises what that does."""
         if request.kind not in _KEPT_KINDS or request.method != "GET":
             return await send(request)

@@ -16,9 +16,8 @@ from crawler.errors import NOT_THE_URLS_FAULT, OURS, FailureKind, FetchFailed, i
 from crawler.events import BackedOff, HandlerFailed, OwnFailure
 from crawler.fetch.client import HttpClient
 from crawler.fetch.proxy import Proxy, proxy_named
-from crawler.hooks import Intervened, OutgoingRequest, RequestFunctions
+from crawler.hooks import HttpRequest, Intervened, OutgoingRequest, RequestFunctions
 from crawler.page import Exchange, Outcome
-from crawler.scope.next_visit import Headers
 from crawler.worker.leases import QUICK_S, LeasedDomain
 from crawler.worker.runtime import Runtime, TimeSlice
 from crawler.worker.verdict import UrlResult, judge_status
@@ -91,31 +90,18 @@ class PoliteFetch:
         self._in_flight: dict[asyncio.Timeout, float] = {}  # when each began, by the event loop, the oldest first
         self._failing_since: dict[FailureKind, float] = {}  # when failures that are ours began, monotonic seconds
 
-    async def fetch(
-        self,
-        leased: LeasedDomain,
-        url: str,
-        known: OriginRobots | None,
-        fields: Headers = (),
-        method: str = "GET",
-        body: bytes = b"",
-        is_private: bool = False,
-        kind: str = "page",
-        tag: str = "",
-    ) -> Exchange:
-        """Request `url`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`:
-        the robots.txt that may set the delay, None if unknown; `fields`: more header fields; `is_private`: keep `body` out
-        of the exchange; `kind`, `tag`: see `OutgoingRequest`. Raises FetchFailed, with LEASE_EXPIRED if the lease ended
-        before or during the request. After a
-        failure that is ours, the domain has to wait."""
+    async def fetch(self, leased: LeasedDomain, request: HttpRequest, known: OriginRobots | None) -> Exchange:
+        """Make `request`. The domain's delay starts when the response ends, or when a request that was sent fails. `known`:
+        the robots.txt that may set the delay, None if unknown. Raises FetchFailed, with LEASE_EXPIRED if the lease ended
+        before or during the request. After a failure that is ours, the domain has to wait."""
+        url = request.url
         await self._time_slice.end_if_over()
         began = self._runtime.now()
         try:
             if self.functions is None:
-                exchange = await self._fetch_within_lease(leased, url, fields, method, body, is_private)
+                exchange = await self._fetch_within_lease(leased, request)
             else:
-                request = OutgoingRequest(url, method, fields, kind, tag)
-                exchange = await self._fetch_with_functions(self.functions, leased, request, body, is_private)
+                exchange = await self._fetch_with_functions(self.functions, leased, request)
         except FetchFailed as failure:
             if isinstance(failure, Intervened):
                 self._intervened(leased, url, failure)
@@ -153,21 +139,21 @@ class PoliteFetch:
             self._runtime.events.emit(HandlerFailed(failure.function, url, failure.detail, str(failure.kind)))
 
     async def _fetch_with_functions(
-        self, functions: RequestFunctions, leased: LeasedDomain, request: OutgoingRequest, body: bytes, is_private: bool
+        self, functions: RequestFunctions, leased: LeasedDomain, request: HttpRequest
     ) -> Exchange:
         """Make `request` with the changes of `functions`, which also see the response, or that there is none."""
-        await functions.before(request)
+        outgoing = OutgoingRequest(request.url, request.method, request.fields, request.kind, request.tag)
+        await functions.before(outgoing)
         exchange, failure = None, None
         try:
-            exchange = await self._fetch_within_lease(
-                leased, request.url, request.fields, request.method, body, is_private, proxy_named(request.proxy)
-            )
+            changed = replace(request, fields=outgoing.fields)
+            exchange = await self._fetch_within_lease(leased, changed, proxy_named(outgoing.proxy))
         except FetchFailed as error:
             if error.kind in NOT_THE_URLS_FAULT and error.kind is not FailureKind.PROXY:
                 raise
-            failure, request.failure = error, str(error.kind)
+            failure, outgoing.failure = error, str(error.kind)
         try:
-            await functions.after(request, exchange)
+            await functions.after(outgoing, exchange)
         except Intervened as other:
             other.exchange, other.request_sent = exchange, failure is None or failure.request_sent
             raise
@@ -177,16 +163,9 @@ class PoliteFetch:
         return exchange
 
     async def _fetch_within_lease(
-        self,
-        leased: LeasedDomain,
-        url: str,
-        fields: Headers,
-        method: str,
-        body: bytes,
-        is_private: bool,
-        proxy: Proxy | None = None,
+        self, leased: LeasedDomain, request: HttpRequest, proxy: Proxy | None = None
     ) -> Exchange:
-        """Request `url`, but cancel the request when the lease ends: a response that continued would overlap with the first
+        """Make `request`, but cancel it when the lease ends: a response that continued would overlap with the first
         request of the domain's next holder. Each renewal moves the end (`LeasedDomain.renew`)."""
         network = leased.network
         began, now = asyncio.get_running_loop().time(), self._runtime.now
@@ -195,13 +174,13 @@ class PoliteFetch:
                 leased.requests[timeout] = self._in_flight[timeout] = began
                 try:
                     return await self._http.fetch(
-                        url,
+                        request.url,
                         is_too_late=lambda: not leased.holds(now()),
-                        extra_headers=fields,
+                        extra_headers=request.fields,
                         network=network,
-                        method=method,
-                        body=body,
-                        is_private=is_private,
+                        method=request.method,
+                        body=request.body,
+                        is_private=request.is_private,
                         proxy=proxy,
                     )
                 finally:

@@ -19,6 +19,7 @@ import msgspec
 from crawler.defects import defect
 from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
 from crawler.events import RobotsFetchEnded
+from crawler.hooks import HttpRequest
 from crawler.page import Exchange
 from crawler.parse.coding import decoded_start
 from crawler.worker.commit import Committer, Result
@@ -224,7 +225,7 @@ class RobotsLookup:
         which the next turn follows, and after a failure that says nothing about the site."""
         exchange: Exchange | None = None
         try:
-            exchange = await self.fetch.fetch(leased, fetch.url, known, kind="robots")
+            exchange = await self.fetch.fetch(leased, HttpRequest(fetch.url, kind="robots"), known)
             return exchange, fetch.received(exchange, self._now_ms(), decoded_start(exchange, MAX_BODY))
         except FetchFailed as failure:
             if not failure.request_sent:

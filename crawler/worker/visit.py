@@ -12,7 +12,7 @@ import msgspec
 from crawler.defects import Stage, defect
 from crawler.errors import NOT_THE_URLS_FAULT, BrowserFailed, FailureKind, FetchFailed
 from crawler.events import LoginAsked, UrlPostponed
-from crawler.hooks import Intervened
+from crawler.hooks import HttpRequest, Intervened
 from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Link, Outcome, Page
 from crawler.parse.document import header_usage
 from crawler.scope.actions import is_login
@@ -83,12 +83,10 @@ class UrlVisits:
         try:
             if request.is_sent_once:
                 entry = await self._marked(leased, entry, entry.sent())
-            fields = self.validators.conditions(self.builder.settings.recrawl_rules, entry)
-            if request.headers:
-                fields = (*fields, *request.headers)
-            sent = request.method, request.body, request.is_private
-            kind = "requisite" if entry.is_requisite else "page"
-            exchange = await self.fetch.fetch(leased, leased.written(entry), known, fields, *sent, kind, entry.tag)
+            fields = (*self.validators.conditions(self.builder.settings.recrawl_rules, entry), *request.headers)
+            kind, url = "requisite" if entry.is_requisite else "page", leased.written(entry)
+            made = HttpRequest(url, request.method, fields, request.body, kind, request.is_private, entry.tag)
+            exchange = await self.fetch.fetch(leased, made, known)
         except FetchFailed as failure:
             self.permits.give_back(entry)
             if failure.kind in NOT_THE_URLS_FAULT:

@@ -21,7 +21,7 @@ from crawler.browser.process import FOLDER, find_browser, find_isolation, proces
 from crawler.errors import BrowserFailed, Refused, UserError
 from crawler.fetch.address_policy import HostMap
 from crawler.fetch.client import Fetcher, FetchSettings
-from crawler.hooks import ExtraRequest
+from crawler.hooks import HttpRequest
 from crawler.page import Exchange, Rendered
 from crawler.scope.page_steps import parse_step
 from frontier.clock import SystemClock
@@ -40,9 +40,9 @@ class Visitor:
 
     def __init__(self, web: Web, fetcher: Fetcher, renderer: Renderer) -> None:
         self.web, self.fetcher, self.renderer = web, fetcher, renderer
-        self.requests: list[ExtraRequest] = []
+        self.requests: list[HttpRequest] = []
 
-    async def answer(self, request: ExtraRequest) -> Exchange:
+    async def answer(self, request: HttpRequest) -> Exchange:
         self.requests.append(request)
         return await self.fetcher.fetch(
             request.url, extra_headers=request.fields, method=request.method, body=request.body
@@ -253,7 +253,7 @@ async def test_a_page_cannot_load_more_than_its_limits() -> None:
         assert (await v.visit("/app")).refused["bytes"] == 2
     async with visitor() as v:
 
-        async def refuse(_: ExtraRequest) -> Exchange:
+        async def refuse(_: HttpRequest) -> Exchange:
             raise Refused("robots")
 
         exchange = await v.fetcher.fetch("http://site.test/app")

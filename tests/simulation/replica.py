@@ -21,7 +21,7 @@ from crawler.errors import SinkFull
 from crawler.events import CrawlEnded, DefectFound, Event, Events, ViewAdopted
 from crawler.handlers.parsed_page import Handle, ParsedPage
 from crawler.handlers.router import Router
-from crawler.hooks import ExtraRequest
+from crawler.hooks import HttpRequest
 from crawler.observe.health import HEALTH_INTERVALS, HealthRecord
 from crawler.page import Exchange, Outcome, Page, Rendered, Written
 from crawler.scope.page_steps import Step
@@ -192,7 +192,7 @@ class SimRenderer:
     async def render(
         self,
         exchange: Exchange,
-        answer: Callable[[ExtraRequest], Awaitable[Exchange]],
+        answer: Callable[[HttpRequest], Awaitable[Exchange]],
         *,
         takes_screenshot: bool = False,
         steps: tuple[Step, ...] = (),
@@ -271,7 +271,7 @@ class SimReplica:
 
         return router
 
-    async def load_parts(self, page: Exchange, answer: Callable[[ExtraRequest], Awaitable[Exchange]]) -> None:
+    async def load_parts(self, page: Exchange, answer: Callable[[HttpRequest], Awaitable[Exchange]]) -> None:
         """Make the requests of `page` in a browser, for so long that they never take too long."""
         scenario, urls = self._here.scenario, self._here.sites.urls
         rng, domain = random.Random(f"{scenario.seed} parts of {page.url}"), domain_of(page.url.split("/")[2])
@@ -280,7 +280,7 @@ class SimReplica:
         fields = ((BY_BROWSER, domain),)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FETCHES_S):
-                requests = (answer(ExtraRequest(url, fields=fields, kind="xhr")) for url in wanted)
+                requests = (answer(HttpRequest(url, fields=fields, kind="xhr")) for url in wanted)
                 await asyncio.gather(*requests, return_exceptions=True)
 
     @property

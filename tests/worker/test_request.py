@@ -13,6 +13,7 @@ import pytest
 
 from crawler.errors import FailureKind, FetchFailed, is_machines_fault
 from crawler.events import Event, OwnFailure
+from crawler.hooks import HttpRequest
 from crawler.page import Exchange, Outcome
 from crawler.worker.leases import LeasedDomain
 from crawler.worker.request import FIRST_PAUSE_S, LONGEST_PAUSE_S, MOST_MOVES, PAUSE_JITTER, PoliteFetch
@@ -168,7 +169,7 @@ class NeverEnds:
         return task
 
     async def ended(self, leased: LeasedDomain) -> Exchange:
-        return await self._fetch.fetch(leased, "https://a.test/", None)
+        return await self._fetch.fetch(leased, HttpRequest("https://a.test/"), None)
 
 
 async def test_all_requests_of_a_lease_are_broken_off_when_it_ends() -> None:
@@ -307,7 +308,7 @@ async def test_the_pause_is_as_long_as_the_failures_have_lasted_within_bounds() 
         requests.clock.now = 1_000_000.0 + lasted_s
         assert await requests.pause_s() == pytest.approx(min(lasted_s, LONGEST_PAUSE_S), rel=PAUSE_JITTER)
     requests.http.fetch.side_effect = [Mock(elapsed=0.1), FetchFailed(FailureKind.OUR_DNS)]
-    await requests.fetch.fetch(leased_domain(), "https://a.test/", None)  # over a new connection
+    await requests.fetch.fetch(leased_domain(), HttpRequest("https://a.test/"), None)  # over a new connection
     assert await requests.pause_s() == pytest.approx(FIRST_PAUSE_S, rel=PAUSE_JITTER)
 
 
@@ -316,7 +317,7 @@ async def test_a_host_whose_connections_always_lead_elsewhere_is_unreachable() -
     requests.http.fetch.side_effect = FetchFailed(FailureKind.OTHER_ADDRESS)
     for _ in range(MOST_MOVES + 1):
         with pytest.raises(FetchFailed) as caught:
-            await requests.fetch.fetch(leased, "https://a.test/", None)
+            await requests.fetch.fetch(leased, HttpRequest("https://a.test/"), None)
         kinds.append(caught.value.kind)
     assert kinds == [FailureKind.OTHER_ADDRESS] * MOST_MOVES + [FailureKind.UNREACHABLE]
 

@@ -32,6 +32,7 @@ async def test_the_domain_of_a_large_body_gives_way_in_a_replica_that_is_late(la
     handling: Any = AsyncMock()
     handling.handle.return_value, handling.with_content.return_value = (page, ()), page
     nobody: Any = Mock()
+    nobody.conditions.return_value = ()
     shared, throttle = runtime(clock), throttle_for(clock, DELAY_S)
     http: Any = Mock(fetch=fetch)
     polite_fetch = PoliteFetch(shared, http, throttle)
