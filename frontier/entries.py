@@ -202,6 +202,12 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
         return msgspec.structs.replace(self.unsent(), tries=self.tries + 1, priority=priority)
 
 
+def check_priority(priority: float) -> None:
+    """Raise ValueError for what cannot be the priority of a URL."""
+    if not isinstance(priority, (int, float)) or not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
+        raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}, not {priority!r}")
+
+
 def tag_of(label: str, payload: Mapping[str, Any] | None, request: RequestData | None = None) -> str:
     """The tag for `label`, a word or empty, `payload`, a small JSON object or None, and `request`: it is a part of the
     entry, so it has no spaces, tabs and line ends. Raises ValueError for what cannot be stored, and TypeError for what

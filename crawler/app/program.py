@@ -58,7 +58,7 @@ from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import Crawl as StoredCrawl
 from frontier.crawls import create_crawl, mark_local, open_crawl
-from frontier.entries import PLAIN, PushMode, tag_of
+from frontier.entries import PLAIN, PushMode, check_priority, tag_of
 from frontier.errors import NoSuchCrawl
 from frontier.store import RedisStore
 from frontier.urls import with_key
@@ -142,6 +142,8 @@ class Crawl:
         again: bool = False,
     ) -> None:
         path = Path(settings) if isinstance(settings, (str, Path)) else None
+        if not (path or settings is None or isinstance(settings, Mapping)):
+            raise UserError("settings must be the path of a settings file, or a dict of its tables")
         tables: dict[str, Any] = {}
         if isinstance(settings, Mapping):
             # A table that may be repeated is a list of tables.
@@ -151,6 +153,9 @@ class Crawl:
         arguments = {} if max_pages is None else {"limits.max_pages": "max_pages"}
         self._settings = load(path, tables, lambda name: arguments.get(name, "settings"))
         listed = [seeds] if isinstance(seeds, (str, Request)) else list(seeds)
+        for one in listed:
+            if not isinstance(one, (str, Request)):
+                raise UserError(f"a seed must be a URL as text or a Request, not {type(one).__name__}")
         # Each with its tag.
         self._seeds = {one: tag_of("", None, one.request) if isinstance(one, Request) else "" for one in listed}
         if handlers is not None and not isinstance(handlers, Router):
@@ -158,6 +163,7 @@ class Crawl:
         self._router = handlers
         self._name = name
         self._keep_open = keep_open
+        self._refused = set[str]()  # seeds of which the log says so
         self._mode: PushMode = "again" if again else "new"  # of the seeds
         self._stack = contextlib.AsyncExitStack()
         self.stats = Stats()
@@ -254,6 +260,8 @@ class Crawl:
         got before that do not count as new. Raises UserError for URLs that cannot be fetched."""
         replica = self._running()
         settings = replica.engine.follower.settings
+        if priority is not None:
+            check_priority(priority)
         listed = [urls] if isinstance(urls, (str, Request)) else list(urls)
         requests = {one: one.request if isinstance(one, Request) else PLAIN for one in listed}
         tags = {one: tag_of(label, payload, request) for one, request in requests.items()}
@@ -445,7 +453,9 @@ class Crawl:
         if seeds and len(refused) == len(seeds):
             raise UserError(f"no seed can be fetched: {self._describe(next(iter(refused.values())))}")
         for one in refused.values():
-            log(logging.WARNING, "seed_refused", url=one.url, reason=", and ".join(one.reasons))
+            if one.url not in self._refused:
+                self._refused.add(one.url)
+                log(logging.WARNING, "seed_refused", url=one.url, reason=", and ".join(one.reasons))
         return [seed for seed in seeds if seed not in refused]
 
     async def _open(self, store: RedisStore) -> tuple[StoredCrawl, list[Seed]]:

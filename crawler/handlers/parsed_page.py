@@ -26,7 +26,7 @@ from crawler.parse.forms import Form
 from crawler.parse.structured import json_ld_of, microdata_of, plain, rdfa_of, values_at
 from crawler.request import Request, RequestOptions
 from frontier.domains import domain_of, host_of
-from frontier.entries import MOST_PRIORITY, tag_of
+from frontier.entries import check_priority, tag_of
 from frontier.errors import BadUrl
 from frontier.urls import UrlPattern, canonicalize
 
@@ -313,8 +313,8 @@ class Handle:
         gets all these. A URL that was queued before keeps its own, unless it has another `unique_key`. The others are
         options of a `Request`, for all `urls` that are none. Raises TypeError for anything else."""
         options = Request("", **request) if request else _PLAIN
-        if priority is not None and not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
-            raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}")
+        if priority is not None:
+            check_priority(priority)
         links: Iterable[Any] = [urls]
         if isinstance(urls, Iterable) and not isinstance(urls, (str, bytes, Mapping)) and not hasattr(urls, "attrs"):
             links = urls

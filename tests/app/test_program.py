@@ -420,6 +420,9 @@ async def test_urls_from_outside_are_crawled_until_the_program_says_so(settings:
         assert await crawl.add("http://a.test/39") == 0
         with pytest.raises(UserError, match="no seed can be fetched"):
             await crawl.add("http://127.0.0.1:1/")
+        for priority in (float("nan"), "5"):
+            with pytest.raises(ValueError, match="a priority is a number"):
+                await crawl.add("http://a.test/37", priority)  # type: ignore[arg-type]
         assert (await anext(aiter(crawl))).label == "added"
         await crawl.finish()
     assert list(crawl.items("added")) == [{"n": 1}, {"n": 1}]
@@ -587,11 +590,20 @@ def test_a_settings_file_is_the_whole(on_loopback: tuple[str, dict[str, Any]], t
     )
 
 
+def test_a_seed_that_is_refused_is_logged_once(settings: dict[str, Any], caplog: pytest.LogCaptureFixture) -> None:
+    Crawl(["http://a.test/38", "http://10.0.0.1/"], settings=settings).run()
+    assert [record.getMessage() for record in caplog.records].count("seed_refused") == 1
+
+
 def test_what_cannot_be_used_is_said_before_anything_starts(settings: dict[str, Any], tmp_path: Path) -> None:
     with pytest.raises(UserError, match="nonsense"):
         Crawl(settings={"fetch": {"nonsense": 1}})
     with pytest.raises(UserError, match="must be a Router"):
         Crawl(handlers=router.handler)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="a dict of its tables"):
+        Crawl(settings=["crawl.toml"])  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="a seed must be a URL as text or a Request, not int"):
+        Crawl(b"http://a.test/")  # type: ignore[arg-type]
     for bad, match in (
         (Crawl(["ftp://a.test/"], settings=settings), "cannot be used"),
         (Crawl(["http://127.0.0.1/"], settings=settings | {"fetch": {}}), "no seed can be fetched"),
