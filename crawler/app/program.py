@@ -36,7 +36,7 @@ from crawler.app.supervisor import local_settings
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
 from crawler.fetch.client import HttpClient
-from crawler.handlers.parsed_page import Download, ParsedPage, request_of
+from crawler.handlers.parsed_page import Download, ParsedPage, as_request
 from crawler.handlers.requests import VisitRequests
 from crawler.handlers.router import Context, Router, app_settings
 from crawler.handlers.values import SharedValues
@@ -276,11 +276,11 @@ class Crawl:
         """As `Handle.fetch`, in a loop over the crawl or beside it: the answer is archived, but belongs to no page, and the
         request waits for its turn for as long as it takes. Raises RuntimeError unless the crawl runs; it does until the
         loop has had its last page."""
-        return await self._requests().fetch(request_of(url, request))
+        return await self._requests().fetch(as_request(url, request))
 
     async def download(self, url: str | Request, **request: Unpack[RequestOptions]) -> Download:
         """As `Handle.download`, and where `fetch` may be called."""
-        return await self._requests().download(request_of(url, request))
+        return await self._requests().download(as_request(url, request))
 
     def _requests(self) -> VisitRequests:
         if self._replica is None or self._context is None:

@@ -338,13 +338,13 @@ class Handle:
         `request` are the options otherwise. Any status is an answer, and redirects are followed. The answer is archived
         with the page. Raises `Refused` if the request may not be made, and `FetchFailed` if there is no answer. Only for
         `async def` handlers."""
-        return self._able().fetch(request_of(url, request))
+        return self._able().fetch(as_request(url, request))
 
     def download(self, url: Linked, **request: Unpack[RequestOptions]) -> Awaitable[Download]:
         """Fetch `url` as `fetch` does, and save it in the output folder as a file that is named after its digest, once for
         all URLs with the same contents. Raises as `fetch`, and `Refused` for another status than 200 and for a body that
         is not complete."""
-        return self._able().download(request_of(url, request))
+        return self._able().download(as_request(url, request))
 
     def _able(self) -> Requests:
         """What makes requests. Raises TypeError in a thread."""
@@ -374,7 +374,7 @@ class Handle:
         return Handled(tuple(self._items), tuple(self._added), tuple(self._dropped), handler=handler, stop=self._stop)
 
 
-def request_of(link: Linked, options: RequestOptions) -> Request:
+def as_request(link: Linked, options: RequestOptions) -> Request:
     """The request for `link`, with these options unless it is a request. Raises ValueError if it has no URL."""
     if isinstance(link, Request):
         return link

@@ -204,19 +204,12 @@ def united(
     for url, link in zip(before.urls, before.links, strict=True):
         pairs.setdefault(url, link)
     kept: list[tuple[Url, Link]] = list(pairs.items())[: policy.max_links]
+    either = ("title", "lang", "canonical", "nofollow", "noindex", "noarchive", "noai", "noimageai", "tdm")
     found = msgspec.structs.replace(
         after,
         urls=tuple(url for url, _ in kept),
         links=tuple(link for _, link in kept),
-        title=after.title or before.title,
-        lang=after.lang or before.lang,
-        canonical=after.canonical or before.canonical,
-        nofollow=after.nofollow or before.nofollow,
-        noindex=after.noindex or before.noindex,
-        noarchive=after.noarchive or before.noarchive,
-        noai=after.noai or before.noai,
-        noimageai=after.noimageai or before.noimageai,
-        tdm=after.tdm or before.tdm,
+        **{name: getattr(after, name) or getattr(before, name) for name in either},
     )
     cut = tuple(dict.fromkeys((*static.cut, *dom.cut)))
     return static._replace(found=found, cut=cut)
