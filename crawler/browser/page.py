@@ -35,6 +35,8 @@ MAX_LINK = 2_000
 SCRIPT_S = 2.0
 """How long a page that does not answer is waited for. Then its scripts are stopped."""
 
+_IDLE = "new Promise(done => requestIdleCallback(() => done(true), {timeout: 1000}))"
+
 AGAIN_S, AGAIN_CAP_S = 0.15, 1.5
 """As `RenderLimits.settle_s` and `settle_cap_s`, after a step."""
 
@@ -217,13 +219,19 @@ class OpenPage:
             self.is_reusable = True
 
     async def _settled(self, quiet_s: float, most_s: float) -> None:
-        """Wait until no request was made for `quiet_s`, for `most_s` at most."""
+        """Wait until no request was made for `quiet_s` and the page has nothing to do, for `most_s` at most. On a busy
+        machine, scripts may take longer than that to make the next request."""
         loop = asyncio.get_running_loop()
         until = loop.time() + most_s
         while (now := loop.time()) < until:
             left = self._quiet_since + quiet_s - now
             if not self._in_flight and left <= 0:
-                return
+                since = self._quiet_since
+                if self._outcome == "done":
+                    await self._value(_IDLE)
+                if not self._in_flight and self._quiet_since == since:
+                    return
+                continue
             await asyncio.sleep(0.05 if self._in_flight else max(0.02, left))
 
     async def _settled_again(self) -> None:
@@ -271,7 +279,12 @@ class OpenPage:
                 async with asyncio.timeout(SCRIPT_S):
                     frame = {"frameId": self._target, "worldName": "crawler"}
                     world = await self._pipe.call("Page.createIsolatedWorld", frame, self._session)
-                    wanted = {"expression": expression, "returnByValue": True, "timeout": SCRIPT_S * 1000}
+                    wanted = {
+                        "expression": expression,
+                        "returnByValue": True,
+                        "awaitPromise": True,
+                        "timeout": SCRIPT_S * 1000,
+                    }
                     wanted["contextId"] = world["executionContextId"]
                     found = await self._pipe.call("Runtime.evaluate", wanted, self._session)
                     return found["result"].get("value")

@@ -73,7 +73,7 @@ def test_all_routes_of_an_application_are_found(name: str, tmp_path: Path) -> No
 
     with application(built) as site:
         settings = site.settings(tmp_path)
-        settings["render"] = {"mode": "auto", "settle": 1.5}  # of a busy machine
+        settings["render"] = {"mode": "auto", "settle": 0.5}  # of a busy machine
         crawl = Crawl(["http://a.test/"], handlers=router, settings=settings)
         crawl.run()
     found = {item["url"].removeprefix("http://a.test"): item for item in crawl.items("pages")}
