@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import signal
 import socket
 import subprocess
 from collections.abc import Iterator
@@ -88,14 +89,16 @@ def serving(
     url, log = f"http://127.0.0.1:{port}{start}", folder / "server.log"
     command = [str(word).replace("PORT", str(port)) for word in words]
     with log.open("wb") as out, subprocess.Popen(
-        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **environment}
+        command, cwd=folder, stdin=subprocess.DEVNULL, stdout=out, stderr=out, env={**os.environ, **environment},
+        start_new_session=True,
     ) as process:  # fmt: skip
         try:
             wait_until(lambda: _answers(port) or process.poll() is not None, "the server", 120)
             assert process.poll() is None, log.read_text()[-2_000:]
             yield Site(url, content, named, log)
         finally:
-            process.terminate()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)  # PHP leaves its workers behind
 
 
 def _answers(port: int) -> bool:
