@@ -459,8 +459,9 @@ def in_processes(
 @contextlib.contextmanager
 def shared_work(processes: int) -> Iterator[ProcessPoolExecutor]:
     """Yield an executor of this many processes. Raises UserError if one of them cannot be started, or is killed."""
+    before = os.environ.get("PYTHONSAFEPATH")
+    os.environ["PYTHONSAFEPATH"] = "1"  # or new interpreters would import from the working directory
     try:
-        os.environ["PYTHONSAFEPATH"] = "1"  # or new interpreters would import from the working directory
         with ProcessPoolExecutor(processes, initializer=_end_with_parent) as pool:
             try:
                 pool.submit(os.getpid)  # starts the processes
@@ -471,6 +472,11 @@ def shared_work(processes: int) -> Iterator[ProcessPoolExecutor]:
         raise UserError(
             "a process of this command was killed, perhaps for lack of memory: repeat the command, with fewer --processes"
         ) from error
+    finally:
+        if before is None:
+            del os.environ["PYTHONSAFEPATH"]
+        else:
+            os.environ["PYTHONSAFEPATH"] = before
 
 
 def _end_with_parent() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import os
 import re
 import signal
 import subprocess
@@ -496,6 +497,7 @@ def test_items_are_exported_to_files(settings: dict[str, Any], tmp_path: Path) -
         crawl.export("headings", "headings.xlsx")
     with pytest.raises(UserError, match="no item of a data set 'heading'"):
         crawl.export("heading", tmp_path / "heading.csv")
+    assert "PYTHONSAFEPATH" not in os.environ  # of the program, whose own children need no safe path
 
 
 def crawl_lines(folder: Path) -> list[dict[str, Any]]:
