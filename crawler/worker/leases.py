@@ -212,8 +212,8 @@ class DelayQueue:
 
     def lateness(self) -> float:
         """Return for how many seconds the first domain that may have a turn has been due; 0 or less if none is due."""
-        first_at = min((heap[0][0] for heap in self._heaps() if heap and heap is not self._urgent), default=math.inf)
-        return self._clock.monotonic() - first_at if first_at < math.inf else 0.0
+        heap = self._next()
+        return self._clock.monotonic() - heap[0][0] if heap else 0.0
 
     def put(self, leased: LeasedDomain) -> None:
         """Add `leased`, to be taken when its next turn is due, or later. Under overload (`BEHIND_S`), domains with
@@ -255,23 +255,26 @@ class DelayQueue:
             if self._trials + 1 == self._most_trials:
                 self._wake()
 
-    def _heaps(self) -> Iterator[list[tuple[float, int, LeasedDomain]]]:
-        """The domains that may have a turn."""
-        yield from (self._urgent, self._quick)
-        if self._trials < self._most_trials:
-            yield self._others
+    def _next(self) -> list[tuple[float, int, LeasedDomain]]:
+        """Return the heap of the domain that has its turn next, urgent ones aside. It may be empty."""
+        quick, others = self._quick, self._others
+        if others and self._trials < self._most_trials and (not quick or others[0] < quick[0]):
+            return others
+        return quick
 
     def _due(self) -> list[tuple[float, int, LeasedDomain]]:
         """Return the heap whose first domain has the next turn now, or an empty list."""
         now = self._clock.monotonic()
-        due = [heap for heap in self._heaps() if heap and heap[0][0] <= now]
-        if not due or due[0] is self._urgent:
-            return due[0] if due else []
-        return min(due, key=lambda heap: heap[0][:2])
+        if self._urgent and self._urgent[0][0] <= now:
+            return self._urgent
+        heap = self._next()
+        return heap if heap and heap[0][0] <= now else []
 
     def _first_at(self) -> float:
         """Return when the next turn is due, infinite without one."""
-        return min(heap[0][0] if heap else math.inf for heap in self._heaps())
+        heap = self._next()
+        first_at = heap[0][0] if heap else math.inf
+        return min(first_at, self._urgent[0][0]) if self._urgent else first_at
 
     def remove(self, unwanted: Collection[LeasedDomain]) -> None:
         """Remove the domains `unwanted`."""
