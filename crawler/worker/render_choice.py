@@ -17,7 +17,7 @@ What was learnt is forgotten when a domain moves to another replica, which then 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from crawler.page import Rendered, WhyRendered
 from crawler.parse.document import ParsedDocument
@@ -42,8 +42,9 @@ one before. So 10,000 pages have at most 19 in vain."""
 _REFUTED = 5
 """Shells of a shape that brought nothing, after which its shells are pages like others."""
 
-MOST_AGAIN = 1_000
-"""Pages of a shape that are visited again when it turns out that they need a browser."""
+MOST_AGAIN, SHAPES_AGAIN = 1_000, 100
+"""Pages of a shape that are visited again when it turns out that they need a browser, and shapes whose pages are remembered
+for that, those that were seen last: at most some 40 MB."""
 
 _LEAST_LINKS, _LEAST_WORDS = 3, 50
 _MORE_LINKS, _MORE_WORDS = 0.05, 0.2
@@ -63,14 +64,12 @@ _NO_PARTS = frozenset({"navigation", "window", "download", "scheme"})
 
 @dataclass(slots=True)
 class _Shape:
-    """`latest`: a bit for each of the last rendered pages, 1 if it brought something; `skipped`: pages that were not
-    rendered."""
+    """`latest`: a bit for each of the last rendered pages, 1 if it brought something."""
 
     seen: int = 0
     rendered: int = 0
     latest: int = 0
     next_sample: int = 1
-    skipped: list[Entry] = field(default_factory=list)
 
     @property
     def is_rendered(self) -> bool:
@@ -82,6 +81,7 @@ class RenderChoice:
 
     def __init__(self) -> None:
         self._shapes = Recent[str, _Shape](10_000)
+        self._skipped = Recent[str, list[Entry]](SHAPES_AGAIN)  # pages that were not rendered, by shape
         self._named = set[str]()
         # What brought nothing, in a row: samples of a domain (0), and first samples of its shapes with the same scripts.
         self._in_vain = Recent[tuple[str, int], int](10_000)
@@ -100,8 +100,11 @@ class RenderChoice:
         if shape.seen >= shape.next_sample and shape.seen >= self._patience(shape, entry.domain, scripts()):
             shape.next_sample = 2 * shape.seen
             return "sample"
-        if len(shape.skipped) < MOST_AGAIN:
-            shape.skipped.append(entry)
+        key = shapes_of(entry.url)[1]
+        if (skipped := self._skipped.get(key)) is None:
+            self._skipped.put(key, skipped := [])
+        if len(skipped) < MOST_AGAIN:
+            skipped.append(entry)
         return None
 
     def _patience(self, shape: _Shape, domain: str, scripts: int) -> float:
@@ -140,10 +143,10 @@ class RenderChoice:
     def take_skipped(self, entry: Entry) -> list[Entry]:
         """The pages of the shape of `entry` that were not rendered, if that was wrong, to be queued again. A second call
         has none of them."""
-        shape = self._shape(entry)
-        if not shape.is_rendered or not shape.skipped:
+        key = shapes_of(entry.url)[1]
+        if not self._shape(entry).is_rendered or not (skipped := self._skipped.get(key)):
             return []
-        skipped, shape.skipped = shape.skipped, []
+        self._skipped.put(key, [])
         return [
             Entry(one.url, one.domain, one.priority, one.depth, mode="again", via=one.via, tag=one.tag)
             for one in skipped

@@ -8,7 +8,7 @@ from random import Random
 import pytest
 
 from crawler.page import Rendered
-from crawler.worker.render_choice import MOST_AGAIN, RenderChoice, is_evidence
+from crawler.worker.render_choice import MOST_AGAIN, SHAPES_AGAIN, RenderChoice, is_evidence
 from frontier.entries import Entry
 
 
@@ -87,6 +87,18 @@ def test_no_more_pages_are_remembered_than_can_be_visited_again() -> None:
     rendered_of(choice, range(5_000), "doc", gains=False)
     rendered_of(choice, range(5_000, 50_000), "doc", gains=True)
     assert len(choice.take_skipped(page(1))) == MOST_AGAIN
+
+
+def test_only_the_pages_of_the_shapes_seen_last_are_remembered() -> None:
+    choice, letters = RenderChoice(), "abcdefghijklmnop"
+    folders = [first + second for first in letters for second in letters]
+    assert len(folders) > 2 * SHAPES_AGAIN
+    for folder in folders:
+        rendered_of(choice, range(100), folder, gains=False)
+    for folder, has_pages in ((folders[0], False), (folders[-1], True)):
+        for number in range(2):
+            choice.learn(page(number, folder), "sample", has_gained=True)
+        assert bool(choice.take_skipped(page(1, folder))) == has_pages
 
 
 def test_shells_are_rendered_unless_that_brings_nothing() -> None:
