@@ -57,16 +57,22 @@ def odd(name: str) -> Exchange:
     return exchange("odd", b"<p>odd", HEADS[name])
 
 
-@pytest.mark.parametrize("name", HEADS)
-async def test_any_response_head_is_read_back(tmp_path: Path, name: str) -> None:
-    """By the recovery of a dead writer's file with its index, by an audit and by an export."""
-    await archived(tmp_path, [page(odd(name)), page(exchange("plain", b"<p>plain"))], wall=lambda: NOON)
-    (file,) = readers.warc_files(tmp_path)
+async def index_of(folder: Path, found: Exchange) -> bytes:
+    """The index of an archive with `found`, which is the same if it is made from the records after a death."""
+    await archived(folder, [page(found), page(exchange("plain", b"<p>plain"))], wall=lambda: NOON)
+    (file,) = readers.warc_files(folder)
     whole = index_path(file).read_bytes()
     index_path(file).unlink()
     file.rename(open_path(file))
-    await archived(tmp_path, replica="next")
+    await archived(folder, replica="next")
     assert index_path(file).read_bytes() == whole
+    return whole
+
+
+@pytest.mark.parametrize("name", HEADS)
+async def test_any_response_head_is_read_back(tmp_path: Path, name: str) -> None:
+    """By the recovery of a dead writer's file with its index, by an audit and by an export."""
+    await index_of(tmp_path, odd(name))
     found = audit(read_archive(tmp_path), RULES)
     assert (found.requests, found.unread) == (2, 0)
     out = tmp_path / "out"
@@ -101,13 +107,7 @@ def posted(name: str, body: bytes = b"<p>answer") -> Exchange:
 @pytest.mark.parametrize("name", POSTS)
 async def test_the_index_has_a_request_with_its_body(tmp_path: Path, name: str) -> None:
     """Also the index that is made from the records after a death."""
-    await archived(tmp_path, [page(posted(name)), page(exchange("plain", b"<p>plain"))], wall=lambda: NOON)
-    (file,) = readers.warc_files(tmp_path)
-    whole = index_path(file).read_bytes()
-    index_path(file).unlink()
-    file.rename(open_path(file))
-    await archived(tmp_path, replica="next")
-    assert index_path(file).read_bytes() == whole
+    whole = await index_of(tmp_path, posted(name))
     (line,) = [line for line in whole.splitlines() if b"__wb_method" in line]
     key, _, text = line.split(b" ", 2)
     fields = msgspec.json.decode(text)
