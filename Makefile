@@ -19,17 +19,19 @@ demo: setup  ## crawl a synthetic web on loopback with three replicas
 	$(BIN)/python -m tests.simweb demo
 
 # Tests that assert how long something takes run afterwards, one at a time. A failure of one call does not skip the others.
+# What fails is run once more: the machine may have been busy.
 PYTEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest
+TIMED := $(PYTEST) -q $$(grep -rlE "mark\.timed" tests --include="test_*.py")
 SIDE_BY_SIDE := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m tests.side_by_side
 test: check  ## lint, types and the tests of every change
 	@$(SIDE_BY_SIDE) -m "not timed and not long"; tests=$$?; \
-	$(PYTEST) -q -m "timed and not long" $$(grep -rlE "mark\.timed" tests --include="test_*.py") && exit $$tests
+	{ $(TIMED) -m "timed and not long" || $(TIMED) -m "timed and not long" --last-failed; } && exit $$tests
 
 test-all: test  ## the same, and the long tests: clusters, kills, real servers, other programs, and Redis 7.0
 	@$(SIDE_BY_SIDE) -m "long and not timed"; tests=$$?; \
 	$(MAKE) --no-print-directory test-redis; redis=$$?; \
-	$(PYTEST) -q -m "timed and long" $$(grep -rlE "mark\.timed" tests --include="test_*.py"); timed=$$?; \
-	exit $$((tests + redis + (timed != 5 && timed != 0)))
+	$(TIMED) -m "timed and long" || $(TIMED) -m "timed and long" --last-failed; timed=$$?; \
+	exit $$((tests + redis + (timed != 0)))
 
 # Servers format numbers of scripts differently. These tests take 100 s of CPU time.
 ON_REDIS := tests/lua tests/frontier $(patsubst %,tests/cli/test_%.py,commands redis_troubles refresh repair steering)
