@@ -646,7 +646,7 @@ async def _why_none(store: RedisStore, crawl: Crawl, domain: str | None, reason:
 
 async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
     """Return that `crawl` has no URL of `domain`, with a similar one that it has; "" if it has one. Raises RedisAway."""
-    if (await UrlLookup(store, await open_frontier(store, crawl)).domain(domain)).accepted:
+    if not await _unknown_domains(store, crawl, [domain]):
         return ""
     found = await summary.take(store, crawl.keys, int(await crawl_ms(store, crawl.keys.peers)()), "", ())
     known = [line.domain for lines in (found.busiest, found.overdue, found.resting) for line in lines]
@@ -654,13 +654,14 @@ async def unknown_domain(store: RedisStore, crawl: Crawl, domain: str) -> str:
 
 
 async def _unknown_domains(store: RedisStore, crawl: Crawl, domains: Collection[str]) -> list[str]:
-    """Return those of `domains` without a URL in the crawl. Raises RedisAway."""
+    """Return those of `domains` without a page or requisite in the crawl. Raises RedisAway."""
     shards = crawl.keys.shards
     keys = [shards[shard_of(domain, len(shards))].domain(domain) for domain in domains]
-    counts: list[object] = []
+    counts: list[list[object]] = []
     for at in range(0, len(keys), AT_ONCE):
-        counts += await store.send([redis_command("HGET", key, "accepted") for key in keys[at : at + AT_ONCE]])
-    return [domain for domain, count in zip(domains, counts, strict=True) if not count]
+        words = "accepted", "requisites"
+        counts += await store.send([redis_command("HMGET", key, *words) for key in keys[at : at + AT_ONCE]])
+    return [domain for domain, found in zip(domains, counts, strict=True) if not any(found)]
 
 
 async def _unknown_reason(store: RedisStore, crawl: Crawl, reason: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -49,6 +50,7 @@ WEB = {
         PICTURE,
     ),
 }
+LINKED = [f"/{name}.png" for name in ("both", "linked", "large")]
 OF_SITE = ["/", "/second", "/style.css", "/more.css", "/moved.png", "/missing.png"]
 OF_SITE += [f"/{name}.png" for name in ("both", "icon", "linked", "small", "large", "div", "a", "last")]
 ELSEWHERE = [("cdn.test", path) for path in ("/app.js", "/font.woff2", "/here.png")]
@@ -69,15 +71,16 @@ def crawl(typed: Typed, *words: str, **more: str) -> tuple[list[tuple[str, str]]
     return [(one.host, one.path) for one, _ in site.answered if one.path != "/robots.txt"], done.out + done.err
 
 
-def test_what_pages_embed_is_fetched_once_and_is_no_page(tmp_path: Path, typed: Typed) -> None:
+def test_what_pages_embed_is_fetched_once_and_is_a_page_if_it_is_linked(tmp_path: Path, typed: Typed) -> None:
     asked, said = crawl(typed, CRAWLER_SCOPE__EXCLUDE='["//blocked.test/"]')
     expected = Counter([*(("site.test", path) for path in OF_SITE), *ELSEWHERE])
+    expected.update(("site.test", path) for path in ("/linked.png", "/large.png"))  # found as a link later
     assert Counter(asked) - expected == Counter()
-    assert expected - Counter(asked) == Counter()
+    assert set(asked) == set(expected)
 
     lines = [json.loads(line) for file in tmp_path.rglob("*.jsonl") for line in file.read_text().splitlines()]
     pages = {line["url"] for line in lines}
-    assert pages == {f"http://site.test{path}" for path in ("/", "/second", "/both.png")}
+    assert pages == {f"http://site.test{path}" for path in ("/", "/second", *LINKED)}
 
     found = json.loads(typed("status", "--json").out)
     assert found["done"] == len(pages)
@@ -112,3 +115,25 @@ def test_the_last_page_of_a_limit_has_its_requisites(tmp_path: Path, typed: Type
 def test_by_default_nothing_that_pages_embed_is_fetched(tmp_path: Path, typed: Typed) -> None:
     asked, _ = crawl(typed, CRAWLER_ARCHIVE__REQUISITES="false")
     assert sorted(asked) == [("site.test", path) for path in ("/", "/both.png", "/large.png", "/linked.png", "/second")]
+
+
+def test_a_domain_that_is_forgotten_leaves_no_requisites(tmp_path: Path, typed: Typed) -> None:
+    """Those of other domains stay, also those that its frame embeds."""
+    crawl(typed)
+
+    def archived() -> set[tuple[str, str]]:
+        records = (record for path in tmp_path.rglob("*.warc.gz") for record in records_in(str(path)))
+        parts = (urlsplit(record.headers.get("WARC-Target-URI") or "") for record in records)
+        return {(one.netloc, one.path) for one in parts if one.path != "/robots.txt"}
+
+    def requisites() -> dict[str, int]:
+        return json.loads(typed("status", "--json").out)["requisites"]
+
+    before, counted = archived(), requisites()
+    for domain in ("cdn.test", "frames.test"):
+        forgotten = typed("forget", domain, "--json")
+        assert forgotten.code == 0, forgotten.err
+        assert json.loads(forgotten.out)["state"]["seen"] >= 2
+    assert archived() == {one for one in before if one[0] not in ("cdn.test", "frames.test")} != before
+    assert not [path for path in tmp_path.rglob("*.jsonl") if "cdn.test" in path.read_text()]
+    assert requisites() == counted  # what became of them is no secret
