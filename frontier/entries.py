@@ -58,13 +58,12 @@ _SENT = "~!"
 
 _LABEL = re.compile(r"[A-Za-z0-9_.-]{0,64}")
 
-PushMode = Literal["new", "known", "foreign", "again", "moved", "requisite", "fetched"]
+PushMode = Literal["new", "known", "foreign", "again", "moved", "requisite"]
 """When to queue a URL. `new`: if it is unseen. `known`: if it is unseen, but its domain is seen: the crawl has accepted
 another URL of it. `foreign`: if it is unseen, but pages of other domains fill no more than half of the domain's cap.
 `again`, for seeds, and for a URL to which redirects lead back: always. `moved`, for the target of a
 known page that has moved: if it is unseen, or is neither open nor a known page. `requisite`, for what pages embed: if
-it is unseen as a page and as a requisite. `fetched`: never; it becomes seen as a page, because it was fetched as a
-requisite."""
+it is unseen as a page and as a requisite."""
 
 _BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}
 _WHOLE = "u"

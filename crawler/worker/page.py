@@ -342,16 +342,13 @@ class PageBuilder:
         self, entry: Entry, page: Page, reading: ParsedDocument, target: Url | None, content_type: str, usage: Usage
     ) -> tuple[Page, Sequence[Entry]]:
         """Return the page of the requisite `entry`, and the entries for what it embeds itself. Its links are not followed.
-        Documents may still be crawled as pages later, so only others count as seen from now on."""
+        A link to it that is found later makes it a page, so that each linked URL has a line, in whatever order."""
         exchange = page.exchange
         assert exchange is not None
         page = msgspec.structs.replace(reading.describe(page, content_type, exchange.truncated), links=(), usage=usage)
         if exchange.status >= HTTPStatus.BAD_REQUEST:
             return msgspec.structs.replace(page, outcome=Outcome.DEAD), ()
-        entries = self._embedded(entry, reading.found, target)
-        if target is None and reading.found.error == "type":
-            entries.append(msgspec.structs.replace(entry, mode="fetched"))
-        return page, entries
+        return page, self._embedded(entry, reading.found, target)
 
     def redirect_to_itself(self, entry: Entry, exchange: Exchange) -> str | None:
         """How the redirect in `exchange` writes the URL of `entry`, or None if it leads elsewhere."""

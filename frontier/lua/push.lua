@@ -18,7 +18,7 @@
 -- ARGV[5...] for each domain: domain, mode, number of URLs n, then n times: fingerprint, priority, entry
 --   mode "new"; or "known": only if a URL of the domain has been accepted before; or "foreign", from a page of another domain:
 --   these and "known" ones fill half of domain_cap at most, so that the other half is for links of the domain itself; or
---   "again"; or "moved"; or "requisite": unseen as a page and as a requisite; or "fetched": becomes seen, but is not queued
+--   "again"; or "moved"; or "requisite": unseen as a page and as a requisite
 --
 -- Returns {"pushed", accepted, already seen, dropped for domain_cap, dropped for a domain that is unknown
 --   or was forgotten, or has a key of a wrong type (`set_aside`),
@@ -139,9 +139,6 @@ while at <= #ARGV do
     local is_done, problem
     if mode == 'requisite' then
       is_done, problem = pcall(push_requisites, domain, cap, at + 3, last)
-    elseif mode == 'fetched' then
-      for i = at + 3, last, 3 do add_seen(seen_key(ARGV[i]), ARGV[i]) end
-      is_done = true
     else
       is_done, problem = pcall(push_domain, domain, mode, cap, at + 3, last)
     end

@@ -33,10 +33,9 @@ async def test_a_url_is_queued_once_as_a_requisite_and_once_as_a_page(frontier: 
     assert (await frontier.push([requisite()])).seen == 1
 
 
-async def test_what_is_a_page_or_was_fetched_is_not_queued_again(frontier: Frontier) -> None:
-    await frontier.push([entry(requisite("page").url), entry(requisite("fetched").url, mode="fetched")])
+async def test_what_is_a_page_is_no_requisite(frontier: Frontier) -> None:
+    await frontier.push([entry(requisite("page").url)])
     assert (await frontier.push([requisite("page")])).seen == 1
-    assert (await frontier.push([entry(requisite("fetched").url)])).seen == 1
     lease = await lease_one(frontier)
     assert [one.url for one in lease.entries] == [requisite("page").url]
 

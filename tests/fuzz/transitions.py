@@ -74,7 +74,7 @@ class Machine:
             return None
         priority = rng.choice((0.0, -1e300, 1e-300, 0.1, float("inf")))
         depth, tries, hops = rng.choice((0, 1, 255, 999)), rng.randrange(20), rng.randrange(20)
-        mode: PushMode = rng.choice(("new", "new", "again", "moved", "requisite", "requisite", "fetched"))
+        mode: PushMode = rng.choice(("new", "new", "again", "moved", "requisite", "requisite"))
         return Entry(url.href, url.domain, priority, depth, tries, hops, mode=mode)
 
     async def step(self) -> None:
