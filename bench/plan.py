@@ -38,8 +38,8 @@ from bench import docweb, endless
 from bench.crawl import Tables, fill
 from bench.measure import Figure, cpu_s, median, show, used_by
 from bench.speed import speedometer
-from crawler.observe.usage import read_crawl, read_files
-from crawler.plan.arithmetic import Constants, CrawlFigures, Estimate, Usage, Workload, own_workload
+from bench.usage import CrawlFigures, own_workload, read_crawl, read_files
+from crawler.plan.arithmetic import Constants, Estimate, Usage, Workload
 from crawler.sinks.lines import line_files, lines_in
 from frontier.crawls import open_crawl
 from frontier.domains import domain_of, host_of

@@ -261,12 +261,6 @@ def given_settings(allowed: tuple[str, ...] = (), ports: tuple[int, ...] = (), f
     return load(meta.get(FILE_OF_SETTINGS, file), meta.get(FLAGS)).adding(allowed, ports)
 
 
-def names_a_store() -> bool:
-    """Whether an option names a store, or a settings file."""
-    meta = click.get_current_context().meta
-    return bool(meta.get(FLAGS) or meta.get(FILE_OF_SETTINGS))
-
-
 # the crawl that a command is about
 
 

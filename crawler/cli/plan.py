@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, fields, replace
 from functools import wraps
-from pathlib import Path
 from typing import Any
 
 import click
@@ -13,30 +12,20 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from crawler.cli import options as option
-from crawler.cli.options import CrawlAccess
-from crawler.cli.output_folders import output_folders
 from crawler.cli.screens import TextTable
 from crawler.cli.text import emit
 from crawler.errors import UserError, closest
-from crawler.observe.usage import read_crawl, read_files
 from crawler.plan.arithmetic import (
     FACTS,
     LEAST,
     MOST,
     MOST_PARALLEL,
-    Calibration,
     Constants,
-    CrawlFigures,
     Workload,
-    calibrate,
     number,
     short,
 )
 from crawler.plan.report import Machines, Plan, make_plan
-from crawler.settings.load import CrawlSettings
-from frontier.crawls import Crawl
-from frontier.keys import check_crawl_name
-from frontier.store import RedisStore
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,45 +92,38 @@ def _number_option(flag: str, about: Option) -> option.Decorator:
 @click.option("--archive/--no-archive", default=True, help="Write WARC files, index and lines.")
 @click.option("--constant", multiple=True, metavar="NAME=NUMBER", help="Replace a constant; repeatable.")
 @click.option("--constants", is_flag=True, help="List the constants with their sources.")
-@click.option("--from-crawl", metavar="NAME", help="Take the constants from this crawl.")
-@click.option("--out", "-o", type=option.FOLDER, help="Output folder of that crawl.")
-@option.store
 @option.as_json
 def plan(
     numbers: dict[str, float],
     archive: bool,
     constant: tuple[str, ...],
     constants: bool,
-    from_crawl: str | None,
-    out: Path | None,
     as_json: bool,
 ) -> None:
     """Plan a crawl: the machines, Redis, bandwidth, disk and time that it needs.
 
-    Each figure is printed with its formula. `--constants` lists the constants in it and how each was found. With
-    `--from-crawl`, measurements of a crawl replace them, as far as its Redis and its output folder have any.
+    Each figure is printed with its formula. `--constants` lists the constants in it and how each was found.
 
     Examples:
 
         crawler plan --pages 1e9 --days 10 --domains 5M
         crawler plan --pages 1e9 --days 10 --domains 5M --delay 2 --constant memory_queued=54 --json
-        crawler plan --pages 20M --days 3 --domains 50k --from-crawl news --redis redis://queue:6379/0
     """
-    replaced = dict(_assignment(one) for one in constant)
-    found = Calibration(replace(Constants(), **replaced), {}, ())
+    used = replace(Constants(), **dict(_assignment(one) for one in constant))
     if constants:
-        listed = [{"name": name, "value": getattr(found.constants, name), **facts} for name, facts in FACTS.items()]
-        emit(listed, as_json, _listed(found.constants))
+        listed = [{"name": name, "value": getattr(used, name), **facts} for name, facts in FACTS.items()]
+        emit(listed, as_json, _listed(used))
         return
-    if from_crawl is not None:
-        check_crawl_name(from_crawl)
-        found = _calibration(CrawlAccess.given(from_crawl), out)
-        found = replace(found, constants=replace(found.constants, **replaced))
-    elif out or option.names_a_store():
-        raise UserError("--out, --redis, --data-dir and --settings need --from-crawl NAME")
-    work = replace(_workload(numbers, found.given), archive=archive)
-    made = make_plan(work, found.constants, _filled(Machines(), numbers), numbers.get("largest_domain", 0))
-    emit(_as_json(made, work, found), as_json, _screen(made, found.notes), wraps=False)
+    work = replace(_workload(numbers), archive=archive)
+    made = make_plan(work, used, _filled(Machines(), numbers), numbers.get("largest_domain", 0))
+    shown = {
+        "figures": [asdict(line) for line in made.lines],
+        "limit": made.limit,
+        "is_possible": made.is_possible,
+        "workload": asdict(work),
+        "constants": asdict(used),
+    }
+    emit(shown, as_json, _screen(made), wraps=False)
 
 
 def _assignment(text: str) -> tuple[str, float]:
@@ -155,25 +137,12 @@ def _assignment(text: str) -> tuple[str, float]:
     return name, number(f"--constant {name}", value, least, 1 if name in SHARES else MOST)
 
 
-def _calibration(access: CrawlAccess, out: Path | None) -> Calibration:
-    """Measure the constants at a crawl. Raises UserError and FrontierError."""
-
-    async def read(store: RedisStore, crawl: Crawl) -> tuple[CrawlFigures, float]:
-        return await read_crawl(store, crawl), CrawlSettings.from_json(crawl.settings).politeness.delay
-
-    figures, delay_s = access.do(read)
-    folders = [out] if out else output_folders(access.settings, access.crawl)
-    return calibrate(Constants(), figures, read_files(folders, access.crawl), delay_s)
-
-
-def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload:
-    """Return the workload of the options and, for those that are not given, of a crawl. Raises UserError."""
+def _workload(numbers: dict[str, float]) -> Workload:
+    """Raises UserError."""
     missing = [f"--{name}" for name in ("pages", "days", "domains") if name not in numbers]
     if missing:
         raise UserError(f"give {', '.join(missing)}, for example: crawler plan --pages 1e9 --days 10 --domains 5M")
-    names = {one.name for one in fields(Workload)}
-    known: dict[str, Any] = {name: value for name, value in measured.items() if name in names}
-    work: Workload = _filled(Workload(numbers["pages"], numbers["days"], numbers["domains"], **known), numbers)
+    work: Workload = _filled(Workload(numbers["pages"], numbers["days"], numbers["domains"]), numbers)
     if work.parallel > 1 and work.delay_s:
         raise UserError("--parallel: requests to a domain are parallel only without a delay: add --delay 0")
     if work.domains > work.pages:
@@ -186,9 +155,6 @@ def _workload(numbers: dict[str, float], measured: dict[str, float]) -> Workload
     if numbers.get("largest_domain", 0) > work.pages:
         largest = short(numbers["largest_domain"])
         raise UserError(f"--largest-domain: {largest} are more than the --pages; give at most {short(work.pages)}")
-    if work.urls is None and "urls_per_page" in measured and "links_per_page" not in numbers:
-        queued = work.pages * measured["queued_per_page"]
-        return replace(work, urls=work.pages * measured["urls_per_page"], queued=queued)
     return work
 
 
@@ -199,24 +165,13 @@ def _filled(value: Any, numbers: dict[str, float]) -> Any:
     return replace(value, **{name: number for name, number in given.items() if name in names})
 
 
-def _as_json(made: Plan, work: Workload, found: Calibration) -> dict[str, Any]:
-    return {
-        "figures": [asdict(line) for line in made.lines],
-        "limit": made.limit,
-        "is_possible": made.is_possible,
-        "workload": asdict(work),
-        "constants": asdict(found.constants),
-        "notes": found.notes,
-    }
-
-
-def _screen(made: Plan, notes: Iterable[str]) -> RenderableType:
+def _screen(made: Plan) -> RenderableType:
     table = TextTable("figure", ">value", "formula", keeps="figure", wraps="formula")
     for line in made.lines:
         table.add(line.name, line.text, Text(line.formula, style="dim"))
     style = "bold green" if made.is_possible else "bold red"
     limit = Text.assemble(("limited by ", "bold"), (made.limit, style))
-    return Group(*(Text(note) for note in notes), *([Text()] if notes else []), table, Text(), limit)
+    return Group(table, Text(), limit)
 
 
 def _listed(constants: Constants) -> RenderableType:

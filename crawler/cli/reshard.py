@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import sys
 import time
 
@@ -17,11 +18,11 @@ from crawler.cli.options import CrawlAccess, as_json, command, on_a_crawl, title
 from crawler.cli.screens import span
 from crawler.cli.text import Terminal, emit
 from crawler.errors import UserError
-from crawler.observe.usage import memory_left
 from crawler.plan.arithmetic import MOST, Constants, number
 from crawler.settings.load import CrawlSettings
 from crawler.wording import count_of
 from frontier.clock import ServerClock, SystemClock
+from frontier.cluster import NodeFacts
 from frontier.counters import Counters
 from frontier.crawls import Crawl, check_new_shards, crawl_clock, open_crawl
 from frontier.errors import RedisAway, RedisMisused, ShardLost
@@ -34,6 +35,8 @@ EVERY_S = 5.0
 CONTINUING = "continuing"
 """The last step of the command, in which nothing is left to do for it."""
 
+
+FIGURES = ("used_memory", "used_memory_startup", "used_cpu_user", "used_cpu_sys", "maxmemory", "total_system_memory")
 
 _STEPS = {
     "begun": "replicas are told to wait",
@@ -269,3 +272,20 @@ def _render(result: Result) -> str:
         return f"{done}; completed what an earlier command had begun"
     done = f"{done}; {count_of(result.keys, 'key')} copied"
     return done if result.paused_s is None else f"{done}, and the crawl stood still for {span(result.paused_s)}"
+
+
+async def memory_left(store: RedisStore) -> float:
+    """Return the bytes that Redis may still use: up to its limits, or all memory of its machines, once for each server.
+    Infinite if a server does not tell. Raises RedisAway."""
+    servers = await figures_of_servers(store)
+    limits = [server["maxmemory"] or server["total_system_memory"] or math.inf for server in servers]
+    return sum(max(0.0, limit - server["used_memory"]) for limit, server in zip(limits, servers, strict=True))
+
+
+async def figures_of_servers(store: RedisStore) -> list[dict[str, float]]:
+    """Return figures from the INFO of the server, or of the masters of a cluster; 0 for those that are missing. Raises
+    RedisAway."""
+    nodes = (await store.node_facts()).values()
+    infos = [node.info for node in nodes if isinstance(node, NodeFacts) and node.is_master]
+    infos = infos or [await store.info("memory") | await store.info("cpu")]
+    return [{name: float(info.get(name, 0)) for name in FIGURES} for info in infos]

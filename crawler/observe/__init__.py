@@ -8,8 +8,7 @@ In the order in which data flows:
 3. `status` reads these records back, for the live page and for `crawler status`, `top` and `crawl`. It says in a few words
    whether the crawl makes progress, and if not, why.
 4. `explain` explains why one URL was fetched or not, from the frontier and the output files.
-5. `usage` reads what the crawl has used of CPU, memory, network and disk, for `crawler plan --from-crawl`.
-6. `web` is the HTTP server of a replica: the live page, the pages about a domain or a URL, and `/metrics`.
+5. `web` is the HTTP server of a replica: the live page, the pages about a domain or a URL, and `/metrics`.
 
 This package and `worker` do not import each other; they share only the events (`crawler/events.py`).
 """

@@ -4,21 +4,16 @@ The constants say what a crawl costs per page, URL, link, connection and domain,
 virtual core of the EPYC in docs/explanation/speed.md, at full speed; the Xeon there takes 1.7 times as long.
 `bench.plan_constants` measures it, with crawls that have much of one thing each: medians of two to four runs, which differ
 by up to a fifth. None of the constants was chosen by what the crawls of `bench.plan` use.
-
-`calibrate` replaces the constants by those of a crawl (`crawler.observe.usage` reads its figures): each group is scaled so
-that the crawl's own workload would use what the crawl has used.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from crawler.errors import UserError
-from crawler.wording import count_of
 
 # numbers as people write them: 1e9, 5M, 10k and 1,000,000
 
@@ -351,145 +346,3 @@ class Estimate:
 def shards_for(replicas: int) -> int:
     """The shards that so many replicas need, as far as a crawl may have them."""
     return min(MOST_SHARDS, max(LEAST_SHARDS, SHARDS_PER_REPLICA * replicas))
-
-
-# the constants of a crawl
-
-LEAST_PAGES, LEAST_CPU_S, LEAST_BYTES = 100, 5.0, 4_000_000
-"""Of less, startup and rounding are too large a part."""
-
-FARTHEST = 5.0
-"""By which factor a crawl may differ from the constants. What is farther away is not of the crawl: a reshard, other users
-of the server, or long waiting."""
-
-
-@dataclass(frozen=True, slots=True)
-class CrawlFigures:
-    """What Redis knows of a crawl. `pages`: settled as done; `urls`: ever accepted; `queued`: open or dead. `redis_bytes`
-    and `redis_cpu_s` are those of the servers since their start, other users included; 0 if they are unknown.
-    `replica_pages` and `replica_cpu_s`: of the replicas that run, since their start."""
-
-    pages: float
-    urls: float
-    queued: float
-    domains: float
-    shards: float
-    crawled_s: float
-    redis_bytes: float = 0
-    redis_cpu_s: float = 0
-    replica_pages: float = 0
-    replica_cpu_s: float = 0
-
-
-@dataclass(frozen=True, slots=True)
-class FileFigures:
-    """What the output files say: their `pages` and all their `disk_bytes`, and means per page. `page_bytes` is after
-    content decoding, `received_bytes` before. `linked_domains`: None if the files have no links. `tls`: share of pages over
-    HTTPS."""
-
-    pages: float
-    page_bytes: float
-    received_bytes: float
-    links: float
-    linked_domains: float | None
-    response_s: float
-    url_bytes: float
-    disk_bytes: float
-    tls: float
-
-    @property
-    def workload(self) -> dict[str, Any]:
-        """What the files say about the workload, by the names of `Workload`."""
-        linked = {} if self.linked_domains is None else {"linked_domains": self.linked_domains}
-        return linked | {
-            "page_bytes": self.page_bytes,
-            "links_per_page": self.links,
-            "url_bytes": self.url_bytes,
-            "response_s": self.response_s,
-            "transfer": self.received_bytes / self.page_bytes if self.page_bytes else 1.0,
-            "tls": self.tls,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Calibration:
-    """`constants`: those to use. `given`: what the crawl says about the workload, by the names of `Workload`. `notes`: what
-    was read, and what could not be."""
-
-    constants: Constants
-    given: dict[str, float]
-    notes: tuple[str, ...]
-
-
-def calibrate(constants: Constants, crawl: CrawlFigures, files: FileFigures | None, delay_s: float) -> Calibration:
-    """Return the constants of the crawl with these figures, whose delay is `delay_s`."""
-    if crawl.pages < LEAST_PAGES:
-        pages = count_of(int(crawl.pages), "page")
-        note = f"the crawl has {pages}, too few to measure: all constants are the built-in ones"
-        return Calibration(constants, {}, (note,))
-    given = {
-        "delay_s": delay_s,
-        "urls_per_page": crawl.urls / crawl.pages,
-        "queued_per_page": crawl.queued / crawl.pages,
-    }
-    notes = []
-    if files is None:
-        notes.append(
-            "no lines in the output folder: size, links, duration and TLS of pages, and files per page are built-in"
-        )
-    else:
-        given |= files.workload
-        linked = "" if files.linked_domains is None else ", linked domains"
-        pages = count_of(int(files.pages), "page")
-        notes.append(f"read {pages} of the output folder: size, links{linked}, duration, TLS, length of URLs")
-    work = own_workload(crawl, files, delay_s)
-    expected = Estimate(work, constants).usage
-    for prefix, name, used, would_use, missing in _groups(crawl, files, expected, work, constants):
-        if missing:
-            notes.append(f"{name}: {missing}; the constants are the built-in ones")
-            continue
-        ratio = used / would_use
-        if not 1 / FARTHEST <= ratio <= FARTHEST:
-            notes.append(
-                f"{name}: {short(ratio)} times what the built-in constants say, which is not of the crawl alone (a "
-                "reshard, other users, long waiting); the constants are the built-in ones"
-            )
-            continue
-        names = [name for name in FACTS if name.startswith(prefix)]
-        constants = replace(constants, **{name: getattr(constants, name) * ratio for name in names})
-        if prefix == "disk_":
-            given["compression"] = work.compression * ratio
-        notes.append(f"{name}: {ratio:.2f} times what the built-in constants say; they are scaled")
-    return Calibration(constants, given, tuple(notes))
-
-
-def own_workload(crawl: CrawlFigures, files: FileFigures | None, delay_s: float) -> Workload:
-    """Return the workload of the crawl itself, with the same assumptions as in a plan about what cannot be read."""
-    work = Workload(
-        pages=crawl.pages,
-        days=max(1.0, crawl.crawled_s) / 86_400,
-        domains=max(1.0, crawl.domains),
-        urls=crawl.urls,
-        queued=crawl.queued,
-        delay_s=delay_s,
-        shards=crawl.shards,
-    )
-    return replace(work, **files.workload) if files else work
-
-
-def _groups(
-    crawl: CrawlFigures, files: FileFigures | None, expected: Usage, work: Workload, constants: Constants
-) -> Iterator[tuple[str, str, float, float, str]]:
-    """Yield for each group of constants their prefix and name, what was used, what would be, and why it is unknown."""
-    share = crawl.replica_pages / crawl.pages
-    missing = "" if crawl.replica_cpu_s >= LEAST_CPU_S and share else "no replica runs, or only since a moment ago"
-    yield "cpu_", "CPU of replicas", crawl.replica_cpu_s, expected.cpu_s * share, missing
-    missing = "" if crawl.redis_cpu_s >= LEAST_CPU_S / 10 else "too little to measure"
-    yield "redis_us_", "CPU of Redis", crawl.redis_cpu_s, expected.redis_cpu_s, missing
-    # The URLs themselves, which no constant is for, unless they are packed.
-    text = 0.0 if Estimate(work, constants).are_packed else crawl.queued * work.url_bytes
-    missing = "" if crawl.redis_bytes - text >= LEAST_BYTES else "too little to measure"
-    yield "memory_", "memory of Redis", crawl.redis_bytes - text, expected.redis_bytes - text, missing
-    if files is not None:
-        would_use = expected.disk_bytes * files.pages / work.pages
-        yield "disk_", "output files", files.disk_bytes, would_use, "" if files.disk_bytes else "none found"

@@ -87,7 +87,7 @@ def _totals(estimate: Estimate) -> list[Line]:
     work = estimate.work
     links = f"{short(work.pages)} pages x {short(work.links_per_page)} links"
     derived = f"{links} x {estimate.constants.new_link_share:g} new, at least 1"
-    known = "as given or measured, at least the pages" if work.urls is not None else derived
+    known = "as given, at least the pages" if work.urls is not None else derived
     rest = "seen URLs - pages" if work.queued is None else "as many per page as in the crawl"
     packed = "most are" if estimate.are_packed else f"not above {PACKED_LENGTH:,}, so not"
     length = f"{short(estimate.queued_urls / work.domains)} per domain, {packed} packed"

@@ -13,7 +13,6 @@ from pathlib import Path
 import pytest
 
 from crawler.errors import UserError
-from crawler.observe.usage import read_files
 from crawler.page import Link, Outcome
 from crawler.scope.next_visit import Visits
 from crawler.sinks.compression import WARC_SUFFIXES
@@ -177,16 +176,6 @@ def write(folder: Path, crawl: str, replica: str, outcome: str = "done") -> Path
 def test_output_is_found_for_its_own_crawl_only(tmp_path: Path, crawl: str, replica: str, of: str) -> None:
     write(tmp_path, crawl, replica)
     assert {name for name in ("news", "news-two", "news-two-h", "news.two") if has_lines(tmp_path, name)} == {of}
-
-
-def test_a_plan_reads_the_output_of_its_own_crawl_only(tmp_path: Path) -> None:
-    write(tmp_path, "news-two", "h-1")
-    assert read_files([tmp_path], "news") is None
-    own = write(tmp_path, "news", "h-2")
-    read = read_files([tmp_path], "news")
-    assert read is not None
-    assert (read.pages, read.disk_bytes) == (1, 100 + own.stat().st_size)
-    assert "linked_domains" not in read.workload  # its line has no links
 
 
 @pytest.mark.parametrize("end", ["", ".open"])

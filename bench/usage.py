@@ -1,31 +1,29 @@
-"""What a crawl has used so far of CPU, memory, network and disk, as far as Redis and the output folder tell: the input of
-`crawler plan --from-crawl`. And how much memory Redis has left, for `crawler reshard`."""
+"""What a crawl has used so far of CPU, memory, network and disk, as far as Redis and the output folder tell."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
-import math
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
+from crawler.cli.reshard import figures_of_servers
 from crawler.observe import summary
 from crawler.observe.health import health_records
-from crawler.plan.arithmetic import CrawlFigures, FileFigures
+from crawler.plan.arithmetic import Workload
 from crawler.sinks.files import LINES, finished_path, open_either
 from crawler.sinks.lines import is_of, line_files, lines_in
 from frontier.clock import crawl_ms
-from frontier.cluster import NodeFacts
 from frontier.crawls import Crawl
 from frontier.domains import domain_of, host_of
 from frontier.store import RedisStore
 
 FILES, PARTS, PART_BYTES = 50, 16, 1 << 20
 """How much of the pages table is read: at most 16 parts of a megabyte of each of 50 files, from all over them."""
-
-FIGURES = ("used_memory", "used_memory_startup", "used_cpu_user", "used_cpu_sys", "maxmemory", "total_system_memory")
 
 LINKS = 10
 """Links of a page whose length is looked at."""
@@ -43,11 +41,73 @@ class _Line(msgspec.Struct):
     links: list[str] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class CrawlFigures:
+    """What Redis knows of a crawl. `pages`: settled as done; `urls`: ever accepted; `queued`: open or dead. `redis_bytes`
+    and `redis_cpu_s` are those of the servers since their start, other users included; 0 if they are unknown.
+    `replica_pages` and `replica_cpu_s`: of the replicas that run, since their start."""
+
+    pages: float
+    urls: float
+    queued: float
+    domains: float
+    shards: float
+    crawled_s: float
+    redis_bytes: float = 0
+    redis_cpu_s: float = 0
+    replica_pages: float = 0
+    replica_cpu_s: float = 0
+
+
+@dataclass(frozen=True, slots=True)
+class FileFigures:
+    """What the output files say: their `pages` and all their `disk_bytes`, and means per page. `page_bytes` is after
+    content decoding, `received_bytes` before. `linked_domains`: None if the files have no links. `tls`: share of pages over
+    HTTPS."""
+
+    pages: float
+    page_bytes: float
+    received_bytes: float
+    links: float
+    linked_domains: float | None
+    response_s: float
+    url_bytes: float
+    disk_bytes: float
+    tls: float
+
+    @property
+    def workload(self) -> dict[str, Any]:
+        """What the files say about the workload, by the names of `Workload`."""
+        linked = {} if self.linked_domains is None else {"linked_domains": self.linked_domains}
+        return linked | {
+            "page_bytes": self.page_bytes,
+            "links_per_page": self.links,
+            "url_bytes": self.url_bytes,
+            "response_s": self.response_s,
+            "transfer": self.received_bytes / self.page_bytes if self.page_bytes else 1.0,
+            "tls": self.tls,
+        }
+
+
+def own_workload(crawl: CrawlFigures, files: FileFigures | None, delay_s: float) -> Workload:
+    """Return the workload of the crawl itself, with the same assumptions as in a plan about what cannot be read."""
+    work = Workload(
+        pages=crawl.pages,
+        days=max(1.0, crawl.crawled_s) / 86_400,
+        domains=max(1.0, crawl.domains),
+        urls=crawl.urls,
+        queued=crawl.queued,
+        delay_s=delay_s,
+        shards=crawl.shards,
+    )
+    return replace(work, **files.workload) if files else work
+
+
 async def read_crawl(store: RedisStore, crawl: Crawl) -> CrawlFigures:
     """Read what Redis knows about `crawl`. Raises RedisAway."""
     now_ms = int(await crawl_ms(store, crawl.keys.peers)())
     taken = await summary.take(store, crawl.keys, now_ms, "", ())
-    servers = await _masters(store)
+    servers = await figures_of_servers(store)
     records = [record for record in await health_records(store, crawl.keys) if record.cpu_s]
     return CrawlFigures(
         pages=taken.done,
@@ -61,23 +121,6 @@ async def read_crawl(store: RedisStore, crawl: Crawl) -> CrawlFigures:
         replica_pages=sum(record.pages for record in records),
         replica_cpu_s=sum(record.cpu_s for record in records),
     )
-
-
-async def memory_left(store: RedisStore) -> float:
-    """Return the bytes that Redis may still use: up to its limits, or all memory of its machines, once for each server.
-    Infinite if a server does not tell. Raises RedisAway."""
-    servers = await _masters(store)
-    limits = [server["maxmemory"] or server["total_system_memory"] or math.inf for server in servers]
-    return sum(max(0.0, limit - server["used_memory"]) for limit, server in zip(limits, servers, strict=True))
-
-
-async def _masters(store: RedisStore) -> list[dict[str, float]]:
-    """Return figures from the INFO of the server, or of the masters of a cluster; 0 for those that are missing. Raises
-    RedisAway."""
-    nodes = (await store.node_facts()).values()
-    infos = [node.info for node in nodes if isinstance(node, NodeFacts) and node.is_master]
-    infos = infos or [await store.info("memory") | await store.info("cpu")]
-    return [{name: float(info.get(name, 0)) for name in FIGURES} for info in infos]
 
 
 def read_files(folders: Sequence[Path], crawl: str) -> FileFigures | None:
