@@ -17,12 +17,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from crawler.cli.options import FILE, FOLDER, Whole, as_json, given_settings, group, settings_file
-from crawler.cli.text import Terminal, emit, print_json
+from crawler.cli.text import Terminal, emit
 from crawler.errors import UserError
-from crawler.identity.published import LONGEST_HEAD, About, address_ranges
-from crawler.identity.published import page as page_of
+from crawler.identity.published import LONGEST_HEAD
 from crawler.settings.load import Settings
-from crawler.settings.tables import HOME_PAGE, IdentityTable
+from crawler.settings.tables import IdentityTable
 from crawler.wording import count_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from crawler.identity.web_bot_auth import Keys, Verified
 
 EXAMPLE = "https://crawler.example.com/.well-known/http-message-signatures-directory"
-
-_out = click.option("--out", "-o", type=FILE, help="File to write; default: print it.")
 
 
 @group()
@@ -183,67 +180,6 @@ def verify(request: str, keys: Path | None, at: datetime | None, as_json: bool) 
     emit(shown, as_json, _verified(found, notes), wraps=False)
 
 
-@identity.command()
-@_out
-@settings_file
-def page(out: Path | None) -> None:
-    """Make the page that explains the crawler to site owners: who runs it and why, how to block it, and how to complain.
-
-    Publish it, and write its URL into `fetch.contact`, which is sent with every request.
-
-    Example:
-
-        crawler identity page --settings crawler.toml --out crawler.html
-    """
-    loaded = given_settings()
-    table = loaded.identity
-    if loaded.fetch.contact == HOME_PAGE:
-        raise UserError("set fetch.contact, so that owners of sites can reach you: it is on the page")
-    for name, value in (("operator", table.operator), ("purpose", table.purpose)):
-        if not value.strip():
-            raise UserError(f"set identity.{name}, which the page names: `crawler config explain identity.{name}`")
-    complaints = table.complaints or loaded.fetch.contact
-    if "@" not in complaints and not table.complaints:
-        raise UserError("set identity.complaints to an email address or a form: fetch.contact is the URL of this page")
-    about = About(
-        product=loaded.fetch.user_agent,
-        user_agent=loaded.fetch.user_agent_header,
-        operator=table.operator,
-        purpose=table.purpose,
-        complaints=complaints,
-        delay_s=loaded.politeness.delay,
-        robots_max_age_s=loaded.politeness.robots_max_age,
-        addresses=table.addresses,
-        addresses_url=table.addresses_url,
-        directory=table.directory,
-        obeys_crawl_delay=loaded.politeness.crawl_delay_cap > 0,
-        uses=loaded.politeness.purpose,
-    )
-    _print_or_write(page_of(about), out)
-
-
-@identity.command()
-@_out
-@settings_file
-def addresses(out: Path | None) -> None:
-    """Make the list of `identity.addresses` as JSON, in the form that sites read from large crawlers.
-
-    Publish it at a stable URL, write that into `identity.addresses_url`, and make the list again once a day.
-
-    Example:
-
-        crawler identity addresses --settings crawler.toml --out addresses.json
-    """
-    loaded = given_settings()
-    if not loaded.identity.addresses:
-        raise UserError('set identity.addresses to the networks of the replicas, such as addresses = ["192.0.2.0/28"]')
-    made = address_ranges(loaded.identity.addresses, loaded.fetch.user_agent, time.time())
-    if out is None:
-        print_json(made)
-    else:
-        _print_or_write(msgspec.json.format(msgspec.json.encode(made), indent=2).decode() + "\n", out)
-
-
 def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
     """Return `[identity]` and its keys. Raises UserError if requests could not be signed with it."""
     from crawler.identity.keys import read_keys  # noqa: PLC0415 - needs an optional package
@@ -331,14 +267,6 @@ def _time(seconds: int) -> str:
         return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     except (OverflowError, ValueError):
         return str(seconds)
-
-
-def _print_or_write(text: str, out: Path | None) -> None:
-    if out is None:
-        click.echo(text, nl=False)
-    else:
-        _write(out, text.encode())
-        click.echo(f"{out} written")
 
 
 def _write(path: Path, data: bytes) -> None:

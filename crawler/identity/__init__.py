@@ -1,4 +1,4 @@
-"""Who the crawler is, in a form that sites can check: signed requests, a key directory, address ranges and a page.
+"""Who the crawler is, in a form that sites can check: signed requests and a key directory.
 
 In the order in which data flows:
 
@@ -6,8 +6,7 @@ In the order in which data flows:
 2. `signatures` is RFC 9421: what exactly is signed, and whether a signature fits a message.
 3. `web_bot_auth` is the draft of the working group Web Bot Auth: it signs requests and the key directory, and says what
    makes a signature valid.
-4. `published` says by which URLs, and in which field of an archive, the public part is found, and writes the file of
-   address ranges and the page that explains the crawler.
+4. `published` says by which URLs, and in which field of an archive, the public part is found.
 
 All but `published` need packages that are optional (`pip install 'peercrawl[identity]'`), so they are imported only where a
 key or a signature is used. What sends requests knows a signer only as a function (`crawler.fetch.request_rules.Signer`).

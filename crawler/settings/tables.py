@@ -10,10 +10,8 @@ it signs.
 import functools
 import re
 from collections.abc import Callable
-from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, get_args, get_origin
-from unicodedata import category
 
 import msgspec
 from msgspec import Meta
@@ -977,21 +975,8 @@ def _check_https(url: str) -> None:
         )
 
 
-def _check_networks(networks: tuple[str, ...]) -> None:
-    for network in networks:
-        try:
-            ip_network(network)
-        except ValueError as error:
-            raise UserError(f"{error}: write a network such as 192.0.2.0/28 or 2001:db8::/64") from error
-
-
-def _check_printable(text: str) -> None:
-    if any(category(sign) in ("Cc", "Cs") and sign not in "\t\n" for sign in text):
-        raise UserError(f"{text!r} has control characters, which a page cannot have: remove them")
-
-
 class IdentityTable(Table, frozen=True, kw_only=True):
-    """How sites can check who sends the requests (Web Bot Auth), and what the crawler tells about itself."""
+    """How sites can check who sends the requests (Web Bot Auth)."""
 
     restart: ClassVar[str] = "each process reads it when it starts"
 
@@ -1013,29 +998,6 @@ class IdentityTable(Table, frozen=True, kw_only=True):
         "Seconds for which the signature of a request is valid. Lower: less time to misuse one that was "
         "intercepted; higher: sites whose clocks are wrong accept it.",
     ] = 60
-    operator: Annotated[str, checked_by(_check_printable), "Who runs the crawler, for `crawler identity page`."] = ""
-    purpose: Annotated[
-        str,
-        checked_by(_check_printable),
-        "Why it crawls and what happens to the pages, for `crawler identity page`.",
-    ] = ""
-    complaints: Annotated[
-        str,
-        checked_by(_check_printable),
-        "Email address, or URL of a form, at which owners of sites can complain, for `crawler identity page`. "
-        "Empty: `fetch.contact`.",
-    ] = ""
-    addresses: Annotated[
-        tuple[str, ...],
-        checked_by(_check_networks),
-        "Networks from which the requests come, such as `192.0.2.0/28`, for `crawler identity page` and "
-        "`crawler identity addresses`.",
-    ] = ()
-    addresses_url: Annotated[
-        str,
-        checked_by(_check_https),
-        "URL at which the output of `crawler identity addresses` is published, for the page.",
-    ] = ""
 
 
 DIRECT = "direct"

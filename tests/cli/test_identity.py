@@ -22,9 +22,6 @@ SETTINGS = """\
 [identity]
 keys = ["key.pem"]
 directory = "https://crawler.example/keys"
-operator = "Example Ltd"
-purpose = "A search engine."
-addresses = ["192.0.2.0/28", "2001:db8::/64"]
 [fetch]
 contact = "bot@crawler.example"
 """
@@ -121,25 +118,9 @@ def test_verify_does_not_reach_into_the_network_of_its_user(typed: Typed, tmp_pa
     assert (done.code, "forbidden_address" in done.out) == (1, True), done
 
 
-def test_the_page_and_the_addresses_are_made_from_the_settings(typed: Typed, tmp_path: Path) -> None:
-    text = typed("identity", "page", *WITH).out
-    assert text.startswith("<!doctype html>")
-    assert "mailto:bot@crawler.example" in text
-    assert typed("identity", "page", *WITH, "--out", "www/bot.html").code == 0
-    assert (tmp_path / "www" / "bot.html").read_text() == text
-    prefixes = json.loads(typed("identity", "addresses", *WITH).out)["prefixes"]
-    assert [next(iter(one)) for one in prefixes] == ["ipv4Prefix", "ipv6Prefix"]
-    assert typed("identity", "addresses", *WITH, "--out", "www/addresses.json").code == 0
-    assert json.loads((tmp_path / "www" / "addresses.json").read_text())["prefixes"] == prefixes
-
-
 @pytest.mark.parametrize(
     ("words", "left_out", "said"),
     [
-        (("identity", "page"), "contact", "set fetch.contact"),
-        (("identity", "page"), "operator", "set identity.operator"),
-        (("identity", "page"), "purpose", "set identity.purpose"),
-        (("identity", "addresses"), "addresses", "set identity.addresses"),
         (("identity", "directory"), "keys", "set identity.keys"),
         (("identity", "serve"), "directory", "set identity.directory"),
         (("identity", "verify", "https://a.test/"), "keys", "set identity.keys"),
@@ -168,23 +149,12 @@ def test_run_does_not_start_without_its_key(typed: Typed, tmp_path: Path) -> Non
         assert (done.code, "there is no key at key.pem" in done.err, done.err.count("error:")) == (2, True, 1), done
 
 
-def test_the_url_of_the_page_is_no_place_for_complaints(typed: Typed, tmp_path: Path) -> None:
-    (tmp_path / "crawler.toml").write_text(SETTINGS.replace("bot@crawler.example", "https://crawler.example/"))
-    done = typed("identity", "page", *WITH)
-    assert (done.code, "set identity.complaints" in done.err) == (2, True)
-    environment = {"CRAWLER_IDENTITY__COMPLAINTS": "https://crawler.example/form"}
-    assert '<a href="https://crawler.example/form">' in typed("identity", "page", *WITH, environment=environment).out
-
-
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [
         ("directory", '"http://crawler.example/keys"', "is not an https URL"),
         ("directory", '"https://crawler.example:99999/"', "is not an https URL"),
-        ("purpose", '"a\\u0000b"', "must not contain a NUL character"),
-        ("operator", '"a\\u001b[31mb"', "has control characters"),
-        ("complaints", '"a\\u0085b"', "has control characters"),
-        ("addresses", '["192.0.2.1/28"]', "has host bits set: write a network such as"),
+        ("directory", '"https://a\\u0000b/"', "must not contain a NUL character"),
         ("lifetime", "5", "greater than or equal to 10"),
         ("lifetime", "100000", "less than or equal to 86400"),
         ("key", '"x"', "did you mean identity.keys"),
@@ -231,7 +201,7 @@ def test_doctor_names_the_key_that_signs(typed: Typed, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("missing", ["cryptography.exceptions", "http_sf"])
 def test_a_missing_package_is_named_with_how_to_install_it(tmp_path: Path, missing: str) -> None:
-    """What does not need it works: other commands, the page and the addresses."""
+    """Other commands work."""
     (tmp_path / "crawler.toml").write_text(SETTINGS)
     code = f"import sys; sys.modules[{missing!r}] = None; from crawler.cli.main import main; main()"
 
@@ -243,9 +213,8 @@ def test_a_missing_package_is_named_with_how_to_install_it(tmp_path: Path, missi
     done = run("identity", "init")
     assert (done.returncode, done.stderr.count("\n")) == (2, 1), done.stderr
     assert "pip install 'peercrawl[identity]'" in done.stderr
-    for words in (("identity", "page", *WITH), ("identity", "addresses", *WITH), ("config", "explain", "identity")):
-        done = run(*words)
-        assert done.returncode == 0, done.stderr
+    done = run("config", "explain", "identity")
+    assert done.returncode == 0, done.stderr
 
 
 def test_the_own_directory_may_be_at_any_port(typed: Typed, tmp_path: Path) -> None:
