@@ -198,14 +198,17 @@ class _Shape:
 
 class _Texts:
     """The last texts of a shape that were new. `titles`: their titles; `pieces`: for the hash of each piece of text that
-    was seen, and of what it is without numbers, a bit for each of the texts that has it."""
+    was seen, and of what it is without numbers, a bit for each of the texts that has it. The first page is only kept: to
+    take it apart takes a millisecond, and many shapes have no second one."""
 
-    __slots__ = ("_count", "pieces", "titles")
+    __slots__ = ("_count", "_first", "pieces", "titles")
 
-    def __init__(self) -> None:
+    def __init__(self, first: tuple[int, bytes, str]) -> None:
+        """`first`: the title, page and URL of the first text."""
         self.titles: list[int] = []
         self.pieces: dict[int, int] = {}
         self._count = 0
+        self._first: tuple[int, bytes, str] | None = first
 
     def is_near(self, title: int, page: bytes, url: str) -> bool | None:
         """Whether all of `page` but for paths in its `url` was on pages that were compared before, and it is no data that
@@ -213,6 +216,9 @@ class _Texts:
         so the page with its title that was seen before may have the same text.
 
         One or two pieces may be as others but for their numbers: `Page 3 of 9` and how long it took to make the page."""
+        if self._first is not None:
+            first, self._first = self._first, None
+            self.is_near(*first)
         pieces, names = _pieces(page, url.partition("?")[2].encode())
         if len(pieces) > _PIECES:
             return False
@@ -386,7 +392,7 @@ class Shapes:
         known = self._useless.get(domain)
         new = 0
         for name, shape in zip(names, shapes, strict=True):
-            if shape.is_useless:
+            if shape.latest and shape.is_useless:
                 if known is None:
                     self._useless.put(domain, known := set())
                     self._has_useless = True
@@ -425,7 +431,8 @@ class Shapes:
     def _is_near(self, shape: str, title: int, page: bytes, url: str) -> bool | None:
         texts = self._texts.get(shape)
         if texts is None:
-            self._texts.put(shape, texts := _Texts())
+            self._texts.put(shape, _Texts((title, page, url)))
+            return None
         return texts.is_near(title, page, url)
 
     def _name(self, name: str) -> str:
