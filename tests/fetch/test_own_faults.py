@@ -98,6 +98,18 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     system_context.cache_clear()
 
 
+def test_roots_are_read_from_the_file_and_from_the_folder(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """OpenSSL would look for those in the folder during each handshake."""
+    folder = store.parent / "folder"
+    folder.mkdir()
+    _write(store, ROOT.pem)
+    (folder / "01234567.0").write_bytes(ROOT.pem)
+    (folder / "01234567.1").write_bytes(issued("Another").pem)
+    (folder / "README").write_text("not a certificate")
+    monkeypatch.setenv("SSL_CERT_DIR", f"{store.parent / 'none'}:{folder}")
+    assert system_context().cert_store_stats()["x509_ca"] == 2
+
+
 def _write(store: Path, data: bytes) -> None:
     store.write_bytes(data)
 
