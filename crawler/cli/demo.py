@@ -1,4 +1,4 @@
-"""`crawler demo`: several replicas crawl a toy web on loopback, and the web's request log is checked afterwards.
+"""`crawler demo`: several replicas crawl a toy web on loopback, and their archive is audited afterwards.
 
 The web has small sites under .test names. Each is a tree of numbered pages, with some links that do not lead to a page: a
 redirect, a page that does not exist, and one that robots.txt denies. Every seventh site asks for a longer delay.
@@ -11,21 +11,25 @@ import shlex
 import shutil
 import sys
 import tempfile
-import time
 from collections import Counter
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import click
+import msgspec
 
 from crawler.app.signals import run_until_signal
+from crawler.audit.check import Rules, audit
+from crawler.audit.records import read_archive
 from crawler.cli import options as option
 from crawler.cli.crawl import CrawlJob
 from crawler.cli.main import INTERRUPTED
 from crawler.cli.text import Terminal
 from crawler.errors import UserError
-from crawler.settings.load import load
+from crawler.settings.load import CrawlSettings, load
+from crawler.settings.policies import politeness_policy, rate_limit_policy
 from crawler.sinks.files import check_output_folder
+from crawler.sinks.lines import line_files, lines_in
 from crawler.wording import count_of
 
 DELAY_S = 0.03
@@ -38,26 +42,25 @@ DEFAULT_OUT = Path("demo-out")
 HOST = "127.0.0.1"
 CHILDREN = 5
 CRAWL_DELAY_S = 0.1
-TOLERANCE_S = 0.002
 SHOWN = 5
 PARAGRAPH = "<p>The otter follows the tide past the fern and the lichen on the basalt.</p>\n" * 20
 
 
 class Verdict(NamedTuple):
-    """What the log of a web says about a crawl."""
+    """Whether a crawl was complete and polite."""
 
     is_perfect: bool
     text: str
 
 
 class Web(Protocol):
-    """A web that is being served, and that judges its own log."""
+    """A web that is being served, and that judges the crawl of it from the output in a folder, or from its own log."""
 
     def host_map(self) -> list[str]: ...
 
     def seeds(self) -> list[str]: ...
 
-    def judge(self) -> Verdict: ...
+    def judge(self, out: Path, settings: CrawlSettings) -> Verdict: ...
 
 
 @option.command()
@@ -72,22 +75,23 @@ def demo(replicas: int, pages: int, domains: int, out: Path | None) -> None:
 
         crawler demo --replicas 3
     """
-    sys.exit(run_until_signal(run_demo(replicas, pages, domains, out)))
-
-
-async def run_demo(replicas: int, pages: int, domains: int, out: Path | None) -> int:
-    """Serve the toy web, crawl it, and check the log. Returns 0 if the crawl was polite and complete."""
     if pages < domains:
         raise UserError(f"each domain needs at least one page: give --pages {domains}, or fewer --domains")
-    async with DemoWeb(domains, pages, DELAY_S) as web:
-        return await crawl_and_judge(web, replicas, out)
+
+    async def work() -> int:
+        async with DemoWeb(domains, pages) as web:
+            return await crawl_and_judge(web, replicas, out)
+
+    sys.exit(run_until_signal(work()))
 
 
 async def crawl_and_judge(web: Web, replicas: int, out: Path | None) -> int:
     """Crawl `web` and print its verdict. Returns 0 if the crawl was perfect. An interrupted one is not judged."""
     console = Terminal()
-    check_output_folder(out or DEFAULT_OUT)
-    folder = _output(out)
+    folder = out or DEFAULT_OUT
+    check_output_folder(folder)
+    if out is None:
+        shutil.rmtree(folder, ignore_errors=True)
     with tempfile.TemporaryDirectory(prefix="peercrawl-demo-") as scratch:
         settings = load(
             None,
@@ -107,23 +111,15 @@ async def crawl_and_judge(web: Web, replicas: int, out: Path | None) -> int:
     if job.stopping.is_set():
         console.print("interrupted, so the result is not judged")
         return INTERRUPTED
-    verdict = web.judge()
+    verdict = web.judge(folder, settings.crawl)
     quoted = shlex.quote(str(folder))
-    console.print(f"\nthe web's own log says:\n{verdict.text}")
+    console.print(f"\n{verdict.text}")
     console.print(
         f"its output is left, for `crawler audit {quoted}` and `crawler export {quoted}`; other commands need --crawl "
         f"demo and its queue, which `crawler repair --crawl demo --archive {quoted}` makes again",
         soft_wrap=True,
     )
     return code or (0 if verdict.is_perfect else 1)
-
-
-def _output(out: Path | None) -> Path:
-    """Return the output folder: `out`, or an emptied default folder."""
-    if out is not None:
-        return out
-    shutil.rmtree(DEFAULT_OUT, ignore_errors=True)
-    return DEFAULT_OUT
 
 
 # the toy web
@@ -139,23 +135,11 @@ class Answer(NamedTuple):
     media: str = "text/html; charset=utf-8"
 
 
-class Request(NamedTuple):
-    """A request, in seconds of a monotonic clock: when it had been read, and just before its response was sent. So a gap
-    between two requests is never shorter than the client's."""
-
-    url: str
-    start: float
-    end: float
-    status: int
-
-
 class DemoWeb:
     """`pages` pages on `domains` sites. Listens within `async with`."""
 
-    def __init__(self, domains: int, pages: int, delay_s: float) -> None:
+    def __init__(self, domains: int, pages: int) -> None:
         self._sizes = [pages // domains + (number < pages % domains) for number in range(domains)]
-        self._delay_s = delay_s
-        self._log: list[Request] = []
 
     async def __aenter__(self) -> DemoWeb:
         self._server = await asyncio.start_server(self._serve, HOST, 0)
@@ -176,7 +160,6 @@ class DemoWeb:
         try:
             while True:
                 head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1").lower()
-                start = time.monotonic()
                 host = head.partition("\r\nhost:")[2].partition("\r\n")[0].strip()
                 url = f"http://{host}{head.split(' ', 2)[1]}"
                 answer = self.answer(url)
@@ -184,7 +167,6 @@ class DemoWeb:
                 fields = [f"Content-Type: {answer.media}", f"Content-Length: {len(body)}"]
                 fields += [f"Location: {answer.location}"] if answer.location else []
                 response = "\r\n".join((f"HTTP/1.1 {answer.status} Demo", *fields, "", "")).encode() + body
-                self._log.append(Request(url, start, time.monotonic(), answer.status))
                 writer.write(response)
                 await writer.drain()
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -231,53 +213,29 @@ class DemoWeb:
                 queue.extend(answer.links)
         return found
 
-    def judge(self) -> Verdict:
-        """Compare the log with what a perfect crawl does."""
+    def judge(self, out: Path, settings: CrawlSettings) -> Verdict:
+        """Compare the pages in `out` with those of the web, and audit their requests."""
         expected = self.expected()
-        counts = Counter(request.url for request in self._log)
-        pages = {url: count for url, count in counts.items() if not url.endswith("/robots.txt")}
-        too_close, shortest_s = self._gaps()
+        lines = [msgspec.json.decode(line) for path in line_files(out) for line in lines_in(path)]
+        done = [(line["url"], line["status"]) for line in lines if line["outcome"] == "done"]
+        throttle = politeness_policy(settings).throttle
+        report = audit(read_archive(out), Rules(throttle.delay, rate_limit_policy(settings), settings.fetch.user_agent))
         faults = {
-            "missing": [url for url in expected if url not in counts],
-            "unexpected": [url for url in pages if url not in expected and "/private/" not in url],
-            "denied": [url for url in pages if "/private/" in url],
-            "repeated": [url for url, count in pages.items() if count > 1],
-            "before robots.txt": self._hasty(),
-            "too close": too_close,
+            "missing": sorted(expected.items() - {*done}),
+            "unexpected": sorted({*done} - expected.items()),
+            "repeated": [one for one, count in Counter(done).items() if count > 1],
+            "impolite": [(breach.url, breach.detail) for breach in report.breaches],
         }
         is_perfect = not any(faults.values())
-        lines = [
-            f"{'OK' if is_perfect else 'NOT OK'}: {count_of(len(self._log), 'request')} to "
+        shortest_s = min(report.closest.values(), default=0.0)
+        text = [
+            f"{'OK' if is_perfect else 'NOT OK'}: {count_of(report.requests, 'request')} to "
             f"{count_of(len(self._sizes), 'domain')}, shortest gap {shortest_s:.4f} s"
         ]
         for name, found in faults.items():
-            lines.append(f"  {name:<18} {len(found):>7}")
-            lines += [f"      {one}" for one in found[:SHOWN]]
-        return Verdict(is_perfect, "\n".join(lines))
-
-    def _gaps(self) -> tuple[list[str], float]:
-        """The requests that came too soon after the one before, and the shortest gap between any two on one site."""
-        too_close: list[str] = []
-        shortest_s = float("inf")
-        last: dict[str, Request] = {}
-        for request in sorted(self._log, key=lambda request: request.start):
-            host = request.url.split("/")[2]
-            if host in last:
-                asked = CRAWL_DELAY_S if "Crawl-delay" in self.answer(f"http://{host}/robots.txt").body else 0.0
-                gap_s = request.start - last[host].end
-                shortest_s = min(shortest_s, gap_s)
-                if gap_s < max(self._delay_s, asked) - TOLERANCE_S:
-                    too_close.append(f"{gap_s:.4f} s: {last[host].url} then {request.url}")
-            last[host] = request
-        return too_close, shortest_s
-
-    def _hasty(self) -> list[str]:
-        """The first URLs of sites whose robots.txt had not been answered before."""
-        answered = {request.url: request.end for request in reversed(self._log) if request.url.endswith("/robots.txt")}
-        first = {request.url.split("/")[2]: request for request in reversed(self._log) if request.url not in answered}
-        return [
-            one.url for host, one in first.items() if answered.get(f"http://{host}/robots.txt", one.end) > one.start
-        ]
+            text.append(f"  {name:<18} {len(found):>7}")
+            text += [f"      {url}: {what}" for url, what in found[:SHOWN]]
+        return Verdict(is_perfect, "\n".join(text))
 
 
 def _url(site: int, path: str = "") -> str:

@@ -18,7 +18,7 @@ from click.exceptions import Exit, NoArgsIsHelpError
 from click.shell_completion import get_completion_class, shell_complete
 
 from crawler import __version__
-from crawler.errors import SIMILAR, TRY_LATER, UPLOADS_LEFT, SinkFull, UserError, closest
+from crawler.errors import TRY_LATER, UPLOADS_LEFT, SinkFull, UserError, closest
 from crawler.wording import FOR_REDIS, IS_REDIS, redis_remedy
 from frontier.errors import FrontierError, RedisAway, Resharding
 
@@ -67,9 +67,6 @@ FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 COMPLETE = "_CRAWLER_COMPLETE"
 """The environment variable with which the shell asks what can follow."""
-
-NEARLY = 0.88
-"""The least similarity of an option that is suggested if another command or a setting has the name that was typed."""
 
 NAMED = 3
 """The most commands that are named as those that take an option."""
@@ -184,45 +181,28 @@ class Commands(Group):
 
 # completion by the shell
 
-_STARTS = {"bash": ".bashrc", "zsh": ".zshrc", "fish": ".config/fish/config.fish"}
-"""Shell -> the file in the home folder that it reads when it starts."""
 
-
-def _complete(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
-    """Show the script for completion, or install it: as a file that the shell reads when it starts."""
+def _show_completion(context: click.Context, parameter: click.Parameter, wanted: bool) -> None:
     if not wanted or context.resilient_parsing:
         return
     shell = Path(os.environ.get("SHELL", "")).name
     kind = get_completion_class(shell)
-    if kind is None or shell not in _STARTS:
-        raise UserError(f"SHELL is {shell!r}: completion is for {', '.join(_STARTS)}")
-    script = kind(context.command, {}, "crawler", COMPLETE).source()
-    if parameter.name == "show_completion":
-        click.echo(script)
-    else:
-        file, start = Path.home() / f".local/share/peercrawl/complete.{shell}", Path.home() / _STARTS[shell]
-        line = f"source {file}\n"
-        try:
-            for folder in (file.parent, start.parent):
-                folder.mkdir(parents=True, exist_ok=True)
-            file.write_text(script)
-            if not start.exists() or line not in start.read_text():
-                with start.open("a") as lines:
-                    lines.write(line)
-        except OSError as error:
-            raise UserError(f"cannot write {error.filename}: {error.strerror}") from error
-        click.echo(f"completion for {shell} installed in {file}; it works in new terminals")
+    if kind is None:
+        raise UserError(f"SHELL is {shell!r}: completion is for bash, zsh and fish")
+    click.echo(kind(context.command, {}, "crawler", COMPLETE).source())
     context.exit()
-
-
-def _completion_option(name: str, meaning: str) -> Callable[[Any], Any]:
-    return click.option(name, is_flag=True, is_eager=True, expose_value=False, callback=_complete, help=meaning)
 
 
 @click.group(cls=Commands)
 @click.version_option(__version__, message="peercrawl %(version)s", help="Print the version.")
-@_completion_option("--install-completion", "Install completion for the current shell.")
-@_completion_option("--show-completion", "Show completion for the current shell, to copy or change it.")
+@click.option(
+    "--show-completion",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_show_completion,
+    help="Show completion for the current shell, for the file that it reads when it starts.",
+)
 def app() -> None:
     """peercrawl: a polite, distributed web crawler. Start with `crawler crawl https://example.com`."""
 
@@ -294,7 +274,9 @@ def in_one_line(context: click.Context, error: click.UsageError) -> str:
     """Return what is wrong with a command line that cannot be parsed, and what to type instead."""
     path, said = context.command_path, error.format_message().rstrip(".")
     if isinstance(error, click.NoSuchOption):
-        return f"`{path}` takes no {error.option_name}; {_instead(context, error.option_name)}"
+        near = _similar(error.option_name, context.command)
+        hint = f"did you mean {near}?" if near else _elsewhere(context, _plain(error.option_name))
+        return f"`{path}` takes no {error.option_name}; {hint or f'`{path} --help` lists its options'}"
     if isinstance(error, click.BadOptionUsage):
         (option,) = (one for one in context.command.params if error.option_name in (*one.opts, *one.secondary_opts))
         return f"`{path}`: {said[0].lower()}{said[1:]}: {error.option_name} {option.make_metavar(context)}"
@@ -330,41 +312,21 @@ def check_dashes(context: click.Context, words: list[str]) -> None:
     `--settings ettings`, and other dashes for the beginning of an argument."""
     options = options_of(context.command)
     for name in (word.partition("=")[0] for word in words):
-        is_single = re.match("-[^-].", name)
-        if is_single and f"-{name}" in options:
-            near = f"-{name}"
-        elif is_single and name[:2] in options:  # with its value
-            near = ""
-        else:
-            near = _similar(name, context.command) if is_single or _OTHER_DASH.match(name) else ""
-        if near and is_single:
-            raise UserError(f"`{context.command_path}` takes no {name}; did you mean {near}?")
-        if near:
-            raise UserError(
-                f"`{context.command_path}`: {name} begins with a dash that is not a hyphen; did you mean {near}?"
-            )
-
-
-def _instead(context: click.Context, option: str) -> str:
-    """Return what to type instead of the unknown `option`."""
-    if near := _similar(option, context.command, NEARLY):
-        return f"did you mean {near}?"
-    if elsewhere := _elsewhere(context, f"--{_plain(option)}"):
-        return elsewhere
-    if near := _similar(option, context.command):
-        return f"did you mean {near}?"
-    return f"`{context.command_path} --help` lists its options"
+        is_whole = _plain(name) in options or name[:2] not in options  # not one letter with its value
+        if re.match("-[^-].", name) or _OTHER_DASH.match(name):
+            near = _similar(name, context.command) if is_whole else ""
+            if near:
+                raise UserError(f"`{context.command_path}` takes no {name}; did you mean {near}?")
 
 
 def _plain(option: str) -> str:
-    return _OTHER_DASH.sub("-", option).strip("-").lower().replace("_", "-")
+    return "--" + _OTHER_DASH.sub("-", option).strip("-").lower().replace("_", "-")
 
 
-def _similar(option: str, command: click.Command, least: float = SIMILAR) -> str:
-    """Return the option of `command` that is most like `option`, apart from case, hyphens and underscores, or ""."""
-    known = {_plain(name).replace("-", ""): name for name in options_of(command) | {"--help"} if name[:2] == "--"}
-    near = closest(_plain(option).replace("-", ""), known, least=least)
-    return known[near[0]] if near else ""
+def _similar(option: str, command: click.Command) -> str:
+    """Return the option of `command` that is most like `option`, or ""."""
+    near = closest(_plain(option), (name for name in options_of(command) | {"--help"} if name[:2] == "--"))
+    return near[0] if near else ""
 
 
 def _elsewhere(context: click.Context, option: str) -> str:

@@ -101,7 +101,7 @@ def cli_page() -> str:
         "",
         _MADE,
         "",
-        "`crawler COMMAND --help` prints the same text. `crawler --install-completion` installs shell completion.",
+        "`crawler COMMAND --help` prints the same text. `crawler --show-completion` prints completion for the shell.",
         "",
         "## Exit codes",
         "",

@@ -37,7 +37,7 @@ class _DemoWeb(SimWebServer):
     def seeds(self) -> list[str]:
         return self.world.seeds()
 
-    def judge(self) -> Verdict:
+    def judge(self, *_: object) -> Verdict:
         expected = expect(self.world, self.seeds(), Policy(tries=TRIES))
         report = judge(self.log.records, expected, JudgeLimits(delay=DELAY_S))
         return Verdict(report.ok, str(report))
