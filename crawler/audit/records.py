@@ -26,7 +26,7 @@ from crawler.sinks.cdxj import index_path
 from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.files import LINES
 from crawler.sinks.forget import marks_in
-from crawler.sinks.lines import files_of, lines_in, lost_from
+from crawler.sinks.lines import files_of, lines_in, lost_from, lost_lines
 from crawler.sinks.reader import (
     MAX_DECODED,
     BrokenFraming,
@@ -49,7 +49,8 @@ if TYPE_CHECKING:
     from crawler.identity.web_bot_auth import Keys
 
 
-WANTED = WarcRecordType.response | WarcRecordType.revisit | WarcRecordType.warcinfo | WarcRecordType.request
+_RESPONSES = WarcRecordType.response | WarcRecordType.revisit
+WANTED = _RESPONSES | WarcRecordType.warcinfo | WarcRecordType.request | WarcRecordType.metadata
 UNKNOWN_ADDRESS = ""
 AS_GIVEN = UrlRules(strip_params=(), session_params=())
 """Redirects of a robots.txt are followed unchanged, including tracking parameters."""
@@ -215,13 +216,19 @@ class ArchivedRequests:
 
     def _read_warc(self, path: Path) -> Iterator[Request]:
         with complete_part(path) as stream:
+            request, pages = None, 0
             try:
                 for record in records_in(stream, WANTED):
+                    if record.record_type == WarcRecordType.metadata:
+                        # That of a page of this crawler follows its response, and says how it was settled.
+                        is_page = request is not None and not request.kind
+                        pages += is_page and b"\noutcome: " in record.reader.read(MAX_DECODED)
+                        continue
                     request = self._read(record, path)
                     if request is not None:
                         yield request
                 stream.check_end()
-                if lost := lost_from(path):
+                if lost := lost_from(path) or lost_lines(path, pages):
                     self.broken[path] = lost
             except BrokenFraming as error:
                 self.broken[path] = "; ".join(filter(None, (str(error), lost_from(path))))

@@ -55,7 +55,7 @@ def audit(
     as_json: bool,
 ) -> None:
     """Check an archive against the settings of its crawl: was the crawl polite? Exit code 1 if a rule was broken, and 2 if
-    a file could not be read to its end.
+    a file could not be read to its end, or has pages without a JSON line.
 
     Rules: the delay of each domain, the rate of each address, robots.txt as archived, Retry-After, the signatures of a
     crawl that signs its requests, and nothing of domains that were forgotten (`crawler forget`); with a purpose, also what
@@ -109,7 +109,7 @@ def audit(
         sys.exit(1)
     if report.broken:
         broken = count_of(len(report.broken), "WARC file")
-        raise UserError(f"{broken} could not be read to the end, so not all was checked")
+        raise UserError(f"{broken} could not be read to the end, or lack JSON lines, so not all was checked")
     if report.unread and not report.requests:
         raise UserError(f"nothing was checked: {count_of(report.unread, 'record')} could not be read")
 

@@ -279,14 +279,18 @@ def _export_pages(archives: list[Path], settings: ExportSettings, processes: int
 
 def _check_read(done: Exported) -> None:
     """Raises UserError, after naming the files, if some could not be read to the end, or if a record could not be read."""
-    for path in sorted({*done.unread, *done.broken}):
-        for problem in filter(None, (done.unread.get(path), done.broken.get(path))):
+    problems = (done.unread, done.broken, done.lineless)
+    for path in sorted({*done.unread, *done.broken, *done.lineless}):
+        for problem in filter(None, (found.get(path) for found in problems)):
             Terminal(stderr=True).tell(f"{path}: {problem}")
     if done.broken:
         raise UserError(
             f"{count_of(len(done.broken), 'WARC file')} could not be read to the end; only complete records before that "
             "were exported"
         )
+    if done.lineless:
+        whose = count_of(len(done.lineless), "WARC file")
+        raise UserError(f"JSON lines of {whose} are lost; all pages in WARC files were exported")
     if done.unread:
         unread = f"{count_of(sum(one.count for one in done.unread.values()), 'record')} could not be read"
         is_empty = not (done.rows or done.left_out or done.refused or done.kept)
@@ -325,7 +329,8 @@ def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int 
     if missing := not_named(load().replica, [path for path in archives if path.is_dir()], crawl):
         note(missing)
     if done.problems:
-        raise UserError(f"records of {count_of(len(done.problems), 'WARC file')} are missing; all others were packed")
+        whose = count_of(len(done.problems), "WARC file")
+        raise UserError(f"records or JSON lines of {whose} are missing; all others were packed")
 
 
 def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:

@@ -50,7 +50,7 @@ from crawler.sinks.files import (
     whole_file,
 )
 from crawler.sinks.last_visits import LastVisits, ResponseKey, add_lines, is_inconclusive, visits_in
-from crawler.sinks.lines import PageLines, Row, iso_time, lost_from
+from crawler.sinks.lines import PageLines, Row, iso_time, lost_from, lost_lines
 from crawler.sinks.markdown_files import draft, drafts_in, remove_others, with_relative_links, write_changed
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
@@ -105,7 +105,7 @@ class Exported(msgspec.Struct):
     left out because of `ExportSettings.usage`. `unrecorded`: other responses without a metadata record, so that the
     preferences in robots.txt are unknown. `rowless`: valid records without a row, by why and what they are: how many, and
     the URL of the first. `unread`: the records that could not be read, by WARC file. `broken`: WARC files that could not
-    be read to the end, each with the reason."""
+    be read to the end, each with the reason. `lineless`: those with pages that have no JSON line."""
 
     rows: int = 0
     left_out: int = 0
@@ -121,6 +121,7 @@ class Exported(msgspec.Struct):
     unread: dict[Path, Unread] = {}
     differing: frozenset[str] = frozenset()
     broken: dict[Path, str] = {}
+    lineless: dict[Path, str] = {}
 
     def add(self, other: Exported) -> None:
         """Add what `other` has."""
@@ -131,6 +132,7 @@ class Exported(msgspec.Struct):
         self.files |= other.files
         self.unread |= other.unread
         self.broken |= other.broken
+        self.lineless |= other.lineless
 
     def _count_rowless(self, kind: tuple[str, str], number: int, url: str) -> None:
         before, first = self.rowless.get(kind, (0, url))
@@ -146,8 +148,10 @@ class Exported(msgspec.Struct):
             else:
                 self.unread.setdefault(path, Unread()).add(url, error)
 
+        pages = 0
         try:
             for row in read_rows(path, on_unread):
+                pages += row.columns.get("outcome") is not None  # from the metadata record of a page of this crawler
                 if row.page.url in refused or (row.page.usage.refusal(settings.usage) and is_inconclusive(row.page)):
                     self.refused += 1
                 elif not settings.since or (row.page.exchange and row.page.exchange.started_at >= settings.since):
@@ -156,6 +160,8 @@ class Exported(msgspec.Struct):
                     yield row
             if lost := lost_from(path):
                 self.broken[path] = lost
+            elif lost := lost_lines(path, pages):
+                self.lineless[path] = lost
         except (BrokenFraming, OSError) as error:  # others are exported all the same
             self.broken[path] = "; ".join(filter(None, (reason_of(error, path), lost_from(path))))
 

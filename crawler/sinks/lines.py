@@ -13,6 +13,7 @@ import contextlib
 import os
 import sqlite3
 import tempfile
+import tomllib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -29,6 +30,7 @@ from crawler.scope.next_visit import Visits, visit_priority
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import (
     LINES,
+    PARQUET,
     file_name,
     finished_path,
     is_open,
@@ -394,12 +396,17 @@ class _Placed(msgspec.Struct):
 def lost_records(lines: Path, warc: Path, size: int) -> int:
     """How many of the `lines` of a volume name records beyond the end of the WARC file `warc` of `size` bytes. The records
     are written first, so the file has lost its end: after a power failure, or because a copy of it was cut."""
-    name, decoder, lost = finished_path(warc).name, msgspec.json.Decoder(_Placed), 0
+    name = finished_path(warc).name
+    return sum(place.file == name and place.offset + place.length > size for place in _places(lines))
+
+
+def _places(lines: Path) -> Iterator[Place]:
+    """The places of the records that the lines in the file `lines` name."""
+    decoder = msgspec.json.Decoder(_Placed)
     for line in lines_in(lines):
         with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):  # others report such a line
-            place = decoder.decode(line).warc
-            lost += place is not None and place.file == name and place.offset + place.length > size
-    return lost
+            if place := decoder.decode(line).warc:
+                yield place
 
 
 def lost_from(warc: Path) -> str:
@@ -408,6 +415,30 @@ def lost_from(warc: Path) -> str:
     if is_open(warc) or not lines.is_file() or not (lost := lost_records(lines, warc, warc.stat().st_size)):
         return ""
     return f"{count_of(lost, 'record')} named in {lines.name} would be beyond its end: it was cut off"
+
+
+def lost_lines(warc: Path, pages: int) -> str:
+    """How many of the `pages` of this crawler in the finished WARC file at `warc` have no line in the file beside it, ""
+    if all have one, or if their crawl writes none by its settings in the folder."""
+    lines = warc.with_name(volume_of(warc) + LINES)
+    if not pages or is_open(warc) or open_path(lines).exists():
+        return ""
+    if lines.is_file():
+        missing = pages - sum(place.file == warc.name for place in _places(lines))
+        return (
+            f"{count_of(missing, 'page')} in it without a line in {lines.name}: it was cut off" if missing > 0 else ""
+        )
+    return f"{count_of(pages, 'page')} in it without a line: {lines.name} is lost" if _has_lines(warc) else ""
+
+
+def _has_lines(warc: Path) -> bool:
+    crawls = [crawl for crawl in _kept(warc.parent) if warc.name.startswith(f"{crawl}-")]
+    if not crawls or warc.with_name(volume_of(warc) + PARQUET).exists():
+        return False
+    with contextlib.suppress(OSError, ValueError):
+        settings = tomllib.loads(warc.with_name(max(crawls, key=len) + SETTINGS).read_text(encoding="utf-8"))
+        return bool(settings.get("archive", {}).get("pages", True))
+    return False
 
 
 SETTINGS = ".settings.toml"

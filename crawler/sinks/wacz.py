@@ -39,7 +39,7 @@ from crawler.sinks.cdxj import read_index
 from crawler.sinks.compression import COMPRESSIONS
 from crawler.sinks.export import in_processes
 from crawler.sinks.files import is_open, locked
-from crawler.sinks.lines import Row, iso_time, lost_from
+from crawler.sinks.lines import Row, iso_time, lost_from, lost_lines
 from crawler.sinks.reader import NoRow, Unread, complete_part, has_body, placed, read_rows, records_in, report
 
 WACZ_VERSION = "1.1.1"
@@ -174,13 +174,15 @@ def _scan(folder: Path, text: TextForm, path: Path) -> _Scan:
         if not isinstance(error, NoRow):  # such a record is packed all the same
             unread.add(url, error)
 
+    settled = 0
     with scan.seeds.open("wb") as seeds, scan.others.open("wb") as others:
         for row in read_rows(warc, on_unread):
+            settled += row.columns.get("outcome") is not None
             if _is_page(row.page):
                 (others if row.columns.get("depth") else seeds).write(_page_line(row, text))
     with scan.index.open("wb") as index:
         index.writelines(sorted(read_index(warc, name)))
-    problems = [str(unread) if unread.count else "", lost_from(path)]
+    problems = [str(unread) if unread.count else "", lost_from(path) or lost_lines(path, settled)]
     return msgspec.structs.replace(scan, problems="; ".join(filter(None, problems)))
 
 

@@ -330,6 +330,36 @@ def test_a_half_copied_file_is_told_of_with_the_number_of_missing_records(
     assert re.search(r"cut off or damaged: .*; [12] records? named in .* would be beyond its end", done.err)
 
 
+@pytest.mark.parametrize("command", ["export", "audit", "export --format wacz"])
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_lost_lines_are_told_of_with_the_number_of_pages_without_one(
+    crawl: Path, typed: Typed, command: str, is_lost: bool
+) -> None:
+    (crawl / "news.settings.toml").write_text("frontier.shards = 8\n")
+    words = (
+        [*command.split(), str(crawl), "--out", "out"]
+        if "export" in command
+        else ["audit", str(crawl), "--tolerance", "1e6"]
+    )
+    assert "without a line" not in typed(*words).err
+    shutil.rmtree("out", ignore_errors=True)
+    lines = sorted(crawl.glob("*.pages.jsonl"))[-1]
+    whole = lines.read_bytes()
+    lines.unlink() if is_lost else lines.write_bytes(whole.splitlines(keepends=True)[0])
+    done = typed(*words)
+    assert done.code == 2
+    number = "2 pages" if is_lost else "1 page"
+    assert f"{number} in it without a line" in done.err
+    assert lines.name in done.err
+
+
+def test_a_crawl_that_writes_no_lines_lacks_none(crawl: Path, typed: Typed) -> None:
+    (crawl / "news.settings.toml").write_text("archive.pages = false\n")
+    for lines in crawl.glob("*.pages.jsonl"):
+        lines.unlink()
+    assert typed("export", str(crawl), "--out", "out").code == 0
+
+
 def test_a_file_that_is_cut_and_has_a_record_that_cannot_be_read_is_told_of_twice(tmp_path: Path, typed: Typed) -> None:
     head = b"WARC/1.1\r\nWARC-Type: response\r\nWARC-Target-URI: https://site.test/\r\nContent-Type: text/plain\r\n"
     record = gzip.compress(head + b"Content-Length: 2\r\n\r\nno\r\n\r\n")
