@@ -178,7 +178,6 @@ class Budget:
 
     @property
     def available(self) -> int:
-        """Number of permits that can be taken now."""
         if self._is_free:
             return 0 if self.limit or self._is_forgotten else 1 << 30
         left = self._permits - self._taken

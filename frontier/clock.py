@@ -130,7 +130,6 @@ class ServerClock:
                 return Reading(server_ms - after * 1000, (after - before) * 1000, after)
 
     def use(self, reading: Reading) -> None:
-        """Use `reading` from now on, whatever was read before."""
         self.reading = reading
 
     def improve(self, reading: Reading) -> None:
@@ -343,7 +342,6 @@ class CrawlTime:
 
 
 def clock_key(key: str) -> str:
-    """The key of the clock of the peer loop `key`."""
     return f"{key}:clock"
 
 

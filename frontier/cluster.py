@@ -376,7 +376,6 @@ class Cluster(Servers):
             return error
 
     async def close(self) -> None:
-        """Close all connections."""
         tasks = [*self._probes, *([self._refreshing] if self._refreshing is not None else [])]
         for task in tasks:
             task.cancel()

@@ -408,7 +408,6 @@ class RedisServer:
         self._close_idle()
 
     def close(self) -> None:
-        """Close all connections at once. Calls in progress raise RedisAway."""
         self.retire()
         for connection in list(self._busy):
             connection.close()
@@ -607,7 +606,6 @@ class Servers:
         )
 
     async def close(self) -> None:
-        """Close all connections."""
         if self._watching is not None:
             self._watching.cancel()
             await asyncio.gather(self._watching, return_exceptions=True)
@@ -687,6 +685,5 @@ class Sentinels:
         return int(known.get(b"config-epoch", 0)), self._url.reach(Address(address[0].decode(), int(address[1])))
 
     def close(self) -> None:
-        """Close all connections."""
         for connection in self._idle.values():
             connection.close()

@@ -44,7 +44,6 @@ class DomainRules(msgspec.Struct, frozen=True):
         )
 
     def is_blocked(self, domain: str) -> bool:
-        """Whether `domain` must not be fetched from."""
         return domain in self.blocked or (bool(self.forgotten) and self.is_forgotten(domain))
 
     def is_forgotten(self, domain: str) -> bool:
@@ -84,7 +83,6 @@ class Control:
         return self.state == "stop"
 
     async def refresh(self) -> None:
-        """Read the keys. Raises RedisAway."""
         words = command("HMGET", self._keys.control, "state", "version", "seedings", "limit")
         about = command("HMGET", self._keys.meta, "revision", "last_tokens", *RESHARD_FIELDS)
         (state, version, seedings, limit), (revision, tokens, *fields) = await self._store.send([words, about])
@@ -108,7 +106,6 @@ class Control:
         await self._store.send([command("HSET", self._keys.control, "limit", f"{name} {revision}")])
 
     async def set(self, state: str) -> None:
-        """Set the state of all replicas: "run", "pause" or "stop"."""
         await self._store.send([command("HSET", self._keys.control, "state", state)])
         self.state = state
 

@@ -53,7 +53,6 @@ class FieldTypes:
         self._key = keys.types
 
     async def read(self) -> dict[tuple[str, str], str]:
-        """Return the types that are kept."""
         (reply,) = await self._store.send([command("HGETALL", self._key)])
         fields = ((name.partition("\n"), kind) for name, kind in pairs(reply).items())
         return {(data_set, field): kind for (data_set, _, field), kind in fields}

@@ -114,7 +114,6 @@ def _suffix_list_text() -> str:
 
 
 def is_of(url: str, domain: str) -> bool:
-    """Whether `url` is one of `domain`."""
     if domain not in url:
         return False
     scheme, mark, rest = url.partition("://")

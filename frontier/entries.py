@@ -193,7 +193,6 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def label(self) -> str:
-        """The label in its tag."""
         return label_of(self.tag)
 
     def next_try(self, priority: float) -> Entry:

@@ -9,7 +9,6 @@ class FrontierError(Exception):
     """Raised when the frontier cannot do what was requested. The base class of all its errors."""
 
     def reword(self, message: str) -> None:
-        """Replace the message, for example by one with complete commands."""
         self.args = (message,)
 
 

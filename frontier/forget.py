@@ -81,13 +81,11 @@ class Removed(msgspec.Struct):
     leases: int = 0
 
     def add(self, **found: int) -> None:
-        """Count what was removed, by its place."""
         for name, number in found.items():
             setattr(self, name, getattr(self, name) + number)
 
     @property
     def total(self) -> int:
-        """How many things were removed."""
         return sum(int(value) for value in msgspec.structs.astuple(self))
 
 

@@ -111,7 +111,6 @@ class CrawlKeys:
         return shard_of(domain, len(self.shards))
 
     def of(self, domain: str) -> ShardKeys:
-        """The keys of the shard of `domain`."""
         return self.shards[self.shard_of(domain)]
 
     def rate_limit(self, address: str) -> str:
@@ -159,7 +158,6 @@ def shard_keys(crawl: str, number: int, layout: int = 0) -> ShardKeys:
 
 
 def shard_number(key: str) -> int:
-    """The number of the shard with `key`."""
     return int(key.partition(":")[2].partition("}")[0].partition("@")[0])
 
 

@@ -66,8 +66,6 @@ class DomainStatus(msgspec.Struct, frozen=True):
 
 
 class UrlLookup:
-    """Looks up URLs and domains in `frontier`."""
-
     def __init__(self, store: Store, frontier: Frontier) -> None:
         self._store = store
         self._frontier = frontier

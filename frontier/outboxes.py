@@ -45,8 +45,6 @@ class KeptLink(msgspec.Struct, frozen=True):
 
 
 class Outboxes:
-    """The outboxes of the crawl with `keys`."""
-
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
         self._keys = keys

@@ -86,7 +86,6 @@ def rows_of(contents: bytes) -> list[Row]:
 
 
 def size_of(name: str) -> int:
-    """The number of entries in the block `name`."""
     return int(name[:4])
 
 
@@ -116,7 +115,6 @@ class Sizes(msgspec.Struct, frozen=True):
 
     @property
     def block(self) -> int:
-        """The most entries in a block."""
         return min(LARGEST, self.above)
 
     @property

@@ -90,7 +90,6 @@ class RecentWrites:
                 self._runs.setdefault(shard, run)
 
     def pushed(self, shard: int, entries: Sequence[Entry]) -> None:
-        """Record that `entries` were pushed into `shard`."""
         self._add(Write(self._now_ms(), shard, entries))
 
     def leased(self, shard: int, leases: Sequence[Lease]) -> None:
@@ -103,7 +102,6 @@ class RecentWrites:
         self._add(Write(self._now_ms(), shard, links, is_kept=True))
 
     def settled(self, settlement: Settlement) -> None:
-        """Record that `settlement` was sent."""
         self._add(Write(self._now_ms(), settlement.lease.shard, settlement=settlement))
 
     def _add(self, write: Write) -> None:

@@ -101,11 +101,9 @@ class Repair:
         return sorted(self.shards)
 
     def shard_of(self, domain: str) -> int:
-        """The shard of `domain`."""
         return self._keys.shard_of(domain)
 
     def concerns(self, domain: str) -> bool:
-        """Whether `domain` belongs to a lost shard."""
         return self.shard_of(domain) in self.shards
 
     async def keep_quiet(self) -> None:

@@ -60,7 +60,6 @@ class Reservations:
         self._delay_ms = delay_ms
 
     def shard_of(self, domain: str) -> int:
-        """The shard of `domain`."""
         return self._keys.shard_of(domain)
 
     async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:

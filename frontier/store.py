@@ -451,7 +451,6 @@ def pairs(reply: Reply) -> dict[str, str]:
 
 
 def batched(items: Iterable[T], size: int) -> Iterator[list[T]]:
-    """`items` in parts of at most `size`."""
     rest = iter(items)
     while part := list(islice(rest, size)):
         yield part

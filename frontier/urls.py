@@ -502,7 +502,6 @@ class UrlPattern:
         return hash((self.pattern, self.if_unknown))
 
     def is_in(self, url: str) -> bool:
-        """Whether the expression is found in `url`."""
         try:
             return self._search(url) is not None
         except pcre2.LibraryError:

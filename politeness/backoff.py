@@ -110,7 +110,6 @@ def after_failure(
 
 
 def after_success(state: BackoffState, policy: BackoffPolicy, now_ms: int) -> BackoffState:
-    """The state after a good response at `now_ms`."""
     if not state.failures:
         return state
     if not state.well_since_ms:

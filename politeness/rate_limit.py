@@ -56,8 +56,6 @@ class RateLimitPolicy(msgspec.Struct, frozen=True):
 
 
 class RateLimiter(Protocol):
-    """Reserves slots."""
-
     async def reserve(self, network: str) -> float | None:
         """Reserve a slot for one request to `network` (see `network_of`). Returns the seconds until it begins, 0 for now;
         None if it would be beyond the horizon, and nothing was reserved. Raises RedisAway."""
@@ -104,7 +102,6 @@ class _MissedSlots:
         self._used: dict[str, float] = {}  # network -> when a slot was last used
 
     def may_use(self, network: str, slot: float) -> bool:
-        """See `RateLimiter.may_use`."""
         now, interval_s = self._clock.monotonic(), self._policy.interval_ms / 1000
         interval_s *= max(1, self._replicas())
         if now < slot:
@@ -118,8 +115,6 @@ class _MissedSlots:
 
 
 class LocalRateLimiter(_MissedSlots):
-    """The rate limiter of one replica."""
-
     def __init__(self, clock: Clock, policy: RateLimitPolicy) -> None:
         super().__init__(clock, policy)
         self._arrivals: dict[str, float] = {}
@@ -128,7 +123,6 @@ class LocalRateLimiter(_MissedSlots):
         return f"<LocalRateLimiter addresses={len(self._arrivals)}>"
 
     async def reserve(self, network: str) -> float | None:
-        """See `RateLimiter.reserve`."""
         now_ms = self._clock.monotonic() * 1000
         given, arrival_ms = slots(self._arrivals.get(network, 0.0), now_ms, 1, self._policy)
         if not given:
@@ -140,8 +134,6 @@ class LocalRateLimiter(_MissedSlots):
 
 
 class SharedRateLimiter(_MissedSlots):
-    """The rate limiter of all replicas of a crawl."""
-
     def __init__(
         self,
         store: Store,

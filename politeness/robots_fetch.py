@@ -190,7 +190,6 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def in_words(self) -> str:
-        """Why the last attempt failed."""
         return f"{self.reason}: {self.detail}" if self.detail else self.reason
 
     @property
@@ -208,7 +207,6 @@ class RobotsRecord(msgspec.Struct, frozen=True, array_like=True):
         return now_ms < self.retry_at_ms
 
     def pack(self) -> bytes:
-        """The bytes that `unpack` reads."""
         return _VERSION + _encoder.encode(self)
 
     @staticmethod

@@ -329,7 +329,6 @@ class Excerpt(msgspec.Struct, frozen=True, array_like=True):
     licenses: tuple[str, ...] = ()
 
     def pack(self) -> bytes:
-        """The compressed bytes that `unpack` reads."""
         return zlib.compress(_encoder.encode(self), _COMPRESSION)
 
     @staticmethod

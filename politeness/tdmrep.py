@@ -96,8 +96,6 @@ class _Rule(msgspec.Struct, frozen=True, array_like=True):
 
 
 class TdmFile:
-    """The rules of one tdmrep.json."""
-
     def __init__(self, rules: Sequence[_Rule]) -> None:
         self._rules = rules
         self._plain = [rule for rule in rules if "*" not in rule.location]
@@ -127,7 +125,6 @@ class TdmFile:
         return cls([rule for rule in rules if rule is not None])
 
     def pack(self) -> bytes:
-        """The bytes that `unpack` reads."""
         return _encoder.encode(self._rules)
 
     @classmethod

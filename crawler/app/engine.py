@@ -337,7 +337,6 @@ class Engine:
         return LocalRateLimiter(self._deps.clock, policy)
 
     def replicas(self) -> int:
-        """The number of replicas in the view, 0 before the first one."""
         return 0 if self.leases.view is None else self.leases.view.replicas
 
     async def _seed(self, entries: Sequence[Entry]) -> PushReply:
@@ -379,7 +378,6 @@ class Engine:
         self._pool.start(self._worker.run, self._local.concurrency, self.tasks.spawn)
 
     def end_when_empty(self) -> None:
-        """End when the crawl is empty."""
         self._running.append(self.tasks.spawn(self._find_end()))
 
     async def stop(self, grace_s: float) -> None:
@@ -630,7 +628,6 @@ class Tasks:
         self.failure: BaseException | None = None
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        """Start `work` as a task and watch it for failure."""
         task = asyncio.create_task(work)
         task.add_done_callback(self._on_done)
         return task
@@ -642,7 +639,6 @@ class Tasks:
 
     @staticmethod
     async def cancel(tasks: Iterable[asyncio.Task[None]]) -> None:
-        """Cancel `tasks`, and wait until they have ended."""
         cancelled = list(tasks)
         for task in cancelled:
             task.cancel()
@@ -763,7 +759,6 @@ def production_dependencies(
 
 
 def page_renderer(settings: CrawlSettings, local: ReplicaTable) -> PageRenderer | None:
-    """Return what renders pages, None if that is off."""
     table = settings.render
     if table.mode == "off":
         return None
@@ -784,7 +779,6 @@ def page_renderer(settings: CrawlSettings, local: ReplicaTable) -> PageRenderer 
 
 
 def render_policy(settings: CrawlSettings) -> RenderPolicy:
-    """Return which pages are rendered, and how polite they are."""
     table = settings.render
     assert table.mode != "off"
     return RenderPolicy(
@@ -800,12 +794,10 @@ def render_policy(settings: CrawlSettings) -> RenderPolicy:
 
 
 def new_id() -> str:
-    """Return an id for a replica on this machine."""
     return new_replica_id(socket.gethostname().partition(".")[0])
 
 
 def build_settings(settings: CrawlSettings) -> BuildSettings:
-    """Return how pages are parsed, and what is extracted from them."""
     links = ExtractPolicy(
         obey_nofollow=settings.scope.nofollow,
         user_agent=settings.fetch.user_agent,
@@ -851,7 +843,6 @@ def sink(
 
 
 def frontier_settings(settings: CrawlSettings) -> FrontierSettings:
-    """Return the settings of the frontier."""
     return FrontierSettings(
         lease_ms=int(settings.frontier.lease * 1000),
         batch=settings.frontier.batch,

@@ -47,7 +47,6 @@ class KeyServer:
 
     @property
     def paths(self) -> list[str]:
-        """The paths at which the directory is served."""
         return list(dict.fromkeys([urlsplit(self._url).path or "/", WELL_KNOWN]))
 
     async def start(self, address: str) -> None:

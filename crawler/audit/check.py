@@ -107,7 +107,6 @@ class Report(msgspec.Struct):
 
 
 def audit(archive: ArchivedRequests, rules: Rules) -> Report:
-    """Check all requests in `archive` against `rules`."""
     timeline = Timeline(archive.requests, rules.user_agent)
     by_domain: defaultdict[str, list[Request]] = defaultdict(list)
     by_address: defaultdict[str, list[Request]] = defaultdict(list)

@@ -106,7 +106,6 @@ class Signatures:
             self._unusable = str(error)
 
     def note_unsigned(self, url: str, at: float) -> None:
-        """Remember a request of a replica without keys."""
         self._without_keys.append((url, at))
 
     def check(self, url: str, at: float, head: bytes) -> None:
@@ -207,7 +206,6 @@ class ArchivedRequests:
         self._kept: set[str] = set()
 
     def read_warcs(self, paths: Sequence[Path]) -> None:
-        """Add the requests in these WARC files."""
         self.requests = [request for path in paths for request in self._read_warc(path)]
         if any(request.url in self._targets and request.url not in self._kept for request in self.requests):
             # The target of a robots.txt redirect was read before the redirect.

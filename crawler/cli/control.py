@@ -203,7 +203,6 @@ def _set_state(access: CrawlAccess, action: str, state: Any, as_json: bool) -> N
 def _show_change(
     access: CrawlAccess, action: str, warning: str, as_json: bool, domain: str = "", seconds: float | None = None
 ) -> None:
-    """Print a change of the control state of a crawl, with a `warning` if it is probably a mistake."""
     if warning:
         note(warning)
     delay = f"waits {seconds:g} s between requests to" if seconds is not None else "uses its own delay for"
@@ -505,7 +504,6 @@ _OPEN = {
 
 
 def _why_not_page(status: UrlStatus) -> str:
-    """Return why a page was not made due."""
     if status.where in _OPEN:
         return _OPEN[status.where]
     if status.where == "unseen":
@@ -518,7 +516,6 @@ def _why_not_page(status: UrlStatus) -> str:
 
 
 def _why_not_domain(status: DomainStatus) -> str:
-    """Return why a domain has no known page."""
     if not (status.accepted or status.queued or status.in_flight):
         return f"the crawl has no URL of {status.domain}"
     now = [f"{number:,} {what}" for number, what in ((status.queued, "queued"), (status.in_flight, "leased")) if number]
@@ -540,8 +537,6 @@ def _why_none_is_due(known: int, wanted: int, domain: str | None, pattern: str |
 
 
 class Letter(msgspec.Struct, frozen=True):
-    """A dead letter as it is printed."""
-
     url: str
     domain: str
     reason: str

@@ -47,8 +47,6 @@ PARAGRAPH = "<p>The otter follows the tide past the fern and the lichen on the b
 
 
 class Verdict(NamedTuple):
-    """Whether a crawl was complete and polite."""
-
     is_perfect: bool
     text: str
 
@@ -149,11 +147,9 @@ class DemoWeb:
         self._server.close()
 
     def host_map(self) -> list[str]:
-        """Where the crawler finds the sites."""
         return [f"*.test={HOST}:{self._server.sockets[0].getsockname()[1]}"]
 
     def seeds(self) -> list[str]:
-        """The root of every site."""
         return [_url(site) for site in range(len(self._sizes))]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -175,7 +171,6 @@ class DemoWeb:
             writer.close()
 
     def answer(self, url: str) -> Answer:
-        """What the web says to a request for `url`."""
         host, _, path = url.removeprefix("http://").partition("/")
         digits = host.removeprefix("site").removesuffix(".test")
         if not digits.isdecimal() or int(digits) >= len(self._sizes):
@@ -214,7 +209,6 @@ class DemoWeb:
         return found
 
     def judge(self, out: Path, settings: CrawlSettings) -> Verdict:
-        """Compare the pages in `out` with those of the web, and audit their requests."""
         expected = self.expected()
         lines = [msgspec.json.decode(line) for path in line_files(out) for line in lines_in(path)]
         done = [(line["url"], line["status"]) for line in lines if line["outcome"] == "done"]

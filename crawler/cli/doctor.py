@@ -146,7 +146,6 @@ def unusable(error: FrontierError | CrawlerError, url: str) -> Finding:
 
 
 def files(local: ReplicaTable) -> Finding:
-    """Check that there are enough file descriptors for all connections."""
     limit, needed = processes.highest_fd_limit(), processes.required_files(local.concurrency)
     return _judge(
         "open files",
@@ -157,7 +156,6 @@ def files(local: ReplicaTable) -> Finding:
 
 
 def disk(what: str, folder: Path) -> Finding:
-    """Check the free disk space."""
     place = folder.absolute()
     while not place.exists():
         place = place.parent
@@ -169,7 +167,6 @@ def disk(what: str, folder: Path) -> Finding:
 
 
 def contact(settings: Settings) -> Finding:
-    """Check that site owners can reach the operator."""
     address = settings.fetch.contact
     return _judge(
         "contact",
@@ -180,7 +177,6 @@ def contact(settings: Settings) -> Finding:
 
 
 def identity(settings: Settings) -> Finding:
-    """Check that requests can be signed, if they shall be."""
     try:
         found = identity_of(settings.identity)
     except UserError as error:
@@ -191,7 +187,6 @@ def identity(settings: Settings) -> Finding:
 
 
 def rules(settings: Settings) -> Finding:
-    """Check that this machine has the secrets that the rules about requests name."""
     try:
         found = request_rules(settings.requests, os.environ)
     except UserError as error:
@@ -200,7 +195,6 @@ def rules(settings: Settings) -> Finding:
 
 
 def suffixes() -> Finding:
-    """Check the Public Suffix List, which says what belongs to one domain."""
     try:
         return Finding("suffix list", "good", suffix_list_date())
     except BadInput as error:
@@ -265,7 +259,6 @@ async def browser(settings: Settings) -> list[Finding]:
 
 
 async def dns(contact_url: str) -> Finding:
-    """Check that host names can be resolved."""
     from crawler.fetch.resolver import DnsLookup  # noqa: PLC0415 - imports aiohttp, which the help does not need
 
     host = urlsplit(contact_url).hostname or "example.com"
@@ -304,7 +297,6 @@ def named_nodes(silent: Mapping[str, FrontierError]) -> list[Finding]:
 
 
 def memory(facts: dict[str, str]) -> Finding:
-    """Check that Redis cannot evict keys of the frontier."""
     policy = facts.get("maxmemory_policy", "?")
     limit = int(facts.get("maxmemory", 0))
     found = f"policy {policy}, {int(facts.get('used_memory', 0)) / 2**20:.0f} MiB used"
@@ -336,7 +328,6 @@ async def writes(store: RedisStore) -> list[Finding]:
 
 
 def persistence(facts: dict[str, str], embedded: bool) -> Finding:
-    """Check how much data a crash of Redis can lose."""
     if facts.get("aof_enabled") == "1":
         return Finding("Redis persistence", "good", "append-only file" + (" (embedded)" if embedded else ""))
     return Finding(
@@ -385,7 +376,6 @@ async def clock(server_ms: Callable[[], Awaitable[float]], wall: Callable[[], fl
 
 
 async def round_trip(store: RedisStore) -> Finding:
-    """Check the round-trip time to Redis, as the median of five."""
     times = []
     for _ in range(5):
         began = time.perf_counter()

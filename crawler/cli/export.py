@@ -334,7 +334,6 @@ def _export_wacz(archives: list[Path], settings: ExportSettings, processes: int 
 
 
 def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
-    """Return what an export of `files` WARC files did, in one line each."""
     if done.kept == files:
         return [
             f"already exported with these options, nothing to do: {count_of(files, 'WARC file')} in {settings.out}/"
@@ -491,7 +490,6 @@ def _export_changes(paths: Sequence[Path], begin: float, out: Path, form: str, h
 
 
 def _export_items(paths: list[Path], name: str | None, out: Path, form: str, target: Target) -> None:
-    """Write the items of the data set `name` to the `target`, or to a file in the folder `out`."""
     if name is None:
         raise UserError("--to needs --items: only items have a place in a table")
     if not DATA_SET.fullmatch(name):
@@ -560,7 +558,6 @@ def _note_rejected(number: int) -> None:
 
 
 def _open_note(what: str, files: Sequence[Path]) -> str:
-    """Return the note about open `files`. `what`: what became of them."""
     return (
         f"{what}, because open: {count_of(len(files), 'file')}; if their replicas were killed, finish them: "
         f"crawler finish {files[0].parent}"

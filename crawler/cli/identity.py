@@ -194,7 +194,6 @@ def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
 
 
 def _signed_head(url: str, settings: Settings, now: float) -> str:
-    """Return the head of a request for `url` that is signed as a replica signs it."""
     from crawler.fetch.request_rules import Origin  # noqa: PLC0415 - imports aiohttp, which the help does not need
     from crawler.identity.web_bot_auth import RequestSigner  # noqa: PLC0415 - needs an optional package
 

@@ -122,8 +122,6 @@ class Command(click.Command):
 
 
 class Group(Command, click.Group):
-    """A group of commands."""
-
     command_class = Command
 
     @property
@@ -132,11 +130,9 @@ class Group(Command, click.Group):
         return {"Commands": list(self.commands)}
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Return the names in the order of the help."""
         return [name for names in self.headings.values() for name in names]
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands, each with the first paragraph of its help."""
         for heading, names in self.headings.items():
             found = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(heading):
@@ -157,7 +153,6 @@ class Commands(Group):
         return {heading: list(commands) for heading, commands in GROUPS.items()}
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Return the command `cmd_name`, or None if there is none."""
         if cmd_name not in MODULES:
             return None
         module = import_module(f"crawler.cli.{MODULES[cmd_name]}")
@@ -303,7 +298,6 @@ def _example(context: click.Context) -> str:
 
 
 def options_of(command: click.Command) -> set[str]:
-    """Return all options of `command`, in all their spellings."""
     return {name for one in command.params for name in (*one.opts, *one.secondary_opts) if name[0] == "-"}
 
 

@@ -56,7 +56,6 @@ class Number(click.FloatRange):
     kind: type[float] = float
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return `value` as a number. Raises BadParameter if it is none or out of range."""
         try:
             number = self.kind(value)
         except ValueError:
@@ -70,8 +69,6 @@ class Number(click.FloatRange):
 
 
 class Whole(Number):
-    """A whole number in a range."""
-
     kind = int
 
 
@@ -81,7 +78,6 @@ class Duration(click.ParamType[float]):
     name = "duration"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
-        """Return the seconds. Raises BadParameter."""
         seconds = value if isinstance(value, float) else duration_s(value)
         if seconds is None:
             self.fail(f"{value!r} must be a number and a unit (s, m, h or d), such as 6h", param, ctx)
@@ -97,7 +93,6 @@ class Word(click.ParamType[str]):
         self._words = tuple(words)
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the words that begin with what was typed."""
         return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
@@ -112,12 +107,10 @@ USES = click.Choice(get_args(Category))
 
 
 def command(name: str | None = None) -> Callable[[Callable[..., Any]], Command]:
-    """Return a decorator that makes a command of a function."""
     return click.command(name, cls=Command)
 
 
 def group() -> Callable[[Callable[..., Any]], Group]:
-    """Return a decorator that makes a group of commands of a function."""
     return click.group(cls=Group)
 
 
@@ -125,8 +118,6 @@ def group() -> Callable[[Callable[..., Any]], Group]:
 
 
 def options(*decorators: Decorator) -> Decorator:
-    """Return a decorator that adds the arguments and options of `decorators`, in their order."""
-
     def add_to(function: Callable[..., Any]) -> Callable[..., Any]:
         for decorator in reversed(decorators):
             function = decorator(function)
@@ -353,12 +344,10 @@ class CrawlAccess:
             raise UserError(f"no crawl named {self.crawl!r} {place}{others}; {advice}") from error
 
     def _command(self, name: str) -> str:
-        """Return the command line of a command for this crawl and store."""
         return f"crawler {name}{_unless_default(self.crawl)}{self.typed}"
 
 
 def note_eviction(store: RedisStore) -> None:
-    """Warn if Redis may evict keys."""
     if warning := eviction_warning(store.eviction_policy):
         note(warning)
 

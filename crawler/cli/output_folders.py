@@ -45,7 +45,6 @@ def output_folders(settings: Settings, crawl: str) -> list[Path]:
 
 
 def check_exists(folder: Path) -> None:
-    """Raises UserError if there is no such folder."""
     if not folder.is_dir():
         raise UserError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
 

@@ -127,7 +127,6 @@ def plan(
 
 
 def _assignment(text: str) -> tuple[str, float]:
-    """Read NAME=NUMBER. Raises UserError."""
     name, equals, value = text.partition("=")
     if not equals or name not in FACTS:
         near = [] if name in FACTS else closest(name, FACTS)

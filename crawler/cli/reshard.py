@@ -77,7 +77,6 @@ class Progress:
         self.keys = 0
 
     def close(self) -> None:
-        """Show nothing more."""
         if self._status is not None:
             self._status.stop()
 

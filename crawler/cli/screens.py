@@ -125,7 +125,6 @@ class TextTable(Table):
         self._shortens = [not (name.startswith(">") or name in {keeps, *wrapping}) for name in columns]
 
     def add(self, *cells: str | Text) -> None:
-        """Add a row."""
         texts = [Text(cell) if isinstance(cell, str) else cell for cell in cells]
         shortens = zip(texts, self._shortens, strict=True)
         self.add_row(*(_Shortened(text) if is_shortened else text for text, is_shortened in shortens))
@@ -145,7 +144,6 @@ class ShardLine(msgspec.Struct, frozen=True):
 
 
 def span(seconds: float) -> str:
-    """Format a duration with a suitable unit."""
     if seconds < 10:
         return f"{seconds:.1f} s"
     for limit, divisor, unit in ((90, 1, "s"), (5_400, 60, "min"), (129_600, 3_600, "h")):
@@ -228,7 +226,6 @@ def _percent(share: float | None) -> str:
 
 
 def _visits(found: Summary) -> list[Text]:
-    """Return the line with the visits by what they found, if pages are visited again."""
     visits = ", ".join(f"{name} {number:,}" for name, number in _most_first(found.visits))
     return [Text.assemble(("visits", "bold"), "  ", visits)] if visits else []
 
@@ -697,7 +694,6 @@ def has_failed(found: Status, good_before: int) -> bool:
 
 
 def good_pages(counts: Counts) -> int:
-    """Return how many responses had a status below 400."""
     statuses = _reasons(counts, "done")
     return sum(number for status, number in statuses.items() if not status.isdigit() or int(status) < 400)
 
@@ -754,7 +750,6 @@ def summary_of_run(found: Status, run: ThisRun, next_visit_ms: int = 0) -> Rende
 
 
 def _more(after: Mapping[str, int], before: Mapping[str, int]) -> dict[str, int]:
-    """Return by how much these counts have grown."""
     return {name: grown for name, number in after.items() if (grown := number - before.get(name, 0)) > 0}
 
 
@@ -811,7 +806,6 @@ def summary(found: Status, out: Path, place: str = "") -> RenderableType:
 
 
 def how_to_continue(found: Status) -> str:
-    """Return what to do about the URLs that are left."""
     if found.replicas:
         return f"{count_of(len(found.replicas), 'other replica')} still running"
     if found.max_pages and found.done >= found.max_pages:

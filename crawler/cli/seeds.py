@@ -132,7 +132,6 @@ async def seed_crawl(
 
 
 def no_seeds(files: Sequence[Path]) -> str:
-    """Return the error about a command without seeds."""
     names = ", ".join(map(str, files))
     return f"no seeds in {names}: give a file with one URL per line, or URLs" if files else NO_SEEDS
 

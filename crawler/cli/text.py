@@ -39,7 +39,6 @@ class Terminal(Console):
 
 
 def print_json(value: Any) -> None:
-    """Print `value` as indented JSON."""
     click.echo(printable(msgspec.json.format(msgspec.json.encode(value), indent=2).decode()))
 
 
@@ -52,7 +51,6 @@ def emit(value: object, as_json: bool, screen: RenderableType, wraps: bool = Tru
 
 
 def note(text: str) -> None:
-    """Print a note on standard error."""
     Terminal(stderr=True).tell(f"note: {text}")
 
 

@@ -163,8 +163,6 @@ async def owner_lines(store: RedisStore, crawl: Crawl) -> tuple[list[ShardLine],
 
 
 class FieldLine(msgspec.Struct, frozen=True):
-    """A field and its type."""
-
     data_set: str
     field: str
     type: str

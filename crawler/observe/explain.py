@@ -142,7 +142,6 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def backoff(self) -> BackoffState:
-        """That of the domain."""
         return BackoffState.parse(self.domain.state)
 
     @property
@@ -222,7 +221,6 @@ async def gather(store: RedisStore, crawl: Crawl, asked: str, folders: Sequence[
 
 
 def explanation(facts: Facts) -> Explanation:
-    """Return the explanation of a URL from its `facts`."""
     status, domain, entry, url = facts.status, facts.domain, facts.status.entry, facts.url
     until_ms, waits_for = _wait(facts)
     in_scope, trap = _scope(facts), judge_trap(url.href, TrapPolicy()) or ""

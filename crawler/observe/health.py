@@ -72,7 +72,6 @@ class FadingAges:
 
 
 def total_ages(ages: Iterable[CopyAges]) -> CopyAges:
-    """The sums of several replicas."""
     return CopyAges(*map(sum, zip(*map(msgspec.structs.astuple, ages), strict=True)))
 
 

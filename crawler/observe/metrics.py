@@ -236,7 +236,6 @@ class Metrics:
         return Histogram(f"peercrawl_{name}", meaning, labels, registry=self.registry, buckets=buckets)
 
     def observe(self, event: ev.Event) -> None:
-        """Count `event`."""
         match event:
             case ev.PageSettled(page):
                 self._page(page)
@@ -358,20 +357,17 @@ class Metrics:
             self.truncated.labels(exchange.truncated).inc()
 
     def round_trip(self, seconds: float, failed: bool) -> None:
-        """Count a round trip to Redis that took `seconds`."""
         self.round_trips.observe(seconds)
         if failed:
             self.redis_errors.inc()
 
     def lagged(self, lag_s: float) -> None:
-        """Count a lag of the event loop, in seconds."""
         self.loop_lag.observe(lag_s)
         if lag_s > self._longest_loop_lag_s:
             self._longest_loop_lag_s = lag_s
             self.longest_loop_lag.set(lag_s)
 
     def render(self) -> bytes:
-        """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
 
 
@@ -436,7 +432,6 @@ class MetricsCollector(Collector):
 
 
 def replica_families(own: ReplicaState) -> Iterator[Metric]:
-    """Yield the metrics of one replica."""
     yield _gauge("leased_domains", "Domains leased to this replica", own.domains)
     yield _gauge("requests_in_flight", "Requests in flight, including the steps right before and after them", own.busy)
     yield _gauge("leased_urls", "URLs leased to this replica", own.urls)
@@ -455,7 +450,6 @@ def replica_families(own: ReplicaState) -> Iterator[Metric]:
 
 
 def crawl_families(summary: Summary) -> Iterator[Metric]:
-    """Yield the metrics of the whole crawl."""
     urls = {name: getattr(summary, name) for name in ("queued", "leased", "waiting", "dead")}
     yield _gauges("queue_urls", "URLs of the crawl by state", urls)
     domains = {name: getattr(summary, f"domains_{name}") for name in ("due", "resting", "leased")}
@@ -540,7 +534,6 @@ class LoopLag:
         self.longest_own_s = 0.0
 
     async def run(self) -> None:
-        """Measure until cancelled."""
         while True:
             at, used = self._clock.monotonic(), self._cpu()
             await self._clock.sleep(PERIOD_S)

@@ -270,7 +270,6 @@ class SummaryWriter:
         self.latest: Summary | None = None
 
     async def run(self) -> None:
-        """Write summaries until cancelled."""
         while True:
             view = self._view()
             if view is not None and view.index == 1:

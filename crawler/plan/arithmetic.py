@@ -222,14 +222,11 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What `work` needs, with these `constants`."""
-
     work: Workload
     constants: Constants
 
     @property
     def seen_urls(self) -> float:
-        """URLs known at the end."""
         work = self.work
         if work.urls is not None:
             return max(work.urls, work.pages)
@@ -250,14 +247,12 @@ class Estimate:
 
     @property
     def connections_per_page(self) -> float:
-        """Connections that are opened, per page."""
         work = self.work
         wanted = work.connections if work.connections is not None else float(bool(work.delay_s))
         return max(self.fetched_domains / work.pages, wanted)
 
     @property
     def connection_us(self) -> float:
-        """CPU of a new connection in microseconds."""
         return self.constants.cpu_connection + self.work.tls * self.constants.cpu_tls
 
     @property
@@ -314,7 +309,6 @@ class Estimate:
 
     @property
     def usage(self) -> Usage:
-        """What the crawl uses in total."""
         work, constants, pages = self.work, self.constants, self.work.pages
         redis = pages * (self.redis_page_us + self.pushed_domains * constants.redis_us_push)
         redis += self.seen_urls * constants.redis_us_url + self.fetched_domains * constants.redis_us_domain

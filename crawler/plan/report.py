@@ -37,7 +37,6 @@ class Machines:
     redis_bytes: float = 64e9
 
     def replicas(self, busy_cores: float) -> int:
-        """How many replicas keep so many cores busy."""
         return max(1, math.ceil(busy_cores * self.replicas_per_core))
 
 
@@ -196,7 +195,6 @@ def _politeness(estimate: Estimate, largest: float) -> list[Line]:
 
 
 def _counted(number: float, noun: str) -> str:
-    """Return `number` with `noun` or its plural."""
     return f"{short(number)} {noun}{'' if short(number) == '1' else 's'}"
 
 

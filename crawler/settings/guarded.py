@@ -56,7 +56,6 @@ def consent(names: Iterable[str]) -> str:
 
 
 def _refused(stored: CrawlSettings, accept: Collection[str], names: Collection[str] = GUARDED) -> list[tuple[str, str]]:
-    """Return the names and values that `accept` does not allow."""
     allowed = {*accept, *_entries(CrawlSettings())}
     entries = ((entry, *entry.partition("=")) for entry in _entries(stored))
     return [(name, value) for entry, name, _, value in entries if name in names and not {name, entry} & allowed]

@@ -50,8 +50,6 @@ from frontier.errors import BadInput
 
 
 class CrawlSettings(Table, frozen=True, kw_only=True):
-    """The settings of a crawl, which are the same on all replicas."""
-
     politeness: PolitenessTable = PolitenessTable()
     scope: ScopeTable = ScopeTable()
     limits: LimitsTable = LimitsTable()
@@ -76,7 +74,6 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
         return flat
 
     def with_shards(self, shards: int) -> CrawlSettings:
-        """These settings with another number of shards."""
         return replace(self, frontier=replace(self.frontier, shards=shards))
 
     @classmethod
@@ -129,12 +126,10 @@ class Settings(CrawlSettings, frozen=True, kw_only=True):
 
     @property
     def file_has_crawl_tables(self) -> bool:
-        """Whether the settings file sets anything in a table of the crawl."""
         return bool(self._sources) and self._sources[0].has_crawl_tables
 
     @property
     def name_none_of_a_crawl(self) -> bool:
-        """Whether neither file, environment nor options set any setting of a crawl."""
         return not (self._added or any(source.has_crawl_tables for source in self._sources))
 
     def names(self, name: str) -> bool:
@@ -194,7 +189,6 @@ _OPTIONS = {"scope.kind": "--scope", "fetch.ports": "--port"}
 
 
 def option_of(name: str) -> str:
-    """Return the option for the setting `name`."""
     return _OPTIONS.get(name, "--" + name.rpartition(".")[2].replace("_", "-"))
 
 
@@ -341,7 +335,6 @@ def _from_environment() -> Source:
 
 
 def environment_name(name: str) -> str:
-    """Return the environment variable of the setting `name` ("table.key")."""
     return PREFIX + name.replace(".", "__").upper()
 
 
@@ -551,7 +544,6 @@ def _place_in_file(problem: str) -> tuple[bool, str, int]:
 
 
 def at(place: str, text: str) -> str:
-    """Return `text` after the place that it is about, if that is known."""
     return f"{place}: {text}" if place else text
 
 

@@ -69,7 +69,6 @@ def refetched(settings: CrawlSettings) -> frozenset[str]:
 
 
 def scope(settings: CrawlSettings) -> Scope:
-    """Which links belong to the crawl."""
     table = settings.scope
     return Scope.of(
         kind=table.kind,
@@ -101,12 +100,10 @@ def not_allowed(origin: str, settings: CrawlSettings) -> list[str]:
 
 
 def extract_rules(settings: CrawlSettings) -> tuple[ExtractRule, ...]:
-    """What data is extracted from which pages."""
     return tuple(table.rule() for table in settings.extract)
 
 
 def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
-    """The delays, backoff, robots.txt rules, tries and rate limit of the crawl."""
     polite = settings.politeness
     backoff = BackoffPolicy(
         base_s=polite.backoff_base, max_s=polite.backoff_max, forgive_after_s=polite.backoff_forgiven
@@ -144,7 +141,6 @@ def _least_age_s(delay_s: float) -> float:
 
 
 def usage_policy(settings: CrawlSettings) -> UsagePolicy:
-    """The purpose of the crawl, and whether it reads tdmrep.json."""
     purpose, mode = frozenset(settings.politeness.purpose), settings.politeness.tdmrep
     return UsagePolicy(purpose, mode == "always" or (mode == "auto" and bool(purpose - {"search"})))
 

@@ -94,7 +94,6 @@ class Setting(msgspec.Struct, frozen=True):
 
     @property
     def table(self) -> str:
-        """The name of its table."""
         return self.name.rpartition(".")[0]
 
     @property
@@ -117,7 +116,6 @@ class Setting(msgspec.Struct, frozen=True):
 
 
 def all_settings() -> list[Setting]:
-    """Every setting, in the order in which the code declares them."""
     return [setting for table, model in models().items() for setting in _of_table(table, model)]
 
 
@@ -139,7 +137,6 @@ def header(table: str) -> str:
 
 
 def tables() -> dict[str, type[Table]]:
-    """The tables of the settings file, by name."""
     return {name: key.type for name, key in keys_of(Settings).items() if key.is_table and not key.is_list}
 
 
@@ -199,7 +196,6 @@ def as_toml(value: Any) -> str:
 
 
 def toml_key(key: str) -> str:
-    """`key` as TOML, in quotes if need be."""
     return key if _BARE_KEY.fullmatch(key) else json.dumps(key, ensure_ascii=False)
 
 

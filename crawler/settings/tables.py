@@ -111,7 +111,6 @@ class Key(msgspec.Struct, frozen=True):
 
     @property
     def item_type(self) -> Any:
-        """The type of a value or an item, with its bounds."""
         return Annotated[(self.type, *self.about)]
 
     def meta_values(self, name: str) -> list[Any]:
@@ -528,7 +527,6 @@ class ScheduleTable(Table, frozen=True, kw_only=True):
 
     @property
     def every_s(self) -> float:
-        """The interval in seconds."""
         return duration_s(self.every) or 0.0
 
     def __post_init__(self) -> None:
@@ -680,7 +678,6 @@ class FieldTable(Table, frozen=True, kw_only=True, omit_defaults=True):
     required: Annotated[bool, "Whether an item without this value is rejected."] = False
 
     def rule(self, name: str) -> FieldRule:
-        """The rule for the field `name`."""
         return FieldRule(name, **asdict(self))
 
 
@@ -717,7 +714,6 @@ class ExtractTable(Table, frozen=True, kw_only=True):
                 raise UserError(f"fields.{name}: {error}") from error
 
     def rule(self) -> ExtractRule:
-        """The rule of this table."""
         fields = tuple(field.rule(name) for name, field in self.fields.items())
         return ExtractRule(self.name, fields, self.match, self.content_type.lower(), self.each)
 

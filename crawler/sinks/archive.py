@@ -72,7 +72,6 @@ class Group:
         self.start = self.end = volume.warc.size if volume.warc else 0
 
     def append(self, *records: bytes) -> None:
-        """Append `records`."""
         self.records += records
         self.end += sum(map(len, records))
 

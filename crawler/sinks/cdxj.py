@@ -210,7 +210,6 @@ def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:
 
 
 def index_path(warc: Path) -> Path:
-    """The path of the index of the WARC file `warc`."""
     return warc.with_name(warc.name.removesuffix(OPEN_SUFFIX).partition(".warc")[0] + ".cdxj")
 
 

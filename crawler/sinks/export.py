@@ -124,7 +124,6 @@ class Exported(msgspec.Struct):
     lineless: dict[Path, str] = {}
 
     def add(self, other: Exported) -> None:
-        """Add what `other` has."""
         for name in ("rows", "left_out", "kept", "refused", "unrecorded", "gone", "removed", "unindexed"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         for kind, (number, url) in other.rowless.items():
@@ -331,7 +330,6 @@ def _wanted(plans: Mapping[Path, Plan], settings: ExportSettings) -> dict[Path, 
 
 
 def _result(path: Path, settings: ExportSettings, is_broken: bool = False) -> Path:
-    """Return where the rows of the WARC file at `path` go."""
     state = OPEN_SUFFIX if is_open(path) else _CUT if is_broken else ""
     lines = settings.out / f"{_stem(path)}{state}.pages.jsonl"
     return parquet_path(lines) if settings.form == "parquet" else lines

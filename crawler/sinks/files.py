@@ -89,7 +89,6 @@ class Segment:
             return segment
 
     def fileno(self) -> int:
-        """The file descriptor."""
         return self._fd
 
     def begin(self, header: bytes) -> None:
@@ -109,11 +108,9 @@ class Segment:
         self.size += len(data)
 
     def read(self, start: int) -> bytes:
-        """All bytes from `start` on."""
         return os.pread(self._fd, max(0, self.size - start), start)
 
     def cut(self, size: int) -> None:
-        """Remove everything after the first `size` bytes."""
         os.ftruncate(self._fd, size)
         self.size = size
 
@@ -269,12 +266,10 @@ def open_and_finished(folder: Path, suffixes: Iterable[str]) -> list[Path]:
 
 
 def is_open(path: Path) -> bool:
-    """Whether `path` is the name of a file that has not been finished."""
     return path.name.endswith(OPEN_SUFFIX)
 
 
 def finished_path(path: Path) -> Path:
-    """The name of `path` once it is finished."""
     return path.with_name(path.name.removesuffix(OPEN_SUFFIX))
 
 

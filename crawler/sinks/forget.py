@@ -411,7 +411,6 @@ class DomainUrls:
         self._domain = domain
 
     def names(self, url: str) -> bool:
-        """Whether `url` is of the domain."""
         return is_of(url, self._domain)
 
     def may_be_in(self, text: bytes) -> bool:

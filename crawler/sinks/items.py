@@ -73,8 +73,6 @@ class FoundItem(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """An item that was left out, and why."""
-
     item: FoundItem
     reason: str
 
@@ -216,7 +214,6 @@ def export_items(
 
 
 def rejected_beside(target: Path) -> Path:
-    """The file with the items that were left out of `target`."""
     return target.with_suffix(".rejected.jsonl")
 
 
@@ -287,7 +284,6 @@ def _write_refused(path: Path, refused: Sequence[Refused]) -> None:
 
 
 def refused_line(one: Refused) -> bytes:
-    """Return the line of an item that was left out."""
     line = {"url": one.item.url, "reason": one.reason, "item": msgspec.Raw(one.item.json)}
     return msgspec.json.encode(line) + b"\n"
 
@@ -435,8 +431,6 @@ _change_decoder = msgspec.json.Decoder(_ChangeLine)
 
 
 class ChangesExported(msgspec.Struct, frozen=True):
-    """The result of an export: the number of `changes` in `file`."""
-
     file: Path
     changes: int
 

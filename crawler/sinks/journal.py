@@ -74,7 +74,6 @@ _fields_decoder = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
 def encoded(entry: JournalEntry | JournalRewrite) -> bytes:
-    """Encode `entry` as a line."""
     return _encoder.encode(entry) + b"\n"
 
 

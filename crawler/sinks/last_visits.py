@@ -67,17 +67,14 @@ class LastVisits:
             self._bodies[url] = visit
 
     def update(self, other: LastVisits) -> None:
-        """Add what `other` has."""
         for visits in (other._bodies, other._last):
             for url, visit in visits.items():
                 self.add(url, visit)
 
     def urls(self, since: float = 0.0) -> Iterator[str]:
-        """The URLs that were visited `since` then."""
         return (url for url, visit in self._last.items() if visit.at >= since)
 
     def with_bodies(self) -> Iterable[str]:
-        """The URLs of which there is a response with a body."""
         return self._bodies
 
     def body_of(self, url: str) -> ResponseKey | None:
@@ -91,7 +88,6 @@ class LastVisits:
         return self._bodies[url].body if url in self._bodies else ResponseKey(url, last.at)
 
     def is_noindex(self, url: str) -> bool:
-        """Whether the last response of `url` says noindex."""
         return self._last[url].is_noindex
 
     def is_refused(self, url: str) -> bool:

@@ -318,12 +318,10 @@ T = TypeVar("T")
 
 
 def line_files(folder: Path) -> list[Path]:
-    """All files with JSON lines in `folder`, finished or not. None if there is no such folder."""
     return open_and_finished(folder, (LINES,)) if folder.is_dir() else []
 
 
 def has_lines(folder: Path, crawl: str) -> bool:
-    """Whether `folder` has files with lines of `crawl`."""
     return any(is_of(path, crawl) for path in line_files(folder))
 
 
@@ -545,7 +543,6 @@ class SortedVisits:
                 yield _known(url, last)
 
     def close(self) -> None:
-        """Discard the lines."""
         self._database.close()
 
     @contextlib.contextmanager

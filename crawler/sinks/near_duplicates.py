@@ -86,13 +86,11 @@ class Likeness:
         return found if found != url else None  # the same page, fetched again
 
     def confirm(self) -> None:
-        """Remember the pages judged since the last call, which are now durable."""
         for fingerprint, url in self._unsure:
             self._index.add(fingerprint, url)
         self._unsure.clear()
 
     def undo(self) -> None:
-        """Forget the pages judged since `confirm`, which will be judged again."""
         self._unsure.clear()
 
 
@@ -107,8 +105,6 @@ def _bare(url: str) -> str:
 
 
 class ErrorPages:
-    """Fingerprints of the last error pages of each domain."""
-
     def __init__(self) -> None:
         self._texts: dict[str, deque[int]] = {}  # the last domain that had an error page is at the end
 

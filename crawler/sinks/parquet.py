@@ -35,7 +35,6 @@ def require_pyarrow(wanted: str) -> None:
 
 
 def parquet_path(lines: Path) -> Path:
-    """The path of the Parquet file for the JSON lines in `lines`."""
     return lines.with_name(lines.name.removesuffix(".jsonl") + ".parquet")
 
 

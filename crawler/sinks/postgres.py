@@ -356,7 +356,6 @@ class ItemTable:
     # positions
 
     def positions(self, data_set: str) -> dict[str, Position]:
-        """How far the files of crawls were read for this table; nothing if there is no table yet."""
         with contextlib.suppress(*_made_by_others()):
             self._connection.execute(
                 f"CREATE TABLE IF NOT EXISTS {_POSITIONS} (target text, data_set text, file text, position bigint, "
@@ -422,7 +421,6 @@ def _names(columns: Sequence[str]) -> Composed:
 
 @contextlib.contextmanager
 def _translated(destination: Destination) -> Iterator[None]:
-    """Translate the errors of psycopg, without what is secret in the URL."""
     import psycopg  # noqa: PLC0415
     from psycopg.errors import InvalidColumnReference  # noqa: PLC0415
 
@@ -457,7 +455,6 @@ class Written(msgspec.Struct):
     changed: int = 0
 
     def add(self, items: int, changed: int) -> None:
-        """Count what was written."""
         self.items += items
         self.changed += changed
 
@@ -537,7 +534,6 @@ class ItemWriter:
             raise UserError(f"no item has a field {missing[0]!r}, the --key; the fields are {', '.join(self._met)}")
 
     def write(self, batch: Batch) -> None:
-        """Write the items of `batch`. Raises UserError, DatabaseAway."""
         rows = []
         for item in batch.items:
             fields = msgspec.json.decode(item.json)

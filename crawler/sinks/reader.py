@@ -167,7 +167,6 @@ class _Member:
         self._left = 0  # bytes of the current record
 
     def add(self, data: bytes) -> None:
-        """Add decompressed bytes."""
         at = 0
         while True:
             step = min(self._left, len(data) - at)
@@ -429,7 +428,6 @@ class Unread(msgspec.Struct):
     first: str = ""
 
     def add(self, place: str, error: Exception) -> None:
-        """Count one more record, at `place`."""
         self.count += 1
         self.first = self.first or f"{place}: {error}"
 
@@ -443,7 +441,6 @@ def has_body(row: Row) -> bool:
 
 
 def report(url: str, error: Exception) -> None:
-    """Log that part of the record of `url` could not be processed."""
     log(logging.WARNING, "record_not_exported", url=url, error=error)
 
 
@@ -509,7 +506,6 @@ def _is_of_web(target: str) -> bool:
 
 
 def _fields(record: WarcRecord) -> Iterator[tuple[str, str]]:
-    """The names and values of the fields of `record`."""
     block = record.reader.read(_LARGEST_BODY)
     if len(block) == _LARGEST_BODY:
         raise ValueError(f"the block has more than {MAX_DECODED:,} bytes")

@@ -146,7 +146,6 @@ def recover(folder: Path, with_index: bool = False, ours: Container[str] = ()) -
 
 
 def _volume_of(path: Path) -> str:
-    """The name of the volume to which the open file `path` belongs."""
     name = path.name.removesuffix(OPEN_SUFFIX)
     suffix = next((suffix for suffix in (*WARC_SUFFIXES, LINES, JOURNAL) if name.endswith(suffix)), "")
     return name.removesuffix(suffix)

@@ -27,8 +27,6 @@ SettleLater = Callable[[Collection[int]], Awaitable[None]]
 
 
 class Sink(Protocol):
-    """An additional sink, which user code brings."""
-
     async def start(self) -> None:
         """Prepare for `write`."""
 

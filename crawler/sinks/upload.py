@@ -52,7 +52,6 @@ class UploadFailed(CrawlerError):
 
 
 def require_obstore() -> None:
-    """Raise UserError if obstore is not installed."""
     try:
         import obstore  # noqa: F401, PLC0415
     except ImportError as error:
@@ -185,7 +184,6 @@ class PostProcessor:
         return self._settings.parquet or self._depot is not None
 
     def take(self, files: Iterable[Path]) -> None:
-        """Process the finished `files` later."""
         if self._has_work:
             self._thread.submit(self._carry_out, list(files))
 

@@ -43,7 +43,6 @@ class Volume(msgspec.Struct):
 
     @property
     def name(self) -> str:
-        """The common part of the names of the files."""
         return self.journal.path.name.removesuffix(JOURNAL)
 
     def is_due(self, max_bytes: int, oldest: float) -> bool:
@@ -164,12 +163,10 @@ class Volume(msgspec.Struct):
         return files
 
     def discard(self) -> None:
-        """Remove the files, which were just created."""
         for segment in (*self._segments(), self.journal):
             segment.remove()
 
     def leave(self) -> None:
-        """Close the files as they are, for a recovery to finish."""
         self.is_broken = True
         self.close_files()
         self.journal.close()

@@ -241,8 +241,6 @@ def _pack(scans: Sequence[_Scan], target: Path, text: TextForm) -> tuple[int, in
 
 
 class _Package:
-    """A zip file that is being written, and what is in it."""
-
     def __init__(self, packed: zipfile.ZipFile) -> None:
         self._packed = packed
         self._resources: list[_Resource] = []

@@ -188,7 +188,6 @@ class WarcRecords:
         return b"".join(records)
 
     def page_id(self) -> str:
-        """A new value of WARC-Page-ID."""
         return self._new_id()[len("<urn:uuid:") : -1]
 
     def metadata(self, page: Page, made: ExchangeRecords) -> bytes:

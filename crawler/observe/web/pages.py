@@ -74,7 +74,6 @@ class StatePages:
         self.policy = self._template.policy
 
     async def why(self, url: str) -> str:
-        """Return the HTML page for one URL."""
         return await self._page("Why this URL?", self._why, url, url)
 
     async def domain(self, name: str) -> str:
@@ -149,7 +148,6 @@ class StatePages:
 
 
 def replica_rows(record: HealthRecord) -> Rows:
-    """Return the state of a replica as pairs of name and text."""
     failures = [(f"{failure.reason}, {failure.outcome}", failure.url) for failure in record.recent_failures]
     return [
         ("index in the view", str(record.index or "")),
