@@ -25,11 +25,17 @@ _ROOT_TEXT = 1_000
 _ASKING_TEXT, _ASKING_LINKS = 700, 10
 """Characters and links of a page below which a sentence that asks for JavaScript speaks of the whole page."""
 
+_NUMBER = re.compile(rb"[0-9]+")
 _LOADING = 30  # characters of "Loading..." in an empty root
 _HAS_SCRIPT = re.compile(rb"<script\b", re.IGNORECASE)
 _SCRIPT_FILE = re.compile(
     rb"<script\b[^>]*?\ssrc\s*=\s*[\"']?([^\"'\s>?#]+)"
 )  # ignoring case would take 50 times as long
+_EMPTY_PLACE = re.compile(
+    rb"<(div|ul|ol|dl|table|tbody|section|main|[a-z]++-[a-z-]++)\b([^<>]*+)>\s*+(?:loading[^<]{0,20})?</\1\s*+>",
+    re.IGNORECASE,
+)
+_NAMES = re.compile(rb"\b(?:id|class|data-[a-z-]++)\s*+=\s*+[\"']?([^\"'\s>]++)")
 _ASK_FOR_DATA = (b"fetch(", b"XMLHttpRequest", b".ajax(", b"getJSON(", b"axios")
 _EXECUTABLE = re.compile(r"(?:text|application)/(?:javascript|ecmascript|babel|jsx)|module|", re.IGNORECASE)
 _ROOTS = "#root, #app, #__next, #__nuxt, #___gatsby, #svelte, #q-app, #application, #main-app, #react-root, #swagger-ui"
@@ -72,10 +78,12 @@ def needs_scripts(body: bytes, charset: str | None, links: int) -> Need:
 
 
 def scripts_of(body: bytes) -> int:
-    """What tells the scripts of the HTML document `body` from those of others: the files, and whether it asks for data."""
+    """What tells the scripts of the HTML document `body` from those of others: the files, whether it asks for data, and
+    the empty elements that a script may fill, such as that of a list, without numbers in their names."""
     body = body[:INLINE_TREE]
     files = {name.rpartition(b"/")[2] for name in _SCRIPT_FILE.findall(body)}
-    return hash((frozenset(files), any(word in body for word in _ASK_FOR_DATA))) or 1
+    places = {(place[1], *_NAMES.findall(_NUMBER.sub(b"", place[2]))[:1]) for place in _EMPTY_PLACE.finditer(body)}
+    return hash((frozenset(files), frozenset(places), any(word in body for word in _ASK_FOR_DATA))) or 1
 
 
 def count_words(body: bytes, charset: str | None) -> int | None:

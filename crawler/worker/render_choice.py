@@ -6,9 +6,10 @@ and the next page after one that brought something. If two of the last five brou
 rendered, until fewer of the last five do. Its first pages, which were settled without a browser, are visited again then.
 
 Rendering takes hundreds of times the CPU of a page. So the more samples of a site in a row brought nothing, the more pages
-a shape needs before another one is rendered. The first sample of a shape comes early unless it has the scripts of other
-shapes that brought nothing: a list often has a script of its own, and is found among many other pages then. A shape with a
-page that brought something waits for no other.
+a shape needs before another one is rendered. The first sample of a shape comes early unless its scripts, and the places
+that they may fill, are those of other shapes that brought nothing: a list often has one of its own, and is found among many
+other pages then. A shape with a page that brought something waits for no other. A list among more shapes than there are
+samples, and with nothing of its own, may be missed.
 
 What was learnt is forgotten when a domain moves to another replica, which then needs some samples again, as with
 `crawler.scope.shapes`.
@@ -35,9 +36,10 @@ first sample brought nothing, another one by all samples of the site in a row th
 _FREE_SHAPES = 5
 """Shapes with the same scripts, in a row, that have their first page rendered."""
 
-_FREE, _AT_LAST = 12, 4.0
+_FREE, _FREE_NEW, _AT_LAST = 10, 14, 4.0
 """Samples of a site in a row that brought nothing, from which on each needs four times as many pages of its shape as the
-one before. So 10,000 pages have at most 19 in vain."""
+one before; the second number is for the first page with scripts or places of its own. So 10,000 pages have at most 20 in
+vain."""
 
 _REFUTED = 5
 """Shells of a shape that brought nothing, after which its shells are pages like others."""
@@ -113,7 +115,8 @@ class RenderChoice:
             return 0.0
         firsts, samples = self._in_vain.get((domain, scripts)) or 0, self._in_vain.get((domain, 0)) or 0
         enough = _PATIENCE ** (samples if shape.rendered else max(0, firsts - _FREE_SHAPES))
-        return max(enough, _AT_LAST ** max(0, samples - _FREE))
+        free = _FREE if firsts or shape.rendered else _FREE_NEW
+        return max(enough, _AT_LAST ** max(0, samples - free))
 
     def learn(self, entry: Entry, why: WhyRendered, has_gained: bool, scripts: int = 1) -> None:
         """Learn from the page of `entry`, which was rendered."""

@@ -51,8 +51,12 @@ def test_only_words_that_are_shown_count() -> None:
     )
 
 
-def test_pages_have_the_same_scripts_if_they_load_the_same_files_and_ask_for_data_alike() -> None:
+def test_pages_have_the_same_scripts_if_their_files_requests_and_empty_places_are_the_same() -> None:
     page = b"<script src='/a/theme.js?v=1'></script><p>One<script>var x = 1</script>"
     assert scripts_of(page) == scripts_of(b"<script defer src=../theme.js></script><p>Two<script>var x = 2</script>")
     assert scripts_of(page) != scripts_of(page + b"<script src=list.js></script>")
     assert scripts_of(page) != scripts_of(page + b"<script>fetch('/list.json')</script>")
+    place = page + b"<div class=box id='list-1'> Loading... </div >"
+    assert scripts_of(page) != scripts_of(place) != scripts_of(page + b"<div class=toc></div>")
+    assert scripts_of(place) == scripts_of(page + b"<div class=box id='list-2'></div>")
+    assert scripts_of(page) == scripts_of(page + b"<div id=text>Text</div>")
