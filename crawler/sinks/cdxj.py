@@ -44,6 +44,20 @@ LONGEST_REQUEST = 1 << 20
 _SESSION_WORDS = ("sid", "sess", "cfid", "aspx")
 
 
+class _Fields(msgspec.Struct, omit_defaults=True):
+    """The JSON object of a line, without what is empty."""
+
+    url: str
+    mime: str = ""
+    status: str = ""
+    digest: str = ""
+    request_body: str = msgspec.field(default="", name="requestBody")
+    method: str = ""
+    length: str = ""
+    offset: str = ""
+    filename: str = ""
+
+
 class Indexed(NamedTuple):
     """What the index contains of a response or revisit record. `seconds`: since 1970; `content_type`: as sent."""
 
@@ -93,18 +107,18 @@ class Indexed(NamedTuple):
     def line(self, file: str, offset: int, length: int) -> bytes:
         """The line of the record at `offset` of `file`, `length` bytes long. Both count compressed bytes. The JSON is that
         of pywb's indexer: numbers are strings."""
-        fields = {
-            "url": self.url,
-            "mime": "warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
-            "status": "" if self.is_revisit else self.status,
-            "digest": self.digest.removeprefix("sha1:"),
-            "requestBody": self.request_body,
-            "method": "" if self.method == "GET" else self.method,
-            "length": str(length),
-            "offset": str(offset),
-            "filename": file,
-        }
-        given = msgspec.json.encode({name: value for name, value in fields.items() if value}).decode()
+        fields = _Fields(
+            self.url,
+            "warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
+            "" if self.is_revisit else self.status,
+            self.digest.removeprefix("sha1:"),
+            self.request_body,
+            "" if self.method == "GET" else self.method,
+            str(length),
+            str(offset),
+            file,
+        )
+        given = msgspec.json.encode(fields).decode()
         key = self.url
         if self.method != "GET":
             mark = "&" if "?" in key else "?"
