@@ -240,7 +240,6 @@ def canonicalize_links(
     page = ""  # the base, once it was checked
     path = base.partition("?")[0].partition("#")[0]
     directory = _directories(rules)[path[: path.rfind("/") + 1]]
-    longest = _REMEMBERED_LENGTH - len(directory.url)
     found: dict[str, Url] = {}
     rejected: dict[str, int] = {}
     refused = 0
@@ -252,7 +251,7 @@ def canonicalize_links(
             if _without_fragment(href):
                 rejected[EXCESS] = rejected.get(EXCESS, 0) + 1
             continue
-        result = directory[href] if len(href) <= longest else _TO_PAGE
+        result = directory[href]
         if result is _TO_PAGE:
             text = _without_fragment(href)
             page = page or _checked_base(base)
@@ -319,7 +318,7 @@ _TO_PAGE: Final = "to page"
 class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
     """Resolves the links of the pages in one directory, and remembers the results, because the pages of a site repeat the
     links of their menus. None is for references to the page itself, and `_TO_PAGE` for links that depend on more than the
-    directory."""
+    directory, and for long ones, which are not remembered."""
 
     def __init__(self, url: str, directories: _Directories) -> None:
         self.url = url
@@ -329,6 +328,8 @@ class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
         self._site = None if any(mark in url[slash:] for mark in "%;^") else site_of(url[:slash])
 
     def __missing__(self, href: str) -> Url | Reason | Literal["to page"] | None:
+        if len(href) + len(self.url) > _REMEMBERED_LENGTH:
+            return _TO_PAGE
         self._all.take_room()
         answer = self[href] = self._plain_url(href) or self._resolved(href)
         return answer

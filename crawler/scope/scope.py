@@ -352,10 +352,12 @@ class LinkFilter:
         """
         selected: list[Entry] = []
         dropped: dict[str, int] = {}
+        placed, depth, hops = None, 0, 0
         for url, kind in links:
-            if kind is LinkKind.FEED and found_on.depth:
-                continue
-            depth, hops = _place(kind, found_on)
+            if kind is not placed:
+                if kind is LinkKind.FEED and found_on.depth:
+                    continue
+                (depth, hops), placed = _place(kind, found_on), kind
             pushed_href, is_keyed = url.href, "#" in url.href
             if is_keyed:
                 url = Url(url.href.partition("#")[0], url.domain, url.origin)
@@ -371,7 +373,9 @@ class LinkFilter:
                 trap = None  # logins hand over long states, and `hops` limits how often
             reason = trap or (None if may_be_seeds else reason)
             if reason is None:
-                score = self._scorer(url.href, depth, kind) + hints.get(url.href, 0.0)
+                score = self._scorer(url.href, depth, kind)
+                if hints:
+                    score += hints.get(url.href, 0.0)
                 if not is_keyed and self._shapes.puts_off(url.href, url.domain):
                     score = PUT_OFF
                 elif self._actions_last and "?" in url.href and comes_last(url.href.partition("?")[2]):
