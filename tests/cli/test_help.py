@@ -6,7 +6,6 @@ import os
 import re
 import subprocess
 import sys
-from itertools import pairwise
 from typing import get_args
 
 import click
@@ -42,19 +41,6 @@ def test_no_help_shows_types_of_python(typed: Typed, path: list[str]) -> None:
     assert done.code == 0
     assert not re.search(r"<\w+|\bTEXT\b|\blist\[|\bINTEGER\b|\bBOOL|Sentinel|UNSET", done.out), done.out
     assert not re.search(r"Usage:.*(\[\[|\.{4})", done.out), "the brackets and dots of a metavar would be repeated"
-
-
-@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
-def test_the_description_fills_the_lines_of_a_narrow_terminal(
-    typed: Typed, monkeypatch: pytest.MonkeyPatch, path: list[str]
-) -> None:
-    """No line ends where one of the source ends."""
-    monkeypatch.setenv("COLUMNS", "80")
-    description = typed(*path, "--help").out.partition("\n\n")[2].partition("Example")[0]
-    for paragraph in re.split(r"\n\s*\n", description):
-        lines = [line.strip() for line in paragraph.splitlines()]
-        for line, after in pairwise(lines):
-            assert len(f"  {line} {after.partition(' ')[0]}") > 77, (line, after)
 
 
 def test_values_are_named(typed: Typed) -> None:

@@ -74,19 +74,6 @@ def test_rules_and_dashboards_name_only_metrics_that_exist() -> None:
     assert named <= exposed, named - exposed
 
 
-def test_every_metric_has_a_panel() -> None:
-    """A reader who follows a metric of the reference finds it in Grafana. Of `build_info` there are marks on all panels."""
-    boards = [json.loads(file.read_text()) for file in DASHBOARDS.glob("*.json")]
-    queries = [
-        target["expr"]
-        for board in boards
-        for asking in (*board["panels"], *board["annotations"]["list"])
-        for target in (*asking.get("targets", ()), *([asking] if "expr" in asking else ()))
-    ]
-    shown = {name for query in queries for name in re.findall(r"peercrawl_\w+", query)}
-    assert [family.name for family in families() if not shown & set(exposed_names(family))] == []
-
-
 def exposed_names(family: Metric) -> list[str]:
     suffixes = {"counter": ["_total"], "histogram": ["_bucket", "_count", "_sum"]}.get(family.type, [""])
     return [family.name + suffix for suffix in suffixes]
@@ -131,10 +118,3 @@ def lost(before: Any, after: Any, path: str = "") -> list[str]:
         pairs = enumerate(zip(before, after, strict=True))
         return [place for at, (old, new) in pairs for place in lost(old, new, f"{path}/{at}")]
     return [] if before == after else [path]
-
-
-def test_every_dashboard_has_a_picture_in_the_how_to() -> None:
-    how_to = (ROOT / "docs" / "how-to" / "monitor.md").read_text()
-    for file in DASHBOARDS.glob("*.json"):
-        assert f"(../img/dashboard-{file.stem}.png)" in how_to
-        assert (ROOT / "docs" / "img" / f"dashboard-{file.stem}.png").exists()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -16,7 +15,6 @@ from crawler import Handle, Link, Outcome, ParsedPage, Router, UserError
 from crawler.handlers.requests import Files, VisitRequests
 from crawler.handlers.router import load_router
 from crawler.hooks import Wanted
-from crawler.page import DEAD_REASONS
 from tests.sinks.values import exchange, page
 
 ROOT = Path(__file__).parents[2]
@@ -110,16 +108,6 @@ def test_a_reason_that_no_page_has_is_refused_with_those_that_there_are(kind: st
     with pytest.raises(UserError, match=r"reasons are http_STATUS, bad_url, .*timeout") as refused:
         Router().on_failure(kind=kind)
     assert ("did you mean 'timeout'" in str(refused.value)) == (kind == "timout")
-
-
-def test_the_reasons_are_those_of_the_documentation() -> None:
-    table = (ROOT / "docs/reference/output.md").read_text().partition("### Values of `reason`")[2].partition("###")[0]
-    rows = [line.split("|")[1] for line in table.splitlines() if "| dead |" in line]
-    documented = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
-    statuses = {name for name in documented if name.startswith("http_")}
-    assert documented - statuses == {*DEAD_REASONS, "given_up_", "lost_with_holder"}
-    for name in DEAD_REASONS | statuses | {f"given_up_{name}" for name in DEAD_REASONS} | {"given_up_http_503"}:
-        Router().on_failure(kind=name)
 
 
 @pytest.mark.parametrize("status", [0, 99, "404", [], [404, None], range(400, 1001)])

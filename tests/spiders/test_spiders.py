@@ -114,14 +114,6 @@ def lines(program: Path) -> int:
     return sum(bool(line.strip()) for line in done.stdout.splitlines())
 
 
-def test_our_programs_are_no_longer_than_the_spiders_and_the_guide_gives_their_lengths() -> None:
-    guide = (ROOT / "docs" / "how-to" / "from-scrapy.md").read_text()
-    for name in NAMES:
-        own, other = lines(OURS / f"{name}.py"), lines(THEIRS / f"{name}.py")
-        assert own <= other, name
-        assert f"| [{other} lines](../examples/scrapy/{name}.py) | [{own} lines](../examples/{name}.py) |" in guide
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("name", NAMES)
 def test_both_find_the_same_items(name: str, proxies: list[Sites], tmp_path: Path) -> None:

@@ -176,22 +176,3 @@ async def test_what_blocks_a_crawl_stays_on_the_page_until_it_is_over(tmp_path: 
             assert "No replica can report now" in await browser.value("document.getElementById('replicas').textContent")
             assert browser.errors == []
         await store.close()
-
-
-@pytest.mark.parametrize(("width", "dark"), [(390, False), (1280, True)])
-async def test_the_page_fits_a_phone_and_a_desktop(store: RedisStore, crawl_name: str, width: int, dark: bool) -> None:
-    async with serving(store, crawl_name) as server, Browser() as browser:
-        await populate(store, crawl_name, server.address)
-        await browser.look(width, 900, dark)
-        await browser.open(f"http://{server.address}/")
-        await browser.wait_for("document.querySelectorAll('#replicas tbody tr').length == 2")
-        assert await browser.value("document.documentElement.scrollWidth <= window.innerWidth")
-        ground = await browser.value("getComputedStyle(document.body).backgroundColor")
-        assert (sum(int(part) for part in ground[4:-1].split(",")) < 200) == dark
-        # For screen readers, each table has a name and column headings, and each region has a heading.
-        assert await browser.value("[...document.querySelectorAll('table')].every(t => t.caption.textContent)")
-        assert await browser.value("[...document.querySelectorAll('thead th')].every(th => th.scope == 'col')")
-        assert await browser.value(
-            "[...document.querySelectorAll('[aria-labelledby]')].every("
-            "n => n.getAttribute('aria-labelledby').split(' ').every(id => document.getElementById(id)))"
-        )
