@@ -70,7 +70,7 @@ def test_compose_is_valid_by_the_official_schema(tmp_path: Path) -> None:
     if not checker.exists():
         pytest.skip("needs check-jsonschema")
     command = [str(checker), "--builtin-schema", "vendor.compose-spec"]
-    lines_of([*command, str(DEPLOY / "compose.yaml")])
+    lines_of([*command, str(DEPLOY / "compose.yaml"), str(DEPLOY / "compose.browser.yaml")])
     misspelt = tmp_path / "compose.yaml"
     misspelt.write_text((DEPLOY / "compose.yaml").read_text().replace("    image:", "    imgae:", 1))
     done = subprocess.run([*command, str(misspelt)], capture_output=True, text=True, check=False)
