@@ -259,8 +259,12 @@ class Engine:
         )
         self._pool = WorkerPool()
         self.committer.stand_in = self._pool.extra_worker
+        content = archive_settings(deps.crawl.name, deps.replica, settings, self._local).content
         self._offload = DocumentOffloader(
-            self._pool.extra_worker, events=deps.events, processes=self._local.text_processes
+            self._pool.extra_worker,
+            events=deps.events,
+            processes=self._local.text_processes,
+            makes_texts=content.text != "off",
         )
         fetch, throttle, limiter = self._fetch, self._throttle, self._limiter
         held, queue, permits = self.held, self._queue, self.permits
@@ -276,7 +280,6 @@ class Engine:
         ahead = LeaseManagerSettings(ahead=2 * self._local.concurrency)
         self.leases = LeaseManager(runtime, self.frontier, self.committer, held, queue, permits, robots.prefetch, ahead)
         turns = Turns(runtime, self.leases, held, queue, permits, self._pool)
-        content = archive_settings(deps.crawl.name, deps.replica, settings, self._local).content
         save = partial(save_types, self._local.out, deps.crawl.name)
         types = ItemTypes(runtime, FieldTypes(deps.store, deps.crawl.keys), save)
         handlers = None
@@ -365,6 +368,7 @@ class Engine:
             self.runtime.retry.watch(),
             self._outbox.run(),
             self._pool.replace_waiting(self._deps.clock, self._fetch.waiting, self._most_waiting),
+            self._offload.start(),
         ]
         if self._settings.schedule:
             claims = Duties(

@@ -45,6 +45,7 @@ from crawler.page import Content, Link
 from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJob
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.html import Extracted
+from crawler.parse.main_text import extractor
 from crawler.parse.text import ContentJob, TextJob
 from crawler.parse.turns import FairTurns, WorkBudget
 from crawler.processes import environment, python_command, renounce_privileges
@@ -94,6 +95,9 @@ class LinksPart(NamedTuple):
 NICENESS = 10
 """A tenth of the weight of the crawler: it gets the CPU time that the crawler leaves, and always a little."""
 
+MAKES_TEXTS = "texts"
+"""The argument of a process that is to extract the texts of pages."""
+
 MEMORY = 1 << 30
 """Bytes of address space. The worst markup takes 150 times its size, and the process itself 200 MB."""
 
@@ -103,6 +107,8 @@ def main() -> None:
     # A terminal and a service manager signal the whole group, but the crawler decides when this process ends.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
+    if MAKES_TEXTS in sys.argv:
+        extractor()  # at a low priority, the import would take seconds on a busy machine
     os.nice(NICENESS)
     with contextlib.suppress(OSError, ValueError):  # not supported by every system
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
@@ -188,9 +194,13 @@ class JobFailed(Exception):
 
 
 class ChildProcess:
-    """A process that reads documents one at a time. It runs from the first one until `stop`."""
+    """A process that reads documents one at a time. It runs from `start` or the first one until `stop`. `makes_texts`:
+    whether to extract the texts of pages is most of its work."""
 
-    def __init__(self, reply_timeout_s: float = REPLY_TIMEOUT_S, documents: int = DOCUMENTS) -> None:
+    def __init__(
+        self, reply_timeout_s: float = REPLY_TIMEOUT_S, documents: int = DOCUMENTS, makes_texts: bool = False
+    ) -> None:
+        self._words = (MAKES_TEXTS,) if makes_texts else ()
         self._reply_timeout_s = reply_timeout_s
         self._documents = documents
         self._process: asyncio.subprocess.Process | None = None
@@ -209,9 +219,7 @@ class ChildProcess:
     async def run(self, job: Job, body: bytes) -> Any:
         """The result of `job` for the document with this `body`; None if there was not enough memory. Raises ChildEnded,
         ChildNotStarted and JobFailed."""
-        if not self._left:
-            await self.stop()
-        process = self._process or await self._start()
+        process = await self.start()
         self._left -= 1
         try:
             async with asyncio.timeout(self._reply_timeout_s):
@@ -227,6 +235,12 @@ class ChildProcess:
             await self.stop()
             raise
 
+    async def start(self) -> asyncio.subprocess.Process:
+        """Start the process, or replace it if it has read its share of documents. Raises ChildNotStarted."""
+        if not self._left:
+            await self.stop()
+        return self._process or await self._start()
+
     async def stop(self) -> None:
         """End the process at once."""
         process, self._process, self._left = self._process, None, 0
@@ -241,7 +255,11 @@ class ChildProcess:
         pipe = asyncio.subprocess.PIPE
         try:
             process = self._process = await asyncio.create_subprocess_exec(
-                *python_command("crawler.parse.child"), stdin=pipe, stdout=pipe, limit=_BUFFER, env=environment()
+                *python_command("crawler.parse.child", *self._words),
+                stdin=pipe,
+                stdout=pipe,
+                limit=_BUFFER,
+                env=environment(),
             )
         except (OSError, RuntimeError) as error:  # RuntimeError: no thread that waits for its end
             raise ChildNotStarted(str(error)) from error
@@ -342,9 +360,11 @@ class DocumentOffloader:
         events: Events | None = None,
         retry_s: float = RETRY_S,
         processes: int = 1,
+        makes_texts: bool = False,
     ) -> None:
         self._stand_in = stand_in
-        self._processes = [process] if process else [ChildProcess() for _ in range(processes)]
+        self._processes = [process] if process else [ChildProcess(makes_texts=makes_texts) for _ in range(processes)]
+        self._makes_texts = makes_texts
         self._turns = FairTurns(self._processes)
         self._steps = FairTurns([None], rest=1.0)  # half of the event loop's time is for everything else
         self._events = events or Events()
@@ -354,6 +374,17 @@ class DocumentOffloader:
 
     def __repr__(self) -> str:
         return f"<DocumentOffloader waiting={self._waiting_documents} bytes={self._waiting_bytes} {self._processes!r}>"
+
+    async def start(self) -> None:
+        """Start the processes now if every page needs one. If that fails, the first page tries again, and reports it."""
+
+        async def start_one() -> None:
+            async with self._turns.turn("") as process:
+                with contextlib.suppress(ChildNotStarted):
+                    await process.start()
+
+        if self._makes_texts:
+            await asyncio.gather(*(start_one() for _ in self._processes))
 
     async def read(self, document: Document, limits: ParseLimits) -> ParsedDocument:
         """The contents of `document`: none if it exceeds the limits on time or memory, which is counted as `unread`."""

@@ -272,7 +272,7 @@ def _remove_small(
 
 
 @cache
-def _extract() -> Callable[..., str | None]:
+def extractor() -> Callable[..., str | None]:
     """The function of trafilatura. Its import takes half a second, and it would report every page without an article."""
     import trafilatura  # noqa: PLC0415
 
@@ -285,7 +285,7 @@ def _article_text(html: str) -> str:
     if len(html) > _LONGEST or html.count("<") > _MOST_TAGS:
         return ""
     try:
-        found = _extract()(html, include_comments=False) or ""
+        found = extractor()(html, include_comments=False) or ""
     except Exception:  # of lxml, of the interpreter: sites send anything, and there is another way
         return ""
     return _TABLE_ROW.sub(lambda row: " ".join(row[0].replace("|", " ").split()), _TABLE_RULE.sub("", found))
