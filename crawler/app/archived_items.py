@@ -19,9 +19,8 @@ from crawler.worker.items import with_items
 
 
 class ItemFinder:
-    """Puts items into pages. Raises UserError if the router in `settings` cannot be loaded. A call yields the function for
-    the pages of one file, between the functions of the router for the start and the end. The labels of pages are not in
-    archives, so handlers for a label get none."""
+    """Puts items into pages, as a context for the pages of one file. Handlers for a label get none: archives have no
+    labels."""
 
     def __init__(self, settings: Settings) -> None:
         # What other processes get: all settings cannot be pickled.

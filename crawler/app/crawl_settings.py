@@ -91,8 +91,7 @@ class Choice(msgspec.Struct, frozen=True):
 async def choose_and_adopt(
     store: Store, opened: Crawl, settings: Settings, on_difference: OnDifference, whole: bool = False
 ) -> Crawl:
-    """Return the crawl `opened` with the settings that apply to a command with `settings`. `whole`: compare all
-    settings, including defaults. Raises what `choose` and `adopt` raise. In these cases nothing has changed."""
+    """Return `opened` with the settings that apply. `whole`: compare defaults, too. Raises as `choose` and `adopt`."""
     return await adopt(store, opened, choose(opened, settings, on_difference, whole))
 
 
@@ -123,8 +122,8 @@ def choose(opened: Crawl, settings: Settings, on_difference: OnDifference, whole
 
 
 async def adopt(store: Store, opened: Crawl, choice: Choice) -> Crawl:
-    """Store the changes in `choice`, and return the crawl with them. Raises SettingsOutdated, without changing
-    anything, if the crawl's settings were changed since it was opened, and RedisAway."""
+    """Store the changes in `choice`. Raises SettingsOutdated if others have changed the settings meanwhile, and
+    RedisAway."""
     if not choice.changes:
         return opened
     await save_settings(store, opened, choice.settings.to_json())
@@ -210,8 +209,7 @@ def without_secrets(name: str, value: Any) -> Any:
 
 
 def waits_because(name: str) -> str:
-    """Return why a change of the crawl's setting `name` ("table.key", or a repeated table) needs a restart of the
-    replicas; "" if running replicas apply it."""
+    """Return why a change of the crawl's setting `name` waits for a restart of the replicas; "" if it does not."""
     table, _, key = name.partition(".")
     declared = keys_of(CrawlSettings)[table]
     if declared.is_map:
@@ -221,8 +219,7 @@ def waits_because(name: str) -> str:
 
 
 def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> tuple[CrawlSettings, tuple[str, ...], tuple[str, ...]]:
-    """Return the settings that a replica which applies `current` applies from now on, when the crawl's settings become
-    `wanted`; the names of those that change now, and of those that wait for a restart of the replica."""
+    """Return what a replica applies from now on, the names of what changes now, and of what waits for its restart."""
     names = [difference.name for difference in differences(current, wanted)]
     waiting = tuple(name for name in names if waits_because(name))
     step = wanted
@@ -234,13 +231,9 @@ def plan_step(current: CrawlSettings, wanted: CrawlSettings) -> tuple[CrawlSetti
 
 
 class Follower:
-    """Keeps one replica on the crawl's current settings. `revision`: the latest revision that it applies completely;
-    `settings`: those that it applies; `waiting`: settings of a later revision that wait for a restart; `refused`: why
-    the latest one cannot be used, or "".
-
-    `apply` applies settings of a revision, or raises UserError or BadInput and changes nothing. `accept`: the guarded
-    settings that may come from Redis (`crawler.settings.guarded`).
-    """
+    """Keeps one replica on the crawl's current settings. `revision`: the latest that it applies completely; `waiting`:
+    what waits for a restart; `refused`: why the latest cannot be used, or "". `apply` raises UserError or BadInput, and
+    changes nothing then. `accept`: guarded settings that may come from Redis."""
 
     def __init__(
         self,
@@ -321,8 +314,7 @@ def check_installed(settings: CrawlSettings) -> None:
 
 
 def missing(settings: CrawlSettings) -> Iterator[str]:
-    """Return one line for each function and package that `settings` need and that cannot be imported, and for a place
-    for uploads that cannot be used."""
+    """Return a line for each function, package and place for uploads that `settings` need and that cannot be used here."""
     archive, scorer = settings.archive, settings.frontier.scorer
     groups = {
         "archive.on_page": (archive.on_page, PAGE_HOOKS),

@@ -67,8 +67,7 @@ _MAX_SOCKET_PATH = 100
 
 
 class EmbeddedValkey:
-    """The Valkey server of `data_dir`, as an asynchronous context manager. `url` is valid inside it. Entering raises
-    DataDirError if the directory cannot be used or the server does not start."""
+    """The Valkey server of `data_dir`. `url` is valid inside the context. Entering raises DataDirError."""
 
     def __init__(self, data_dir: Path) -> None:
         self.data_dir = Path(os.path.realpath(data_dir))  # one folder has one socket, by whatever path it is reached
@@ -145,8 +144,7 @@ class EmbeddedValkey:
             yield
 
     async def _keep_running(self) -> None:
-        """Replace the server whenever it has ended or does not answer, until cancelled. A failed attempt is logged
-        once."""
+        """Replace the server whenever it has ended or does not answer. A failed attempt is logged once."""
         wait_s, is_reported, probe_at = CHECK_S, False, time.monotonic()
         while True:
             await asyncio.sleep(wait_s)
@@ -167,8 +165,7 @@ class EmbeddedValkey:
                 wait_s, is_reported = min(2 * wait_s, LONGEST_WAIT_S), True
 
     def _is_listening(self) -> bool:
-        """Return whether a process listens on the socket. A busy or suspended server does, one that has ended does
-        not."""
+        """Return whether a process listens on the socket, as a suspended server does and one that has ended does not."""
         with socket.socket(socket.AF_UNIX) as probe:
             probe.setblocking(False)
             try:
@@ -180,8 +177,7 @@ class EmbeddedValkey:
         return True
 
     async def _restart(self) -> bool:
-        """Start the server unless somebody else does. Returns whether this process did. Raises DataDirError,
-        OSError."""
+        """Start the server unless somebody else does, and return whether it did. Raises DataDirError, OSError."""
         with (self.data_dir / "start.lock").open("ab") as lock:
             if not _locked(lock) or await self._answers():
                 return False
@@ -196,8 +192,8 @@ class EmbeddedValkey:
             raise DataDirError(f"{problem}; make it yours with chown and chmod 700, or choose another with --data-dir")
 
     async def _answers(self, within_s: float = SILENT_S) -> bool:
-        """Return whether the server replies, after waiting until it has loaded its data. An error is a reply, too: a
-        busy server must not be replaced."""
+        """Return whether the server replies once it has loaded its data, if with an error: a busy one must not be
+        replaced."""
         self._is_loading = False
         if not self.socket.exists() or self.socket.stat().st_uid != os.getuid():
             return False
@@ -221,8 +217,7 @@ class EmbeddedValkey:
             writer.close()
 
     async def _start(self) -> None:
-        """Start the server in the background, where it can outlive this process and Ctrl-C does not reach it. One that
-        runs without answering is killed first, and one that does not start is stopped."""
+        """Start the server in the background, where Ctrl-C does not reach it, after killing one that does not answer."""
         with (self.data_dir / "server.lock").open("ab") as lock:
             await self._end_server(lock)
             self.socket.unlink(missing_ok=True)
@@ -267,16 +262,14 @@ class EmbeddedValkey:
             await asyncio.sleep(0.02)
 
     def _kill(self) -> bool:
-        """Kill the server of this folder. Returns whether there is one. A suspended one would not notice another
-        signal."""
+        """Kill the server of this folder, which may be suspended. Returns whether there is one."""
         if pid := self._server():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         return pid is not None
 
     def _server(self) -> int | None:
-        """Return the process ID of the server of this folder; None if the process in the file is another or has
-        ended."""
+        """Return the process ID of the server of this folder; None if it has ended."""
         with contextlib.suppress(OSError, ValueError):
             self._pid = int((self.data_dir / "valkey.pid").read_text())
         return self._pid if self._pid and str(self.socket) in _command_line(self._pid) else None
@@ -310,8 +303,7 @@ async def open_store(local: ReplicaTable) -> AsyncIterator[RedisStore]:
 
 
 async def rewrite_log(store: RedisStore) -> None:
-    """Rewrite the append-only file of the embedded server, and return when the old one is gone, with everything
-    that was removed since. Raises RedisAway."""
+    """Rewrite the append-only file of the embedded server, and return when the old one is gone. Raises RedisAway."""
     await store.send([command("BGREWRITEAOF")])
     busy = (b"aof_rewrite_in_progress:1", b"aof_rewrite_scheduled:1")
     while True:

@@ -161,8 +161,8 @@ class Dependencies(msgspec.Struct, frozen=True):
 
 
 class Engine:
-    """The connected parts that crawl. `ended` is set when the crawl has ended, when an operator has stopped it, when it
-    `has_other_shards`, and when a task has failed (`tasks.failure`)."""
+    """The connected parts that crawl. `ended`: the crawl has ended, was stopped or `has_other_shards`, or a task has
+    failed."""
 
     def __init__(self, deps: Dependencies, settings: CrawlSettings, local: ReplicaTable) -> None:
         self._deps = deps
@@ -349,8 +349,7 @@ class Engine:
         return pushed
 
     async def start(self, until_empty: bool, address: str = "") -> None:
-        """Start crawling. `address`: where other replicas and users reach this one. `until_empty`: end when the crawl
-        is empty. Raises UserError if the output folder cannot be used."""
+        """Start crawling. `address`: where others reach this one. Raises UserError if the output folder cannot be used."""
         await self.peers.time.check(0)
         await self.runtime.retry.call_crawl_node(self.control.refresh)  # no page may name a domain that was forgotten
         await self._deps.sink.start(self.frontier.revoke, self.frontier.may_repeat)
@@ -431,8 +430,7 @@ class Engine:
         return True
 
     async def _look_for_new_runs(self) -> bool:
-        """Look for restarts of servers. Return whether all that were written to have answered within `REDIS_STEP_S`
-        seconds."""
+        """Look for restarts of servers. Return whether all answered within `REDIS_STEP_S` seconds."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(REDIS_STEP_S):
                 while True:
@@ -443,8 +441,7 @@ class Engine:
         return False
 
     async def _wait_for(self, is_done: Callable[[], bool], deadline: float) -> bool:
-        """Wait for `is_done` until `deadline` (monotonic seconds), but only for a second if `skips_grace` is set or a
-        task has failed. Returns False on timeout."""
+        """Wait for `is_done` until `deadline` (monotonic), a second at most after a failure or with `skips_grace`."""
         clock, soon = self._deps.clock, self._deps.clock.monotonic() + 1.0
         while not is_done():
             now = clock.monotonic()
@@ -525,8 +522,8 @@ class Engine:
         self._recent.clear()  # links that were dropped before may be followed now
 
     async def _watch_limits(self) -> None:
-        """While this is the first replica of the view, find out whether the crawl has reached a limit other than that of
-        pages, and notify all replicas."""
+        """As the first replica of the view, find out whether the crawl has reached a limit but that of pages, and
+        notify all."""
         retry, peers_key, read_at = self.runtime.retry, self._deps.crawl.keys.peers, -math.inf
         while True:
             await self._deps.clock.sleep(1.0)
@@ -602,8 +599,7 @@ class Engine:
             self.ended.set()
 
     def readiness(self) -> tuple[bool, str]:
-        """Return whether this replica can crawl now, at least the shards of some nodes of a cluster, and what it
-        lacks."""
+        """Return whether this replica can crawl now, at least the shards of some nodes, and what it lacks."""
         view, retry = self.leases.view, self.runtime.retry
         away, incomplete, node = retry.away_nodes, retry.incomplete_nodes, retry.away_crawl_node
         if self.has_other_shards:
@@ -657,13 +653,9 @@ CHUNK = 1_000
 
 
 class PeriodicSeeding:
-    """Carries out `[[schedule]]`: in each interval, one replica reads a seed file and pushes the new URLs, or queues a
-    sitemap again. `duties` decides which replica.
-
-    A replica reads the seed file from its own file system, so the file has to be on all machines or in a shared folder.
-    A replica that cannot read it logs a warning and leaves the duty to another one. A sitemap is queued, and the
-    replica that owns its domain fetches it.
-    """
+    """Carries out `[[schedule]]`: in each interval, one replica, as `duties` decides, reads a seed file and pushes the
+    new URLs, or queues a sitemap again. A replica that cannot read the file logs a warning and leaves the duty to
+    another one."""
 
     def __init__(
         self,
@@ -836,8 +828,7 @@ def link_filter(settings: CrawlSettings, recent: RecentUrls, shapes: Shapes | No
 def sink(
     crawl: str, replica: str, settings: CrawlSettings, local: ReplicaTable, events: Events, about: Fields = ()
 ) -> DurableSink:
-    """Return the archive, together with the additional sinks in the settings. `about`: more fields of its warcinfo
-    records. Raises UserError if a sink cannot be loaded."""
+    """Return the archive with the additional sinks. `about`: more warcinfo fields. Raises UserError for a sink."""
     hooks = PageHooks.named(settings.archive.on_page)
     archive = Archive(archive_settings(crawl, replica, settings, local, about), hooks=hooks, events=events)
     if not settings.archive.sinks:

@@ -59,8 +59,7 @@ async def set_domain_delay(store: RedisStore, crawl: Crawl, domain: str, seconds
 
 
 async def _forget_robots_failures(store: RedisStore, crawl: Crawl, origins: dict[str, str]) -> ServerClock:
-    """Have each robots.txt of `origins` (origin -> domain) that was unreachable requested again. Returns the crawl's
-    clock."""
+    """Have each unreachable robots.txt of `origins` (origin -> domain) requested again. Returns the crawl's clock."""
     clock = await crawl_clock(store, crawl)
     frontier = Frontier(store, crawl.keys, clock, FrontierSettings(), crawl.fingerprint_key)
     await RobotsCache(store, frontier, "").forget_failures(origins, clock.now_ms())
@@ -68,8 +67,7 @@ async def _forget_robots_failures(store: RedisStore, crawl: Crawl, origins: dict
 
 
 async def retry_domain(store: RedisStore, crawl: Crawl, domain: str) -> RetryReply:
-    """End the backoff of `domain`, and have its waiting URLs and each robots.txt that was unreachable requested now.
-    Its delay stays. Raises RedisAway."""
+    """End the backoff of `domain`; its waiting URLs and unreachable robots.txt are requested now. Raises RedisAway."""
     robots = crawl.keys.shards[shard_of(domain, crawl.shards)].robots(domain)
     (origins,) = await store.send([command("HKEYS", robots)])
     # First, or a URL could be postponed again because of the old record.
@@ -140,8 +138,7 @@ finds, are few; a list of a million sites must not wait for its slowest name ser
 
 
 class RefusedSeed(msgspec.Struct, frozen=True):
-    """A seed that the settings forbid to fetch. `reasons`: each with the setting that forbids it; `options`: the
-    command-line options that allow it."""
+    """A seed that the settings forbid. `reasons`: with the settings; `options`: of the command line that allow it."""
 
     url: str
     reasons: tuple[str, ...]
@@ -154,8 +151,8 @@ class RefusedSeed(msgspec.Struct, frozen=True):
 async def refused_seeds(
     seeds: Sequence[Seed], settings: CrawlSettings, requests: Sequence[RequestsTable], looks_up: bool = True
 ) -> dict[Seed, RefusedSeed]:
-    """Return those of `seeds` that `settings` forbid to fetch. `requests`: the rules for requests of this machine;
-    `looks_up`: also those whose hosts have addresses that are not allowed."""
+    """Return those of `seeds` that `settings` forbid. `requests`: the rules of this machine; `looks_up`: judge
+    addresses, too."""
     policy, mapped = addresses(settings), HostMap.parse(settings.fetch.host_map)
     origins = {seed.url.origin: urlsplit(seed.url.origin) for seed in seeds}
     hosts = {parts.hostname or "": None for parts in origins.values()}

@@ -128,8 +128,7 @@ class Replica:
         return f"<Replica {self.id} {self.engine!r}>"
 
     async def start(self, until_empty: bool) -> None:
-        """Start crawling. Raises UserError if the status address or the output folder cannot be used, and if a user's
-        function for the start fails."""
+        """Start crawling. Raises UserError for the status address, the output folder and functions for the start."""
         await self._check_interval()
         await self.status.start()
         try:
@@ -168,8 +167,7 @@ class Replica:
         return new_id()
 
     def successor(self, name: str, crawl: Crawl) -> Replica:
-        """The replica `name` that continues in this process with `crawl`, which has other shards, and with the settings
-        that this one has applied. It has not started."""
+        """The replica `name` that continues in this process with `crawl` and its other shards. It has not started."""
         engine, settings = self.engine, self.engine.follower.settings
         local = msgspec.structs.replace(self.local, listen=self.status.listen)
         setup, time = self._deps.setup, engine.peers.time
@@ -363,8 +361,7 @@ class Run:
                 failure.reword(f"{failure}. {warning}")
 
     async def _start(self) -> bool:
-        """Start the replica. If the crawl has got, or is being given, other shards since the replica opened it, start
-        the one that continues, once that is possible. Returns False if `stop` was called before that."""
+        """Start the replica, or if the crawl has other shards by now, the one that continues. False after `stop`."""
         while True:
             try:
                 await self._replica.start(self._until_empty)
@@ -376,16 +373,15 @@ class Run:
                 return True
 
     async def _was_resharded(self) -> bool:
-        """Whether the engine has ended because its crawl has, or is being given, another number of shards. False if
-        `stop` is called before this is known."""
+        """Whether the engine has ended because of a reshard. False if `stop` is called before this is known."""
         engine = self._replica.engine
         if engine.tasks.failure is None:
             return engine.has_other_shards
         return await self._was_frozen(engine.tasks.failure, waits=True)
 
     async def _was_frozen(self, failure: BaseException | None, waits: bool) -> bool:
-        """Whether `failure` is that shards refused the replica because of a reshard, which may be undone by now, and
-        are not lost. `waits`: ask until Redis can be reached, or `stop` is called."""
+        """Whether shards refused the replica because of a reshard, and are not lost. `waits`: ask until Redis or `stop`
+        answers."""
         while isinstance(failure, ShardLost):
             store, crawl = self._replica.store, self._replica.crawl
             try:
@@ -400,9 +396,8 @@ class Run:
         return isinstance(failure, (CrawlResharded, Resharding))
 
     async def _continue(self) -> bool:
-        """Stop the engine, wait until the reshard has ended, and take the replica that continues, which has not started
-        yet. Returns False if `stop` was called before that, or if the engine has failed. Then the replica has
-        stopped."""
+        """Stop the engine, wait for the end of the reshard, and take the replica that continues. False after `stop` or
+        a failure."""
         replica, engine, local = self._replica, self._replica.engine, self._replica.local
         name, settings = replica.next_id(), PeerSettings(local.interval, local.capacity, replica.status.address)
         place = PeerLoop(replica.store, replica.crawl.keys.peers, replica.clock, settings, name, engine.runtime.rng)
@@ -430,8 +425,7 @@ class Run:
         self._replica = self._replica.successor(name, msgspec.structs.replace(crawl, revision=revision))
 
     async def _resharded(self) -> Crawl | None:
-        """The crawl with its new shards, once it can be opened. None if `stop` was called. Raises CrawlLost if it is
-        gone."""
+        """The crawl with its new shards, once it can be opened. None after `stop`. Raises CrawlLost if it is gone."""
         replica, logged_at = self._replica, -math.inf
         while not self._stopping.is_set():
             try:
@@ -462,8 +456,7 @@ async def _claim(place: PeerLoop) -> None:
 
 
 async def run_until_stopped(replica: Replica, until_empty: bool, supervised: bool = False) -> int:
-    """Run until the crawl ends, a signal arrives, or the supervisor ends (`supervised`), and return the exit code.
-    Running turns have `replica.grace` seconds to end; a second signal stops the wait."""
+    """Run until the crawl, a signal or the supervisor (`supervised`) ends it, and return the exit code."""
     run = Run(replica, until_empty)
     on_stop_signal(run.stop)
     if supervised:

@@ -56,8 +56,7 @@ class Identity(msgspec.Struct, frozen=True):
 
 
 def identity_of(table: IdentityTable) -> Identity | None:
-    """Return the identity that `table` describes, None if requests shall not be signed. Raises UserError if a key
-    cannot be used."""
+    """Return the identity in `table`, None if requests are not signed. Raises UserError for a key."""
     if not table.keys:
         if table.directory:
             raise UserError(
@@ -89,8 +88,7 @@ class RequestSetup(msgspec.Struct, frozen=True):
 
 
 def request_setup(settings: Settings, environment: Mapping[str, str] = os.environ) -> RequestSetup:
-    """Return what `settings` add to requests. Raises UserError if a key or an environment variable cannot be used
-    here."""
+    """Return what `settings` add to requests. Raises UserError for a key or an environment variable."""
     return RequestSetup(identity_of(settings.identity), request_rules(settings.requests, environment))
 
 

@@ -52,8 +52,8 @@ _decoder = msgspec.json.Decoder(PageLine)
 
 
 def page_lines(folders: Sequence[Path], crawl: str, since_s: float = 0.0) -> Iterator[PageLine]:
-    """The lines of `crawl` in `folders`, in files that were written to after `since_s` (seconds since 1970). Raises
-    UserError for one that cannot be read."""
+    """The lines of `crawl` in files written to after `since_s` (since 1970). Raises UserError for one that is
+    malformed."""
     for path in (path for folder in folders for path in line_files(folder)):
         if since_s and path.stat().st_mtime < since_s:
             continue
@@ -63,8 +63,7 @@ def page_lines(folders: Sequence[Path], crawl: str, since_s: float = 0.0) -> Ite
 
 
 def linked(line: PageLine, links: LinkFilter, rules: UrlRules) -> list[Entry]:
-    """The entries of the links of a page, those that its handler has chosen with their tags. How they were linked is not
-    archived, except for redirects."""
+    """The links of a page as entries. How they were linked is not archived, except for redirects."""
     kind = LinkKind.REDIRECT if line.status is not None and 300 <= line.status < 400 else LinkKind.ANCHOR
     tags = {href: tag for tag, hrefs in (line.followed or {}).items() for href in hrefs}
     urls = []
@@ -76,8 +75,7 @@ def linked(line: PageLine, links: LinkFilter, rules: UrlRules) -> list[Entry]:
 
 
 class OldState:
-    """Restores shards of `crawl` that came back in an old state from the lines in the folder `out`. `links`, `rules`: as
-    the pages were handled."""
+    """Restores shards that came back in an old state, from the lines in `out`. `links`, `rules`: as pages were handled."""
 
     def __init__(
         self,

@@ -51,8 +51,8 @@ def run_until_signal(work: Coroutine[Any, Any, T]) -> T:
 
 
 def on_stop_signal(stop: Callable[[], None]) -> None:
-    """Call `stop` at each SIGINT, SIGTERM and SIGHUP, which a terminal sends when it is closed. SIGHUP stays ignored if
-    it was when the process started: so nohup works."""
+    """Call `stop` at each SIGINT, SIGTERM and SIGHUP (a closed terminal). SIGHUP stays ignored if it was, as with
+    nohup."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop)

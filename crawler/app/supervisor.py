@@ -41,8 +41,7 @@ def port_of(address: str) -> int:
 
 
 def count_up(address: str, count: int) -> list[str]:
-    """Return `address` for each of `count` replicas, with its port increased by one each. An address without a port, or
-    with port 0, is the same for all. Raises UserError if there are not enough ports."""
+    """Return `address` for each of `count` replicas, with its port counted up unless it is 0. Raises UserError."""
     head, colon, _ = address.rpartition(":")
     first = port_of(address)
     if not first or (":" in head and not head.endswith("]")):  # or an IPv6 address alone
@@ -84,8 +83,7 @@ LOOK_S = 1.0
 
 @contextlib.asynccontextmanager
 async def progress_logged(store: RedisStore, crawl: str, every_s: float) -> AsyncIterator[None]:
-    """Log the progress of `crawl` every `every_s` seconds inside the block; 0: never. A failure that keeps the whole
-    crawl waiting is logged when it is first seen."""
+    """Log the progress of `crawl` every `every_s` seconds, 0 for never, and at once what keeps all of it waiting."""
     task = asyncio.create_task(_repeat(store, crawl, every_s)) if every_s else None
     try:
         yield
@@ -134,8 +132,7 @@ def _tell(found: Status) -> None:
 
 
 def progress_s(settings: Settings) -> float:
-    """Return the seconds between two lines about the progress of the crawl, 0 for none: they are for a terminal, where
-    someone reads along."""
+    """Return the seconds between two lines of progress, 0 for none: they are for somebody at a terminal."""
     if not sys.stderr.isatty():
         return 0.0
     return settings.replica.progress if settings.names("replica.progress") else TERMINAL_PROGRESS_S
@@ -209,8 +206,8 @@ class Supervisor:
 
     @contextlib.asynccontextmanager
     async def prepared(self) -> AsyncIterator[None]:
-        """Start the processes. They import what they need, which takes half a second, and wait until `run` is called.
-        Those that are still waiting at the end of this context are killed."""
+        """Start the processes, which import what they need and wait for `run`. Those that still wait at the end are
+        killed."""
         self._prepared = [await self._start(environment) for environment in self._environments]
         try:
             yield
@@ -259,8 +256,7 @@ class Supervisor:
         return self._asked_to_stop.is_set()
 
     async def _run_one(self, process: asyncio.subprocess.Process) -> int:
-        """Let the replica in `process` begin, wait for its end, and return its exit code; negative if a signal ended
-        it."""
+        """Let the replica in `process` begin, and return its exit code; negative if a signal ended it."""
         assert process.stdin is not None
         with contextlib.suppress(ConnectionError):  # it has ended; its exit code says why
             process.stdin.write(b"\n")

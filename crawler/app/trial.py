@@ -44,8 +44,7 @@ _REASONS = {"size": "too long", "unread": "takes too long to find"}
 
 
 def findings(page: Page, settings: Settings, router: Router | None) -> list[str]:
-    """Return a line for each `[[extract]]` in `settings`, and one for the handlers of `router`, with what they made of
-    `page`."""
+    """Return what each `[[extract]]` and the handlers of `router` made of `page`, in a line each."""
     rules = extract_rules(settings)
     if not rules and router is None:
         return ["nothing looks for items: there is neither [[extract]] nor a handler"]
@@ -217,8 +216,7 @@ class _OneRequest:
 
 
 async def queued(store: Store, keys: CrawlKeys) -> list[Entry]:
-    """Return the URLs in the queues of the crawl with `keys`, the highest priority first. For small crawls. Raises
-    RedisAway."""
+    """Return the queued URLs, the highest priority first. For small crawls. Raises RedisAway."""
     found: list[Entry] = []
     for shard in keys.shards:
         (domains,) = await store.send([command("ZRANGE", shard.due, 0, -1)])

@@ -68,8 +68,7 @@ class Rules(msgspec.Struct, frozen=True):
 
 
 class Breach(msgspec.Struct, frozen=True):
-    """One violation of a rule, by the request to `url` at `at` (seconds since 1970). `needed`: the value that it
-    required."""
+    """A violation by the request to `url` at `at` (seconds since 1970). `needed`: what the rule required."""
 
     rule: str
     url: str
@@ -245,8 +244,7 @@ def _check_rate(address: str, requests: Sequence[Request], rules: Rules, breache
 
 
 def _refusal(request: Request, timeline: Timeline, rules: Rules) -> str:
-    """Why the owner of the page that `request` asked for refuses the purpose of the crawl, "" if he does not. To be called
-    only for paths that may be fetched: others have no preferences (draft-ietf-aipref-attach-05 3)."""
+    """Why the owner refuses the use of a page that may be fetched, "" if he does not (draft-ietf-aipref-attach-05 3)."""
     if request.is_robots or not rules.purpose:
         return ""
     refusal = timeline.statements(request).combined().with_also(request.usage).refusal(rules.purpose)
@@ -261,8 +259,7 @@ _UNAVAILABLE_S = DEFAULT_POLICY.assume_unavailable_after_s or math.inf
 
 
 class _InForce(msgspec.Struct, frozen=True):
-    """The rules in force from `since` (seconds since 1970) on. `rules`: None if the file was unavailable, which allows
-    everything."""
+    """The rules from `since` (seconds since 1970) on. `rules`: None if the file was unavailable: all is allowed."""
 
     since: float
     rules: RobotsRules | None
@@ -378,8 +375,7 @@ class Timeline:
         return None
 
     def _unreachable_at(self, request: Request, after: float = 0.0) -> float | None:
-        """When the robots.txt was found unreachable first, after this time and before `request` was made. None if it was
-        not."""
+        """When robots.txt was first found unreachable between `after` and `request`. None if it was not."""
         times = self._unreachable.get(origin_of(request.url), [])
         return next((at for at in times if after < at <= request.start), None)
 

@@ -88,8 +88,8 @@ class Signatures:
         return [BadSignature(url, at, problem) for url, at in self._without_keys if at > self._since]
 
     def read_keys(self, key_sets: Iterable[str]) -> None:
-        """Remember the key sets of a warcinfo record for the requests after it, in the same file. Raises UserError if the
-        packages for this are not installed."""
+        """Remember the key sets of a warcinfo record for the rest of the file. Raises UserError if packages are
+        missing."""
         bodies = [key_set.encode() for key_set in key_sets]
         self._keys, self._unusable = None, ""
         if not bodies:
@@ -109,8 +109,7 @@ class Signatures:
         self._without_keys.append((url, at))
 
     def check(self, url: str, at: float, head: bytes) -> None:
-        """Check the signature of a request with the bytes `head`, which was sent to `url` at `at`, in seconds since
-        1970."""
+        """Check the signature of the request `head`, sent to `url` at `at`, in seconds since 1970."""
         # As above.
         from crawler.identity.signatures import Message, NotDecided, NotValid  # noqa: PLC0415
         from crawler.identity.web_bot_auth import check_request  # noqa: PLC0415
@@ -298,8 +297,7 @@ class ArchivedRequests:
                 self.named.setdefault(domain_of(host_of(url)), url)
 
     def read_lines(self, path: Path) -> None:
-        """Add the requests of pages that are not in a WARC file, such as those that asked not to be archived, and the
-        domains of all."""
+        """Add the requests of pages that are in no WARC file, and the domains of all."""
         for number, text in enumerate(lines_in(path), 1):
             try:
                 line = msgspec.json.decode(text)

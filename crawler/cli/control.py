@@ -107,8 +107,7 @@ def domain_named(text: str) -> str:
 
 
 def site_named(text: str) -> str:
-    """Return the domain of a domain name, host or URL. Raises UserError if `text` is none of them, or the name of a public
-    suffix, which has many domains."""
+    """Return the domain of a name, host or URL. Raises UserError for others, and for a public suffix, which has many."""
     domain = domain_named(text)
     if is_public_suffix(domain) and "//" not in text:
         raise UserError(

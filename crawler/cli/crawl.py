@@ -246,8 +246,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
         return code
 
     async def _earlier(self, store: RedisStore) -> str:
-        """Return that the output folder is that of an earlier crawl, and how to go on with that one: a repair restores it
-        only once the store has lost the new one, too."""
+        """Return that the output is of an earlier crawl, which a repair restores once the store has lost the new one,
+        too."""
         local = self.settings.replica
         is_alone = not local.redis and await crawl_names(store) == [self.crawl]
         undo = f"remove {local.data_dir}/" if is_alone else "delete the keys of this one in Redis"
@@ -265,8 +265,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
 
 
 def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSettings, limit: str) -> str:
-    """Return how an existing crawl goes on, or "" if it only gets new seeds. `accepted`: these seeds; `running`: replicas
-    that run already; `limit`: the setting whose limit is reached, "" for none."""
+    """Return how an existing crawl goes on, or "". `accepted`: new seeds; `running`: replicas; `limit`: one that is
+    reached."""
     max_pages, known = settings.limits.max_pages, count_of(before.known, "known page")
     if running:
         return f"is being crawled by {count_of(running, 'replica')} already; this command adds more"

@@ -27,8 +27,8 @@ from frontier.store import RedisStore
 
 
 class CrawlLine(msgspec.Struct, frozen=True):
-    """A crawl of a server. `seen`: URLs that it knows; `last_ms`: when its last page was settled, 0 for never; `problem`:
-    why it cannot be read, or ""."""
+    """A crawl of a server. `last_ms`: when its last page was settled, 0 for never; `problem`: why it is unreadable, or
+    ""."""
 
     crawl: str
     state: str

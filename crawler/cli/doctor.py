@@ -202,8 +202,7 @@ def suffixes() -> Finding:
 
 
 async def browser(settings: Settings) -> list[Finding]:
-    """Check that a browser is there, what keeps it from the network, and that it renders a page. One finding if none is
-    wanted and none is installed."""
+    """Check the browser, what keeps it from the network, and that it renders a page."""
     from crawler.browser import Renderer, RenderLimits  # noqa: PLC0415 - few crawls need it
     from crawler.browser.process import (  # noqa: PLC0415
         INSTALL,
@@ -275,8 +274,7 @@ async def dns(contact_url: str) -> Finding:
 
 
 def version(server: dict[str, str], is_cluster: bool) -> Finding:
-    """Report the version. `open_store` has already refused versions that are too old. `is_cluster`: the URL is that of a
-    cluster."""
+    """Report the version; older ones were refused. `is_cluster`: the URL is that of a cluster."""
     name = server.get("server_name", "redis")
     number = server.get("valkey_version", server.get("redis_version", "?"))
     mode = server.get("server_mode", server.get("redis_mode", "standalone"))

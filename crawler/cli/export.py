@@ -443,8 +443,7 @@ def _given(context: click.Context) -> dict[str, str]:
 
 
 def check_options(options: dict[str, str], form: str, out: Path) -> None:
-    """Raises UserError if one of `options` (parameter -> as it was typed) has no effect with the others, or if `out` is no
-    name for what is written in the format `form`."""
+    """Raises UserError for an option without effect (parameter -> as it was typed), and for an `out` that cannot be."""
     exported = _exported(options, form)
     for name, typed in options.items():
         if name not in USED[exported]:

@@ -198,8 +198,7 @@ async def _check_at_rest(store: RedisStore, crawl: Crawl, access: CrawlAccess) -
 
 
 def _left_by_hand(settings: CrawlSettings, domain: str, folders: Sequence[Path]) -> list[str]:
-    """Return what may still name the domain: settings, which only their author can change, and WACZ files, which are made
-    again more easily than changed."""
+    """Return what may still name the domain: settings, and WACZ files, which are made again more easily."""
     named = [name for name, value in settings.flat().items() if domain in str(value)]
     files = [str(path) for folder in folders for path in sorted(folder.glob(f"*{SUFFIX}"))]
     left = [f"the settings name the domain: {', '.join(named)}; see `crawler config apply`"] if named else []

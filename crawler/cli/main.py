@@ -91,8 +91,7 @@ _OTHER_DASH = re.compile(r"[\u2010-\u2015\u2212]{1,2}")
 
 
 class Command(click.Command):
-    """A command whose examples, the indented lines of its help, are shown as they are written, and whose errors are
-    UserErrors of one line."""
+    """A command that shows its examples, the indented lines, as they are written, and whose errors are UserErrors."""
 
     def __init__(self, *args: Any, **attributes: Any) -> None:
         shared = {
@@ -211,8 +210,7 @@ def main() -> None:
 
 
 def run_to_exit(command: Callable[[], object]) -> None:
-    """Call `command`. A user's mistake is printed as one line on standard error, without a traceback. Settings that differ
-    or cannot be used are printed before it, one per line."""
+    """Call `command`. A user's mistake is one line on standard error, after the settings that it is about."""
     try:
         command()
     except (UserError, FrontierError, SinkFull) as error:
@@ -302,8 +300,7 @@ def options_of(command: click.Command) -> set[str]:
 
 
 def check_dashes(context: click.Context, words: list[str]) -> None:
-    """Raises UserError for an option that was typed with other dashes than two hyphens. The parser takes `-settings` for
-    `--settings ettings`, and other dashes for the beginning of an argument."""
+    """Raises UserError for an option with other dashes than two hyphens, which the parser takes for something else."""
     options = options_of(context.command)
     for name in (word.partition("=")[0] for word in words):
         is_whole = _plain(name) in options or name[:2] not in options  # not one letter with its value

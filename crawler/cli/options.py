@@ -246,8 +246,7 @@ def on_difference(function: Callable[..., None]) -> Callable[..., Any]:
 
 
 def given_settings(allowed: tuple[str, ...] = (), ports: tuple[int, ...] = (), file: Path | None = None) -> Settings:
-    """Return the settings of a command: the defaults, the settings file, the environment, and its options. `allowed`,
-    `ports`: those of --allow and --port; `file`: the settings file, unless --settings names it."""
+    """Return the settings of a command. `allowed`, `ports`: of --allow and --port; `file`: unless --settings names one."""
     meta = click.get_current_context().meta
     return load(meta.get(FILE_OF_SETTINGS, file), meta.get(FLAGS)).adding(allowed, ports)
 
@@ -256,8 +255,7 @@ def given_settings(allowed: tuple[str, ...] = (), ports: tuple[int, ...] = (), f
 
 
 class CrawlAccess:
-    """A crawl by its name, and the settings that say where its store is. `typed`: the options for the store, as they were
-    typed."""
+    """A crawl by its name, and where its store is. `typed`: the options for the store, as they were typed."""
 
     def __init__(self, crawl: str, settings: Settings, typed: str = "") -> None:
         self.crawl = crawl
@@ -278,8 +276,8 @@ class CrawlAccess:
         return place_of(self.crawl, self.typed)
 
     def do(self, work: Callable[[RedisStore, Crawl], Awaitable[T]], for_reshard: bool = False) -> T:
-        """Open the crawl, run `work` on it, and return the result. `for_reshard`: also while its number of shards is being
-        changed. Raises FrontierError, and UserError, without creating anything, if there is no such crawl."""
+        """Run `work` on the crawl. `for_reshard`: also during a reshard. Raises FrontierError, and UserError without a
+        crawl."""
         self.check_place()
 
         async def opened() -> T:
@@ -363,8 +361,7 @@ def on_a_crawl(function: Callable[..., None]) -> Callable[..., Any]:
 
 
 def typed_options(redis: str | None, data_dir: Path | None, settings: Path | None) -> str:
-    """Return the options that select a store as they were typed, to be copied: each after a space. USER and PASSWORD stand
-    for the secrets in the URL."""
+    """Return the options that select a store, each after a space, with USER and PASSWORD for the secrets in the URL."""
     url = redis and url_to_copy(redis)
     words: list[str] = []
     for option, value in (("--redis", url), ("--data-dir", data_dir), ("--settings", settings)):

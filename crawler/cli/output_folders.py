@@ -19,8 +19,8 @@ NAME = "outputs.json"
 
 
 def remember(local: ReplicaTable, crawl: str) -> list[Path]:
-    """Remember that `crawl` writes to the output folder of `local`. Returns the other folders that it has written to, the
-    latest first; none for a store that is shared by machines. A data folder that cannot be written remembers nothing."""
+    """Remember that `crawl` writes to the output folder. Returns the other folders that it has written to, the latest
+    first; none for a store that machines share, or if the data folder cannot be written."""
     if local.redis:
         return []
     path, known = local.data_dir / NAME, _read(local.data_dir)
@@ -36,8 +36,7 @@ def remember(local: ReplicaTable, crawl: str) -> list[Path]:
 
 
 def output_folders(settings: Settings, crawl: str) -> list[Path]:
-    """Return where to look for the output of `crawl`: the folder that a setting or option names, those that the crawl has
-    written to, or the default."""
+    """Return where the output of `crawl` is: in the folder that is named, where it has written, or the default."""
     local = settings.replica
     if local.redis or settings.names("replica.out"):
         return [local.out]
@@ -67,8 +66,7 @@ def one_crawl(folders: Iterable[Path], named: str | None, of_each: bool = False)
 
 
 def not_named(local: ReplicaTable, folders: Sequence[Path], crawl: str = "") -> str:
-    """Return which other folders the crawls of the embedded store (or `crawl` only) have written to that have written to
-    one of `folders`, as a note; "" if there are none."""
+    """Return which other folders the crawls that wrote to `folders` have written to, as a note; "" for none."""
     given = {str(folder.resolve()) for folder in folders}
     known = {} if local.redis else _read(local.data_dir)
     others = {
@@ -82,8 +80,7 @@ def not_named(local: ReplicaTable, folders: Sequence[Path], crawl: str = "") -> 
 
 
 def crawl_of(local: ReplicaTable, folders: Sequence[Path], crawl: str) -> str:
-    """Return the crawl of the embedded store that has written to all of `folders`, which is `crawl` unless that is "", or
-    "" if it is not known."""
+    """Return the crawl of the embedded store that wrote to all of `folders` (`crawl` unless that is ""), or ""."""
     wanted = {str(folder.absolute()) for folder in folders}
     known = {} if local.redis else _read(local.data_dir)
     return next((name for name, written in known.items() if crawl in ("", name) and wanted <= {*written}), "")

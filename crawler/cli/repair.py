@@ -214,8 +214,7 @@ async def _repair(
 
 
 async def _forgotten(store: RedisStore, crawl: Crawl, folders: Sequence[Path]) -> frozenset[str]:
-    """The marks of the domains that were forgotten: those that the crawl knows, and those of the folders, which it knows
-    from now on."""
+    """The marks of forgotten domains: of the crawl, and of the folders, which the crawl knows from now on."""
     control = Control(store, crawl.keys)
     await control.refresh()
     marks = control.rules.forgotten.union(*(marks_in(folder) for folder in folders))

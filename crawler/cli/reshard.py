@@ -203,8 +203,7 @@ def _delay_ms(crawl: Crawl) -> int:
 
 
 def _begins(crawl: Crawl, shards: int) -> bool:
-    """Whether this begins a reshard, rather than completes one. Raises BadInput or UserError if `crawl` cannot be given
-    `shards` shards now."""
+    """Whether this begins a reshard, rather than completes one. Raises BadInput or UserError if it cannot."""
     progress = crawl.resharding
     if progress is not None and progress.cancelled:
         raise UserError(f"crawl {crawl.name!r} is {progress}")
@@ -227,8 +226,8 @@ def _begins(crawl: Crawl, shards: int) -> bool:
 
 
 async def _check_memory(store: RedisStore, crawl: Crawl, shards: int) -> None:
-    """Raises UserError if Redis has no memory for the fingerprints in so many shards, each of which gets all of an old one
-    (the decision 0015). The second copy of the other contents, which is removed at the end, is not counted."""
+    """Raises UserError if Redis has no memory for the fingerprints: each new shard gets all of an old one (decision
+    0015)."""
     seen = (await Counters(store, crawl.keys).counts()).seen
     constants = Constants()
     in_one = constants.memory_seen * seen / crawl.shards + constants.memory_shard
@@ -274,16 +273,14 @@ def _render(result: Result) -> str:
 
 
 async def memory_left(store: RedisStore) -> float:
-    """Return the bytes that Redis may still use: up to its limits, or all memory of its machines, once for each server.
-    Infinite if a server does not tell. Raises RedisAway."""
+    """Return the bytes that Redis may still use, infinite if a server does not tell. Raises RedisAway."""
     servers = await figures_of_servers(store)
     limits = [server["maxmemory"] or server["total_system_memory"] or math.inf for server in servers]
     return sum(max(0.0, limit - server["used_memory"]) for limit, server in zip(limits, servers, strict=True))
 
 
 async def figures_of_servers(store: RedisStore) -> list[dict[str, float]]:
-    """Return figures from the INFO of the server, or of the masters of a cluster; 0 for those that are missing. Raises
-    RedisAway."""
+    """Return figures from INFO of each master, 0 for what is missing. Raises RedisAway."""
     nodes = (await store.node_facts()).values()
     infos = [node.info for node in nodes if isinstance(node, NodeFacts) and node.is_master]
     infos = infos or [await store.info("memory") | await store.info("cpu")]

@@ -87,8 +87,7 @@ LAST_LINES_S = 1.0
 
 
 class _Shortened:
-    """A text on one line, with an ellipsis if there is no room for all of it: in a single word before its end, in any other
-    text at its end."""
+    """A text on one line, shortened with an ellipsis: a single word before its end, other text at its end."""
 
     def __init__(self, text: Text) -> None:
         self._text = text
@@ -134,8 +133,8 @@ class TextTable(Table):
 
 
 class ShardLine(msgspec.Struct, frozen=True):
-    """The shards of a replica, or the unowned ones if `replica` is empty. `first_since_ms`, `last_since_ms`: server times
-    of the earliest and latest takeover, 0 for unowned shards."""
+    """The shards of a replica, unowned ones if it is "". Server times of the first and last takeover, 0 for unowned
+    ones."""
 
     replica: str
     shards: list[int]
@@ -204,8 +203,7 @@ def _dead(found: Summary) -> str:
 
 
 def _copies(found: Summary, has_replicas: bool) -> list[str]:
-    """Return what is known of the copies of the pages that are visited again. Nothing if there are none, as pages are known
-    once they were visited or a repair has restored them."""
+    """Return what is known of the copies of pages that are visited again, nothing if there are none."""
     if not (found.visits or found.known or found.visits_due):
         return []
     due = f"{found.visits_due:,}"
@@ -235,8 +233,7 @@ def _most_first(counts: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _items(found: Status) -> list[tuple[str, int, str]]:
-    """Return the pages that were rendered, the URLs that were put off and not fetched, the items that were found, those
-    that were rejected, and the fields that were never found: each as a name, a number and words."""
+    """Return the lines about rendering, URLs that were put off, and items: each as a name, a number and words."""
     lines = []
     if found.rendered:
         lines.append(("rendered", sum(found.rendered.values()), rendered_in_words(found.rendered)))
@@ -266,8 +263,7 @@ def condition(found: Condition) -> Text:
 
 
 def alerts(found: Condition, is_attended: bool, place: str) -> list[Text]:
-    """Return what keeps the crawl from making progress, and what to do about it. `is_attended`: whether replicas run;
-    `place`: the options that select the crawl."""
+    """Return what keeps the crawl waiting, and what to do. `is_attended`: replicas run; `place`: options for the crawl."""
     style = _STYLES["bad" if found.level == "bad" else "warn"]
     lines = [Text(line, style=style) for line in with_place(found.obstacles, place)]
     word = "stopped" if found.word == "paused" and not is_attended else found.word
@@ -290,8 +286,7 @@ _ADVICE = {
 
 
 def rules(found: Sequence[DomainRule], shown: int | None = None) -> list[Text]:
-    """Return a line for the domains that an operator has blocked, and one for those with a delay; at most `shown` of each,
-    None for all."""
+    """Return the lines of blocked domains and of delays; at most `shown` of each, None for all."""
     blocked = [rule.domain for rule in found if rule.delay_s is None]
     delayed = [f"{rule.domain} {rule.delay_s:g} s" for rule in found if rule.delay_s is not None]
     return [
@@ -317,8 +312,7 @@ def settings_behind(found: Status) -> list[str]:
 
 
 def top(snapshot: Snapshot, place: str = "", rows: int = 8, hint: str = "") -> RenderableType:
-    """Return the screen of `crawler top`. `place`: the options that select the crawl; `rows`: the most rows in each
-    list; `hint`: the keys that work."""
+    """Return the screen of `crawler top`. `rows`: the most rows in each list; `hint`: the keys that work."""
     parts: list[RenderableType] = [Text.assemble(_headline(snapshot), (f"  {hint}", "dim"))]
     if snapshot.error:
         parts.append(old(snapshot.error, snapshot.age_s))
@@ -395,8 +389,7 @@ def _resting(found: Summary) -> str:
 
 
 class Replicas:
-    """The table of replicas. Where it is too wide for the terminal, the addresses of the live pages and the free disk space
-    follow it, so that nothing is cut off."""
+    """The table of replicas. In a narrow terminal, addresses and free disk space follow it, so that nothing is cut off."""
 
     def __init__(self, records: Sequence[HealthRecord]) -> None:
         self._records = records
@@ -541,8 +534,8 @@ def quit_key(ended: asyncio.Event) -> Iterator[None]:
 
 @contextlib.asynccontextmanager
 async def log_above(console: Console | None) -> AsyncIterator[int]:
-    """Yield the file descriptor to which replicas write their log. With a live display on `console`, their lines appear
-    above it and stay there; the display would otherwise erase them. Without one, it is standard error."""
+    """Yield the file descriptor for the log of replicas: standard error, or with a live display on `console` a pipe,
+    whose lines appear above the display and stay there."""
     if console is None or not console.is_terminal:
         yield STDERR
         return
@@ -569,8 +562,7 @@ async def log_above(console: Console | None) -> AsyncIterator[int]:
 async def follow(
     store: RedisStore, crawl: str, supervisor: Supervisor, console: Console | None, place: str = ""
 ) -> int:
-    """Run the replicas until they end, with a live display on `console` (None: no display). Returns the exit code.
-    `place`: the options that select the crawl, for commands in the display."""
+    """Run the replicas, with a live display on `console` unless it is None. Returns the exit code."""
     running = asyncio.create_task(supervisor.run())
     if console is None or not console.is_terminal:
         return await running
@@ -593,8 +585,7 @@ async def follow(
 
 
 def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = False) -> RenderableType:
-    """Return the live display: the progress of the crawl, what keeps it from continuing, and its replicas. `has_run`: a
-    replica has reported since the command was started."""
+    """Return the live display. `has_run`: a replica has reported since the command was started."""
     settled, most = found.settled, found.accepted
     progress = f"{settled:,} of {count_of(most, 'seen URL')}"
     if found.max_pages:
@@ -613,8 +604,7 @@ def live_view(found: Status, elapsed_s: float, place: str = "", has_run: bool = 
 
 
 class ThisRun(msgspec.Struct, frozen=True):
-    """A run of `crawler crawl`. `before`: the counters of the crawl when it began; `delay_s`: the crawl's delay; `visits`:
-    whether pages are visited again."""
+    """A run of `crawler crawl`. `before`: the counters at its start; `visits`: whether pages are visited again."""
 
     before: Counts
     took_s: float
@@ -625,8 +615,7 @@ class ThisRun(msgspec.Struct, frozen=True):
 async def summarize(
     store: RedisStore, crawl: str, out: Path, console: Console, place: str, run: ThisRun | None = None
 ) -> Status | None:
-    """Print the closing summary of a crawl, and return the status that it shows; None if Redis stays away. `place`: the
-    options that select the crawl, for commands in the summary; `run`: the run that ends."""
+    """Print the closing summary, and return the status in it; None if Redis stays away. `run`: the run that ends."""
     tries_left, next_visit_ms = SUMMARY_TRIES, 0
     while True:
         try:
@@ -688,8 +677,7 @@ def found_nothing(found: Status, seeds: int) -> str:
 
 
 def has_failed(found: Status, good_before: int) -> bool:
-    """Return whether the crawl has ended without a page in this run: no URL was left and no response was successful.
-    `good_before`: the successful responses of earlier runs."""
+    """Return whether this run ended without a page. `good_before`: successful responses of earlier runs."""
     return not found.open and good_pages(found) <= good_before
 
 
@@ -715,8 +703,7 @@ def _reasons(counts: Counts, outcome: str) -> dict[str, int]:
 
 
 def summary_of_run(found: Status, run: ThisRun, next_visit_ms: int = 0) -> RenderableType:
-    """Return the part of the closing summary about one run of a crawl: what other replicas did meanwhile is in it, too.
-    `next_visit_ms`: when a known page is due next, 0 for never."""
+    """Return the summary of one run, with what other replicas did meanwhile. `next_visit_ms`: 0 for never."""
     before, pages = run.before, max(0, found.done - run.before.done)
     statuses, found_by, errors = (
         _more(after, earlier)
@@ -762,8 +749,7 @@ def _figures_table() -> Table:
 
 
 def summary(found: Status, out: Path, place: str = "") -> RenderableType:
-    """Return the closing summary, from the crawl's counters, which cover all runs of the crawl. `place`: the options that
-    select the crawl, for commands in it."""
+    """Return the closing summary of all runs of the crawl."""
     table = _figures_table()
     table.add_row("pages", f"{found.done:,}", _listed(sorted(_reasons(found, "done").items())))
     if found.restored:

@@ -109,8 +109,8 @@ async def seed_crawl(
     again: bool = False,
     on_difference: OnDifference = "stop",
 ) -> int:
-    """Create the crawl if it does not exist, and push the seeds; `again`: also those that were queued before. Returns the
-    exit code. Raises SettingsDiffer, without pushing anything, if the crawl exists with different settings."""
+    """Create the crawl if need be, and push the seeds; `again`: known ones, too. Returns the exit code. Raises
+    SettingsDiffer."""
     check(settings)
     seeds = gather_seeds(settings.crawl, urls, files)
     if not seeds:
@@ -140,8 +140,7 @@ def no_seeds(files: Sequence[Path]) -> str:
 
 
 async def check_first(seeds: SeedList, settings: Settings) -> SeedList:
-    """Check the seeds of a crawl that cannot exist yet before its folder is created. Returns and raises what `fetchable`
-    does."""
+    """Check the seeds of a crawl that cannot exist yet, as `fetchable` does, before its folder is created."""
     local = settings.replica
     if local.redis or local.data_dir.exists():
         return seeds
@@ -157,12 +156,8 @@ async def open_for(
     on_difference: OnDifference,
     whole: bool = False,
 ) -> tuple[Crawl, SeedList]:
-    """Open the crawl `name` with the settings that apply, or create it if there are seeds. Returns the crawl, and the seeds
-    that it can fetch. `whole`: see `choose_and_adopt`.
-
-    Raises SettingsDiffer, and UserError if there is neither a crawl nor a seed, or if no seed can be fetched. Nothing has
-    changed then.
-    """
+    """Open the crawl `name` with the settings that apply, or create it, and return it with the seeds that it can fetch.
+    `whole`: see `choose_and_adopt`. Raises SettingsDiffer and UserError; nothing has changed then."""
     existing = await _find(store, name)
     if existing is not None:
         choice = choose(existing, settings, on_difference, whole)
@@ -190,8 +185,8 @@ async def _find(store: RedisStore, name: str) -> Crawl | None:
 async def fetchable(
     seeds: SeedList, settings: CrawlSettings, requests: Sequence[RequestsTable], also: str = ""
 ) -> SeedList:
-    """Return the seeds that `settings` allow to fetch, and report the others. `requests`: the rules for requests of this
-    machine; `also`: what else a command needs to change the settings. Raises UserError if there are only others."""
+    """Return the seeds that `settings` allow to fetch, and report the others. `requests`: the rules of this machine;
+    `also`: what a command needs to change the settings. Raises UserError if there are only others."""
     allowed, console, refused, parts = SeedList(), Terminal(stderr=True), 0, 0
     for part in batched(seeds, SEED_CHUNK):
         found = await refused_seeds(part, settings, requests, looks_up=not parts)
@@ -214,9 +209,8 @@ async def fetchable(
 async def push_seeds(
     store: RedisStore, crawl: Crawl, seeds: SeedList, read_by: Settings, mode: PushMode = "new"
 ) -> PushReply:
-    """Queue the seeds at depth 0, as `mode` says; in mode "again" those that are dead letters as `crawler dead requeue`
-    does. `read_by`: the settings with which they were parsed. Raises UserError for a scorer in Redis that `read_by` does
-    not accept."""
+    """Queue the seeds at depth 0, in mode "again" dead letters, too. `read_by`: the settings with which they were
+    parsed. Raises UserError for a scorer in Redis that these do not accept."""
     settings = CrawlSettings.from_json(crawl.settings)
     check_guarded(settings, accepted(read_by), {"frontier.scorer"})
     if url_rules(settings) != url_rules(read_by):
@@ -229,8 +223,7 @@ async def push_seeds(
 
 
 def _reread(seeds: SeedList, settings: CrawlSettings) -> SeedList:
-    """Parse `seeds` again with the URL rules of `settings`. A URL that becomes too long, because these rules keep more
-    parameters, is reported and skipped."""
+    """Parse `seeds` again with the URL rules of `settings`. URLs that become too long are reported and skipped."""
     found = SeedList()
     for one in each_seed((seed.text for seed in seeds), url_rules(settings)):
         if isinstance(one, Seed):
@@ -244,9 +237,8 @@ def _reread(seeds: SeedList, settings: CrawlSettings) -> SeedList:
 
 
 def gather_seeds(settings: CrawlSettings, urls: Iterable[str], files: Iterable[Path]) -> SeedList:
-    """Return the seeds from the command line and the files. A note says which scheme was chosen for URLs without one.
-    Invalid lines in files are reported and skipped. Raises UserError for an invalid URL on the command line, and for a file
-    that cannot be read or is not text."""
+    """Return the seeds of the command line and the files, and note schemes that were chosen. Invalid lines in files are
+    reported and skipped. Raises UserError for an invalid URL, and for a file that cannot be read."""
     rules, urls = url_rules(settings), tuple(urls)
     for word in urls:
         _check_word(word)
@@ -346,8 +338,7 @@ def _encoding_of(sample: bytes) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    """Let Ctrl-C end the command while a pipe without a writer blocks it. The handler of the event loop would wait for the
-    loop, which is blocked, too. Only the main thread of a process gets signals."""
+    """Let Ctrl-C end the command while a pipe without a writer blocks the event loop, for which its handler would wait."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -53,8 +53,7 @@ LONG_LIST = 40
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A changed setting. `because`: why the change does not take effect at once, or "". `is_reset`: it gets its default,
-    because the file does not name it."""
+    """A changed setting. `because`: why it waits, or ""; `is_reset`: to its default, as the file does not name it."""
 
     name: str
     before: Any
@@ -183,8 +182,7 @@ def apply(file: Path, replace: bool, crawl: str, as_json: bool) -> None:
 
 
 def _changes(before: CrawlSettings, wanted: CrawlSettings, loaded: Settings) -> list[Change]:
-    """Return what `wanted` changes. Settings that an existing crawl cannot change are included only if `loaded` sets them
-    explicitly."""
+    """Return what `wanted` changes; of settings that are fixed, only those that `loaded` sets."""
     old, new = before.flat(), wanted.flat()
     shown_old, shown_new = _without_secrets(old), _without_secrets(new)
     changes = []

@@ -19,22 +19,19 @@ from crawler.wording import FOR_REDIS, IS_REDIS
 
 
 class Terminal(Console):
-    """A console without markup, whose text is printable (see `crawler.logs.printable`). Rich itself drops BEL, BS, VT, FF
-    and CR."""
+    """A console without markup, whose text is printable (`crawler.logs.printable`). Rich drops BEL, BS, VT, FF and CR."""
 
     def __init__(self, stderr: bool = False, soft_wrap: bool = False) -> None:
         super().__init__(stderr=stderr, soft_wrap=soft_wrap, markup=False, highlight=False, emoji=False)
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render with all text printable. Rich's own control sequences are not part of the text, except for the line ends
-        of a full screen."""
+        """Render with all text printable, except rich's own control sequences and the line ends of a full screen."""
         for segment in super().render(renderable, options):
             is_ours = segment.control or segment.text == "\n\r"
             yield segment if is_ours else segment._replace(text=printable(segment.text))
 
     def tell(self, message: str, lead: Text | None = None) -> None:
-        """Print a message in full after `lead`, without the credentials of URLs that were typed in a wrong place: wrapped
-        between words in a terminal, and as one line in a file or pipe."""
+        """Print a message without credentials: wrapped in a terminal, and as one line in a file or pipe."""
         self.print(Text.assemble(lead or "", without_secrets(message)), soft_wrap=not self.is_terminal)
 
 

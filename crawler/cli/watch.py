@@ -138,8 +138,7 @@ def shards(access: CrawlAccess, as_json: bool) -> None:
 
 
 async def owner_lines(store: RedisStore, crawl: Crawl) -> tuple[list[ShardLine], int]:
-    """Return the shards of each replica, and the number of shards that cannot be read now. Shards with work whose last
-    replica is not alive come last, as unowned."""
+    """Return the shards of each replica, unowned ones with work last, and how many shards cannot be read now."""
     live = {record.replica for record in await health_records(store, crawl.keys)}
     surveys = await survey(store, crawl.keys, range(crawl.shards), now_ms=0, names=1)
     lost = [one.shard for one in surveys if one.identity != crawl.keys.identity]

@@ -55,8 +55,7 @@ class SigningKey:
 
 
 def make_key(path: Path) -> SigningKey:
-    """Make a key, and write it to a new file at `path` that only the owner can read. Raises UserError if there is a file
-    already, or if none can be written."""
+    """Make a key in a new file that only the owner can read. Raises UserError if it exists or cannot be written."""
     private = Ed25519PrivateKey.generate()
     pem = private.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
     if path.is_dir():
@@ -77,8 +76,7 @@ def make_key(path: Path) -> SigningKey:
 
 
 def _write_new(path: Path, data: bytes) -> None:
-    """Write a new file, whole or not at all: it gets its name when it is complete. A process that is killed before leaves
-    a file under another name."""
+    """Write a new file, whole or not at all."""
     file, unnamed = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)  # only the owner can read it
     try:
         with os.fdopen(file, "wb") as opened:

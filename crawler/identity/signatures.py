@@ -118,8 +118,7 @@ class Signature(msgspec.Struct, frozen=True):
 
 
 def signatures_of(message: Message) -> list[Signature]:
-    """Return the signatures of `message` (RFC 9421 4.1 and 4.2). Raises NotDecided if there are none, and NotValid if their
-    fields cannot be parsed."""
+    """Return the signatures (RFC 9421 4.1, 4.2). Raises NotDecided without one, and NotValid for malformed fields."""
     inputs, values = dictionary(message, "signature-input"), dictionary(message, "signature")
     if not inputs or not values:
         raise NotDecided("the message is not signed")
@@ -135,8 +134,7 @@ def signatures_of(message: Message) -> list[Signature]:
 
 
 def dictionary(message: Message, name: str) -> dict[str, Any]:
-    """Return the field `name` of `message` as a dictionary (RFC 9651 3.2), empty without it. Raises NotValid if it is
-    none."""
+    """Return the field `name` as a dictionary (RFC 9651 3.2), empty without it. Raises NotValid."""
     value = message.field(name)
     if value is None:
         return {}
@@ -154,8 +152,7 @@ def dictionary(message: Message, name: str) -> dict[str, Any]:
 
 
 def check(message: Message, signature: Signature, key: PublicKey) -> None:
-    """Raises NotValid if `signature` of `message` was not made with `key`, and NotDecided for a component that this program
-    cannot read (RFC 9421 3.2)."""
+    """Raises NotValid if `key` did not make `signature`, and NotDecided for an unknown component (RFC 9421 3.2)."""
     if signature.parameters.get("alg", "ed25519") != "ed25519":
         raise NotValid("the algorithm of the signature is not Ed25519, but its key is an Ed25519 key")
     try:

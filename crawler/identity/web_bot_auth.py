@@ -65,8 +65,7 @@ class Verified(msgspec.Struct, frozen=True):
 
 
 class RequestSigner:
-    """Signs requests with `key`, whose public part is in the directory at the URL `directory`. `lifetime_s`: how long a
-    signature is valid. `random`: returns as many random bytes as it is asked for."""
+    """Signs requests. `directory`: its URL; `lifetime_s`: of a signature; `random`: returns so many random bytes."""
 
     def __init__(
         self, key: SigningKey, directory: str, lifetime_s: int, random: Callable[[int], bytes] = os.urandom
@@ -77,8 +76,7 @@ class RequestSigner:
         self._random = random
 
     def __call__(self, method: str, host: str, target: str, now: float) -> bytes:
-        """Return the header lines that sign a request for `target` at the authority `host`, at `now` (seconds since
-        1970)."""
+        """Return the header lines that sign a request at `now` (seconds since 1970)."""
         created = int(now)
         parameters = (
             f'("@method" "@authority" "@path" "signature-agent";key="{LABEL}");created={created}'

@@ -167,8 +167,8 @@ class Facts(msgspec.Struct, frozen=True):
 
     @property
     def file_due_ms(self) -> int | None:
-        """When the robots.txt or tdmrep.json is fetched again that the URL needs and that is unreachable: not before its
-        domain may be requested. None if there is none."""
+        """When an unreachable robots.txt or tdmrep.json of the URL is fetched again, not before its domain. None
+        without one."""
         if self.robots is None or not self.robots.record.has_unreachable:
             return None
         record = self.robots.record
@@ -356,8 +356,7 @@ def _why_unseen(facts: Facts, in_scope: str, trap: str) -> str:
 
 
 def _unreachable(facts: Facts) -> str:
-    """Return that the URL needs a robots.txt or tdmrep.json that is unreachable, and when this is fetched again; "" if it
-    does not."""
+    """Return that a robots.txt or tdmrep.json is unreachable, and when it is fetched again; "" otherwise."""
     if facts.robots is None or facts.file_due_ms is None:
         return ""
     record, wait_s = facts.robots.record, ceil((facts.file_due_ms - facts.now_ms) / 1000)

@@ -93,8 +93,7 @@ class Fetched(msgspec.Struct, frozen=True, gc=False):
 
 
 class LatestItem(msgspec.Struct, frozen=True, gc=False):
-    """An item of a page that was done. `at_ms`: server time in milliseconds since 1970; `fields`: as JSON, which may be
-    cut."""
+    """An item of a page. `at_ms`: server time since 1970; `fields`: as JSON, which may be cut."""
 
     at_ms: int
     url: str
@@ -214,8 +213,8 @@ class Troubles:
                 pass
 
     def obstacle(self, waits_for_permits: bool) -> str:
-        """Return what keeps the replica from crawling, as a phrase; "" if nothing does. `waits_for_permits`: nothing is in
-        flight because other replicas hold the last permits of the page limit."""
+        """Return what keeps the replica from crawling, or "". `waits_for_permits`: others hold the last permits of
+        pages."""
         if self._sink:
             return f"cannot write output: {self._sink}; make room, or mend the storage"
         return self._own or ("waits for page permits, which other replicas hold" if waits_for_permits else "")

@@ -422,8 +422,7 @@ MOST_DATA_SETS, OTHER = 20, "other"
 
 
 def bounded(reason: str) -> str:
-    """Return `reason`, but "http_other" for all non-standard statuses, since servers may send hundreds of different
-    ones."""
+    """Return `reason`, but "http_other" for non-standard statuses, of which there may be hundreds."""
     return "http_other" if reason.startswith("http_") and reason not in _KNOWN_STATUSES else reason
 
 

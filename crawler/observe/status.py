@@ -128,8 +128,7 @@ class Snapshot(msgspec.Struct, frozen=True):
 
 
 class Status(Summary, frozen=True, kw_only=True):
-    """A snapshot whose summary is exact, in one record. `never_found`: the fields of the rules in `[[extract]]`, as
-    `data set.field`, of which no item of a data set with items has a value."""
+    """A snapshot whose summary is exact. `never_found`: `data set.field` of rules that no item has a value for."""
 
     state: str
     condition: Condition
@@ -142,8 +141,7 @@ class Status(Summary, frozen=True, kw_only=True):
 
 
 class CrawlReader:
-    """Reads snapshots of the crawl with `keys`. The operator's rules and the settings are read again only after a
-    change."""
+    """Reads snapshots of a crawl. Rules and settings are read again only after a change."""
 
     def __init__(self, store: RedisStore, keys: CrawlKeys, served_by: str = "") -> None:
         self._store = store
@@ -195,8 +193,7 @@ class CrawlReader:
             await self._control.refresh()
 
     async def complete(self, exact: bool = False) -> Snapshot:
-        """Read a snapshot with a summary. If it must be `exact`, if no replica has written one, or if none is
-        left to write the next one, the shards are surveyed. Raises RedisAway."""
+        """Read a snapshot; if `exact`, or without a current summary, the shards are surveyed. Raises RedisAway."""
         snapshot = await self.read()
         if snapshot.summary is not None and snapshot.replicas and not exact:
             return snapshot
@@ -299,9 +296,8 @@ async def _never_found(store: RedisStore, crawl: Crawl, items: Mapping[str, int]
 def condition_of(
     state: str, records: Sequence[HealthRecord], summary: Summary | None, max_pages: int, limit: str = ""
 ) -> Condition:
-    """Return the condition of a crawl. `state`: the operator's command, "run", "pause" or "stop"; `records`: of the live
-    replicas; `summary`: None if there is none yet; `max_pages`: 0 for no limit; `limit`: another one that is
-    reached, "" for none."""
+    """Return the condition. `state`: "run", "pause" or "stop"; `max_pages`: 0 for no limit; `limit`: another one
+    reached."""
     reasons = obstacles(records)
     unread, is_done = [], False
     if summary is not None:
@@ -351,8 +347,7 @@ def wrong_types(summary: Summary | None) -> list[str]:
 
 
 def failing(summary: Summary) -> list[str]:
-    """Return why the domains of a crawl that has nothing to fetch now have failed, and when they are tried again. A crawl
-    with other work has none: some of its sites always fail."""
+    """Return why the domains of a crawl without other work have failed, and when they are tried again."""
     lines = summary.hindered
     reasons = [
         f"{_failure(line)}, next try in {ceil((line.at_ms - summary.at_ms) / 1000):,} s"
@@ -429,8 +424,7 @@ def lost_replicas_in_words(lost: Mapping[str, int]) -> str:
 
 
 def items_in_words(items: Mapping[str, int], extracted: Iterable[str], rejected: Mapping[str, int]) -> str:
-    """Return the number of items of each data set; also for those of `extracted`, the rules' data sets, that have none, and
-    for those whose items were all rejected. `rejected`: as in `Counts`."""
+    """Return the number of items by data set, also for `extracted` ones without items, and those all rejected."""
     rejections = {name: reasons.total() for name, reasons in _rejections(rejected).items()}
     numbers = Counter(dict.fromkeys([*extracted, *rejections], 0) | dict(items))
     texts = []
@@ -475,8 +469,7 @@ def _first_sets(texts: list[str]) -> str:
 
 
 def put_off_in_words(shapes: Mapping[str, int]) -> str:
-    """Return which shapes of URLs bring nothing new, those first of which most URLs were not fetched, then those that took
-    most requests. `shapes`: `Counts.shapes`."""
+    """Return which shapes of URLs bring nothing new, those with most URLs put off first."""
     pages = {name.removeprefix("pages:"): number for name, number in shapes.items() if name.startswith("pages:")}
     denied = {name: shapes.get(f"denied:{name}", 0) for name in pages}
     words = []
@@ -503,8 +496,7 @@ def rendered_in_words(rendered: Mapping[str, int]) -> str:
 
 
 def how_to_allow(reason: str, origin: str = "") -> str:
-    """Return what to do about URLs that the settings deny for `reason`, for that of `origin` if it is given. "" if it is
-    another reason."""
+    """Return what to do about URLs denied for `reason`, for that of `origin` if it is given; "" for other reasons."""
     if reason in ACTIONS:
         return f'to follow such links, set scope.actions = "follow", then `crawler dead requeue --reason {reason}`'
     if reason in ("dropped", "response_dropped"):

@@ -43,8 +43,7 @@ NAMED = 256
 
 
 class DomainLine(DomainSample, frozen=True):
-    """A domain in one of the lists. `failures`: in a row, the last one for `reason`. `is_rate_limited`: it waits because of
-    the rate limit of its address. `robots`: it waits because a robots.txt is unreachable for this reason."""
+    """A domain in a list. `failures`: in a row, the last one for `reason`. `robots`: why its robots.txt is unreachable."""
 
     delay_ms: int | None
     failures: int
@@ -54,8 +53,7 @@ class DomainLine(DomainSample, frozen=True):
 
 
 class Sample(msgspec.Struct, frozen=True, array_like=True):
-    """The rates per second from the sample before to server time `at_ms`. `errors`: attempts that are retried later, and
-    URLs that were given up."""
+    """Rates per second until server time `at_ms`. `errors`: attempts retried later, and URLs given up."""
 
     at_ms: int
     pages: float
@@ -131,8 +129,8 @@ class Summary(Counts, frozen=True, kw_only=True):
 
 
 async def take(store: RedisStore, keys: CrawlKeys, now_ms: int, writer: str, live: Collection[str]) -> Summary:
-    """Survey the crawl and return its summary. `live`: the replicas in the view. A shard with work that none of them leases
-    from is unowned. Raises RedisAway."""
+    """Survey the crawl. `live`: replicas in the view; a shard with work that none of them has is unowned. Raises
+    RedisAway."""
     count = len(keys.shards)
     surveys = await survey(store, keys, range(count), now_ms, max(1, NAMED // count))
     memory = await store.info("memory")
@@ -230,8 +228,7 @@ def followed(summary: Summary, before: Summary | None) -> Summary:
 
 
 async def save(store: RedisStore, keys: CrawlKeys, summary: Summary, ttl_s: float) -> None:
-    """Store `summary` for `ttl_s` seconds, so that an outdated one is not mistaken for the current one. Raises
-    RedisAway."""
+    """Store `summary` for `ttl_s` seconds. Raises RedisAway."""
     await store.send([command("SET", keys.summary, msgspec.json.encode(summary), "PX", int(ttl_s * 1000))])
 
 
@@ -250,8 +247,7 @@ KEPT_PERIODS = 3
 
 
 class SummaryWriter:
-    """Writes the summary periodically while this replica has index 1 in the view. `latest`: the last one if this replica
-    wrote it, otherwise None."""
+    """Writes the summary while this replica has index 1. `latest`: if this replica wrote it, otherwise None."""
 
     def __init__(
         self,

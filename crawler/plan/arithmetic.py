@@ -53,8 +53,7 @@ def short(value: float) -> str:
 
 
 def short_above(value: float) -> str:
-    """Return `value` like `short`, but 24.02 as 24.1: a number that is rounded up to a whole one later does not look as if
-    it were the one below."""
+    """Return `value` like `short`, but 24.02 as 24.1: what is rounded up later does not look like the number below."""
     whole = math.floor(value)
     if whole < value < 100 and short(value) == short(whole):
         return short(whole + 0.1)
@@ -95,8 +94,8 @@ def _constant(value: float, unit: str, meaning: str, source: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Constants:
-    """The constants. Most names begin with "cpu_" for a replica's CPU, with "redis_us_" for that of Redis, with "memory_"
-    for its memory, and with "disk_" for files."""
+    """The constants, by name for CPU of a replica (cpu_), CPU of Redis (redis_us_), its memory (memory_) and files
+    (disk_)."""
 
     cpu_page: float = _constant(220, "us", "CPU per page, whatever its size", MEASURED)
     cpu_kilobyte: float = _constant(4.1, "us", "CPU per kB of page: receive, decode, find tags", MEASURED)
@@ -299,8 +298,7 @@ class Estimate:
 
     @property
     def queued_bytes(self) -> float:
-        """The Redis memory of a queued URL. Queues are taken to be compact if their mean length is half of what they may
-        be, because some domains have more URLs than others."""
+        """The Redis memory of a queued URL. Queues count as compact if their mean length is half of what they may be."""
         work, constants = self.work, self.constants
         if self.are_packed:
             return work.url_bytes * constants.memory_queued_packed

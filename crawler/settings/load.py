@@ -114,8 +114,7 @@ EMBEDDED_SHARDS = 64
 
 
 class Settings(CrawlSettings, frozen=True, kw_only=True):
-    """All settings. The tables of the TOML file are the fields of `CrawlSettings`, `[replica]`, `[identity]` and
-    `[[requests]]`."""
+    """All settings: the tables of `CrawlSettings`, `[replica]`, `[identity]` and `[[requests]]`."""
 
     replica: ReplicaTable = ReplicaTable()
     identity: IdentityTable = IdentityTable()
@@ -149,8 +148,8 @@ class Settings(CrawlSettings, frozen=True, kw_only=True):
         return self.crawl.with_shards(EMBEDDED_SHARDS) if is_default and not self.replica.redis else self.crawl
 
     def adding(self, allow: Sequence[str], ports: Sequence[int]) -> Settings:
-        """Return these settings with more networks in `fetch.allow` and more ports in `fetch.ports`. `localhost`
-        stands for both its addresses."""
+        """Return these settings with more in `fetch.allow` and `fetch.ports`. `localhost` stands for both its
+        addresses."""
         networks = tuple(address for name in allow for address in _LOCALHOST.get(name.lower(), (name,)))
         more = {key: items for key, items in (("allow", networks), ("ports", tuple(ports))) if items}
         added = {key: items for key, items in more.items() if not self.names(f"fetch.{key}")}
@@ -158,8 +157,7 @@ class Settings(CrawlSettings, frozen=True, kw_only=True):
 
     @property
     def added(self) -> dict[str, tuple[Any, ...]]:
-        """The items that `adding` has added to keys of `[fetch]` that are not set otherwise. An existing crawl gets them in
-        addition to its own."""
+        """What `adding` has added to keys of `[fetch]` that are not set otherwise. An existing crawl gets it on top."""
         return self._added
 
     def onto(self, stored: CrawlSettings) -> CrawlSettings:
@@ -250,8 +248,7 @@ class Source(msgspec.Struct, frozen=True):
         return any(values for table, values in self.values.items() if table in keys_of(CrawlSettings))
 
     def place_of(self, name: str) -> str:
-        """Where the value of the setting `name` is from, or of the setting or table that contains it; "" if it is not from
-        this source."""
+        """Where the setting `name`, or what contains it, was set; "" if not in this source."""
         while name and name not in self.places:
             name = name.rpartition(".")[0]
         return self.places.get(name, "")
@@ -360,8 +357,7 @@ def _value(text: str, is_list: bool, is_table: bool) -> Any:
 
 
 def _as_json(variable: str, text: str, is_list: bool, is_table: bool) -> str:
-    """Return how to write `text`, which should be a list, a table or a list of tables. Text with a URL is not repeated,
-    because the URL may have a password."""
+    """Return how to write `text` as a list, a table or a list of tables, without a URL, which may have a password."""
     if is_list and is_table:
         return f'write a list of tables as JSON, such as {variable}=\'[{{"KEY": "VALUE"}}]\''
     if not is_list:
@@ -532,8 +528,7 @@ def _expected(key: Key, value: Any, error: str) -> str:
 
 
 def raise_for(problems: Iterable[str]) -> None:
-    """Raises SettingsInvalid if there are any `problems`. Repeated ones are reported once. Those of a file come first, in
-    the order of its lines."""
+    """Raises SettingsInvalid if there are any `problems`: each once, those of a file first, by its lines."""
     if ordered := sorted(dict.fromkeys(problems), key=_place_in_file):
         raise SettingsInvalid(tuple(ordered))
 

@@ -135,8 +135,7 @@ NO_LIMIT, LOWEST_RATE = 1e6, 1e-9
 
 
 def _least_age_s(delay_s: float) -> float:
-    """How old a robots.txt must be allowed to get with a `delay_s` between it and the first page. Otherwise it would be
-    fetched again instead of each page."""
+    """How old a robots.txt may get: less than the delay before the first page, and it would be fetched again instead."""
     return max(1.0, 2 * delay_s)
 
 
@@ -158,6 +157,5 @@ def rate_limit_policy(settings: CrawlSettings) -> RateLimitPolicy | None:
 
 
 def scorer(name: str) -> Scorer:
-    """The scorer `name` (see `crawler.hooks.load`), or the default if `name` is empty. Raises UserError if it cannot be
-    loaded."""
+    """The scorer `name` (`crawler.hooks.load`), or the default for "". Raises UserError if it cannot be loaded."""
     return load(name, SCORERS) if name else breadth_first

@@ -120,8 +120,7 @@ def all_settings() -> list[Setting]:
 
 
 def models() -> dict[str, type[Table]]:
-    """All tables, by name: those that may appear once, the repeated ones, and those with free names in these, by the name
-    of the key that has them."""
+    """All tables by name, also repeated ones and those with free names in them, by the key that has them."""
     nested = {
         f"{table}.{key}": declared.type
         for table, model in repeated().items()
@@ -204,8 +203,7 @@ def _comment(text: str) -> list[str]:
 
 
 def commented_file(preset: str) -> str:
-    """A settings file that explains every setting. Those of the preset are set; the others are commented out. Raises
-    UserError for an unknown preset."""
+    """A settings file that explains every setting and sets those of the preset. Raises UserError for an unknown one."""
     if preset not in PRESETS:
         raise UserError(f"there is no preset {preset!r}; choose one of {', '.join(PRESETS)}")
     meaning, values = PRESETS[preset]

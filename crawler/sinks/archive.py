@@ -88,10 +88,7 @@ class Group:
 
 
 class GroupEncoder:
-    """Makes the groups of one replica, and remembers the archived bodies and texts to which later groups may refer.
-
-    `is_written`: whether they may refer to the last group.
-    """
+    """Makes the groups of one replica, and remembers what later ones may refer to. `is_written`: the last group, too."""
 
     def __init__(self, settings: ArchiveSettings, hooks: PageHooks) -> None:
         self._settings = settings
@@ -272,8 +269,7 @@ class Archive:
         await self._in_thread(lambda: self._take_back_urls(urls))
 
     async def set_aside(self) -> SettleLater:
-        """See `DurableSink.set_aside`. The volume that ends with the group is set aside, and the next group begins another
-        one."""
+        """See `DurableSink.set_aside`. The volume is set aside, and the next group begins another one."""
         volume = await self._in_thread(self._set_aside)
 
         async def settled(unsettled: Collection[int]) -> None:

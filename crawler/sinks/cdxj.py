@@ -105,8 +105,7 @@ class Indexed(NamedTuple):
         return self._replace(method=method, request_body=_as_parameters(media.partition(";")[0].strip().lower(), body))
 
     def line(self, file: str, offset: int, length: int) -> bytes:
-        """The line of the record at `offset` of `file`, `length` bytes long. Both count compressed bytes. The JSON is that
-        of pywb's indexer: numbers are strings."""
+        """The line of the record at `offset` of `file`, in compressed bytes. As in pywb's, numbers are strings."""
         fields = _Fields(
             self.url,
             "warc/revisit" if self.is_revisit else self.content_type.partition(";")[0].strip().lower(),
@@ -127,8 +126,7 @@ class Indexed(NamedTuple):
 
 
 def _as_parameters(media: str, body: bytes) -> str:
-    """The `body` of a request with the type `media` as replay tools put it into the key (IIPC, "CDX for non-GET
-    requests")."""
+    """The `body` of a request in the key of replay tools (IIPC, "CDX for non-GET requests")."""
     text = ""
     with contextlib.suppress(ValueError):  # other content than its type says
         if media == "application/x-www-form-urlencoded":
@@ -212,8 +210,7 @@ def _lines(records: Iterable[WarcRecord], name: str, at: int, size: int) -> Iter
 
 
 def write_index(warc: Path, lines: Iterable[bytes], fsync: bool) -> Path:
-    """Write the sorted `lines` as the index of the WARC file `warc`, which may still have its open name. Returns the path
-    of the index. Raises OSError."""
+    """Write the sorted `lines` as the index of the WARC file `warc`, and return its path. Raises OSError."""
     target = index_path(warc)
     with whole_file(target) as scratch, scratch.open("wb") as file:
         file.writelines(lines)

@@ -32,8 +32,7 @@ _ZSTD_OPTIONS: Mapping[int, int] = {
 
 
 class Compression(msgspec.Struct, frozen=True):
-    """`suffix`: of file names. `compress` takes a record. `reader` creates a decompressor for one record; it raises `error`
-    for corrupt data."""
+    """`suffix`: of file names. `compress` takes a record, `reader` makes a decompressor for one, which raises `error`."""
 
     suffix: str
     compress: Callable[[bytes], bytes]

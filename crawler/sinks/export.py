@@ -80,8 +80,7 @@ class ExportSettings(msgspec.Struct, frozen=True):
     rules: str = ""
 
     def options(self, refused: Iterable[str] = ()) -> dict[str, str]:
-        """What the content of a file depends on, by the names of options, with their values as text. `refused`: the URLs
-        in it whose owners refuse the use."""
+        """What the content of a file depends on, by option. `refused`: the URLs in it whose owners refuse the use."""
         last_word = blake2b("\n".join(sorted(refused)).encode(), digest_size=8).hexdigest() if refused else ""
         return {
             **({"--since": iso_time(self.since)} if self.since else {}),
@@ -138,8 +137,7 @@ class Exported(msgspec.Struct):
         self.rowless[kind] = before + number, first
 
     def selected(self, path: Path, settings: ExportSettings, refused: Collection[str] = ()) -> Iterator[Row]:
-        """The rows of the WARC file at `path`, without those of the URLs `refused`, whose owners refuse the use, and
-        those before `settings.since`. Counts what is left out."""
+        """The rows at `path` without those `refused` or before `settings.since`, which are counted."""
 
         def on_unread(url: str, error: Exception) -> None:
             if isinstance(error, NoRow):
@@ -166,8 +164,7 @@ class Exported(msgspec.Struct):
 
 
 def warc_files(paths: Sequence[Path]) -> list[Path]:
-    """The WARC files among `paths` and in the folders among them, open ones included. An open file may also be given by
-    the name that it will have. Raises UserError if there are none."""
+    """The WARC files among `paths` and in folders among them, open ones included. Raises UserError if there are none."""
     found: list[Path] = []
     for path in paths:
         if path.is_dir():
@@ -182,8 +179,7 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
 
 
 class Plan(NamedTuple):
-    """What to take of a WARC file: `pages`, the URLs of the pages whose body a response has, and all but what is
-    `refused`."""
+    """What to take of a WARC file: `pages`, the URLs of pages by the response with their body; and what is `refused`."""
 
     pages: Mapping[ResponseKey, Sequence[str]]
     refused: frozenset[str]
@@ -255,8 +251,7 @@ def _export_markdown(
     visits: LastVisits,
     total: Exported,
 ) -> None:
-    """Write the Markdown files of the pages of `plans`, and remove those of others among the `visits`. Counts them in
-    `total`. Raises UserError."""
+    """Write the Markdown files of `plans`, and remove others of the `visits`. Counts them in `total`. Raises UserError."""
     out, bodies = settings.out, {url: visits.body_of(url) for url in visits.urls(settings.since)}
     try:
         for folder in filter(Path.is_dir, out.iterdir()):
@@ -314,8 +309,7 @@ def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan)
 
 
 def _wanted(plans: Mapping[Path, Plan], settings: ExportSettings) -> dict[Path, Made]:
-    """Return the results of the finished files of `plans`, and how they are made. Raises UserError for two files with one
-    name."""
+    """Return the results of finished files, and how they are made. Raises UserError for two files with one name."""
     wanted: dict[Path, Made] = {}
     for path, plan in plans.items():
         if is_open(path):
@@ -484,8 +478,7 @@ def shared_work(processes: int) -> Iterator[ProcessPoolExecutor]:
 
 
 def _end_with_parent() -> None:
-    """Without this, a process would wait for work forever: it holds both ends of the pipe from which it reads. It logs
-    like the command."""
+    """End with the parent: a process holds both ends of the pipe from which it reads, and would wait forever."""
     configure("console", "warning")
     parent = multiprocessing.parent_process()
     assert parent is not None

@@ -147,8 +147,7 @@ def open_path(path: Path) -> Path:
 
 @contextlib.contextmanager
 def whole_file(target: Path) -> Iterator[Path]:
-    """Yield a path to write. At the end of the block the file is renamed to `target`, or removed if the block raised, so a
-    file at `target` is always complete. Raises OSError."""
+    """Yield a path to write, which becomes `target` at the end of the block unless that raised. Raises OSError."""
     with scratch_file(target) as scratch:
         yield scratch
         scratch.rename(target)
@@ -220,8 +219,7 @@ def sync_folder(folder: Path) -> None:
 
 @contextlib.contextmanager
 def translated(folder: Path) -> Iterator[None]:
-    """Translate OSError: to SinkFull if there is no space or no file descriptor, or if the storage is away, to UserError
-    otherwise."""
+    """Translate OSError: to SinkFull if space, a file descriptor or the storage is missing, to UserError otherwise."""
     try:
         yield
     except OSError as error:

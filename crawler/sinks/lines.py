@@ -351,8 +351,7 @@ def newest_line(folder: Path, url: str, crawl: str) -> dict[str, object] | None:
 
 
 def is_of_another(path: Path, replica: str, crawl: str) -> bool:
-    """Whether the name of the file `path` says that the lines of `replica` in it are of another crawl than `crawl`, which
-    shares the folder."""
+    """Whether the name of the file `path` says that the lines of `replica` in it are of another crawl than `crawl`."""
     named, is_named, _ = path.name.partition(file_name(f"-{replica}-"))
     return bool(is_named) and named != crawl
 

@@ -36,8 +36,8 @@ _NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 @contextlib.contextmanager
 def drafts_in(out: Path) -> Iterator[Path]:
-    """Yield a folder in `out` for drafts, which is removed at the end of the block. Removes those of killed exports first.
-    Raises OSError."""
+    """Yield a folder for drafts, which is removed at the end of the block. Removes those of killed exports. Raises
+    OSError."""
     for left in out.glob(f"{_DRAFTS}*"):
         with contextlib.suppress(OSError), locked(left, _NOW):
             shutil.rmtree(left)
@@ -46,8 +46,8 @@ def drafts_in(out: Path) -> Iterator[Path]:
 
 
 def draft(page: Page, visit: str, drafts: Path, out: Path) -> Path | None:
-    """Write the draft of `page` in the folder `drafts`. Returns where its file in `out` is to be, None if the page has no
-    main text. `visit`: what the visit that fetched it found, "" if unknown."""
+    """Write the draft of `page`, and return where its file in `out` is to be, None without text. `visit`: "" if
+    unknown."""
     content = content_of(page, "markdown", structured=False)
     if content.markdown is None:
         return None

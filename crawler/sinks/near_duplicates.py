@@ -52,8 +52,7 @@ def _says_so() -> re.Pattern[str]:
 
 
 class Likeness:
-    """Compares the pages of one replica with earlier ones. `remembered`: how many of them; `simhash`: whether to return the
-    fingerprints."""
+    """Compares pages with earlier ones. `remembered`: how many; `simhash`: whether to return the fingerprints."""
 
     def __init__(self, near: Treatment, soft_404: Treatment, remembered: int = 0, simhash: bool = False) -> None:
         self._near, self._soft_404 = near, soft_404

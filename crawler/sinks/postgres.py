@@ -44,8 +44,7 @@ if TYPE_CHECKING:
 
 
 class Position(msgspec.Struct, frozen=True):
-    """How far a file was read: up to the byte `end`, where a line ends that begins at the byte `begin` and has this
-    `digest`."""
+    """How far a file was read: to the byte `end` of the line that begins at `begin` and has this `digest`."""
 
     end: int
     begin: int
@@ -80,8 +79,8 @@ class ItemTail:
         self._ends: dict[Path, int] = {}  # finished name -> the settled bytes at the last look
 
     def batches(self, size: int = GROUP_ITEMS) -> Iterator[Batch]:
-        """Yield what has come since the last call, about `size` items at a time. What was yielded counts as read when the
-        next batch is asked for. Raises UserError."""
+        """Yield what has come, about `size` items at a time. It counts as read when the next is asked for. Raises
+        UserError."""
         for path in line_files_among(self._paths):
             try:
                 end = _settled_bytes(path)
@@ -368,8 +367,7 @@ class ItemTable:
         return {file: Position(*position) for file, *position in rows.fetchall()}
 
     def _target(self) -> str | None:
-        """The name of the table with its OID, so that a table that was dropped and made again is another one; None without
-        a table."""
+        """The name of the table with its OID, which a table that is made again does not keep; None without a table."""
         name = self._table.as_string(self._connection)
         (oid,) = self._connection.execute("SELECT to_regclass(%s)::oid", [name]).fetchone() or (None,)
         return None if oid is None else f"{self._destination.table} {oid}"
@@ -507,8 +505,7 @@ def _write(tail: ItemTail, writer: ItemWriter, stopping: Event | None) -> None:
 
 
 class ItemWriter:
-    """Writes batches to `table`, except for items that do not fit, and counts in `written`. `schema`: the columns of the
-    table, and the types of other fields that the crawl has kept."""
+    """Writes the items that fit to `table`, counted in `written`. `schema`: the columns, and types of other fields."""
 
     def __init__(
         self, table: ItemTable, keys: Sequence[str], schema: Schema, written: Written, observer: Observer

@@ -110,8 +110,7 @@ class Part(io.FileIO):
 
 
 def complete_part(path: Path, one_each: bool = False) -> Part:
-    """The complete records of the WARC file at `path`. Of a finished file, these should be all of it. `one_each`: a gzip
-    member or zstd frame with several records is a problem. Raises OSError."""
+    """The complete records of the WARC file at `path`. `one_each`: several in a member are a problem. Raises OSError."""
     fd = open_either(path)
     try:
         magic = os.pread(fd, 4, 0)
@@ -149,8 +148,7 @@ def compression_of(path: Path) -> Compression | None:
 
 
 def whole_records(fd: int, compression: Compression) -> Extent:
-    """The extent of the complete records of the file behind `fd`. With only the warcinfo record, it is not worth keeping.
-    Raises OSError."""
+    """The extent of the complete records behind `fd`. With only the warcinfo record, it is not worth keeping."""
     size = records = 0
     while length := _record_length(fd, size, compression):
         size += length
@@ -212,8 +210,7 @@ def _framed_records(fd: int, compression: Compression, one_each: bool) -> tuple[
 def _record_length(
     fd: int, start: int, compression: Compression, on_data: Callable[[bytes], None] = lambda data: None
 ) -> int:
-    """The length of the compressed record at `start`; 0 if there is no complete record. `on_data` is called with what is
-    in it."""
+    """The length of the compressed record at `start`, 0 for an incomplete one. `on_data` is called with its content."""
     reader = compression.reader()
     at = start
     while not reader.eof:
@@ -286,8 +283,7 @@ def target_of(record: WarcRecord, field: str = "WARC-Target-URI") -> str:
 
 
 def read_head(record: WarcRecord) -> tuple[Head, bytes] | None:
-    """The HTTP head of `record`, and the bytes of the body that were read with it; `record.reader` has the rest. None if
-    the record is not an HTTP message."""
+    """The HTTP head of `record`, and the bytes of the body read with it. None if the record is not an HTTP message."""
     if not (record.headers.get("Content-Type") or "").lower().startswith("application/http"):
         return None
     block = b""
@@ -545,8 +541,7 @@ def _metadata(record: WarcRecord) -> _Metadata:
 
 
 def _response(record: WarcRecord) -> _Response | _Fetched | None:
-    """The row of `record`, or what a handler has fetched, or None if it is not of a page. Raises BadUrl, NoRow and
-    _NotHttp."""
+    """The row of `record`, what a handler has fetched, or None. Raises BadUrl, NoRow and _NotHttp."""
     headers, target = record.headers, target_of(record)
     if not _is_of_web(target):  # such as the dns: records of Heritrix
         raise NoRow("neither http nor https", f"{(headers.get('WARC-Type') or '').lower()} record")
@@ -633,8 +628,7 @@ def _parsed(page: Page, exchange: Exchange, http: Head) -> Page:
 
 
 def usage_in(http: Head, stored: bytes, url: str, user_agent: str) -> Usage:
-    """What a response says about the use of its page, in the header and in the `stored` body. `user_agent`: the product
-    token of the crawler. Never raises for what a site sent."""
+    """What a response says about the use of its page. `user_agent`: product token of the crawler. Never raises."""
     policy = msgspec.structs.replace(_LIMITS.extract, user_agent=user_agent or _LIMITS.extract.user_agent)
     return _usage(http, _document(http, _body(http, stored)[0], url, ParseLimits(policy, MAX_DECODED)))
 

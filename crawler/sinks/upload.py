@@ -89,8 +89,7 @@ class Depot:
 
     @classmethod
     def at(cls, url: str, retries: int = RETRIES, given_as: str = "archive.upload") -> Depot:
-        """The depot at `url`: s3://bucket/prefix, gs://, az://, or a folder. `given_as`: the setting or argument. Raises
-        UserError if it is invalid."""
+        """The depot at `url`: s3://bucket/prefix, gs://, az:// or a folder. `given_as`: its setting. Raises UserError."""
         require_obstore()
         from obstore.exceptions import BaseError  # noqa: PLC0415
         from obstore.store import LocalStore, from_url  # noqa: PLC0415
@@ -115,8 +114,8 @@ class Depot:
             return self._size(path.name) == path.stat().st_size
 
     def store(self, path: Path, replaces: bool = False) -> None:
-        """Copy the file at `path`, and read the copy back. `replaces`: also if one of the same size is there. Raises
-        UploadFailed and OSError."""
+        """Copy the file at `path`, and read it back. `replaces`: also one of the same size. Raises UploadFailed,
+        OSError."""
         import obstore  # noqa: PLC0415
 
         size, digest = 0, hashlib.sha256()
@@ -198,8 +197,8 @@ class PostProcessor:
             self.take(missing(folder))
 
     async def stop(self, hastily: bool = True) -> int:
-        """Return how many files cannot be uploaded now, when all others are processed. `hastily`: with few retries,
-        and with none after an upload that fails."""
+        """Return how many files cannot be uploaded when all others are. `hastily`: with few retries, none after a
+        failure."""
         if self._depot is not None and hastily:
             self._is_hasty, self._depot = True, Depot.at(self._settings.upload, FEW_RETRIES)
         ending = asyncio.get_running_loop().run_in_executor(None, self._thread.shutdown)

@@ -83,8 +83,8 @@ class Volume(msgspec.Struct):
         self.doubt, self.latest = doubt, list(index)
 
     def mark_settled(self) -> None:
-        """Write to the journal that the last group is settled, for those who read the lines meanwhile (`item_tail`). Raises
-        OSError; then the journal is as before."""
+        """Note in the journal that the last group is settled, for readers (`item_tail`). Raises OSError; nothing
+        changes then."""
         last = self.doubt or (self.recent[-1][1] if self.recent else None)
         if last is None or self.pages is None:
             return
@@ -172,8 +172,7 @@ class Volume(msgspec.Struct):
         self.journal.close()
 
     def _shorten_journal(self, now: float) -> None:
-        """Keep the last group for a while, or longer if a page may have to be taken back. Rewrite the journal when most
-        of its lines are obsolete."""
+        """Keep the last group for a while, and rewrite the journal when most of its lines are obsolete."""
         if self.doubt is not None:
             self.recent.append((now + KEPT_S, self.doubt))
             self.doubt = None

@@ -89,8 +89,8 @@ class _PageLine(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class _Scan(msgspec.Struct, frozen=True):
-    """What a WARC file adds. The paths are of the file as it is stored, its lines of the index, and the pages that are
-    seeds and others. `problems`: what could not be read, or is missing."""
+    """What a WARC file adds: paths of the stored file, its index, its seeds and other pages. `problems`: what is
+    missing."""
 
     warc: Path
     name: str
@@ -103,8 +103,8 @@ class _Scan(msgspec.Struct, frozen=True):
 def write_wacz(
     files: Sequence[Path], target: Path, text: TextForm, processes: int, on_done: Callable[[Path], None]
 ) -> Packed:
-    """Write the finished ones of the WARC `files` to `target`, and call `on_done` with each that was scanned. `text`: also
-    the main text of each page, for the search. Raises UserError for a file that cannot be read or written."""
+    """Write the finished `files` to `target`, and call `on_done` with each. `text`: of pages, for search. Raises
+    UserError."""
     finished = [path for path in files if not is_open(path)]
     left_open = tuple(path for path in files if is_open(path))
     if not finished:
@@ -162,8 +162,7 @@ def _work_folder(target: Path) -> Iterator[Path]:
 
 
 def _scan(folder: Path, text: TextForm, path: Path) -> _Scan:
-    """Scan the WARC file at `path`, and write what it adds in a new folder in `folder`. Raises OSError and
-    BrokenFraming."""
+    """Scan the WARC file at `path` into a new folder in `folder`. Raises OSError and BrokenFraming."""
     name = _stored_name(path)
     folder /= f"{name}.scan"
     folder.mkdir()
@@ -247,8 +246,7 @@ class _Package:
         self._now = time.time()
 
     def add(self, path: str, size: int, blocks: Iterable[bytes]) -> None:
-        """Write the file `path`, whose `blocks` have `size` bytes in all (WACZ 1.1.1, "Zip Compression": nothing is
-        compressed twice)."""
+        """Write the file `path` of `size` bytes (WACZ 1.1.1, "Zip Compression": nothing is compressed twice)."""
         digest = hashlib.sha256()
         with self._packed.open(self._entry(path), "w", force_zip64=size >= _ZIP64_SIZE) as entry:
             for block in blocks:
@@ -313,8 +311,7 @@ def _add_index(package: _Package, scans: Sequence[_Scan], folder: Path) -> int:
 
 
 def _write_index(lines: Iterable[bytes], index: Path, index_of_blocks: Path) -> int:
-    """Write the sorted `lines` in compressed blocks to `index`, and a line for each block to `index_of_blocks`. Returns the
-    number of lines."""
+    """Write sorted `lines` in compressed blocks, with a line for each block. Returns the number of lines."""
     records = offset = 0
     with index.open("wb") as file, index_of_blocks.open("wb") as places:
         places.write(b'!meta 0 {"format": "cdxj-gzip-1.0", "filename": "%b"}\n' % index.name.encode())
@@ -329,8 +326,7 @@ def _write_index(lines: Iterable[bytes], index: Path, index_of_blocks: Path) -> 
 
 
 def _add_pages(package: _Package, scans: Sequence[_Scan], has_text: bool) -> int:
-    """Add the lists of pages. Viewers show the first one, which has the seeds, or all pages if there is no seed. Returns
-    the number of pages."""
+    """Add the lists of pages; viewers show the first one. Returns the number of pages."""
     seeds, others = [scan.seeds for scan in scans], [scan.others for scan in scans]
     if not any(path.stat().st_size for path in seeds):
         seeds, others = others, []

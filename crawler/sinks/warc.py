@@ -72,8 +72,7 @@ Fields = str
 
 
 class ExchangeRecords(msgspec.Struct, frozen=True):
-    """The two compressed records of an exchange. `digest`: of the payload; `response_id`: the ID of the second record.
-    `is_revisit`: another record has the body."""
+    """The two records of an exchange. `response_id`: of the second one; `is_revisit`: another record has the body."""
 
     request: bytes
     response: bytes
@@ -169,8 +168,7 @@ class WarcRecords:
         )
 
     def of_browser(self, page: Page, made: ExchangeRecords, page_fields: Fields) -> bytes:
-        """The records with what a browser has made of `page`, under the names that Browsertrix gave them. `made`: the
-        records of its exchange; `page_fields`: of `page_fields`."""
+        """The records with what a browser has made of `page`, named as by Browsertrix. `made`: those of its exchange."""
         exchange, rendered = page.exchange, page.rendered
         if exchange is None or rendered is None:
             return b""
@@ -241,8 +239,7 @@ class WarcRecords:
         return self._record(fields, "application/warc-fields", [block])
 
     def confirm(self) -> None:
-        """Let later records refer to the records made since the last call. Records of one group do not refer to each other,
-        because some of them may be removed."""
+        """Let later records refer to those since the last call: within a group, some may be removed."""
         self._originals |= self._unsure
         self._unsure.clear()
         while len(self._originals) > self._settings.revisits:
@@ -360,8 +357,7 @@ def sha1(data: bytes) -> str:
 
 
 def page_fields(page_id: str, kind: str = "") -> Fields:
-    """The fields of records that belong to a page, as Browsertrix writes them. `kind`: that of an extra exchange, or of a
-    requisite. A response with a kind is no page."""
+    """The fields of records of a page, as Browsertrix writes them. `kind`: of an extra exchange or requisite."""
     fields = f"WARC-Page-ID: {page_id}\r\n" if page_id else ""
     return fields + (f"WARC-Resource-Type: {kind}\r\n" if kind else "")
 

@@ -81,8 +81,7 @@ class StatePages:
         return await self._page(name, self._domain, name)
 
     async def replica(self, name: str) -> str:
-        """Return the HTML page for one replica, from its health record, so that it can be read where only this replica can
-        be reached."""
+        """Return the HTML page for one replica, from its health record."""
         return await self._page(name, self._replica, name)
 
     async def data_set(self, name: str) -> str:
@@ -170,8 +169,7 @@ def replica_rows(record: HealthRecord) -> Rows:
 
 
 def domain_rows(status: DomainStatus, operator_delay_s: float | None) -> Rows:
-    """Return the state of a domain as pairs of name and text. `operator_delay_s`: the delay that an operator has set, None
-    if none is set."""
+    """Return the state of a domain as names and texts. `operator_delay_s`: None if none is set."""
     backoff = BackoffState.parse(status.state)
     failures = f"{count_of(backoff.failures, 'failure')} in a row, last {backoff.reason or 'unknown'}"
     leased = f"last leased by {status.last_holder}" if status.last_holder else "not leased yet"

@@ -115,10 +115,7 @@ class Routes(msgspec.Struct, frozen=True):
         return response
 
     async def _targets(self) -> web.Response:
-        """Return the targets for Prometheus' HTTP service discovery: each replica with a current health record.
-
-        The labels are for relabelling only, as the series of a replica name the crawl and the replica themselves.
-        """
+        """Return the targets for Prometheus' HTTP service discovery: each replica with a current health record."""
         snapshot = await self.live.snapshot()
         if snapshot.error:
             return web.Response(status=503, text=f"{snapshot.error}\n")  # Prometheus then keeps its current list
@@ -170,8 +167,7 @@ def name_in(host: str) -> str:
 
 
 class _ServerLog(logging.Logger):
-    """Writes what aiohttp reports of a request as a line of the crawler's log: a warning if it cannot be read, which is the
-    fault of whoever sent it, and otherwise an error."""
+    """Logs what aiohttp reports of a request: a warning if it cannot be read, and otherwise an error."""
 
     def exception(self, msg: object, *args: object, exc_info: Any = None, **_: object) -> None:
         error = exc_info if isinstance(exc_info, BaseException) else RuntimeError(msg)

@@ -36,8 +36,7 @@ class ServerAddress(msgspec.Struct, frozen=True):
 
 
 class StatusServer:
-    """Serves the status pages. `readiness` returns whether the replica is ready, and what to say about it. Raises UserError
-    if `at.listen` is malformed."""
+    """Serves the status pages. `readiness`: whether the replica is ready, and what to say. Raises UserError."""
 
     def __init__(
         self,
@@ -95,8 +94,7 @@ class StatusServer:
             await self._web.shutdown(STOP_S)
 
     def _connection(self) -> asyncio.BaseProtocol:
-        """Return the protocol of a new connection. aiohttp's server is imported for the first one, because it takes a
-        twentieth of the time in which a replica starts, and often nobody looks."""
+        """Return the protocol of a new connection. aiohttp's server is imported for the first one: often nobody looks."""
         if self._web is None:
             from crawler.observe.web.routes import BoundedServer, KeptMetrics, Routes, name_in  # noqa: PLC0415
 
