@@ -199,8 +199,7 @@ class Budget:
 
     @property
     def is_low(self) -> bool:
-        """Whether `refresh` should be called now: to report a changed limit or that all permits held here are used, or to
-        get more permits."""
+        """Whether to call `refresh` now: to report a changed limit or used permits, or to get more."""
         if self._told != self._limit:
             return True
         if not self.limit:
@@ -210,8 +209,8 @@ class Budget:
         return self._drawn > 0 and 2 * (self._permits - self._taken) <= self._ahead
 
     def is_due(self, replicas: int, waiting: int) -> bool:
-        """Whether one of `replicas`, with `waiting` domains that wait for a permit, should call `refresh` now. A server
-        that was restarted may have forgotten the last reports."""
+        """Whether one of `replicas`, with `waiting` domains without a permit, should call `refresh`, also after a
+        restart."""
         is_free = self._is_free and not self.limit
         usual_s = SHORT_PERIOD_S if self.is_short or waiting else FREE_PERIOD_S if is_free else PERIOD_S
         longest_s = (self._lease_ms + AFTER_LEASE_MS) / 1000 / PERIODS_A_LAPSE
@@ -263,8 +262,7 @@ class Budget:
         self._told = limit
 
     async def leave(self) -> None:
-        """Report used permits and return the rest. Pages still in progress count as used, since they may be settled.
-        Raises RedisAway."""
+        """Report used permits, those of pages in progress included, and return the rest. Raises RedisAway."""
         if self._told is not None:
             self._permits = 0
             await self._reserve(self._limit, 0, -1)
@@ -288,8 +286,7 @@ class Budget:
             await self._store.send([call])
 
     def _kept(self, wanted: int) -> int:
-        """Reduce the supply to what this replica may hold, and return it. The script leaves it at least as many, so its
-        workers may use these permits during the call."""
+        """Reduce the supply to what this replica may hold, and return it: workers may use it during the call."""
         if self._is_free:
             self._permits, self._is_free = self._taken, False  # pages in progress need permits from now on
         elif self._clock.now_ms() >= self._lapses_ms:

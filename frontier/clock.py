@@ -142,8 +142,7 @@ class ServerClock:
         self.improve(await self.read())
 
     def was_put_back(self, ms: int, for_s: float) -> None:
-        """Record that this clock was put back by `ms`, and that those of others may be ahead by so much for `for_s`
-        seconds, until they are put back, too."""
+        """Record that this clock was put back by `ms`, and that others may be ahead by so much for `for_s` seconds."""
         now = self._clock.monotonic()
         self._others_ahead_ms = ms + (self._others_ahead_ms if now < self._others_ahead_until else 0)
         self._others_ahead_until = now + for_s
@@ -180,8 +179,8 @@ _FIELDS = ("version", "correction_ms", "errors_ms", "asked", "answered")
 
 
 class _Stored(NamedTuple):
-    """What Redis knows. `errors_ms`: by how much all corrections together may have put crawl time back; `claimed_ms`: crawl
-    time of the last claim."""
+    """What Redis knows. `errors_ms`: by how much corrections may have put crawl time back; `claimed_ms`: the last
+    claim."""
 
     version: int
     correction_ms: int
@@ -272,8 +271,8 @@ class CrawlTime:
         return last.step_to(reading, known.errors_ms - self._errors_ms)
 
     async def _keep(self, known: _Stored, reading: Reading, wanted_ms: float) -> bool:
-        """Keep crawl time as this replica knows it, `wanted_ms` later, though the server's clock says `reading`. Returns
-        False if another replica has changed the correction meanwhile."""
+        """Keep crawl time, `wanted_ms` later, though the clock says `reading`. False if another replica has corrected
+        it."""
         last = self._best(known, reading)
         correction_ms, error_ms = known.correction_ms, 0
         if wanted_ms:
@@ -346,8 +345,7 @@ def clock_key(key: str) -> str:
 
 
 def crawl_ms(store: Store, key: str) -> Callable[[], Awaitable[float]]:
-    """A function that reads the crawl time of the peer loop `key`, in milliseconds, without taking part in it. It raises
-    RedisAway."""
+    """A function that reads the crawl time of the peer loop `key` in milliseconds. It raises RedisAway."""
 
     async def read() -> float:
         (correction_ms,) = await store.send([command("HGET", clock_key(key), "correction_ms")])

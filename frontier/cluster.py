@@ -195,8 +195,7 @@ class Cluster(Servers):
         self._time_key = key
 
     def server_of(self, key: str) -> RedisServer:
-        """The node that serves `key`. "" is the node that tells the time. Raises RedisAway if nobody serves
-        it."""
+        """The node that serves `key`, for "" the one that tells the time. Raises RedisAway if nobody does."""
         server = self._by_slot[slot_of(key)] if key else self._time_server()
         if server is None:
             self.refresh_soon()

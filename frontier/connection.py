@@ -177,8 +177,7 @@ class Connection(asyncio.Protocol):
 
 
 async def open_connection(address: Address, access: Access, timeout_s: float, is_sentinel: bool = False) -> Connection:
-    """Connect to `address` and make the connection ready for commands. Raises OSError (TimeoutError included), and
-    hiredis.ReplyError if the server refuses a command of the handshake."""
+    """Connect and do the handshake. Raises OSError (TimeoutError included), and hiredis.ReplyError if it is refused."""
     loop, password = asyncio.get_running_loop(), await access.current_password()
     async with asyncio.timeout(timeout_s):
         connection: Connection
@@ -207,8 +206,7 @@ def _is_ip_address(host: str) -> bool:
 
 
 async def _handshake(connection: Connection, access: Access, password: str, is_sentinel: bool) -> None:
-    """All in one round trip: who we are, and which server process this is. A user of Sentinels, as their documentation
-    describes it, may not ask them for INFO."""
+    """All in one round trip: who we are, and which server process this is. A user of Sentinels may not ask for INFO."""
     commands: list[tuple[Argument, ...]] = []
     if password or access.username:
         user = (access.username,) if access.username else ()
@@ -278,8 +276,7 @@ OnRoundTrip = Callable[[float, bool], None]
 
 
 class TimeLimits(msgspec.Struct, frozen=True):
-    """Seconds. `reply_s`: for one round trip; `connect_s`: for a new connection; `probe_s`: the same, while the server is
-    away."""
+    """Seconds: for one round trip, for a new connection, and for one while the server is away (`probe_s`)."""
 
     reply_s: float = 5.0
     connect_s: float = 5.0
@@ -287,8 +284,7 @@ class TimeLimits(msgspec.Struct, frozen=True):
 
 
 class RedisServer:
-    """The server `name` and the connections to it. `find`: where it is, asked for each new connection. `on_silence`: called
-    while a reply is late, and when the server has failed."""
+    """The server `name`. `find`: where it is, for each connection; `on_silence`: called while a reply is late."""
 
     def __init__(
         self,
@@ -350,8 +346,7 @@ class RedisServer:
             self._trying = False
 
     async def connect(self, timeout_s: float) -> None:
-        """Open a connection, and learn the run ID. Raises RedisAway or RedisMisused. Does nothing if the server is away and
-        a call tries it already."""
+        """Open a connection, and learn the run ID, unless a call tries it already. Raises RedisAway or RedisMisused."""
         if self._trying:
             return
         self._trying = self.is_away
@@ -361,8 +356,7 @@ class RedisServer:
             self._trying = False
 
     def check_replicas(self) -> None:
-        """Raises ReplicasMissing if the replicas have not acknowledged the last write that waited for them. Once in
-        `ACKS_AGAIN_S` it does not, so that one write tries again."""
+        """Raises ReplicasMissing if the last write was not acknowledged, but not once in `ACKS_AGAIN_S`, to try again."""
         if self._missing is None:
             return
         now = time.monotonic()
@@ -384,8 +378,7 @@ class RedisServer:
         self._failed(error)
 
     def replaced(self, why: str) -> None:
-        """Another server has taken over, though this one may still take writes, which would be lost. Calls in progress
-        raise RedisAway, and the next call connects anew."""
+        """Another server has taken over, though this one may still take writes. Calls in progress raise RedisAway."""
         error = RedisAway(f"Redis at {self.name} cannot serve now: {why}", self.name)
         self._failed(error)
         for connection in list(self._busy):
@@ -544,8 +537,7 @@ class RedisServer:
 
 
 def _check_serving(info: dict[str, str]) -> None:
-    """Raises ReplyError if the server with this INFO does not carry out calls: it is another server's replica, which could
-    only show an older state, or still loads its data."""
+    """Raises ReplyError if the server is a replica, which could show an older state, or still loads its data."""
     if info.get("role", "master") != "master":
         raise hiredis.ReplyError("READONLY it is a replica of another server")
     if info.get("loading", "0") != "0":
@@ -553,8 +545,7 @@ def _check_serving(info: dict[str, str]) -> None:
 
 
 class Servers:
-    """The servers of a store: a single one, at a fixed address or named by Sentinels, which carries out all calls. `where`:
-    as it is shown in messages, and its name. `Cluster` has several."""
+    """The single server of a store, at a fixed address or named by Sentinels. `where`: as shown. `Cluster` has several."""
 
     def __init__(self, url: RedisUrl, limits: TimeLimits, where: str, on_round_trip: OnRoundTrip) -> None:
         self.url = url

@@ -138,8 +138,7 @@ class Control:
             await self._write("HSET", f"delay {domain}", repr(float(seconds)))
 
     async def show_delay(self, domain: str, delay_ms: int) -> None:
-        """Replace the delay that is stored for `domain`, which the next lease and readers use. A domain that was never
-        queued stores none."""
+        """Replace the delay that is stored for `domain`, unless that was never queued."""
         key = self._keys.of(domain).domain(domain)
         (is_known,) = await self._store.send([command("HEXISTS", key, "accepted")])
         if is_known:
@@ -160,8 +159,7 @@ RETRIED_AT_ONCE = 500
 
 
 class RetryReply(msgspec.Struct, frozen=True):
-    """`ready`: how many URLs no longer wait. `queued`: how many others are queued. `is_held`: the domain is being requested
-    now, so its backoff stays."""
+    """`ready`: URLs that no longer wait; `queued`: others; `is_held`: the domain is requested now, its backoff stays."""
 
     ready: int
     queued: int
@@ -169,8 +167,8 @@ class RetryReply(msgspec.Struct, frozen=True):
 
 
 async def retry_now(store: Store, keys: CrawlKeys, domain: str, now_ms: int, delay_ms: int) -> RetryReply:
-    """End the backoff of `domain`, and have its URLs that wait for a retry tried now, in any order. Its delay stays.
-    `delay_ms`: that of a domain that has none of its own. Repeating the call is harmless. Raises RedisAway."""
+    """End the backoff of `domain`, and have its waiting URLs tried now. `delay_ms`: of a domain without one. May be
+    repeated. Raises RedisAway."""
     shard = keys.of(domain)
     found: set[bytes] = set()
     async for page in scan(store, "ZSCAN", shard.waiting, "MATCH", f"{escaped(domain)}\n*", "COUNT", SCAN_COUNT):

@@ -122,8 +122,7 @@ _COUNT = re.compile(rb"-?[0-9]{1,18}")
 
 
 def count_in(text: bytes | None) -> int:
-    """The number that a counter has. A text that is none counts as 0: somebody else has written it, and nobody must be
-    unable to look at the crawl for that."""
+    """The number in a counter, 0 for a text that is none: somebody else has written it."""
     return int(text) if text and _COUNT.fullmatch(text) else 0
 
 
@@ -155,8 +154,7 @@ class LastHolder(msgspec.Struct, frozen=True):
 
 
 class Counters:
-    """Reads the counters of the crawl with `keys`. All methods raise RedisAway. With keys of an unknown identity, no
-    shard counts as lost."""
+    """Reads counters. All methods raise RedisAway. With keys of an unknown identity, no shard counts as lost."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
@@ -171,8 +169,7 @@ class Counters:
         )
 
     async def open(self) -> list[int]:
-        """For each shard, the number of URLs queued, leased or waiting in it, and of links in its outbox. Raises
-        ShardLost."""
+        """Per shard, the URLs queued, leased or waiting, and links in the outbox. Raises ShardLost."""
         return [accepted - settled for accepted, settled in await self._totals(self._keys.shards)]
 
     async def done(self) -> int:
@@ -343,8 +340,7 @@ class DomainSample(msgspec.Struct, frozen=True):
 
 
 class DomainDelay(msgspec.Struct, frozen=True):
-    """The delay of a domain, None before the first fetch. `state`: the politeness layer's own text; `robots`: its records
-    of robots.txt files, not read for leased domains."""
+    """The delay of a domain, None before the first fetch. `state`: of the politeness layer; `robots`: its records."""
 
     delay_ms: int | None
     state: str
@@ -392,8 +388,7 @@ async def survey(store: Store, keys: CrawlKeys, shards: Sequence[int], now_ms: i
 
 
 async def domain_delays(store: Store, keys: CrawlKeys, samples: Iterable[DomainSample]) -> dict[str, DomainDelay]:
-    """The delay and state of the domains of `samples`, by domain; unknown for those on nodes that are away,
-    or with keys of a wrong type."""
+    """Delay and state of the domains of `samples`; unknown on nodes that are away or with keys of a wrong type."""
     found = {sample.domain: sample for sample in samples}
     idle = [sample for sample in found.values() if sample.held != "leased"]
     calls = [command("HMGET", keys.shards[one.shard].domain(one.domain), "delay", "state") for one in found.values()]

@@ -58,8 +58,7 @@ class FieldTypes:
         return {(data_set, field): kind for (data_set, _, field), kind in fields}
 
     async def keep(self, offered: Types) -> dict[tuple[str, str], str]:
-        """Keep the `offered` types of fields that have none. Returns the types that all of them have from now on, without
-        those that are not kept."""
+        """Keep the `offered` types of fields that have none, and return the types that all have now."""
         names = [name for name in offered if len(name[1]) <= LONGEST_FIELD]
         calls = [
             script_call(
@@ -80,8 +79,8 @@ class FieldTypes:
 
 
 class ReshardProgress(msgspec.Struct, frozen=True):
-    """How far a crawl with `before` shards is on its way to `after`: `done` of about `total` keys are copied. `switched`:
-    it has the new shards, which nobody may use yet."""
+    """How far a crawl is from `before` to `after` shards: `done` of about `total` keys. `switched`: it has the new
+    ones."""
 
     before: int
     after: int
@@ -124,8 +123,7 @@ def reshard_progress(
 
 
 class Crawl(msgspec.Struct, frozen=True):
-    """The contents of a crawl's `meta` key. `settings`: a text in the caller's own format; `revision`: how many times
-    it was written."""
+    """The `meta` key of a crawl. `settings`: in the caller's format; `revision`: how many times it was written."""
 
     name: str
     shards: int
@@ -238,8 +236,7 @@ async def _create(store: Store, name: str, shards: int, settings: bytes, has_sha
 
 
 async def open_crawl(store: Store, name: str, for_reshard: bool = False) -> Crawl:
-    """Open an existing crawl. Raises NoSuchCrawl if there is none, SchemaMismatch, RedisAway, and Resharding, except
-    `for_reshard`, while its number of shards is being changed."""
+    """Open an existing crawl. Raises NoSuchCrawl, SchemaMismatch, RedisAway, and Resharding except `for_reshard`."""
     check_crawl_name(name)
     store.keep_time_by(meta_key(name))
     (fields,) = await store.send([command("HGETALL", meta_key(name))])
@@ -252,16 +249,14 @@ async def open_crawl(store: Store, name: str, for_reshard: bool = False) -> Craw
 
 
 async def crawl_clock(store: Store, crawl: Crawl) -> ServerClock:
-    """A clock that shows the crawl time of `crawl` from now on, for commands, which have no part in its peer loop. Raises
-    RedisAway."""
+    """A clock that shows the crawl time of `crawl`, for commands. Raises RedisAway."""
     clock = ServerClock(SystemClock(), crawl_ms(store, crawl.keys.peers))
     await clock.refresh()
     return clock
 
 
 async def verify_crawl(store: Store, crawl: Crawl) -> None:
-    """Raises CrawlLost unless Redis still holds `crawl` with the same fingerprint key, CrawlResharded unless it has the
-    same layout, and RedisAway."""
+    """Raises CrawlLost or CrawlResharded unless Redis has `crawl` with the same key and layout, and RedisAway."""
     fields = command("HMGET", meta_key(crawl.name), "fingerprint_key", "last_tokens", "resharding")
     ((found, last_tokens, resharding),) = await store.send([fields])
     if found is None or bytes.fromhex(found.decode()) != crawl.fingerprint_key:
@@ -280,8 +275,8 @@ _LOCAL = "local "
 
 
 async def mark_local(store: Store, crawl: Crawl, tables: Collection[str]) -> None:
-    """Remember that a replica of `crawl` has started with these `tables` of settings of its own machine, which the crawl
-    does not store, for commands that lack them. Raises RedisAway."""
+    """Remember that a replica has started with these `tables` of its own machine, for commands that lack them. Raises
+    RedisAway."""
     if new := set(tables) - crawl.local:
         words = [word for table in sorted(new) for word in (_LOCAL + table, 1)]
         await store.send([command("HSET", crawl.keys.meta, *words)])
@@ -291,8 +286,8 @@ _SUFFIX_LIST = "suffix_list"
 
 
 async def compare_suffix_list(store: Store, crawl: Crawl) -> str:
-    """Remember which Public Suffix List this replica of `crawl` uses. Returns how that of the replica before it differs, ""
-    if it does not. Raises RedisAway."""
+    """Remember the Public Suffix List of this replica. Returns how that of the last one differs, or "". Raises
+    RedisAway."""
     here = suffix_list_mark()
     (there,) = await store.send([command("HGET", crawl.keys.meta, _SUFFIX_LIST)])
     if there == here.encode():
@@ -308,8 +303,7 @@ async def compare_suffix_list(store: Store, crawl: Crawl) -> str:
 
 
 async def save_settings(store: Store, crawl: Crawl, settings: bytes) -> int:
-    """Replace the settings that `crawl` was opened with. Replicas see them when they next poll. Returns the revision, which
-    is unchanged if the settings are the same. Raises SettingsOutdated if others were saved meanwhile, and RedisAway."""
+    """Replace the settings that `crawl` was opened with. Returns the revision. Raises SettingsOutdated and RedisAway."""
     (reply,) = await store.send([script_call(SAVE_SETTINGS, [crawl.keys.meta], settings, crawl.revision)])
     if reply[0] == b"outdated":
         raise SettingsOutdated(

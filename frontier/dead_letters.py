@@ -88,8 +88,7 @@ class DeadLetters:
         return more, letters
 
     async def requeue(self, letters: Iterable[DeadLetter], now_ms: int, priority: float = 0.0) -> int:
-        """Queue `letters` again. Returns how many were still dead. Repeating the call is harmless. Raises RedisAway
-        and ShardLost."""
+        """Queue `letters` again, and return how many were dead. May be repeated. Raises RedisAway and ShardLost."""
         by_shard: dict[int, list[DeadLetter]] = defaultdict(list)
         for letter in letters:
             by_shard[letter.shard].append(letter)

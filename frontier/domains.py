@@ -132,10 +132,7 @@ def shard_of(domain: str, shards: int) -> int:
 
 
 def site_of(prefix: str) -> tuple[str, str] | None:
-    """Domain and origin of `prefix`, a serialised URL up to its path. None if the host is not valid in DNS.
-
-    The origin has no user information, and its host no final dot.
-    """
+    """Domain and origin of `prefix`, a serialised URL up to its path, without user and final dot. None if not valid."""
     if "@" in prefix:
         prefix = prefix[: prefix.index("//") + 2] + prefix.rpartition("@")[2]
     return _site_of(prefix) if len(prefix) <= _LONGEST_SITE else None

@@ -79,8 +79,7 @@ _CREDENTIALS = frozenset({"authorization", "cookie"})
 
 
 class RequestData(msgspec.Struct, frozen=True, array_like=True):
-    """How a URL is requested, if not with a plain GET. `headers`: names and values; `may_repeat`: it may be sent again if
-    it may have been sent; `is_private`: records do not have its body."""
+    """How a URL is requested, if not with a plain GET. `may_repeat`: it may be sent twice; `is_private`: not recorded."""
 
     method: str = "GET"
     headers: tuple[tuple[str, str], ...] = ()
@@ -90,8 +89,7 @@ class RequestData(msgspec.Struct, frozen=True, array_like=True):
 
     @property
     def is_sent_once(self) -> bool:
-        """Whether it is sent at most once: its method is not idempotent (RFC 9110 9.2.2), and nobody has said that it
-        may be repeated."""
+        """Whether it is sent at most once: it is not idempotent (RFC 9110 9.2.2), and may not be repeated."""
         return not self.may_repeat and self.method in ("POST", "PATCH")
 
     @property
@@ -253,8 +251,7 @@ def request_of(tag: str) -> RequestData | None:
 
 
 def redirected(tag: str, key: str, status: int, is_same_origin: bool) -> tuple[str, str]:
-    """The tag and the key of what a redirect of an entry with `tag` and `key` leads to. A GET that follows another request
-    has a key of its own."""
+    """The tag and the key of what a redirect leads to. A GET that follows another request has a key of its own."""
     request = request_of(tag)
     if request is None:
         return tag, key

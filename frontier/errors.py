@@ -29,8 +29,7 @@ class BadUrl(BadInput):
 
 
 class RedisAway(FrontierError):
-    """Raised when Redis is unreachable or temporarily unable to serve. The caller should retry later. `node`: the name of
-    the node that cannot serve, or "" if that is not known."""
+    """Raised when Redis is unreachable or cannot serve for now: retry later. `node`: that cannot, or ""."""
 
     def __init__(self, message: str, node: str = "") -> None:
         super().__init__(message)
@@ -62,8 +61,7 @@ class SettingsOutdated(FrontierError):
 
 
 class Resharding(FrontierError):
-    """Raised when a crawl cannot be used because its number of shards is being changed. `progress`: how far it is;
-    `advice`: what to do if it goes no further."""
+    """Raised when a crawl's number of shards is being changed. `progress`: of it; `advice`: if it goes no further."""
 
     def __init__(self, crawl: str, progress: object, advice: str) -> None:
         self.progress = progress

@@ -114,8 +114,8 @@ class Forgetting:
         self.removed.add(leases=int(reply[1]), records=int(reply[2]))
 
     async def purge(self, durable_s: float = DURABLE_S) -> None:
-        """Remove what Redis has of the domain, and look again until nothing is left: `durable_s` later, when what was
-        removed is gone from disk, too."""
+        """Remove what Redis has of the domain, and look again until nothing is left: `durable_s` later, it is gone from
+        disk."""
         for _ in range(_ROUNDS):
             before = self.removed.total
             await self.mark()

@@ -136,8 +136,7 @@ layout."""
 
 
 def layout_number(last_tokens: Sequence[int]) -> int:
-    """The number of the layout after those with `last_tokens`, 0 for the first one. Each command that makes a layout has a
-    number of its own."""
+    """The number of the layout after those with `last_tokens`, from 0. Each command that makes one has its own."""
     return 1 + last_tokens[-1] % ATTEMPTS if last_tokens else 0
 
 
@@ -152,8 +151,7 @@ def owners_table(layout: int) -> str:
 
 
 def shard_keys(crawl: str, number: int, layout: int = 0) -> ShardKeys:
-    """The keys of the shard `number` of `crawl`. The shards of each `layout` have keys of their own, so that no replica
-    takes those of one layout for those of another."""
+    """The keys of the shard `number`. Each `layout` has its own, so that replicas do not confuse them."""
     return ShardKeys(f"{{{crawl}:{number}@{layout}}}:" if layout else f"{{{crawl}:{number}}}:")
 
 

@@ -138,8 +138,8 @@ async def refresh_pages(
 
 
 async def refresh_due_by(store: Store, keys: CrawlKeys, due_s: float, now_ms: int) -> int:
-    """Make all known pages due whose next visits are planned until `due_s`, in seconds of server time. Returns how many
-    were not. Raises RedisAway and ShardLost."""
+    """Make known pages due that are planned until `due_s` (server time). Returns how many were not. Raises RedisAway
+    and ShardLost."""
     domains = {domain async for domain in domains_with_known_pages(store, keys, due_s)}
     return sum([await _refresh_wanted(store, keys, one, lambda page: page.due_s <= due_s, now_ms) for one in domains])
 
@@ -147,8 +147,7 @@ async def refresh_due_by(store: Store, keys: CrawlKeys, due_s: float, now_ms: in
 async def refresh_matching(
     store: Store, keys: CrawlKeys, domain: str, is_wanted: Callable[[str], bool], now_ms: int
 ) -> int:
-    """Make those known pages of `domain` due whose URL is wanted. Returns how many were not. Raises RedisAway and
-    ShardLost."""
+    """Make known pages of `domain` with a wanted URL due. Returns how many were not. Raises RedisAway and ShardLost."""
     return await _refresh_wanted(store, keys, domain, lambda page: is_wanted(page.entry.url), now_ms)
 
 

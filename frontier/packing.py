@@ -156,8 +156,7 @@ class First(msgspec.Struct, frozen=True):
 
 
 class Packer:
-    """Packs and unpacks the queues of the crawl with `keys`. It never raises RedisAway for a call that may as well be made
-    later: the next push or lease reports the queue again."""
+    """Packs and unpacks queues. It raises no RedisAway for what the next push or lease reports again."""
 
     def __init__(self, store: Store, keys: CrawlKeys, now_ms: Callable[[], int]) -> None:
         self._store = store

@@ -232,8 +232,7 @@ class View(msgspec.Struct, frozen=True):
         return next((member.index for member in self.roster if member.replica == self.me), 0)
 
     def owns(self, task_id: str) -> bool:
-        """Whether `me` owns `task_id` when tasks are divided by hash modulo `replicas`; `owners` is about shards only.
-        Always False with index 0."""
+        """Whether `me` owns `task_id` by hash modulo `replicas`; `owners` is about shards. False with index 0."""
         index = self.index
         return index > 0 and xxh3_64_intdigest(task_id.encode()) % self.replicas == index - 1
 
@@ -315,8 +314,8 @@ class PeerLoop:
         return f"<PeerLoop {self._key} replica={self.replica} every {self.settings.interval_s:g}s>"
 
     async def tick(self) -> View:
-        """Claim a place in the current epoch and return the view in effect. A replica that does not know crawl time yet
-        (`time.is_known`) claims in the open epoch. Raises RedisAway."""
+        """Claim a place in the epoch and return the view in effect. Without crawl time, it is the open epoch. Raises
+        RedisAway."""
         while not await self._share_out(await self._claim()):
             pass  # the table changed between the two calls
         return View(self._claimed_epoch, self._roster, self.replica, self._table.owners if self._roster else ())
@@ -336,8 +335,7 @@ class PeerLoop:
         return str(table_version.decode())
 
     async def _share_out(self, stored: str) -> bool:
-        """Assign the shards to the roster, starting from the table whose version is `stored`. False if Redis no longer has
-        that table. A replica that has the table that `stored` was computed from does not read it, but computes it."""
+        """Assign the shards from the table `stored`, computed if that is possible. False if Redis no longer has it."""
         capacities = {member.replica: member.capacity for member in self._roster}
         before = self._table.version
         has_changed = self._table.update(capacities)
@@ -387,8 +385,7 @@ class PeerLoop:
 
 
 async def running_ms(store: Store, key: str, until_ms: int) -> int:
-    """For how long, up to `until_ms`, replicas of the loop `key` have worked: without the time in which none ran, or all
-    were paused. If the last replica crashes, up to an interval is missing. Raises RedisAway."""
+    """How long until `until_ms` replicas have worked: without pauses, an interval less after a crash. Raises RedisAway."""
     (reply,) = await store.send([command("HMGET", f"{key}:running", "total_ms", "last_ms")])
     total_ms, last_ms = int(reply[0] or 0), int(reply[1] or 0)
     return total_ms + (max(0, until_ms - last_ms) if last_ms else 0)
@@ -432,8 +429,7 @@ class Health:
         self._ttl_ms = int(ttl_s * 1000)
 
     async def report(self, replica: str, record: bytes, ttl_s: float = 0.0, at_ms: int = 0) -> None:
-        """Store `record`, in the caller's own format, for `ttl_s` seconds, or longer if this one is longer. `at_ms`: now,
-        by the clock of the crawl."""
+        """Store `record`, in the caller's format, for at least `ttl_s` seconds. `at_ms`: now, by the crawl's clock."""
         key, ttl_ms = f"{self._key}:{replica}", max(self._ttl_ms, int(ttl_s * 1000))
         await self._store.send([command("SET", key, record, "PX", ttl_ms), command("ZADD", self._key, at_ms, replica)])
 

@@ -138,8 +138,7 @@ class Frontier:
         return int.from_bytes(digest, "big") >> 1
 
     async def is_seen(self, entry: Entry) -> bool:
-        """Whether the URL of `entry` was queued, as a page or as a requisite as `entry` says, or fetched. Raises
-        RedisAway."""
+        """Whether the URL of `entry` was queued, as a page or requisite as it says, or fetched. Raises RedisAway."""
         keys, mark = self.keys.of(entry.domain), self.fingerprint(entry.url)
         (buckets,) = await self._store.send([command("HGET", keys.stats, "buckets")])
         mark = -mark if entry.is_requisite else mark
@@ -252,8 +251,8 @@ class Frontier:
         return None if self.settings.known_share is None else self._clock.now_ms()
 
     async def shards_with_work(self, shards: Collection[int]) -> set[int]:
-        """Those of `shards` in which a domain is queued or leased, a URL waits, or a visit is due. It costs the server a
-        tenth of an unsuccessful lease call. Raises RedisAway."""
+        """Those of `shards` with something queued, leased, waiting or due. A tenth of the cost of a lease. Raises
+        RedisAway."""
         keys = [self.keys.shards[shard] for shard in shards]
         calls = [command("EXISTS", of.stats, of.due, of.leases, of.waiting) for of in keys]
         if self.visits_by_ms is not None:
@@ -272,8 +271,7 @@ class Frontier:
 
     @property
     def _lease_ms(self) -> int:
-        """The duration of a lease from `now_ms`. It is at least `lease_ms` by the server's clock, even if ours is
-        behind."""
+        """The duration of a lease from `now_ms`: at least `lease_ms` by the server's clock."""
         return self.settings.lease_ms + self._clock.uncertainty_ms
 
     async def settle(self, settlements: Sequence[Settlement]) -> list[SettleReply]:
@@ -299,8 +297,8 @@ class Frontier:
         return shard_call(SETTLE, self.keys, shard, self._run_of(shard), self._clock.now_ms(), self._lease_ms, *words)
 
     async def mark_sent(self, lease: Lease, entry: Entry, marked: Entry) -> bool:
-        """Replace `entry` of `lease` by `marked` (`Entry.sent`), or the other way round. Returns False if the lease has
-        ended. Repeating the call is harmless. Raises RedisAway."""
+        """Replace `entry` of `lease` by `marked` (`Entry.sent`), or back. False if the lease has ended. Raises
+        RedisAway."""
         words = (lease.domain, lease.token, entry.raw, marked.raw)
         calls = [(lease.shard, shard_call(MARK_SENT, self.keys, lease.shard, *words))]
         (reply,) = await send_to_shards(self._store, self.keys, calls)
@@ -360,8 +358,7 @@ class Frontier:
         return {shard: run for shard in range(len(self.keys.shards)) if (run := self._run_of(shard))}
 
     def replaced_runs(self) -> dict[int, str]:
-        """The shards whose server was restarted or replaced since this replica wrote to them, and the run that serves them
-        now. What was written in the last seconds may be lost: see `repeat_pushes`."""
+        """The shards whose server was replaced since the writes, and the run that serves them: see `repeat_pushes`."""
         return self._recent.replaced_runs()
 
     async def old_shards(self, runs: Mapping[int, str]) -> dict[int, int]:
@@ -380,8 +377,7 @@ class Frontier:
         return {one: at for one, at in known.items() if at and self._recent.safe_token(one) > at}
 
     def may_repeat(self, url: LeasedUrl) -> bool:
-        """Whether a settlement under the lease of `url` may still be sent again, and turn out to have no effect. May be
-        called in any thread."""
+        """Whether a settlement under the lease of `url` may still turn out to have no effect. In any thread."""
         return self._recent.may_repeat(url)
 
     @property
@@ -395,8 +391,8 @@ class Frontier:
         return self._recent.are_safe
 
     async def look_for_new_runs(self, if_lately: bool = False) -> None:
-        """Ask each node that was written to for a sign of life, so that a new run is noticed. `if_lately`: only if a server
-        may not keep the latest writes. Raises RedisAway."""
+        """Ask each node that was written to for a sign of life. `if_lately`: only if it may lack writes. Raises
+        RedisAway."""
         shards = self._recent.one_of_each(self._node_of, if_lately)
         calls = [command("EXISTS", self.keys.shards[shard].owner) for shard in shards]
         answers = await self._store.send_each(calls)

@@ -71,20 +71,17 @@ class RecentWrites:
         return f"<RecentWrites {len(self._writes)} urls={self._entries}>"
 
     def safe_token(self, shard: int) -> int:
-        """The last token of leases of `shard` that are no longer among the last writes, 0 for none. A server that does not
-        know it has lost more than can be repeated."""
+        """The last token of leases of `shard` before the last writes, 0 for none: a server without it has lost more."""
         return self._tokens.get(shard, 0)
 
     def one_of_each(self, node_of: Callable[[int], str], if_lately: bool = False) -> Collection[int]:
-        """For each node, one of its shards that were written to or leased from. `node_of`: shard -> its node.
-        `if_lately`: none if the servers keep all writes by now."""
+        """A written shard of each node. `node_of`: shard -> node; `if_lately`: none if the servers keep all writes."""
         if if_lately and not (self._writes and self._writes[-1].at_ms >= self._now_ms() - KEPT_MS):
             return ()
         return {node_of(shard): shard for shard in self._runs}.values()
 
     def reached(self, *shards: int) -> None:
-        """Record that calls to `shards` are sent now. Another connection may notice a new run before the replies are
-        read."""
+        """Record that calls to `shards` are sent: another connection may notice a new run before the replies."""
         for shard in shards:
             if run := self._run_of(shard):
                 self._runs.setdefault(shard, run)
@@ -141,14 +138,12 @@ class RecentWrites:
         self._leases = Counter((one.lease.shard, one.lease.token) for write in writes if (one := write.settlement))
 
     def may_repeat(self, url: LeasedUrl) -> bool:
-        """Whether a settlement under the lease of `url` is kept, so it may turn out that `url` is not settled. May be
-        called in any thread."""
+        """Whether a settlement under the lease of `url` is kept, and may have no effect. In any thread."""
         return (url.shard, url.token) in self._leases
 
     @property
     def are_safe(self) -> bool:
-        """Whether the servers that took the writes have had `SYNCED_MS` to sync the last one, and none is away or was
-        replaced since, as far as is known."""
+        """Whether the servers had `SYNCED_MS` to sync the last write, and none is away or was replaced."""
         is_old = not self._writes or self._writes[-1].at_ms < self._now_ms() - SYNCED_MS
         return is_old and not self.is_in_doubt
 

@@ -178,8 +178,7 @@ def read_url(url: str) -> RedisUrl:
 
 
 def _options(url: str) -> tuple[Access, float | None, float | None]:
-    """The options of the `url` of one server, as redis-py reads them, and the limits of `RedisUrl`. Raises ValueError if it
-    refuses one of them."""
+    """The options in the `url` of one server, as redis-py reads them, and its limits. Raises ValueError."""
     # Imported here, since it takes a tenth of the CPU time in which a replica starts, and a local crawl does not need it.
     from redis.asyncio.connection import Connection, SSLConnection  # noqa: PLC0415
     from redis.asyncio.connection import parse_url as parse_options  # noqa: PLC0415
@@ -233,8 +232,7 @@ def _address_map(text: str) -> dict[str, Address]:
 
 
 def check_url(url: str) -> str:
-    """Returns `url` if it is a Redis URL, and raises BadInput otherwise. The message does not repeat the URL, because any
-    part of it may be the password."""
+    """Returns `url`, or raises BadInput without repeating it: any part of it may be the password."""
     try:
         parts = _split(url)
         query = parse_qsl(parts.query, strict_parsing=True) if parts.query else []
@@ -264,8 +262,7 @@ def _is_known(scheme: str, netloc: str, path: str, database: str | None) -> bool
 
 
 def display_url(url: str) -> str:
-    """`url` for messages and pages: rebuilt from its scheme, hosts, ports, and path (the database or socket of Redis).
-    All other parts may contain a password or a token."""
+    """`url` for messages: scheme, hosts, ports and path. All other parts may be secret."""
     try:
         parts = _split(url)
         hosts = [urlsplit(f"//{host}") for host in parts.netloc.rpartition("@")[2].split(",")]

@@ -52,8 +52,7 @@ class Ended(NamedTuple):
 
 
 async def clear_shards(store: Store, keys: CrawlKeys) -> None:
-    """Remove all that the shards of a crawl have, so that all of them count as lost: single keys are missing, and nobody
-    knows which. No replica may run. Raises RedisAway."""
+    """Remove all that the shards of a crawl have, so that all count as lost. No replica may run. Raises RedisAway."""
     for shards in batched(keys.shards, CHUNK):  # first, so that what is half removed counts as lost
         await store.send([command("DEL", of.stats) for of in shards])
     async for page in found_keys(store, keys):
@@ -113,13 +112,11 @@ class Repair:
         await self._store.send([command("HSET", of.owner, "quiet_ms", until_ms) for of in shards])
 
     def count_items(self, domain: str, numbers: Mapping[str, int]) -> None:
-        """Count the items of a visit to a page of `domain`, which belongs to a lost shard: their numbers by data set.
-        `finish` stores the sums."""
+        """Count the items of a visit to a page of `domain` in a lost shard, by data set. `finish` stores the sums."""
         self._items[self._keys.shard_of(domain)].update(numbers)
 
     async def push(self, entries: Iterable[Entry], everywhere: bool = False) -> int:
-        """Queue those of `entries` that are not known, and that belong to lost shards unless `everywhere`. Returns how many
-        were queued."""
+        """Queue those of `entries` that are not known, in lost shards unless `everywhere`. Returns how many."""
         wanted = [entry for entry in entries if everywhere or self.concerns(entry.domain)]
         return (await self._frontier.push(wanted)).accepted
 
@@ -131,8 +128,7 @@ class Repair:
         return await self._restore(words, CHUNK, RESTORE)
 
     async def restore_visits(self, pages: Iterable[KnownPage]) -> int:
-        """Have those of `pages` visited again that belong to lost shards and were restored. One that is stored with a later
-        visit stays as it is. Returns how many were stored."""
+        """Have restored `pages` of lost shards visited again, unless a later visit is stored. Returns how many."""
         concerned = (page for page in pages if self.concerns(page.entry.domain))
         words = ((page.entry.domain, (page.due_s, rest_of_record(page.entry))) for page in concerned)
         return await self._restore(words, PAGES, RESTORE_VISITS)

@@ -29,8 +29,7 @@ MOST_IN_CIRCLE = 8
 
 
 class Reservation(msgspec.Struct, frozen=True):
-    """A reserved request to `domain`, which may start at `slot_ms` and must end before `until_ms` (server time).
-    `delay_ms`: the domain's current delay, 0 if it was never fetched from."""
+    """A reserved request, from `slot_ms` until `until_ms` (server time). `delay_ms`: of the domain, 0 if never fetched."""
 
     domain: str
     slot_ms: int
@@ -45,8 +44,7 @@ class ReservationRefused(msgspec.Struct, frozen=True):
 
 
 class Reservations:
-    """Reserves requests to domains of the crawl with `keys`. `hold_ms`: maximum duration of a request. `delay_ms`: delay
-    between requests to a domain that has no delay of its own."""
+    """Reserves requests. `hold_ms`: the longest request; `delay_ms`: for domains without one of their own."""
 
     def __init__(self, store: Store, keys: CrawlKeys, clock: ServerClock, hold_ms: int, delay_ms: int) -> None:
         self._store = store

@@ -87,8 +87,7 @@ Tell = Callable[[str, int, int], None]
 
 
 class LayoutCopy:
-    """Copies the shards of `old`, which are frozen, to those of `filled`, which have the identity of shards that are being
-    filled. All methods raise RedisAway."""
+    """Copies the shards of `old`, which are frozen, to those of `filled`. All methods raise RedisAway."""
 
     def __init__(self, store: Store, crawl: Crawl, old: CrawlKeys, filled: CrawlKeys) -> None:
         self._store = store
@@ -163,8 +162,8 @@ class LayoutCopy:
         }
 
     async def _different(self, sets: Sequence[tuple[ShardKeys, int]]) -> int:
-        """About how many different fingerprints are in `sets` (shard, number of its buckets), mostly within a tenth. Only
-        those count that would be in the first of `step` buckets."""
+        """About how many fingerprints differ in `sets` (shard, number of buckets), mostly within a tenth, in one of
+        `step`."""
         step = max(1, _power_of_two(max(count for _, count in sets)) // SAMPLED)
         names = [of.seen(at) for of, count in sets for at in range(0, count, min(step, _power_of_two(count)))]
         found: set[bytes] = set()
@@ -443,8 +442,8 @@ class Reshard:
     # until the shards are frozen
 
     async def begin(self, tell: Tell) -> None:
-        """Let replicas end their leases, and freeze the crawl. Raises ShardLost, and CrawlResharded if another command is
-        changing its number of shards."""
+        """Let replicas end their leases, and freeze the crawl. Raises ShardLost, and CrawlResharded for another
+        command."""
         lost = await lost_shards(self._store, self._old)
         if gone := [shard for shard, found in lost.items() if found != self._frozen.identity]:
             raise ShardLost(self._crawl.name, gone)
@@ -517,8 +516,7 @@ class Reshard:
     # the copy
 
     async def copy(self, tell: Tell) -> int:
-        """Copy everything, compare, and return the last token of the old layout. Raises CrawlLost if the copy is not
-        equal."""
+        """Copy everything, compare, and return the last token of the old layout. Raises CrawlLost if they differ."""
 
         def note(step: str, done: int, total: int) -> None:
             if step == "copied":
@@ -549,8 +547,7 @@ class Reshard:
         return (least // ATTEMPTS + 1) * ATTEMPTS + self._claimed % ATTEMPTS
 
     async def _remove_attempts(self, last: int, tell: Tell) -> None:
-        """Remove what the commands with the claims up to `last` have left in new shards. They can switch no more: another
-        command has begun since, or the reshard is cancelled."""
+        """Remove what commands with claims up to `last` left in new shards. They can switch no more."""
         tokens = self._crawl.last_tokens
         used = {layout_number(tokens[:number]) for number in range(1 + len(tokens))}
         if last < 1 or (tokens and not 0 < (last - tokens[-1]) % ATTEMPTS < ATTEMPTS // 2):
@@ -664,8 +661,7 @@ class Reshard:
         ]
 
     async def cancel(self, tell: Tell) -> None:
-        """Undo a reshard that has not switched: the crawl goes on with its old shards. Raises CrawlResharded if there is
-        none, or it has switched."""
+        """Undo a reshard. Raises CrawlResharded if there is none, or it has switched."""
         call = script_call(scripts.CANCEL_RESHARD, [self._old.meta], _field(self._tokens), self._claimed)
         (reply,) = await self._store.send([call])
         self._check_meta(reply)
@@ -718,8 +714,7 @@ def _field(last_tokens: Sequence[int]) -> str:
 
 
 async def open_with_new_shards(work: Reshard, crawl: Crawl, tell: Tell) -> int:
-    """Carry out `work` on `crawl`, or what is left of it, without its last step, `Reshard.clean`. Returns the last token of
-    the old shards."""
+    """Carry out `work` or what is left of it, without `Reshard.clean`. Returns the last token of the old shards."""
     if crawl.former:
         last_token = crawl.last_tokens[-1]
     else:

@@ -65,8 +65,8 @@ def postpone(entry: Entry, reason: str, ready_ms: int) -> SettledUrl:
 
 
 def with_next_visit(settled: SettledUrl, found: str, due_ms: int | None, visit: str) -> SettledUrl:
-    """`settled`, a page that is visited again at `due_ms`, or not again if it is None. `found`: one word for the crawl's
-    counters, "new" for a first visit; `visit`: the state of its visits, in hexadecimal digits."""
+    """`settled`, visited again at `due_ms` unless None. `found`: a word for the counters; `visit`: the state in hex
+    digits."""
     entry = settled.entry
     priority = entry.priority - QUEUED_VISIT if entry.priority > QUEUED_VISIT / 2 else entry.priority
     due = "" if due_ms is None else -(-due_ms // 1000)
@@ -148,8 +148,7 @@ def parts_of(settlements: Sequence[Settlement], places: Iterable[int]) -> Iterat
 
 
 class SettleReply(msgspec.Struct, frozen=True):
-    """`stale`: the lease had ended, and nothing was changed. `expires_ms`: when the lease expires, None if it has ended.
-    `due_ms`: when the domain is due, if the lease has ended and URLs are queued."""
+    """`stale`: nothing was changed. `expires_ms`: None if the lease has ended. `due_ms`: when URLs are left after it."""
 
     stale: bool = False
     expires_ms: int | None = None

@@ -57,8 +57,7 @@ _VERBS: Mapping[Kind, str] = {"zset": "ZADD", "hash": "HSET", "string": "SET"}
 
 
 class Key(NamedTuple):
-    """A key of the old layout: its shard, its name after the prefix of the shard, and the whole. Only buckets of seen-sets
-    are copied in another way."""
+    """A key of the old layout: its shard, its name without prefix, and the whole. Seen-sets are copied otherwise."""
 
     shard: int
     name: str
@@ -131,8 +130,7 @@ class Division(NamedTuple):
         return range(target % self.before, self.before, self.after)
 
     def families(self) -> Iterator[tuple[Sequence[int], Sequence[int]]]:
-        """Old and new shards, so that each of the new ones needs all fingerprints of each of the old ones, and no others. A
-        fingerprint does not tell its domain."""
+        """Old and new shards such that each new one needs all fingerprints of each old one."""
         for shard in range(min(self.before, self.after)):
             yield self.sources_of(shard), self.targets_of(shard)
 
@@ -210,8 +208,7 @@ async def pages(store: Store, crawl: str, shards: Sequence[ShardKeys], layout: i
 async def pages_of_all(
     store: Store, crawl: str, shards: Sequence[ShardKeys] | None = None
 ) -> AsyncIterator[list[tuple[int, Key]]]:
-    """All keys of the shards of `crawl` on the nodes of `shards`, or on all nodes, with the number of the layout of each,
-    some of them more than once."""
+    """All keys of the shards on the nodes of `shards`, or on all, with the number of their layout, some repeated."""
     form = re.compile(rf"\{{{re.escape(crawl)}:(\d+)(?:@(\d+))?\}}:(.*)".encode(), re.DOTALL)
     pattern = f"{{{crawl}:*}}:*"
     for base in nodes_of(store, shards):

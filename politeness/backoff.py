@@ -94,11 +94,7 @@ def after_failure(
     rand: float,
     reason: str = "",
 ) -> BackoffState:
-    """The state after one more failure at `now_ms`.
-
-    `retry_after_ms`: the server's Retry-After, or None. `rand`: random number from 0 to 1; 0.5 means no jitter. `reason`:
-    one word.
-    """
+    """The state after one more failure. `retry_after_ms`: Retry-After or None; `rand`: 0 to 1, 0.5 for no jitter."""
     failures = 1 if _is_forgiven(state, policy, now_ms) else state.failures + 1
     if retry_after_ms is None:
         rest_ms = 1000 * backoff_s(policy, failures, rand)
@@ -160,8 +156,7 @@ _DATE_LENGTH: Final = 40
 
 
 def _http_date(text: str) -> float | None:
-    """A date of RFC 9110 5.6.7 in seconds since 1970, or None. All three formats are in GMT; asctime's does not say
-    so."""
+    """A date of RFC 9110 5.6.7 in seconds since 1970, or None. All are in GMT; asctime's does not say so."""
     if len(text) > _DATE_LENGTH or text.count(":") != 2 or not text[:3].isalpha():
         return None
     try:

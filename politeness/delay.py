@@ -37,8 +37,7 @@ class DelayPolicy(msgspec.Struct, frozen=True):
 
 
 class ThrottlePolicy(msgspec.Struct, frozen=True):
-    """The delays after responses and after failures. `parallel`: maximum number of requests in flight to one domain,
-    while no delay applies to it."""
+    """Delays after responses and failures. `parallel`: requests in flight to a domain while no delay applies."""
 
     delay: DelayPolicy
     backoff: BackoffPolicy
@@ -46,11 +45,7 @@ class ThrottlePolicy(msgspec.Struct, frozen=True):
 
 
 def delay_ms(policy: DelayPolicy, crawl_delay: float | None, request_rate: float | None, response_s: float) -> int:
-    """Milliseconds from the end of a response to the next request, rounded up.
-
-    `crawl_delay` and `request_rate`: those of `Rules`, in seconds per request, or None. `response_s`: duration of the
-    last response.
-    """
+    """Milliseconds from a response to the next request, rounded up. Rates in seconds per request, or None."""
     delay_s = policy.min_delay_s
     if response_s and policy.response_share:
         delay_s = max(delay_s, min(policy.response_share * response_s, policy.response_share_cap_s))

@@ -11,17 +11,15 @@ from politeness.usage import Category
 
 
 class UsagePolicy(msgspec.Struct, frozen=True):
-    """`purpose`: the uses for which the crawl is made. What an owner refuses for one of them is not fetched or not kept.
-    `reads_tdmrep`: whether to fetch the /.well-known/tdmrep.json of each origin."""
+    """`purpose`: of the crawl; what owners refuse is not fetched or kept. `reads_tdmrep`: fetch tdmrep.json."""
 
     purpose: frozenset[Category] = frozenset()
     reads_tdmrep: bool = False
 
 
 class PolitenessPolicy(msgspec.Struct, frozen=True):
-    """`tries`: maximum number of requests for a URL, and for the robots.txt of an origin. `rate_limit`: the rate that all
-    domains at a network address share; None for no limit. `shares_delays`: whether other crawls on the same Redis share the
-    delay of each domain."""
+    """`tries`: requests for a URL or robots.txt; `rate_limit`: of an address, None for none; `shares_delays`: with
+    other crawls on the server."""
 
     throttle: ThrottlePolicy
     robots: RobotsPolicy
@@ -32,8 +30,7 @@ class PolitenessPolicy(msgspec.Struct, frozen=True):
 
 
 class CurrentPolicy:
-    """The policy in force. All parts of a replica read it here whenever they need it, so changed settings apply everywhere
-    at once."""
+    """The policy in force, which all parts of a replica read here, so that changes apply everywhere at once."""
 
     def __init__(self, policy: PolitenessPolicy) -> None:
         self.replace(policy)

@@ -111,17 +111,12 @@ class RobotsCache:
         return await self.remember(origin, (await self.read({origin: domain}))[origin])
 
     async def read(self, domains: Mapping[str, str]) -> dict[str, bytes | None]:
-        """Read the stored records of some origins in one round trip, None where there is none. `domains`: the domain of
-        each origin. Raises RedisAway."""
+        """Read the stored records of origins at once, None without one. `domains`: of each origin. Raises RedisAway."""
         calls = [command("HGET", self._key(domain), origin) for origin, domain in domains.items()]
         return dict(zip(domains, await sound_replies(self._store.send, calls), strict=True))
 
     async def remember(self, origin: str, stored: bytes | None) -> OriginRobots | None:
-        """Cache a record that was read.
-
-        A record that cannot be unpacked counts as missing, so the origin is asked again. So it is if the rules of the
-        record cannot be built, which is a defect.
-        """
+        """Cache a record that was read. One that cannot be unpacked, or whose rules fail, counts as missing."""
         record = _unpacked(stored)
         if record is None:
             return None
@@ -199,8 +194,7 @@ class RobotsCache:
 
 
 def next_unreachable(stored: Iterable[bytes]) -> RobotsRecord | None:
-    """The record of an unreachable file, without which nothing of its origin is fetched, that is to be fetched first. None
-    if there is none among the records `stored` for a domain."""
+    """The record of an unreachable file that is to be fetched first, None if there is none in `stored`."""
     records = [record for one in stored if (record := _unpacked(one)) is not None and record.access == "disallow"]
     return min(records, key=lambda record: record.retry_at_ms, default=None)
 

@@ -63,8 +63,7 @@ DEFAULT_POLICY: Final = RobotsPolicy()
 
 
 class HttpResponse(Protocol):
-    """An HTTP response. `body`: as received, with its content coding. `truncated`: None, or why the body is incomplete:
-    "length", "time" or "disconnect"."""
+    """`body`: as received, still coded. `truncated`: None, or why it is incomplete: "length", "time" or "disconnect"."""
 
     @property
     def status(self) -> int: ...
@@ -282,8 +281,7 @@ def _unreachable(
 
 
 def retry_wait_ms(failures: int, result: RobotsFetchResult, rand: float, policy: RobotsPolicy) -> int:
-    """How long to wait after `result`, the last of `failures` that found the file unreachable. The longer of the backoff
-    and the server's wish, because a page can wait for its robots.txt, and the backoff starts with a minute."""
+    """How long to wait after `result`, the last of `failures`: the longer of the backoff and the server's wish."""
     return int(max(backoff_s(policy.retry, failures, rand), (result.retry_after_ms or 0) / 1000) * 1000)
 
 

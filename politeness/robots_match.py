@@ -146,8 +146,7 @@ class Patterns(Generic[T]):
         return None
 
     def ties(self, pattern: Pattern[T], path: str) -> list[Pattern[T]]:
-        """`pattern`, which matches `path`, and all other matches of its rank. Raises OverflowError if this takes too much
-        work."""
+        """`pattern` and all other matches of its rank. Raises OverflowError if this takes too much work."""
         first, end = (
             bisect(self._patterns, -pattern.rank, key=lambda one: -one.rank) for bisect in (bisect_left, bisect_right)
         )
@@ -235,8 +234,7 @@ IMPLICIT: Final = Decision(allowed=True, line=None, rule=None, group=None)
 
 
 class Rules:
-    """What one robots.txt says to one product token. For the attributes, see `Excerpt`. `usage`: its Content-Usage rules,
-    None if there are none."""
+    """What one robots.txt says to one product token (`Excerpt`). `usage`: None without Content-Usage rules."""
 
     def __init__(self, excerpt: Excerpt) -> None:
         """Use `build`, which adds the rules."""

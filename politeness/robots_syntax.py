@@ -209,8 +209,7 @@ def records(lines: Iterable[bytes], first: int = 1) -> Iterator[tuple[int, Field
 
 
 def utf8(body: bytes) -> bytes:
-    """`body` in UTF-8, without a complete or incomplete byte order mark. RFC 9309 2.2.2 permits converting UTF-16, and
-    RFC 8259 8.1 ignoring the mark."""
+    """`body` in UTF-8 without byte order mark (RFC 9309 2.2.2 permits UTF-16, RFC 8259 8.1 ignoring the mark)."""
     if body.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return body.decode("utf-16", "replace").encode("utf-8")
     for length in (3, 2, 1):
@@ -383,10 +382,7 @@ def _longest_delay(values: Iterable[str]) -> float | None:
 
 
 def _slowest_rate(values: Iterable[str]) -> float | None:
-    """The most seconds per request among the Request-rate values.
-
-    A rate for some hours of the day applies all day. This never exceeds the rate, and needs no time zone.
-    """
+    """The most seconds per request in Request-rates. One for some hours applies all day, which needs no time zone."""
     rates = (Protego.parse(f"User-agent: *\nRequest-rate: {value}").request_rate("*") for value in values)
     return max((_seconds_per_request(rate) for rate in rates if rate is not None), default=None)
 

@@ -47,8 +47,7 @@ CATEGORIES: Final = frozenset(category for category, _ in NO_AI)
 
 
 class Reservation(msgspec.Struct, frozen=True, gc=False):
-    """What one place says. `is_reserved`: None if it does not say, or breaks the protocol. `policy`: the URL of a licence
-    offer, empty if there is none. `source`: where this is."""
+    """What one place says. `is_reserved`: None if unknown. `policy`: URL of an offer, or "". `source`: where this is."""
 
     is_reserved: bool | None
     policy: str
@@ -178,8 +177,7 @@ class TdmFetch(RobotsFetch):
 def with_tdm(
     record: RobotsRecord, result: RobotsFetchResult, now_ms: int, rand: float, policy: RobotsPolicy
 ) -> RobotsRecord:
-    """`record` after an attempt to fetch tdmrep.json that ended with `result`. An unreachable file is not taken for
-    a missing one: the last copy stays in force. `rand`: random number from 0 to 1."""
+    """`record` after an attempt for tdmrep.json. The last copy of an unreachable file stays. `rand`: 0 to 1."""
     if result.access == "disallow":
         failures = record.tdm_failures + 1
         retry_at_ms = now_ms + retry_wait_ms(failures, result, rand, policy)

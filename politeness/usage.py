@@ -116,8 +116,8 @@ class Preference(msgspec.Struct, frozen=True, gc=False):
 
 
 class Usage(msgspec.Struct, frozen=True, gc=False):
-    """What the owner of a page said about its use. `preferences`: at most one for a category, in the order of
-    `CATEGORIES`; `statements`: the texts of all statements; `tdm_policy`: the URL of a licence offer (see `tdmrep`)."""
+    """What the owner said: `preferences`, one for a category, in order; all `statements`; `tdm_policy`: URL of an
+    offer."""
 
     preferences: tuple[Preference, ...] = ()
     statements: tuple[str, ...] = ()
@@ -191,8 +191,7 @@ _OF_SIGNAL: Final[dict[bytes, Category]] = {b"search": "search", b"ai-train": "t
 
 
 def signals_in(value: bytes) -> Answers:
-    """What the `value` of a Content-Signal record says (contentsignals.org). If a signal occurs several times, the last one
-    counts."""
+    """What a Content-Signal record says (contentsignals.org). Of repeated signals, the last one counts."""
     said = {_OF_SIGNAL[name.lower()]: word.lower() == b"yes" for name, word in _SIGNAL.findall(value)}
     return tuple((category, said[category]) for category in CATEGORIES if category in said)
 
@@ -202,8 +201,8 @@ _remembered = lru_cache(maxsize=256)(_parsed)  # a site says the same about each
 
 
 def decisive(statements: Sequence[Statement]) -> tuple[Statement, ...]:
-    """Those of `statements` that decide about a category: for each, the first that disallows it, otherwise the first that
-    allows it (5.1). The first statement if none says anything."""
+    """The `statements` that decide: for each category the first that disallows it, or else allows it (5.1). The first
+    if none does."""
     deciding = _deciding((category, is_allowed, one) for one in statements for category, is_allowed in one.answers)
     return tuple(dict.fromkeys(one for _, one in deciding.values())) or tuple(statements[:1])
 
