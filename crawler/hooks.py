@@ -14,11 +14,9 @@ Handlers (`crawler.handlers`) find items on pages. What they ask for is a `Handl
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -144,9 +142,6 @@ class Visit(Protocol):
     async def send(self, request: HttpRequest) -> Exchange:
         """Make `request` when it is its turn. Any status is a response, and a redirect is not followed. Raises Refused and
         FetchFailed."""
-
-    def in_line(self, line: asyncio.Lock, url: str) -> AbstractAsyncContextManager[None]:
-        """A block with `line`, which another visit may have that waits for its turn to request `url`. Raises Refused."""
 
     def ends_in(self, seconds: float) -> None:
         """Note that the time of the handler is over in so many seconds."""

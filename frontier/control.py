@@ -60,7 +60,7 @@ class Control:
     settings that replicas must apply; `seedings`: how often URLs were seeded. Both are from the last `refresh`, and 0
     before the first. `resharding`: how far a reshard of the crawl is, None if there is none; `has_other_shards`: the crawl
     has another layout of shards than `keys`, or is being given one. `limit`: the setting whose limit the crawl has reached,
-    with its latest settings, "" for none."""
+    with its latest settings, "" for none. `wanted`: domains that others wait for (`frontier.reservations`)."""
 
     def __init__(self, store: Store, keys: CrawlKeys) -> None:
         self._store = store
@@ -70,6 +70,7 @@ class Control:
         self.settings_revision = 0
         self.seedings = 0
         self.limit = ""
+        self.wanted: frozenset[str] = frozenset()
         self.resharding: ReshardProgress | None = None
         self.has_other_shards = False
         self.rules = DomainRules()
@@ -85,7 +86,10 @@ class Control:
     async def refresh(self) -> None:
         words = command("HMGET", self._keys.control, "state", "version", "seedings", "limit")
         about = command("HMGET", self._keys.meta, "revision", "last_tokens", *RESHARD_FIELDS)
-        (state, version, seedings, limit), (revision, tokens, *fields) = await self._store.send([words, about])
+        wants = command("ZRANGE", self._keys.wanted, 0, -1)
+        answers = await self._store.send([words, about, wants])
+        (state, version, seedings, limit), (revision, tokens, *fields), wanted = answers
+        self.wanted = frozenset(domain.decode() for domain in wanted)
         self.state = state.decode() if state else "run"
         self.seedings = int(seedings or 0)
         self.settings_revision = int(revision or 1)

@@ -100,6 +100,7 @@ class CrawlKeys:
         self.budget = f"{{{crawl}}}:budget"
         self.takers = f"{{{crawl}}}:budget:takers"
         self.control = f"{{{crawl}}}:control"
+        self.wanted = f"{{{crawl}}}:wanted"
         self.duties = f"{{{crawl}}}:duties"
         self.domains = f"{{{crawl}}}:domains"
         self.summary = f"{{{crawl}}}:summary"
@@ -116,10 +117,6 @@ class CrawlKeys:
     def rate_limit(self, address: str) -> str:
         """The rate limit of one network address. It has its own hash tag, so that addresses are spread over a cluster."""
         return f"{{{self.crawl}:rate_limit:{address}}}"
-
-    def waits(self, domain: str) -> str:
-        """The domain for which the holder of `domain` waits. It has its own hash tag, as above."""
-        return f"{{{self.crawl}:waits:{domain}}}"
 
     def __repr__(self) -> str:
         return f"<CrawlKeys {self.crawl} shards={len(self.shards)}>"

@@ -1,18 +1,25 @@
 """Reserves single requests to domains that the replica has not leased, so that their delay is still respected.
 
-Only the owner of a domain leases it. A robots.txt, however, may redirect to a host of any domain (RFC 9309 2.3.1.2), which
-another replica may be crawling. `reserve` reserves a single request to it. During the reservation the domain is not due
-for `lua/lease.lua`. A holder that dies blocks the domain for `hold_ms` at most.
+Only the owner of a domain leases it. A robots.txt, however, may redirect to a host of any domain (RFC 9309 2.3.1.2), and a
+handler may request any, which another replica may be crawling. `reserve` reserves a single request to it. During the
+reservation the domain is not due for `lua/lease.lua`. A holder that dies blocks the domain for `hold_ms` at most.
+
+A domain that is leased is noted as wanted. Its holder, which reads that about once a second (`frontier.control`), ends the
+lease, or if pages wait for their handlers opens it (`open_lease`): from then on, all requests need reservations, also those
+of the holder. So nobody waits for handlers of others, which may be waiting for him.
 """
 
 from __future__ import annotations
 
+import contextlib
+
 import msgspec
 
 from frontier.clock import ServerClock
-from frontier.errors import RedisMisused
+from frontier.errors import RedisAway, RedisMisused
 from frontier.keys import CrawlKeys
-from frontier.scripts import END_RESERVATION, RESERVE, command, script_call
+from frontier.scripts import END_RESERVATION, OPEN_LEASE, RESERVE, command, script_call
+from frontier.settle import Lease
 from frontier.shards import send_to_shards, shard_call
 from frontier.store import Store
 
@@ -22,10 +29,8 @@ of URLs, a reservation after one request, and then the domain's delay starts. At
 delay, and reserves the slot at its end."""
 
 
-WAITS_MS = 3_000
-"""For how long a wait counts after an attempt to reserve a domain. A holder that waits tries more often."""
-
-MOST_IN_CIRCLE = 8
+WANTED_MS = 3_000
+"""For how long a domain is wanted after an attempt to reserve it. Whoever waits for it tries more often."""
 
 
 class Reservation(msgspec.Struct, frozen=True):
@@ -71,24 +76,27 @@ class Reservations:
                 return Reservation(domain, int(slot_ms), int(until_ms), max(0, int(delay_ms)))
             case [b"resting", until_ms]:
                 return ReservationRefused(int(until_ms))
-            case [_, delay_ms]:
+            case [word, delay_ms]:
+                if word == b"leased":
+                    await self._note_wanted(domain, now_ms)
                 half_ms = (int(delay_ms) if int(delay_ms) >= 0 else self._delay_ms) // 2
                 return ReservationRefused(now_ms + min(max(half_ms, SHORTEST_WAIT_MS), LONGEST_WAIT_MS))
             case reply:
                 raise RedisMisused(f"reserve returned {reply!r}")
 
-    async def waits_in_circle(self, domain: str, other: str) -> tuple[str, ...]:
-        """Note for `WAITS_MS` that the holder of `domain` waits for `other`. Returns the domains whose holders then wait
-        for each other, from `domain` on; none if it does not wait for itself. Raises RedisAway."""
-        await self._store.send([command("SET", self._keys.waits(domain), other, "PX", WAITS_MS)])
-        circle = [domain]
-        while other != domain:
-            circle.append(other)
-            (answer,) = await self._store.send([command("GET", self._keys.waits(other))])
-            if not answer or len(circle) > MOST_IN_CIRCLE:
-                return ()
-            other = answer.decode()
-        return tuple(circle)
+    async def _note_wanted(self, domain: str, now_ms: int) -> None:
+        key = self._keys.wanted
+        note = command("ZADD", key, now_ms, domain)
+        drop_old = command("ZREMRANGEBYSCORE", key, "-inf", now_ms - WANTED_MS)
+        with contextlib.suppress(RedisAway):  # it is noted with the next attempt
+            await self._store.send([note, drop_old, command("PEXPIRE", key, WANTED_MS)])
+
+    async def open_lease(self, lease: Lease, next_ms: int) -> None:
+        """Allow reservations of the domain of `lease`, under which its holder makes no more requests, from `next_ms`
+        (server time) on. Raises RedisAway."""
+        keys = self._keys.of(lease.domain)
+        call = script_call(OPEN_LEASE, (keys.domain(lease.domain),), lease.token, next_ms + self._clock.uncertainty_ms)
+        await self._store.send([call])
 
     async def end(self, reservation: Reservation, next_ms: int) -> None:
         """End `reservation` after its request. The next one may start at `next_ms` (server time). Raises RedisAway."""

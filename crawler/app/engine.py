@@ -501,6 +501,7 @@ class Engine:
                 self._end(control.limit)
             self.leases.set_paused(control.paused)
             self.peers.is_paused = control.paused
+            await self.extra.make_way(control.wanted)
             await retry.call_crawl_node(lambda: self.follower.follow(control.settings_revision))
             await self._deps.clock.sleep(period_s(min(1.0, self._local.interval), self.replicas()))
 

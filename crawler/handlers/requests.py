@@ -7,8 +7,7 @@ import hashlib
 import mimetypes
 import os
 import secrets
-from collections.abc import AsyncIterator, Iterable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import Iterable
 from pathlib import Path
 from weakref import WeakValueDictionary
 
@@ -103,10 +102,6 @@ class KnownAnswers:
             raise answer
         return answer
 
-    def in_line(self, line: asyncio.Lock, url: str) -> AbstractAsyncContextManager[None]:
-        """See `crawler.hooks.Visit`."""
-        return _with(line)
-
     def ends_in(self, seconds: float) -> None:
         """There is no limit."""
 
@@ -133,8 +128,7 @@ class VisitRequests:
         """See `Handle.download`."""
         url = self.url_of(request.url)
         key = f"{url}#{request.key}"
-        line = self._files.turn(key)
-        async with _with(line) if self._visit is None else self._visit.in_line(line, url):
+        async with self._files.turn(key):
             return self._files.known(key) or await self._download(url, key, request.request)
 
     async def _download(self, url: str, key: str, request: RequestData) -> Download:
@@ -167,12 +161,6 @@ class VisitRequests:
             request = request.redirected(exchange.status, origin_of(target) == origin_of(url))
             url = target
         raise Refused("redirects", f"{url}: more than {MOST_REDIRECTS}")
-
-
-@asynccontextmanager
-async def _with(line: asyncio.Lock) -> AsyncIterator[None]:
-    async with line:
-        yield
 
 
 def _joined(written: str, base: str | None) -> str:

@@ -8,8 +8,8 @@ So it may need several turns, the first ones for robots.txt. While it waits for 
 Requests of a page in a browser need no turns, except for robots.txt: up to `BrowserRequestPolicy.parallel` are in flight
 to a domain, and they lengthen the delay after the visit. All else counts for them, too.
 
-A reservation waits until the lease of another replica ends. Pages on several replicas that request each other's domains
-would wait for each other, so one of them makes way: it is fetched again later. On one replica they do not wait.
+A replica whose domain others want makes way within a second or two (`ExtraRequests.make_way`), also while its pages wait
+for handlers, and those for others. So pages that request each other's domains never wait for each other.
 
 The exchanges become part of the page: they are written with it, and removed with it if it is not settled. If the lease of
 the page is lost, or a request fails for a reason that is ours, the visit is interrupted: the page is fetched again, and its
@@ -21,8 +21,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from weakref import WeakValueDictionary
@@ -50,12 +50,6 @@ from politeness.robots_cache import OriginRobots
 MAX_EXTRAS = 200
 MAX_EXTRA_BYTES = 64 << 20
 """Extra requests for a page, and bytes of their bodies. They are in memory until the page is written."""
-
-LOOK_AGAIN_S = 1.0
-"""Seconds between two looks of a visit that stands in line at whether replicas wait for each other."""
-
-YIELD_S = 1.0
-"""How long a domain is not leased, and twice that at most, after its page has made way for others that wait for it."""
 
 MARGIN_S = 1.0
 """The end of a reservation for its holder is earlier by this, as that of a lease is."""
@@ -97,10 +91,6 @@ class PageVisit:
         """See `Visit`."""
         return await self.requests_of.send(self, request)
 
-    def in_line(self, line: asyncio.Lock, url: str) -> AbstractAsyncContextManager[None]:
-        """See `Visit`."""
-        return self.requests_of.in_line(self, line, domain_of(host_of(url)))
-
     def ends_in(self, seconds: float) -> None:
         """See `Visit`."""
         self.until = self.requests_of.runtime.now() + seconds
@@ -108,6 +98,7 @@ class PageVisit:
     def end(self) -> None:
         """End the visit. Requests that nobody has awaited are cancelled."""
         self.is_over = True
+        self.leased.in_browser -= self.browser is not None
         for caller in self.callers:
             caller.cancel()
         if self.browser is not None and self.own_requests:
@@ -149,6 +140,7 @@ class ExtraRequests:
     def begin_visit(self, leased: LeasedDomain, browser: BrowserRequestPolicy | None = None) -> PageVisit:
         """Begin the visit to a page of `leased`. Its turn has to be one that only waits (`PageHandling`). `browser`: how
         requests are made if a browser makes them."""
+        leased.in_browser += browser is not None
         return PageVisit(self, leased, browser=browser)
 
     def begin_without_page(self) -> PageVisit:
@@ -271,6 +263,18 @@ class ExtraRequests:
 
     # turns
 
+    async def make_way(self, wanted: Collection[str]) -> None:
+        """Let others make requests to the domains `wanted`, for which they wait. Leases under which no page is handled end
+        after the request in flight, and the others are opened. Those of pages in browsers keep their turns so long."""
+        waited_for = [leased for domain in wanted if (leased := self.held.of(domain)) is not None]
+        self.turns.leases.close(waited_for)
+        for leased in waited_for:
+            leased.makes_way = True
+            leased.turn_ended()
+            if leased.busy and not (leased.requesting or leased.in_browser):
+                with contextlib.suppress(FrontierError):  # it is tried again while the domain is wanted
+                    await self.reservations.open_lease(leased.lease, self.runtime.server_ms(leased.next_at))
+
     @asynccontextmanager
     async def _turn(self, visit: PageVisit, guest: LeasedDomain) -> AsyncIterator[LeasedDomain | None]:
         """A block with a turn at the domain of `guest`. Yields what to make the request for: the lease of this replica, or
@@ -296,7 +300,7 @@ class ExtraRequests:
     def _is_usable(self, visit: PageVisit, leased: LeasedDomain) -> bool:
         """Whether the lease of `leased` gives a turn, and does not end during it."""
         if leased is visit.leased:
-            return True
+            return visit.browser is not None or not leased.makes_way
         return leased.is_kept and not leased.closing and leased.holds(self.runtime.now())
 
     @asynccontextmanager
@@ -333,7 +337,7 @@ class ExtraRequests:
         door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
         try:
             line = self._lines.setdefault(guest.domain, asyncio.Lock())
-            async with self.in_line(visit, line, guest.domain):
+            async with line:
                 held: Reservation | None = None
                 try:
                     held = await self._reserve(visit, door, guest.domain)
@@ -353,47 +357,16 @@ class ExtraRequests:
             visit.may_pass |= is_waiting
             raise
 
-    @asynccontextmanager
-    async def in_line(self, visit: PageVisit, line: asyncio.Lock, domain: str) -> AsyncIterator[None]:
-        """A block with `line`, which visits of this replica have in the order in which they came. The first one waits for
-        `domain`, and so do those behind it."""
-        acquiring = asyncio.ensure_future(line.acquire())
-        try:
-            while not (await asyncio.wait([acquiring], timeout=LOOK_AGAIN_S))[0]:
-                self._check(visit)
-                await self._break_circle(visit, domain)
-            yield
-        finally:
-            if not acquiring.cancel():
-                line.release()
-
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""
         while not await self._has_entered(door, domain):
             self._check(visit, door.next_at)
             await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
             self._check(visit)
-            if door.reservation is None:
-                await self._break_circle(visit, domain)
             leased = self.held.of(domain)
             if door.reservation is None and leased is not None and self._is_usable(visit, leased):
                 return None
         return door.reservation
-
-    async def _break_circle(self, visit: PageVisit, domain: str) -> None:
-        """Interrupt `visit`, which waits for `domain`, if replicas wait for each other's domains, and its own is the first
-        one of them. Its lease is returned."""
-        own, circle = visit.leased, tuple[str, ...]()
-        if not own.domain or (own.domain == domain and not own.closing):
-            return  # its own lease gives all of this replica their turns, until it is to be returned
-        with contextlib.suppress(FrontierError):  # then they wait until the time of a handler is over
-            circle = await self.reservations.waits_in_circle(own.domain, domain)
-        if circle and own.domain == min(circle):
-            visit.is_interrupted = True
-            return_until(
-                own, self.runtime, max(own.next_at, self.runtime.now() + YIELD_S * self.runtime.rng.uniform(1, 2))
-            )
-            raise Refused("interrupted", f"replicas wait for each other: {', '.join(circle)}")
 
     async def _has_entered(self, door: LeasedDomain, domain: str) -> bool:
         try:

@@ -100,7 +100,7 @@ class LeaseManager:
             return
         handoff = plan_handoff(self._held.shards, () if self._paused else view.owners, self._runtime.replica)
         self.view = view
-        self._close(self._held.remove_shards(handoff.drop))
+        self.close(self._held.remove_shards(handoff.drop))
         self._held.add_shards(handoff.take)
         self._runtime.events.emit(ViewAdopted(view, len(self._held.shards), len(handoff.take), len(handoff.drop)))
 
@@ -120,9 +120,10 @@ class LeaseManager:
         """Take no more leases, and return those of leased domains that no worker is busy with."""
         self._is_draining = True
         self._held.disown_all()
-        self._close(self._held)
+        self.close(self._held)
 
-    def _close(self, domains: Iterable[LeasedDomain]) -> None:
+    def close(self, domains: Iterable[LeasedDomain]) -> None:
+        """Return the leases of `domains`, as soon as no worker is busy with them."""
         closing = list(domains)
         for leased in closing:
             leased.closing = True

@@ -65,6 +65,8 @@ class LeasedDomain:
     extras: int = 0  # extra requests that wait for a turn or are in flight
     sending: int = 0  # those of them that are in flight
     waiters: list[asyncio.Future[None]] = field(default_factory=list)  # wait until a turn has ended
+    makes_way: bool = False  # no more turns under the lease: others want the domain, and reserve each request
+    in_browser: int = 0  # pages that are in a browser, whose requests need no turns
     concurrency: int = 1  # how many requests may be in flight
     is_quick: bool = False  # its last request was quick; a new domain has to prove that
     trials: int = 0  # turns that began while it was not quick, and whose responses have not come yet

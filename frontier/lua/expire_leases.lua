@@ -32,7 +32,7 @@ local function expire_lease(base, domain, expiry_ms, now_ms, default_delay_ms)
   redis.call('HINCRBY', base .. 'stats', 'expired', 1)
   -- Its holder may have sent a request until the very end of its lease.
   local next_ms = math.max(tonumber(state[1] or '0'), expiry_ms + tonumber(state[2] or default_delay_ms))
-  redis.call('HDEL', domain_key, 'token')
+  redis.call('HDEL', domain_key, 'token', 'open')
   redis.call('HSET', domain_key, 'next', next_ms)
   if state[4] or redis.call('EXISTS', queue) == 1 then redis.call('ZADD', base .. 'due', next_ms, domain) end
 end

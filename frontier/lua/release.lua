@@ -24,7 +24,7 @@ local added = #back > 0 and redis.pcall('ZADD', queue, unpack(back))
 if type(added) == 'table' and not string.find(added.err, '^WRONGTYPE') then return added end
 redis.call('DEL', inflight)
 redis.call('ZREM', base .. 'leases', domain)
-redis.call('HDEL', domain_key, 'token')
+redis.call('HDEL', domain_key, 'token', 'open')
 redis.call('HSET', domain_key, 'next', next_ms)
 if ARGV[5] ~= '' then redis.call('HSET', domain_key, 'state', ARGV[5]) end
 if known[3] or redis.call('EXISTS', queue) == 1 then

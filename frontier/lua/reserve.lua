@@ -7,25 +7,26 @@
 -- What is stored of a domain that has no URLs in the crawl expires some time after the reservation (KEPT_MS).
 --
 -- KEYS[1] stats  hash  crawl
--- KEYS[2] the prefix of due zset, leases zset, d:<domain> hash (accepted, requisites, next, delay, held)
+-- KEYS[2] the prefix of due zset, leases zset, d:<domain> hash (accepted, requisites, next, delay, held, token, open)
 -- ARGV[1] crawl   ARGV[2] domain   ARGV[3] now_ms   ARGV[4] hold_ms: maximum duration of the request and its response
 -- ARGV[5] max_wait_ms: nothing is reserved if the delay lasts longer than this
 --
 -- Returns {"reserved", slot ms, until_ms (for `end_reservation`), delay_ms or -1}
---       | {"busy", delay_ms or -1}: leased or reserved | {"resting", until ms} | {"lost"}
+--       | {"leased", delay_ms or -1}, unless its holder makes way (`open_lease`) | {"busy", delay_ms or -1}: reserved
+--       | {"resting", until ms} | {"lost"}
 
 local KEPT_MS = 3600000
 if is_lost(KEYS[1], ARGV[1]) then return {'lost'} end
 local base, now_ms = KEYS[2], tonumber(ARGV[3])
 local domain_key = base .. 'd:' .. ARGV[2]
 
-local state = redis.pcall('HMGET', domain_key, 'next', 'delay', 'held', 'accepted', 'requisites')
+local state = redis.pcall('HMGET', domain_key, 'next', 'delay', 'held', 'accepted', 'requisites', 'token', 'open')
 if state.err then return {'busy', -1} end  -- the next lease sets the domain aside (set_aside.lua)
 local slot_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')
 local is_held = state[3] and state[3] == state[1] and slot_ms > now_ms
-if is_held or redis.call('ZSCORE', base .. 'leases', ARGV[2]) then
-  return {'busy', delay_ms}
-end
+local is_open = state[7] and state[7] == state[6]
+if not is_open and redis.call('ZSCORE', base .. 'leases', ARGV[2]) then return {'leased', delay_ms} end
+if is_held then return {'busy', delay_ms} end
 if slot_ms > now_ms + tonumber(ARGV[5]) then
   return {'resting', slot_ms}
 end

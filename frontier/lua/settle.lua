@@ -88,7 +88,7 @@ local function settle(at, last)
     return 'held', expiry_ms
   end
   redis.call('ZREM', base .. 'leases', domain)
-  redis.call('HDEL', domain_key, 'token')
+  redis.call('HDEL', domain_key, 'token', 'open')
   if known[3] or redis.call('EXISTS', base .. 'q:' .. domain) == 1 then
     redis.call('ZADD', base .. 'due', next_ms, domain)
     return 'ended', next_ms

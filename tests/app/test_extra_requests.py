@@ -23,8 +23,8 @@ from crawler.settings.load import load
 from crawler.sinks.reader import read_rows, records_in
 from frontier.counters import Counters, Counts
 from frontier.crawls import open_crawl
-from frontier.reservations import Reservation, ReservationRefused, Reservations
 from politeness.delay import DelayPolicy
+from tests.e2e.harness import CRAWLER, Running, toml
 from tests.site import Reply, Request, Site
 
 JSON = {"Content-Type": "application/json"}
@@ -92,6 +92,10 @@ def test_several_answers_become_one_item(site: Site, settings: dict[str, Any]) -
     assert counted(settings) == ({"fetch": 6}, 4 + 6)
 
 
+def lines_in(folder: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for path in folder.glob("*.jsonl") for line in path.read_text().splitlines()]
+
+
 def counted(settings: dict[str, Any]) -> tuple[dict[str, int], int]:
     """What Redis counts: requests of handlers by kind, and all for URLs."""
 
@@ -150,10 +154,14 @@ def test_each_request_waits_for_its_turn_also_at_a_domain_that_is_crawled(
     assert crawl.stats.done == {"ok": 8}
     for host in ("a.test", "b.test"):
         times = [request.at for request, _ in site.answered if request.host == host]
-        assert len(times) == 1 + 4 + 6
+        asked = {request.path for request, _ in site.answered if request.host == host}
+        numbers = range(3)
+        assert asked == {"/robots.txt", "/", *(f"/{name}/{n}" for name in ("product", "api") for n in numbers)}
+        assert len(times) >= 1 + 4 + 6
         assert min(later - earlier for earlier, later in pairwise(times)) > 0.29
     found = audit(read_archive(tmp_path / "out"), Rules(DelayPolicy(0.3), None, "peercrawl"))
-    assert (found.requests, found.breaches) == (22, [])
+    assert found.requests >= 22
+    assert found.breaches == []
 
 
 def test_answers_are_archived_with_their_page_and_are_no_pages(settings: dict[str, Any], tmp_path: Path) -> None:
@@ -217,34 +225,37 @@ def test_a_download_is_a_file_once_for_each_content(site: Site, settings: dict[s
     assert site.times("/image/0.png") == 1
 
 
-def test_who_waits_for_the_download_of_another_page_waits_for_its_site(
-    site: Site, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Otherwise nobody finds out that replicas wait for each other. Another one has b.test until both waits are noted."""
-    noted, router = set[tuple[str, str]](), Router()
-    reserve, waits_in_circle = Reservations.reserve, Reservations.waits_in_circle
+@pytest.mark.long
+def test_pages_of_two_replicas_that_request_each_others_sites_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    """More pages than may be handled at a time, so most of the requested sites have pages that wait for that."""
+    app = """
+from crawler import Handle, ParsedPage, Router
 
-    async def reserve_later(self: Reservations, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
-        if domain == "b.test" and len(noted) < 2:
-            return ReservationRefused(self._clock.now_ms() + 100)
-        return await reserve(self, domain, max_wait_ms)
+router = Router()
 
-    async def note(self: Reservations, domain: str, other: str) -> tuple[str, ...]:
-        noted.add((domain, other))
-        return await waits_in_circle(self, domain, other)
-
-    @router.handler("/product/0")
-    async def product(page: ParsedPage, crawl: Handle) -> None:
-        await crawl.download("http://b.test/image/0.png")
-
-    monkeypatch.setattr(Reservations, "reserve", reserve_later)
-    monkeypatch.setattr(Reservations, "waits_in_circle", note)
-    settings["fetch"]["host_map"] = site.host_map("a.test", "b.test", "c.test")
-    settings["handlers"] = {"timeout": 10}
-    crawl = crawled(router, settings, "http://a.test/product/0", "http://c.test/product/0")
-    assert noted == {("a.test", "b.test"), ("c.test", "b.test")}
-    assert crawl.stats.done == {"ok": 2}
-    assert (site.times("/product/0"), site.times("/image/0.png")) == (2, 1)
+@router.handler()
+async def page(page: ParsedPage, crawl: Handle) -> None:
+    answers = [await crawl.fetch(f"http://s{number}.test/api/{number}") for number in range(4)]
+    await crawl.push("sums", {"url": page.url, "sum": sum(answer.json()["price"] for answer in answers)})
+"""
+    hosts = [f"s{number}.test" for number in range(16)]
+    (tmp_path / "app.py").write_text(app)
+    (tmp_path / "seeds.txt").write_text("".join(f"http://{host}/product/{n}\n" for host in hosts for n in range(2)))
+    with Site(shop) as site:
+        tables = {
+            "fetch": {"host_map": site.host_map(*hosts)},
+            "politeness": {"delay": 0.05},
+            "handlers": {"app": "app:router", "concurrency": 3, "timeout": 90},
+        }
+        (tmp_path / "crawl.toml").write_text(toml(tables))
+        words = [*CRAWLER, "crawl", "-f", "seeds.txt", "--settings", "crawl.toml", "--replicas", "2"]
+        done = Running(words, tmp_path, "crawl", {}).wait(300)
+    assert done.code == 0, done.err
+    items = [item for line in lines_in(tmp_path / "crawl-out") for item in line["items"]["sums"]]
+    assert sorted(item["url"] for item in items) == sorted((tmp_path / "seeds.txt").read_text().split())
+    assert {item["sum"] for item in items} == {6}
+    found = audit(read_archive(tmp_path / "crawl-out"), Rules(DelayPolicy(0.05), None, "peercrawl"))
+    assert found.breaches == []
 
 
 def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[str, Any]) -> None:
@@ -332,10 +343,7 @@ async def product(page: ParsedPage, crawl: Handle) -> None:
     words = ["export", "out", "--format", "jsonl", "--app", "after:router", "--out", "again"]
     done = CliRunner().invoke(commands, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    lines = [
-        json.loads(line) for path in (tmp_path / "again").glob("*.jsonl") for line in path.read_text().splitlines()
-    ]
-    found = [item for line in lines for item in (line["items"] or {}).get("items", ())]
+    found = [item for line in lines_in(tmp_path / "again") for item in (line["items"] or {}).get("items", ())]
     assert [item["new"] for item in found] == [[1, 7]] * 3
     assert len(site.asked) == asked
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from frontier.control import Control
 from frontier.queue import Frontier, FrontierSettings
 from frontier.reservations import Reservation, ReservationRefused, Reservations
 from frontier.scripts import command
@@ -141,9 +142,49 @@ class TestOfADomainThatIsNotOfTheCrawl:
         assert await store.send([command("PTTL", frontier.keys.shards[0].domain("a.test"))]) == [-1]
 
 
-async def test_holders_that_wait_for_each_other_are_found(reservations: Reservations) -> None:
-    assert await reservations.waits_in_circle("a.test", "b.test") == ()
-    assert await reservations.waits_in_circle("b.test", "c.test") == ()
-    assert await reservations.waits_in_circle("x.test", "a.test") == ()  # nobody waits for it
-    assert await reservations.waits_in_circle("c.test", "a.test") == ("c.test", "a.test", "b.test")
-    assert await reservations.waits_in_circle("x.test", "a.test") == ()
+class TestOfALeasedDomain:
+    async def test_it_is_wanted_for_a_while_and_its_holder_reads_that(
+        self, store: RedisStore, frontier: Frontier, reservations: Reservations
+    ) -> None:
+        await frontier.push([entry()])
+        control = Control(store, frontier.keys)
+        await control.refresh()
+        assert not control.wanted
+        assert await lease(frontier) == 1
+        assert isinstance(await reservations.reserve("a.test", PATIENCE_MS), ReservationRefused)
+        await control.refresh()
+        assert control.wanted == {"a.test"}
+        (left_ms,) = await store.send([command("PTTL", frontier.keys.wanted)])
+        assert 0 < left_ms <= 3_000
+
+    async def test_it_is_reserved_once_its_holder_only_waits_for_handlers(
+        self, frontier: Frontier, reservations: Reservations, time: ManualTime
+    ) -> None:
+        """And the lease ends without a request too early."""
+        await frontier.push([entry("https://a.test/1"), entry("https://a.test/2")])
+        (answer,), _ = await frontier.lease([0], 1, "r1", 1)
+        (held,) = answer.leases
+        await reservations.open_lease(held, time.ms + 500)
+        reserved = await reserve(reservations)
+        assert reserved.slot_ms == time.ms + 500
+        assert await reservations.reserve("a.test", PATIENCE_MS) == ReservationRefused(time.ms + 300)
+        await frontier.settle([Settlement(held, time.ms, urls=[SettledUrl(held.entries[0], "done", "ok")])])
+        await frontier.release([Settlement(held, time.ms)])
+        await reservations.end(reserved, time.ms + 900)
+        time.ms += 899
+        assert await lease(frontier) == 0
+        time.ms += 1
+        assert await lease(frontier) == 1
+        assert isinstance(
+            await reservations.reserve("a.test", PATIENCE_MS), ReservationRefused
+        )  # a new lease is closed
+
+    async def test_a_lease_that_has_ended_is_not_opened(
+        self, frontier: Frontier, reservations: Reservations, time: ManualTime
+    ) -> None:
+        await frontier.push([entry()])
+        (answer,), _ = await frontier.lease([0], 1, "r1", 1)
+        await frontier.release([Settlement(answer.leases[0], time.ms)])
+        await reservations.open_lease(answer.leases[0], time.ms)
+        assert await lease(frontier) == 1
+        assert isinstance(await reservations.reserve("a.test", PATIENCE_MS), ReservationRefused)

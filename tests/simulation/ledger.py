@@ -30,12 +30,14 @@ NOBODYS = 0
 
 @dataclass(slots=True)
 class Holding:
-    """A lease as its holder knows it. `until_ms`: the latest end of the lease that the holder was told."""
+    """A lease as its holder knows it. `until_ms`: the latest end of the lease that the holder was told. `is_open`: the
+    domain may be reserved meanwhile."""
 
     token: int
     replica: str
     until_ms: int
     urls: set[str]
+    is_open: bool = False
 
 
 @dataclass(slots=True)
@@ -328,6 +330,7 @@ class Ledger:
         self._observers |= {"reserve_budget": self.permits.reserve, "recount": self.permits.recount}
         packing = PackingReferee(history, self._domain, self._check)
         self._observers |= {"reserve": self._reserve, "end_reservation": self._end_reservation}
+        self._observers["open_lease"] = self._open_lease
         self._observers |= {"pack": packing.pack, "unpack": packing.unpack, "revoke": self._revoke}
         self._observers |= {"add_to_outbox": self.outboxes.keep, "remove_from_outbox": self.outboxes.deliver}
 
@@ -551,7 +554,8 @@ class Ledger:
         self._history.note(replica, "reserve domain", (domain.name, reply))
         if reply[0] == b"reserved":
             held, early_ms = domain.holding, domain.rests_until_ms - int(reply[1])
-            self._check(held is None, "I2", f"{domain.name} is reserved for {replica} while {held} holds", domain.name)
+            is_free = held is None or held.is_open
+            self._check(is_free, "I2", f"{domain.name} is reserved for {replica} while {held} holds", domain.name)
             message = f"{domain.name} is reserved for {replica} {early_ms} ms before its rest is over"
             self._check(early_ms <= 0, "I2", message, domain.name)
             domain.rests_until_ms = int(reply[2])
@@ -564,6 +568,13 @@ class Ledger:
         self._check(is_right, "I2", f"{replica} ends its reservation of {name}: {reply}; {domain}", name)
         if reply[0] == b"ended":
             domain.rests_until_ms = next_ms
+
+    def _open_lease(self, replica: str, call: Call, reply: Reply) -> None:
+        domain, (token, next_ms) = self._domain(call.keys[0].partition("d:")[2], call.keys[0]), map(int, call.arguments)
+        self._history.note(replica, "open lease", (domain.name, token, next_ms, reply))
+        if (held := self._held(domain, token, reply)) is not None:
+            held.is_open = True
+            domain.rests_until_ms = max(domain.rests_until_ms, next_ms)
 
     # settle and release
 

@@ -52,7 +52,7 @@ def _without(name: str, path: str, old: str, new: str) -> Mutant:
 
 
 LEASED_DUE = "if not redis.call('ZSCORE', base .. 'leases', domain) then"
-KEEPS_TOKEN = "  redis.call('HDEL', domain_key, 'token')\n  redis.call('HSET', domain_key, 'next'"
+KEEPS_TOKEN = "  redis.call('HDEL', domain_key, 'token', 'open')\n  redis.call('HSET', domain_key, 'next'"
 REST = "math.max(tonumber(wanted_ms), tonumber(known[2] or '0'))"
 MARGIN = "end = asked_at + lease_s - min(1.0, lease_s / 20)"
 JOURNAL = '                (self.journal, encoded(doubt) if doubt else b""),\n'
