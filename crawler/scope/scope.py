@@ -26,7 +26,7 @@ import msgspec
 
 from crawler.page import LinkKind
 from crawler.scope.actions import comes_last
-from crawler.scope.shapes import LAST, PUT_OFF, Shapes
+from crawler.scope.shapes import LAST, Shapes, put_off
 from frontier.entries import GUESSED, GUESSED_SITEMAP, Entry, PushMode, mark_of
 from frontier.errors import BadInput, BadUrl
 from frontier.urls import Url, UrlPattern, canonicalize, origin_of
@@ -377,7 +377,7 @@ class LinkFilter:
                 if hints:
                     score += hints.get(url.href, 0.0)
                 if not is_keyed and self._shapes.puts_off(url.href, url.domain):
-                    score = PUT_OFF
+                    score = put_off(score)
                 elif self._actions_last and "?" in url.href and comes_last(url.href.partition("?")[2]):
                     score += LAST
                 pushed: PushMode = "known" if may_be_seeds else mode

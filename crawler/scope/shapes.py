@@ -5,7 +5,8 @@ A *shape* is the host, the first two path segments with numbers and ids left out
 is a wider one for each, with any last segment, to which each narrow one adds a few pages: `/wiki/*?action` is learnt from
 the pages of several articles. Another wider one has any names of parameters, because filters can be combined in hundreds
 of ways: `/list?*`. It applies to combinations that were not seen yet, or whose pages all brought nothing. A shape is
-useless when 30 of its pages were fetched and 80 % of the latest brought nothing, or 15 and none brought anything:
+useless when 30 of its pages were fetched and 80 % of the latest brought nothing, or 15 and none of the latest 15 brought
+anything:
 
 - the page says noindex, others of its site do not, and it leads to no new URL of a shape whose pages may be indexed, as
   the lists of an archive do,
@@ -17,15 +18,17 @@ useless when 30 of its pages were fetched and 80 % of the latest brought nothing
 A new title is new content, so texts are compared only for pages without one, and only of some pages of a shape. That keeps
 the cost of an ordinary page at some microseconds.
 
-URLs of a useless shape are put off: they get the lowest priority. When nothing else is left of their domain, some are
-fetched, up to a share of its pages, and the others are denied. All of this is forgotten when a domain moves to another
-replica, which then needs 30 pages of each shape again.
+URLs of a useless shape are put off: they come after all others. When nothing else is left of their domain, those nearest
+to a seed are fetched, up to a share of its pages, and more after each that brings something, such as the day of an event in
+a calendar of empty days. The others are denied. All of this is forgotten when a domain moves to another replica, which then
+needs 30 pages of each shape again.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Generic, TypeVar
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -38,7 +41,8 @@ from frontier.urls import origin_of
 LEARNT_FROM = 30
 """Pages of a shape before it can be useless."""
 
-_QUICKLY = 15  # pages of a shape that suffice if all that were judged were useless
+_QUICKLY = 15  # pages of a shape that suffice if the latest ones that were judged were all useless
+_LATEST_FEW = (1 << _QUICKLY) - 1
 _WINDOW = 30  # latest pages that were judged
 _LATEST = (1 << _WINDOW) - 1
 _LEAST_JUDGED = 20
@@ -65,8 +69,11 @@ _MOST_PIECES = 4_000  # of a shape, a hundred bytes each in memory; with more, i
 LEAST = 10
 """Pages that are put off and fetched anyway, from each domain."""
 
-PUT_OFF = -MOST_PRIORITY
-"""The priority of URLs that are put off."""
+_EARNED = 20  # pages more after each of them that brings something
+_SAVED = 50  # most that a domain may have left after that
+
+PUT_OFF = -0.95 * MOST_PRIORITY
+"""The highest priority of URLs that are put off."""
 
 LAST = -0.9 * MOST_PRIORITY
 """Added to the priority of URLs that come last although nothing is known of their shape."""
@@ -163,8 +170,10 @@ class _Shape:
 
     @property
     def is_useless(self) -> bool:
-        if self.pages >= _QUICKLY and self.judged >= _QUICKLY - _UNREAD and self.is_all_useless:
-            return True
+        if self.pages >= _QUICKLY and self.judged >= _QUICKLY - _UNREAD:
+            few = (self.latest & _LATEST_FEW).bit_count()
+            if few == min(self.judged, _QUICKLY):
+                return True
         if self.pages < LEARNT_FROM or self.judged < _LEAST_JUDGED:
             return False
         return self.latest.bit_count() >= _USELESS * min(self.judged, _WINDOW)
@@ -281,6 +290,11 @@ class _Texts:
             self.pieces.setdefault(hash(_numberless(plain)), 0)
 
 
+def put_off(priority: float) -> float:
+    """The priority of a URL that is put off, and had this one. Those that came first still do."""
+    return max(-MOST_PRIORITY, PUT_OFF + min(0.0, priority))
+
+
 class Noted(msgspec.Struct, frozen=True):
     """What is to be said of a page. `is_copy`: its body is that of another page of the domain. `shape`: the name of its
     shape if that is useless; `pages` and `useless`: how many more pages of the shape, and useless ones among them, are to
@@ -304,7 +318,8 @@ class Shapes:
         self._shapes = Recent[str, _Shape](20_000)
         self._bodies = Recent[int, int](65_536)  # hash of origin and body -> hash of the URL
         self._titles = Recent[int, int](65_536)
-        self._domains = Recent[str, list[int]](8_192)  # pages, those that were put off, and those that may be indexed
+        # Pages, those that were put off, less those that they have earned, and pages that may be indexed.
+        self._domains = Recent[str, list[int]](8_192)
         self._texts = Recent[str, _Texts](256)  # by shape, with any names of parameters
         self._useless = Recent[str, set[str]](4_096)  # domain -> its useless shapes
         self._has_useless = False  # asked for each link
@@ -335,8 +350,12 @@ class Shapes:
 
     def may_fetch(self, domain: str) -> bool:
         """Whether one more URL that was put off may be fetched from `domain`."""
-        pages, put_off, _ = self._domains.get(domain) or (0, 0, 0)
-        return put_off < max(LEAST, self._share * pages)
+        return self._left(self._domains.get(domain) or (0, 0, 0)) > 0
+
+    def _left(self, counts: Sequence[int]) -> float:
+        """How many more URLs that were put off may be fetched from the domain with these `counts`."""
+        pages, put_off, _ = counts
+        return max(LEAST, self._share * pages) - put_off
 
     def note(
         self,
@@ -379,6 +398,8 @@ class Shapes:
         is_near = useless is True
         if is_near and not is_copy and self._leads_on(names[0], noindex, new_links):
             useless = False
+        if useless is False and entry.priority <= PUT_OFF:
+            counts[1] -= max(0, min(_EARNED, math.ceil(_SAVED - self._left(counts))))
         for shape in shapes if adds_to_wide else (narrow,):
             shape.pages += 1
             shape.indexed = (shape.indexed << 1 | (not noindex)) & _LATEST

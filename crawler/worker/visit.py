@@ -16,7 +16,7 @@ from crawler.hooks import HttpRequest, Intervened
 from crawler.page import KEPT_DENIALS, UNREADABLE, Action, Exchange, Extra, Link, Outcome, Page
 from crawler.parse.document import header_usage
 from crawler.scope.actions import is_login
-from crawler.scope.shapes import PUT_OFF, Recent
+from crawler.scope.shapes import PUT_OFF, Recent, put_off
 from crawler.worker.commit import Committer, Result
 from crawler.worker.lease_manager import PagePermits
 from crawler.worker.leases import LeasedDomain
@@ -165,7 +165,7 @@ class UrlVisits:
             return
         if result is LATER:
             self.runtime.events.emit(UrlPostponed(result.reason))
-            entry = msgspec.structs.replace(entry, priority=PUT_OFF)
+            entry = msgspec.structs.replace(entry, priority=put_off(entry.priority))
             await self._commit(leased, postpone(entry, result.reason, self.runtime.server_clock.now_ms()))
         elif result.outcome is Outcome.RETRY and known is not None and (is_of_tdm or known.record.access == "disallow"):
             at_ms = known.record.tdm_retry_at_ms if is_of_tdm else known.record.retry_at_ms

@@ -154,6 +154,30 @@ async def test_traps_end_within_some_dozens_of_pages(tmp_path: Path) -> None:
     assert ended["calendar.test", "put_off"]
 
 
+async def test_a_calendar_with_few_events_is_read_to_its_last_event(tmp_path: Path) -> None:
+    """Months without an end lead to days, and every seventh day of 200 has an event, which is shown nowhere else."""
+    first = datetime.date(2026, 1, 1)
+    events = {f"/day/{first + datetime.timedelta(number)}" for number in range(0, 200, 7)}
+
+    def respond(request: Request) -> str | None:
+        kind, _, date = request.path.strip("/").partition("/")
+        if kind == "robots.txt":
+            return None
+        if kind == "day":
+            event = f"<p>At eight: {prose(date, 5)}" if request.path in events else "<p>No events."
+            return titled("Calendar", f"<h2>{datetime.date.fromisoformat(date):%A, %d %B %Y}</h2>{event}", links("/"))
+        month = datetime.date.fromisoformat(f"{date or '2026-05'}-01")
+        days = [month + datetime.timedelta(number) for number in range(28)]
+        others = [f"/month/{month + datetime.timedelta(number):%Y-%m}" for number in (-1, 31)]
+        return titled("Calendar", f"<h2>{month:%B %Y}</h2>", links(*others, *(f"/day/{day}" for day in days)))
+
+    with Site(respond) as site:
+        ended = await crawled(site, tmp_path, ["http://a.test/"])
+        read = events & set(site.asked)
+    assert read == {day for day in events if int(day[-2:]) <= 28}
+    assert ended["a.test", "ok"] < 600
+
+
 async def test_each_page_of_large_good_sites_is_fetched(tmp_path: Path) -> None:
     """Thousands of pages of one shape: a forum whose pages all have the same title, a shop with numbers in its paths, a
     wiki whose articles have histories, and an index of files."""

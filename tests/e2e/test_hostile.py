@@ -22,6 +22,7 @@ DUE: dict[Hazard, set[str]] = {
     Hazard.HUGE_CHUNK: {"done:ok cut:disconnect"},
     Hazard.MANY_LINKS: {"denied:robots"},
     Hazard.CIRCLE: {"done:redirect"},
+    Hazard.CALENDAR: {"denied:put_off"},
     Hazard.BLANK_LINE: {"retry:protocol", "dead:protocol"},
     Hazard.INTERIM: {"retry:protocol", "dead:protocol"},
     Hazard.REFERENCE: {"done:http_404"},  # of its link
@@ -30,10 +31,11 @@ DUE: dict[Hazard, set[str]] = {
 
 POSSIBLE: dict[Hazard, set[str]] = {
     Hazard.UNREQUESTED: {"retry:protocol", "dead:protocol"},
-    **{trap: {"denied:put_off"} for trap in (Hazard.CALENDAR, Hazard.SESSIONS, Hazard.DEEPER)},
+    **{trap: {"denied:put_off"} for trap in (Hazard.SESSIONS, Hazard.DEEPER)},
 }
 """Outcomes that depend on timing: the bytes arrive before or after the next request is sent on the same connection, and a
-trap is recognised before or after the domain is full."""
+trap with several links a page is recognised before or after the domain is full. Each month of the calendar leads to one, so
+it is recognised after half as many pages as the domain may have."""
 
 
 async def test_all_attacks_at_once(tmp_path: Path, valkey: ValkeyProcess) -> None:

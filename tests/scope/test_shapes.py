@@ -8,10 +8,11 @@ from random import Random
 
 import pytest
 
-from crawler.scope.shapes import LEARNT_FROM, LEAST, PUT_OFF, Shapes, shapes_of
-from frontier.entries import Entry
+from crawler.scope.shapes import LAST, LEARNT_FROM, LEAST, PUT_OFF, Shapes, put_off, shapes_of
+from frontier.entries import MOST_PRIORITY, Entry
 
 SITE = "https://a.test"
+SAME = "the terms of sale are the same for all of them " * 30
 DAY, DAYS = datetime.date(2026, 1, 1), datetime.timedelta(days=1)
 
 
@@ -106,7 +107,7 @@ def test_documents_without_tags_or_titles_are_never_put_off(kind: str) -> None:
 def test_sites_that_say_little_of_their_pages_are_never_put_off(kind: str) -> None:
     """All say noindex; only the images or the videos differ; only the headings differ; only a line between a long menu
     and a footer does."""
-    shapes, same = Shapes(0.1), "<p>" + "the terms of sale are the same for all of them " * 30
+    shapes, same = Shapes(0.1), f"<p>{SAME}"
     for number in range(300):
         parts = {
             "intranet": f"<title>Minutes {number}</title><h1>Minutes</h1>{same}",
@@ -255,6 +256,27 @@ def test_a_share_of_the_pages_is_fetched_and_none_is_put_off_with_all_of_them() 
         assert Shapes(0.0).may_fetch("b.test")
         fetch(everything, f"/list?sort={number * 10}", noindex=True)
     assert not is_put_off(everything, "/list?sort=x")
+
+
+def test_pages_that_are_put_off_earn_more_of_them_if_they_bring_something() -> None:
+    """Of two hundred days, each eighth has an event, and all later ones are empty."""
+    shapes, number = Shapes(0.1), 0
+
+    def fetch_day(priority: float) -> None:
+        event = prose(number) if number % 8 == 0 and number < 200 else "None"
+        fetch(shapes, f"/day?number={number}", "Calendar", f"Day {number}<p>{event}<p>{SAME}", priority=priority)
+
+    while not is_put_off(shapes, "/day?number=x"):
+        number += 1
+        fetch_day(0)
+    while shapes.may_fetch("a.test") and number < 1_000:
+        number += 1
+        fetch_day(PUT_OFF)
+    assert 200 < number < 300
+
+
+def test_urls_that_are_put_off_keep_their_order() -> None:
+    assert PUT_OFF == put_off(5.0) == put_off(0.0) > put_off(-1.0) > put_off(-2.0) > put_off(LAST) == -MOST_PRIORITY
 
 
 def test_a_page_that_is_visited_again_is_no_copy_of_itself() -> None:
