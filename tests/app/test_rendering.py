@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Iterator
 from itertools import pairwise
@@ -20,9 +21,14 @@ from crawler.audit.check import Rules, audit
 from crawler.audit.records import read_archive
 from crawler.browser.process import find_browser
 from crawler.errors import BrowserFailed
+from crawler.identity.keys import make_key
+from crawler.identity.web_bot_auth import key_set
 from crawler.sinks.reader import read_rows
 from politeness.delay import DelayPolicy
+from tests.identity.signed_requests import DIRECTORY
+from tests.identity.site import Site as Verifier
 from tests.site import Reply, Request, Site
+from tests.typed import Finished, Typed
 
 try:
     find_browser()
@@ -230,6 +236,48 @@ def test_without_a_browser_pages_wait_or_are_taken_as_they_are(site: Site, setti
     crawl = crawled(settings)
     assert crawl.stats.done == {"ok": 3}  # home, the static link, and the frame
     assert not site.times("/app.js")
+
+
+def typed_crawl(typed: Typed, settings: dict[str, Any], *words: str) -> Finished:
+    return typed(*words, environment={f"CRAWLER_{name.upper()}": json.dumps(of) for name, of in settings.items()})
+
+
+@pytest.mark.long
+def test_pages_that_wait_for_a_browser_are_rendered_when_there_is_one(
+    site: Site, settings: dict[str, dict[str, Any]], typed: Typed
+) -> None:
+    broken = {**settings, "replica": {**settings["replica"], "browser": "/bin/false"}, "limits": {"max_time": 10}}
+    waited = typed_crawl(typed, broken, "crawl", "http://shop.test/")
+    assert "machine_failed" in waited.err and "/bin/false does not start" in waited.err
+    assert not site.times("/app.js")
+    unlimited = {**settings, "limits": {"max_time": 0}}
+    done = typed_crawl(typed, unlimited, "crawl", "http://shop.test/", "--apply-settings")
+    assert done.code == 0, done.err
+    status = json.loads(typed_crawl(typed, unlimited, "status", "--json").out)
+    assert (status["done"], status["dead"]) == (6, 0)
+    assert site.times("/app.js")
+
+
+def test_a_blocked_domain_is_not_asked_by_pages_of_others(
+    site: Site, settings: dict[str, dict[str, Any]], typed: Typed, tmp_path: Path
+) -> None:
+    for words in (("seed", "http://shop.test/"), ("block", "cdn.test"), ("run", "--until-empty")):
+        done = typed_crawl(typed, settings, *words)
+        assert done.code == 0, done.err
+    assert site.times("/api/items") >= 3
+    assert "cdn.test" not in {request.host for request, _ in site.answered}
+
+
+def test_requests_of_pages_are_signed(site: Site, settings: dict[str, dict[str, Any]], tmp_path: Path) -> None:
+    key = make_key(tmp_path / "key.pem")
+    settings["identity"] = {"keys": [str(tmp_path / "key.pem")], "directory": DIRECTORY}
+    crawled(settings)
+    verifier = Verifier({DIRECTORY: key_set([key])})
+    assert {"/app.js", "/api/items", "/data"} <= set(site.asked)
+    for request, _ in site.answered:
+        agent, received, signature = (request.headers[f"Signature{name}"] for name in ("-Agent", "-Input", ""))
+        at = time.time() - time.monotonic() + request.at
+        verifier.accept(request.method, request.host, request.path, (agent, received, signature), at)
 
 
 def test_a_page_that_is_never_rendered_is_not(site: Site, settings: dict[str, dict[str, Any]]) -> None:

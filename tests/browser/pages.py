@@ -40,6 +40,8 @@ PAGES: dict[str, str] = {
     "/quirks": "<p>no doctype",
     # What leads elsewhere becomes a link.
     "/history": "<script>history.pushState({}, '', '/pushed'); history.replaceState({}, '', '/replaced')</script>",
+    "/hash-routes": """<a id=a href=#/b>b</a><p id=o></p><script>
+        onhashchange = () => o.innerHTML = `<a href=/found>${location.hash}</a>`; a.click()</script>""",
     "/refresh": "<meta http-equiv=refresh content='0;url=/elsewhere'><p>old",
     "/navigate": "<p>old<script>location.replace('/elsewhere')</script>",
     "/navigate-always": "<p>x<script>location.href = '/elsewhere?' + Math.random()</script>",

@@ -174,6 +174,7 @@ async def test_a_window_shows_a_page_as_a_screenshot() -> None:
     ("path", "links"),
     [
         ("/history", {"pushed", "replaced"}),
+        ("/hash-routes", {"hash-routes#/b"}),  # the same URL
         ("/refresh", {"elsewhere"}),
         ("/navigate", {"elsewhere"}),
         ("/download", {"elsewhere", "file.bin"}),
