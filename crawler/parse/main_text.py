@@ -64,7 +64,7 @@ _LEAST_HIDDEN = 2 / 3
 _LARGEST_EXTRA = 0.25
 """Share of the content. A larger element with the name of an extra has it from its layout, as `content-with-sidebar`."""
 
-_LEAST_PROSE = 0.1
+_LEAST_PROSE, _LEAST_PROSE_IN_MAIN = 0.1, 0.25
 """Share of the text outside of links below which a page is a list."""
 
 _LEAST_TECHNICAL, _LEAST_TABLES = 0.05, 0.3
@@ -153,11 +153,17 @@ def _remove_hidden(document: Document, whole: Element) -> None:
 
 
 def _unwrap_values(document: Document) -> None:
-    """Make formulas, and dates and the like within sentences, plain text: trafilatura leaves out what is in them."""
+    """Make formulas, and dates and the like within sentences, plain text, and figures with their captions blocks:
+    trafilatura leaves out what is in them. Nearly no caption of a newspaper is in the text that people marked."""
     for part in document.select("math annotation, math annotation-xml"):
         part.decompose()
     for part in document.select("math, math *"):
         part.unwrap()
+    is_published = document.select_one(_ARTICLE_OF_PUBLISHER) is not None
+    for part in document.select("figure:has(blockquote, pre, table)" if is_published else "figure"):
+        part.unwrap()
+    for part in () if is_published else document.select("figcaption"):
+        part.tag = "p"
     for part in document.select(_VALUES):
         if _length(cast("Element", part.parent)) > _length(part):
             part.unwrap()
@@ -190,7 +196,10 @@ def _total(parts: Sequence[Element]) -> int:
 def _content(document: Document, whole: Element) -> tuple[Element, str]:
     """The element of the content, and its kind, which is a value of `MainText.by`, or `articles` for several."""
     enough = _prose(whole) / 4
-    mains = [part for part in document.select(_MAIN) if _length(part) and _prose(part) >= enough]
+    most = _length(whole) / 2
+    mains = [
+        part for part in document.select(_MAIN) if _length(part) and (_prose(part) >= enough or _length(part) >= most)
+    ]
     if mains:
         return max(mains, key=_prose), "main"
     articles = list(_outermost(document.select("article")))
@@ -205,14 +214,16 @@ def _article(
     """The article that trafilatura finds in `html`, with its comments, and whether it is small. Empty if all of `content`
     is the main text. Removes the extras of a site from `content`. `sections`: the permalinks of headings, as those of
     documentation have them."""
-    if _prose(content) < _LEAST_PROSE * _length(content):
+    length = _length(content)
+    if _prose(content) < (_LEAST_PROSE_IN_MAIN if by == "main" else _LEAST_PROSE) * length:
         found = _article_text(html)
         return ("" if _is_in(found, content) else found), False
     if _is_documentation(content, by, sections):
         return "", False
     found = _article_text(html)
     prose = _prose(content) - _total(content.select(_COMMENTS))
-    if _size(found) < (_FOUND_IN_BODY if by == "body" else _FOUND_IN_MAIN) * prose:
+    least = _FOUND_IN_MAIN * length if sections else (_FOUND_IN_BODY if by == "body" else _FOUND_IN_MAIN) * prose
+    if _size(found) < least:
         return "", False
     _remove_small(whole, _COMMENT_FORMS, _LARGEST_EXTRA * _length(whole))
     comments = [part for part in _outermost(whole.select(_COMMENTS)) if _prose(part) > _SHORT_COMMENT]
@@ -224,8 +235,9 @@ def _article(
 
 def _is_in(found: str, content: Element) -> bool:
     """Whether most of `found` is in `content`. If not, the page has its article in a header or an aside."""
-    within, wanted = _key(content.text), _key(found)
-    pieces = [wanted[at : at + _PIECE] for at in range(0, len(wanted), max(_PIECE, len(wanted) // _PIECES))]
+    within, step = _key(content.text), max(_PIECE, len(found) // _PIECES)
+    lines = map(_key, found.splitlines())  # parts between them may be missing
+    pieces = [line[at : at + _PIECE] for line in lines for at in range(0, len(line), step)]
     return 2 * sum(piece in within for piece in pieces) >= len(pieces)
 
 

@@ -62,7 +62,7 @@ def test_a_page_without_text_has_none() -> None:
 
 def test_a_text_of_which_most_is_left_out_is_marked() -> None:
     captions = f"<figure><figcaption>{SENTENCE}</figcaption></figure>" * 20
-    found = of(f"<div><h1>News</h1>{CONTENTS['prose']}</div>{captions}")
+    found = of(f"<div><h1>News</h1>{CONTENTS['prose']}</div>{captions}", head="<meta property=og:type content=article>")
     assert (found.by, found.is_small) == ("trafilatura", True)
 
 
@@ -249,3 +249,34 @@ def test_japanese_with_readings_is_kept() -> None:
     ruby = "<p><ruby>漢字<rp>(</rp><rt>かんじ</rt><rp>)</rp></ruby>を読む。</p>"
     found = of(f"<article><h1>News</h1>{CONTENTS['prose']}{ruby}<p>{SENTENCE}</p></article>", "markdown")
     assert (found.by, "を読む。" in found.text) == ("trafilatura", True), found.text
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+@pytest.mark.parametrize("shown", ["<img src=/a.png>", "<blockquote>Words</blockquote>", "<pre>Words</pre>"])
+def test_a_figure_and_its_caption_are_text(shown: str, form: TextForm) -> None:
+    figure = f"<figure>{shown}<figcaption>The old bridge, from the <b>east</b></figcaption></figure>"
+    prose = f"<p>{SENTENCE * 3}</p>"
+    found = of(f"{NAV}<article><h1>H</h1>{prose}{figure}{prose.upper()}</article>{FOOTER}", form)
+    assert found.by == "trafilatura"
+    assert "old bridge, from the" in found.text
+    assert ("Words" in found.text) == ("Words" in shown)
+    assert found.text.index("nine") < found.text.index("old bridge") < found.text.index("NINE")
+
+
+def test_newspapers_have_quotes_in_figures_but_captions_that_are_no_text() -> None:
+    figures = (
+        f"<figure>{shown}<figcaption>Photo: Agency</figcaption></figure>"
+        for shown in ("<img src=/a.png>", "<blockquote>Words of a person</blockquote>")
+    )
+    head = "<meta property=og:type content=article>"
+    found = of(f"<article><h1>H</h1><p>{SENTENCE * 3}</p>{''.join(figures)}<p>{SENTENCE * 3}</p></article>", head=head)
+    assert found.by == "trafilatura"
+    assert "Words of a person" in found.text and "Agency" not in found.text
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_an_index_of_documentation_is_text(form: TextForm) -> None:
+    heading = "<h1>Index<a class=headerlink href=#i>\N{PILCROW SIGN}</a></h1>"
+    chapters = "".join(f"<li><a href=/{i}>Chapter {i}: opening hours</a>" for i in range(20))
+    found = of(f"{NAV}<div>{heading}<p>{SENTENCE * 2}</p><ul>{chapters}</ul></div>{FOOTER}", form)
+    assert all(f"Chapter {i}:" in found.text for i in range(20))
