@@ -308,6 +308,9 @@ def condition_of(
         if summary.shards_lost:
             lost = f"data lost in Redis: {summary.shards_lost:,} {of_all}; run `crawler repair`"
             return Condition("data lost", "bad", [lost, *reasons, *unread])
+        if summary.is_stranded:
+            lost = f"{count_of(summary.open, 'open URL')} in no queue, because keys were evicted or deleted in Redis"
+            return Condition("data lost", "bad", [f"{lost}; run `crawler repair --evicted`", *reasons])
     unread += wrong_types(summary)
     reasons += unread
     if not records:

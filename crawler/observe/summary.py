@@ -109,6 +109,12 @@ class Summary(Counts, frozen=True, kw_only=True):
         return max(0, self.open - self.leased - self.waiting)
 
     @property
+    def is_stranded(self) -> bool:
+        """Whether URLs are open although no domain has any: the scripts change both at once, so somebody else has."""
+        domains = self.domains_unleased or self.domains_leased or self.waiting
+        return self.open > 0 and not (domains or self.outbox or self.shards_away or self.wrong_types)
+
+    @property
     def hindered(self) -> list[DomainLine]:
         """The domains whose failures keep the whole crawl waiting: nothing is leased, and nothing is due."""
         if not self.open or self.domains_due or self.domains_leased or self.leased:

@@ -104,7 +104,7 @@ def test_a_crawl_whose_record_was_evicted_is_not_only_called_unknown(
     told = typed("status", "--crawl", crawl.crawl, "--redis", crawl.url)
     assert "no crawl named" in told.err
     assert "Redis has evicted" in told.err
-    assert "noeviction" in told.err
+    assert "noeviction, then `crawler repair --evicted`; if there was none, to create it:" in " ".join(told.err.split())
 
 
 def test_evicted_keys_are_named_and_restored_from_the_output(

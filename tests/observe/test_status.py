@@ -16,7 +16,7 @@ from frontier.queue import Frontier, FrontierSettings
 from frontier.reshard import Reshard
 from frontier.scripts import command
 from frontier.store import RedisStore
-from tests.frontier.helpers import ManualTime, make_frontier
+from tests.frontier.helpers import ManualTime, entry, make_frontier
 
 
 async def test_a_reader_says_how_far_it_is_and_then_reads_the_new_shards(store: RedisStore, crawl_name: str) -> None:
@@ -117,3 +117,17 @@ async def test_lost_replicas_are_named_while_a_crawl_goes_on(store: RedisStore, 
     ) in condition.obstacles
     await health.withdraw("r0")
     assert (await CrawlReader(store, keys).read()).condition.level == "good"
+
+
+async def test_urls_that_are_in_no_queue_are_named_with_what_helps(store: RedisStore, crawl_name: str) -> None:
+    """Given open URLs of one domain, when somebody deletes its queue, then no replica will ever fetch them."""
+    frontier = await make_frontier(store, crawl_name, ManualTime(), shards=4)
+    await frontier.push([entry("https://a.test/", "a.test")])
+    reader = CrawlReader(store, frontier.keys)
+    assert (await reader.complete()).condition.word == "no replica"
+    base = frontier.keys.shards[frontier.shard_of("a.test")].base
+    await store.send([command("DEL", f"{base}due", f"{base}q:a.test")])
+    condition = (await reader.complete()).condition
+    assert (condition.word, condition.level) == ("data lost", "bad")
+    assert condition.obstacles[0].startswith("1 open URL in no queue")
+    assert "crawler repair --evicted" in condition.obstacles[0]
