@@ -323,6 +323,7 @@ class Committer:
         self.stand_in: StandIn = nullcontext
         """While its block runs, another worker uses the slot of the one that waits in it."""
         self._parked = Group()  # for nodes that are away
+        self._lacks_room = False  # the sink has none
         self._late: dict[asyncio.Task[None], SettlingGroup] = {}  # groups that are settled later
         self._late_nodes: Counter[str] = Counter()
         self._forgotten_runs: dict[int, str] = {}  # shards and their new runs for which `recent` was cleared
@@ -356,10 +357,15 @@ class Committer:
         )
 
     def holds_up(self, leased: LeasedDomain) -> bool:
-        """Whether a result of `leased` would be parked now. It then takes no turns, so the results that wait are at most
-        those of the requests in flight."""
+        """Whether a result of `leased` would have to wait for Redis or for room now. It then takes no turns, so the pages
+        that are fetched again if that outlasts the lease are at most those of the requests in flight."""
         shard = leased.lease.shard
-        if self._retry.is_shard_away(shard) or self._late_nodes[self._retry.node_of(shard)] > 0:
+        if (
+            self._lacks_room
+            or self._retry.is_away
+            or self._retry.is_shard_away(shard)
+            or self._late_nodes[self._retry.node_of(shard)] > 0
+        ):
             return True
         return any(result.shard == shard for result in self._parked.results)
 
@@ -555,13 +561,17 @@ class Committer:
     async def _until_there_is_room(self, call: Callable[[], Awaitable[T]]) -> T:
         """Repeat `call` to the sink until it has room, and return the result."""
         wait_s = 1.0
-        while True:
-            try:
-                return await call()
-            except SinkFull as error:
-                self._runtime.events.emit(SinkBlocked(str(error)))
-                await self._runtime.clock.sleep(wait_s)
-                wait_s = min(wait_s * 2, 30.0)
+        try:
+            while True:
+                try:
+                    return await call()
+                except SinkFull as error:
+                    self._lacks_room = True
+                    self._runtime.events.emit(SinkBlocked(str(error)))
+                    await self._runtime.clock.sleep(wait_s)
+                    wait_s = min(wait_s * 2, 30.0)
+        finally:
+            self._lacks_room = False
 
     async def _settle(self, group: SettlingGroup) -> bool:
         """Settle what is not settled. Returns whether the group is complete: always on a single server. On a cluster,

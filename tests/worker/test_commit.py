@@ -128,6 +128,35 @@ async def test_links_are_pushed_before_the_page_is_durable_and_it_is_settled_las
     assert seen == [("write", 2, 0), ("write", 2, 0), ("settled", 2, 1)]
 
 
+async def test_no_domain_has_turns_while_its_results_have_to_wait(store: RedisStore, crawl_name: str) -> None:
+    """What is fetched during an outage that outlasts the lease is fetched again."""
+
+    class FullSink(Sink):
+        held_up: list[bool]
+
+        async def on_write(self) -> None:
+            self.held_up.append(committer.holds_up(leased))
+            if len(self.held_up) == 1:
+                raise SinkFull("no room yet")
+
+    frontier, shared, sink = (
+        await make_frontier(store, crawl_name, ManualTime()),
+        await on_a_clock(ManualTime()),
+        FullSink(),
+    )
+    sink.held_up = []
+    await frontier.push([PAGE])
+    leased = await leased_from(frontier)
+    async with committing(shared, frontier, sink) as committer:
+        shared.retry.failed(RedisAway("gone"))
+        assert committer.holds_up(leased)
+        shared.retry.answered()
+        await committer.add(result_of(leased))
+        await committer.flush()
+        assert sink.held_up == [False, True]
+        assert not committer.holds_up(leased)
+
+
 async def test_the_counters_include_bodies_that_were_archived_before(
     store: RedisStore, crawl_name: str, tmp_path: Path
 ) -> None:
