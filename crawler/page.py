@@ -35,7 +35,7 @@ ACTIONS: frozenset[str] = frozenset(get_args(Action))
 
 KEPT_DENIALS = frozenset(
     {
-        *("blocked", "crawl_delay", "dropped", "response_dropped", "forbidden_address", "forbidden_port"),
+        *("blocked", "dropped", "response_dropped", "forbidden_address", "forbidden_port"),
         *ACTIONS,
     }
 )

@@ -560,7 +560,7 @@ def list_dead(
     """List URLs that were given up, or denied by your own settings, with the reason; and broken requisites of pages, also
     those with an error status, such as `http_404`.
 
-    Denied URLs are listed if the reason is `blocked`, `crawl_delay`, `dropped`, `response_dropped`, `forbidden_address` or
+    Denied URLs are listed if the reason is `blocked`, `dropped`, `response_dropped`, `forbidden_address` or
     `forbidden_port`. Those that a robots.txt denies are only in the output.
 
     Example:

@@ -111,7 +111,6 @@ def politeness_policy(settings: CrawlSettings) -> PolitenessPolicy:
     delay = DelayPolicy(
         min_delay_s=polite.delay,
         crawl_delay_cap_s=polite.crawl_delay_cap,
-        above_cap=polite.crawl_delay_above_cap,
         # A delay of 0 is for your own sites. A share of the response time would still be a delay, so it is off too.
         response_share=polite.response_share if polite.delay else 0.0,
         response_share_cap_s=polite.response_share_cap,

@@ -163,15 +163,9 @@ class PolitenessTable(Table, frozen=True, kw_only=True):
     ] = False
     crawl_delay_cap: Annotated[
         NotNegative,
-        "Maximum Crawl-delay of robots.txt, in seconds, that is respected as it is (Heritrix has the "
-        "same cap); see `crawl_delay_above_cap`. 0: Crawl-delay is ignored.",
+        "Maximum Crawl-delay of robots.txt, in seconds, that is respected; of longer ones, only this much. Heritrix has "
+        "the same cap. 0: Crawl-delay is ignored.",
     ] = 300.0
-    crawl_delay_above_cap: Annotated[
-        Literal["cap", "keep", "skip"],
-        "What to do when robots.txt asks for more than `crawl_delay_cap`. `cap`: wait for the cap; "
-        "`keep`: wait as long as requested, up to a day; `skip`: do not crawl the site, and deny its URLs with the "
-        "reason `crawl_delay`.",
-    ] = "cap"
     response_share: Annotated[
         NotNegative,
         "The delay of a domain is at least this many times the duration of its last response. Higher: "

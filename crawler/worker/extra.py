@@ -420,7 +420,7 @@ class ExtraRequests:
         """Raise Refused if `known`, the robots.txt that applies to `url`, does not allow it."""
         purpose = self.runtime.policy.usage.purpose
         try:
-            result = verdict_by_robots(url, known, self.runtime.policy.tries, self.throttle.exceeds_cap(known), purpose)
+            result = verdict_by_robots(url, known, self.runtime.policy.tries, purpose)
         except Exception as error:  # the file cannot be applied
             self.runtime.events.emit(defect("robots", url, error))
             result = ROBOTS_UNREACHABLE

@@ -30,7 +30,7 @@ from frontier.reservations import Reservation, ReservationRefused, Reservations
 from frontier.scripts import TAKE_TURN, command, script_call
 from frontier.store import Store
 from politeness.backoff import HEALTHY, BackoffState, after_failure, after_success, is_given_up, parse_retry_after
-from politeness.delay import delay_ms, is_above_cap, with_set_delay
+from politeness.delay import delay_ms, with_set_delay
 from politeness.rate_limit import (
     HORIZON_S,
     SWEEP_SIZE,
@@ -300,13 +300,6 @@ class Throttle:
     def is_blocked(self, domain: str) -> bool:
         """Return whether an operator has blocked `domain`, or had it forgotten."""
         return self._control.rules.is_blocked(domain)
-
-    def exceeds_cap(self, known: OriginRobots) -> bool:
-        """Return whether the robots.txt asks for a delay above the crawl's cap. The crawl then skips the origin."""
-        rules = known.rules
-        return rules is not None and is_above_cap(
-            self._runtime.policy.throttle.delay, rules.crawl_delay, rules.request_rate
-        )
 
     def verdict(self, leased: LeasedDomain) -> UrlResult | None:
         """What becomes of URLs of `leased` because of the domain: an operator has blocked it, or it has failed so often

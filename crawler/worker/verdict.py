@@ -140,18 +140,14 @@ def last_try(result: UrlResult, tries_before: int, allowed: int) -> UrlResult:
     return result
 
 
-def verdict_by_robots(
-    url: str, known: OriginRobots, tries: int, exceeds_cap: bool, purpose: Collection[str] = ()
-) -> UrlResult | None:
+def verdict_by_robots(url: str, known: OriginRobots, tries: int, purpose: Collection[str] = ()) -> UrlResult | None:
     """What becomes of `url` because of the fresh robots.txt of its origin, `known`; None if it may be requested now.
-    `tries`: how often the file is fetched before URLs of its origin are dead. `exceeds_cap`: it asks for a delay above
-    the crawl's cap. `purpose`: that of the crawl. Raises what the matching of a defective file raises."""
+    `tries`: how often the file is fetched before URLs of its origin are dead. `purpose`: that of the crawl. Raises what the
+    matching of a defective file raises."""
     if known.record.access == "disallow":
         return _verdict_by_unreachable(known.record, tries)
     if known.rules is not None and not known.rules.decide(url).allowed:
         return UrlResult(Outcome.DENIED, "robots")
-    if exceeds_cap:
-        return UrlResult(Outcome.DENIED, "crawl_delay")
     if not purpose:
         return None
     if known.usage(url).combined().refusal(purpose):

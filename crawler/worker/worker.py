@@ -281,11 +281,11 @@ class Worker:
         return None
 
     def _verdict_by_robots(self, entry: Entry, url: str, known: OriginRobots) -> UrlResult | None:
-        exceeds_cap, tries = self.throttle.exceeds_cap(known), self.runtime.policy.tries
+        tries = self.runtime.policy.tries
         if lacks_https(url, known, self.robots.cache.recall):
             tries = min(tries, DEAD_HTTPS_TRIES)
         try:
-            return verdict_by_robots(url, known, tries, exceeds_cap, self.runtime.policy.usage.purpose)
+            return verdict_by_robots(url, known, tries, self.runtime.policy.usage.purpose)
         except Exception as error:  # the file, which counts as unreachable for this URL, cannot be applied to it
             self.runtime.events.emit(defect("robots", entry.url, error))
             return last_try(ROBOTS_UNREACHABLE, entry.tries, tries)

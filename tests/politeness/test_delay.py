@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from politeness.delay import MAX_DELAY_S, DelayPolicy, delay_ms, is_above_cap
+from politeness.delay import MAX_DELAY_S, DelayPolicy, delay_ms
 
 DEFAULT = DelayPolicy()
 
@@ -38,27 +36,14 @@ def test_the_longest_of_the_asked_the_shown_and_the_minimum_counts(
     assert delay_ms(DEFAULT, crawl_delay, request_rate, response_s) == expected_ms
 
 
-@pytest.mark.parametrize(
-    ("above_cap", "expected_ms", "left_out"),
-    [("cap", 300_000, False), ("keep", 900_000, False), ("skip", 1_000, True)],
-)
-def test_a_setting_says_what_happens_above_the_cap(
-    above_cap: Literal["cap", "keep", "skip"], expected_ms: int, left_out: bool
-) -> None:
-    policy = DelayPolicy(above_cap=above_cap)
-    assert delay_ms(policy, 900.0, None, 0.0) == expected_ms
-    assert is_above_cap(policy, 900.0, None) is left_out
-    assert not is_above_cap(policy, 300.0, None)
-
-
-def test_a_kept_delay_ends_at_a_day() -> None:
-    assert delay_ms(DelayPolicy(above_cap="keep"), 1e300, None, 0.0) == MAX_DELAY_S * 1000
+def test_above_the_cap_the_cap_counts() -> None:
+    assert delay_ms(DelayPolicy(), 900.0, None, 0.0) == 300_000
+    assert delay_ms(DelayPolicy(crawl_delay_cap_s=1e9), 1e300, None, 0.0) == MAX_DELAY_S * 1000
 
 
 def test_a_cap_of_0_ignores_what_robots_txt_asks() -> None:
-    policy = DelayPolicy(min_delay_s=0.5, crawl_delay_cap_s=0, above_cap="skip")
+    policy = DelayPolicy(min_delay_s=0.5, crawl_delay_cap_s=0)
     assert delay_ms(policy, 60.0, 60.0, 0.0) == 500
-    assert not is_above_cap(policy, 60.0, 60.0)
 
 
 def test_a_share_of_0_ignores_the_response_time() -> None:
@@ -68,13 +53,13 @@ def test_a_share_of_0_ignores_the_response_time() -> None:
 delays = st.none() | st.floats(0, 1e9)
 
 
-@given(delays, delays, st.floats(0, 1e6), st.floats(0, 60), st.sampled_from(["cap", "keep", "skip"]))
+@given(delays, delays, st.floats(0, 1e6), st.floats(0, 60), st.sampled_from([0, 300, 1e9]))
 def test_a_delay_is_never_below_the_minimum_nor_above_a_day(
     crawl_delay: float | None,
     request_rate: float | None,
     response_s: float,
     minimum: float,
-    above_cap: Literal["cap", "keep", "skip"],
+    cap: float,
 ) -> None:
-    policy = DelayPolicy(min_delay_s=minimum, above_cap=above_cap)
+    policy = DelayPolicy(min_delay_s=minimum, crawl_delay_cap_s=cap)
     assert minimum * 1000 - 0.001 <= delay_ms(policy, crawl_delay, request_rate, response_s) <= MAX_DELAY_S * 1000

@@ -17,7 +17,7 @@ from crawler.sinks.upload import SCHEMES
 from crawler.worker.verdict import NO_SUCH_HOST_TRIES
 from frontier.urls import canonicalize
 from politeness.backoff import BackoffPolicy
-from politeness.delay import delay_ms, is_above_cap
+from politeness.delay import delay_ms
 
 
 def crawl(**tables: dict[str, Any]) -> CrawlSettings:
@@ -35,11 +35,9 @@ def test_a_delay_of_zero_turns_off_the_share_of_the_response_time() -> None:
     assert delay_ms(own.throttle.delay, None, None, 20.0) == 0
 
 
-@pytest.mark.parametrize("above_cap", ["cap", "keep", "skip"])
-def test_a_cap_of_zero_ignores_the_crawl_delay(above_cap: str) -> None:
-    policy = politeness_policy(crawl(politeness={"crawl_delay_cap": 0, "crawl_delay_above_cap": above_cap}))
+def test_a_cap_of_zero_ignores_the_crawl_delay() -> None:
+    policy = politeness_policy(crawl(politeness={"crawl_delay_cap": 0}))
     assert delay_ms(policy.throttle.delay, 20.0, None, 0.0) == 1_000
-    assert not is_above_cap(policy.throttle.delay, 20.0, None)
 
 
 def test_an_address_gets_the_rate_of_ten_domains_by_default() -> None:
@@ -63,12 +61,6 @@ def test_an_address_gets_the_rate_of_ten_domains_by_default() -> None:
 def test_the_address_rate_limit_can_be_set(polite: dict[str, Any], expected: tuple[float, bool] | None) -> None:
     rate_limit = rate_limit_policy(crawl(politeness=polite))
     assert (rate_limit and (rate_limit.rate_per_s, rate_limit.shared)) == expected
-
-
-def test_a_site_with_a_long_crawl_delay_is_skipped_only_on_request() -> None:
-    for above_cap, skipped in (("cap", False), ("keep", False), ("skip", True)):
-        policy = politeness_policy(crawl(politeness={"crawl_delay_above_cap": above_cap})).throttle.delay
-        assert is_above_cap(policy, 301.0, None) == skipped
 
 
 def test_networks_and_ports_are_allowed_by_name() -> None:

@@ -110,7 +110,7 @@ class Visit:
         if known is None:
             known = await self._lookup.robots_for(self._leased, URL)
         assert known is not None
-        return verdict_by_robots(URL, known, tries=2, exceeds_cap=False)
+        return verdict_by_robots(URL, known, tries=2)
 
 
 @pytest.fixture

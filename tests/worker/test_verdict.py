@@ -30,7 +30,7 @@ def test_a_url_waits_for_an_unreachable_robots_txt_as_often_as_for_a_page(
     reason: str, failures: int, expected: UrlResult
 ) -> None:
     record = RobotsRecord("disallow", reason, None, 0, 0, failures=failures)
-    assert verdict_by_robots(URL, OriginRobots(record, None), 5, exceeds_cap=False) == expected
+    assert verdict_by_robots(URL, OriginRobots(record, None), 5) == expected
 
 
 def test_a_url_is_requested_only_if_rules_and_delay_allow_it() -> None:
@@ -38,28 +38,25 @@ def test_a_url_is_requested_only_if_rules_and_delay_allow_it() -> None:
     denied, allowed = (
         Rules.parse(f"User-agent: *\nDisallow: {path}".encode(), "bot") for path in ("/private", "/other")
     )
-    assert verdict_by_robots(URL, OriginRobots(record, denied), 5, False) == UrlResult(Outcome.DENIED, "robots")
-    assert verdict_by_robots(URL, OriginRobots(record, allowed), 5, True) == UrlResult(Outcome.DENIED, "crawl_delay")
-    assert verdict_by_robots(URL, OriginRobots(record, allowed), 5, False) is None
+    assert verdict_by_robots(URL, OriginRobots(record, denied), 5) == UrlResult(Outcome.DENIED, "robots")
+    assert verdict_by_robots(URL, OriginRobots(record, allowed), 5) is None
 
 
 def test_what_the_purpose_may_not_have_is_not_requested() -> None:
     body = b"User-agent: *\nDisallow: /no\nContent-Usage: /private/ search=n\n"
     record = RobotsRecord("rules", "ok", 200, 1, 2)
     known = OriginRobots(record, Rules.parse(body, "peercrawl"))
-    assert verdict_by_robots(URL, known, 5, False) is None
-    assert verdict_by_robots(URL, known, 5, False, {"train-ai"}) is None
-    assert verdict_by_robots(URL, known, 5, False, {"train-ai", "search"}) == UrlResult(Outcome.DENIED, "usage")
-    assert verdict_by_robots("https://example.com/x", known, 5, False, {"search"}) is None
-    assert verdict_by_robots("https://example.com/no", known, 5, False, {"search"}) == UrlResult(
-        Outcome.DENIED, "robots"
-    )
+    assert verdict_by_robots(URL, known, 5) is None
+    assert verdict_by_robots(URL, known, 5, {"train-ai"}) is None
+    assert verdict_by_robots(URL, known, 5, {"train-ai", "search"}) == UrlResult(Outcome.DENIED, "usage")
+    assert verdict_by_robots("https://example.com/x", known, 5, {"search"}) is None
+    assert verdict_by_robots("https://example.com/no", known, 5, {"search"}) == UrlResult(Outcome.DENIED, "robots")
 
 
 def test_an_unreachable_tdmrep_json_is_not_taken_for_permission() -> None:
     def verdict(failures: int, purpose: set[str], tdm: bytes | None = None) -> UrlResult | None:
         record = RobotsRecord("allow", "http_404", 404, 1, 2, tdm=tdm, tdm_failures=failures)
-        return verdict_by_robots(URL, OriginRobots(record, None), 5, False, purpose)
+        return verdict_by_robots(URL, OriginRobots(record, None), 5, purpose)
 
     assert verdict(1, {"train-ai"}) == UrlResult(Outcome.RETRY, "usage_unreachable")
     assert verdict(4, {"ai-use", "search"}) == UrlResult(Outcome.RETRY, "usage_unreachable")
@@ -72,5 +69,5 @@ def test_an_unreachable_tdmrep_json_is_not_taken_for_permission() -> None:
 def test_a_reservation_in_tdmrep_json_is_known_before_the_request() -> None:
     file = TdmFile.parse(b'[{"location":"/private/","tdm-reservation":1}]')
     known = OriginRobots(RobotsRecord("allow", "http_404", 404, 1, 2), None, tdm=file)
-    assert verdict_by_robots(URL, known, 5, False, {"search"}) is None
-    assert verdict_by_robots(URL, known, 5, False, {"train-ai"}) == UrlResult(Outcome.DENIED, "usage")
+    assert verdict_by_robots(URL, known, 5, {"search"}) is None
+    assert verdict_by_robots(URL, known, 5, {"train-ai"}) == UrlResult(Outcome.DENIED, "usage")
