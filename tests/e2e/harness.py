@@ -30,6 +30,7 @@ from tests.simweb.features import Features
 from tests.simweb.judge import Expected, JudgeLimits, JudgeReport, Policy, expect, judge
 from tests.simweb.server import Record, read_log
 from tests.simweb.world import World
+from tests.valkey import ValkeyProcess
 
 PATIENCE_S = 180.0
 """Time limit in seconds for any wait. Far longer than needed, so that a busy machine does not fail a test."""
@@ -358,13 +359,17 @@ class Bench:
 
 
 @contextlib.contextmanager
-def bench(folder: Path, web: Web, redis: str = "", tables: Tables | None = None) -> Iterator[Bench]:
-    """A `Bench` whose processes are stopped at the end of the block."""
-    made = Bench(folder, web, redis, tables or {})
-    try:
+def bench(
+    folder: Path, web: Web, redis: str = "", tables: Tables | None = None, has_server: bool = False
+) -> Iterator[Bench]:
+    """A `Bench` whose processes are stopped at the end of the block. `has_server`: on a Valkey server of its own."""
+    with contextlib.ExitStack() as stack:
+        if has_server:
+            (folder / "valkey").mkdir()
+            redis = stack.enter_context(ValkeyProcess(folder / "valkey", persistent=False)).url
+        made = Bench(folder, web, redis, tables or {})
+        stack.callback(made.close)
         yield made
-    finally:
-        made.close()
 
 
 @contextlib.contextmanager

@@ -21,7 +21,6 @@ from tests.ports import free_port
 from tests.sinks import readers
 from tests.sinks.test_recovery import durable_before_death
 from tests.typed import Typed
-from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -34,11 +33,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 @pytest.fixture
 def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
-    (tmp_path / "valkey").mkdir()
-    with (
-        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
-        bench(tmp_path, web, valkey.url, TABLES) as crawler,
-    ):
+    with bench(tmp_path, web, tables=TABLES, has_server=True) as crawler:
         crawler.seed()
         crawler.out.mkdir()
         yield crawler

@@ -14,7 +14,6 @@ from tests.e2e.harness import EVEN, ROOT, Bench, Running, Tables, Web, bench, wa
 from tests.e2e.slow_archive import SlowArchive
 from tests.killing import crawl_and_kill, find
 from tests.throttled_sink import throttle
-from tests.valkey import ValkeyProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -38,11 +37,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 @pytest.fixture
 def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
-    (tmp_path / "valkey").mkdir()
-    with (
-        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
-        bench(tmp_path, web, valkey.url, TABLES) as crawler,
-    ):
+    with bench(tmp_path, web, tables=TABLES, has_server=True) as crawler:
         crawler.seed()
         crawler.out.mkdir()
         yield crawler

@@ -22,7 +22,6 @@ from tests.e2e.harness import EVEN, ROOT, Bench, Running, Web, bench, repeated, 
 from tests.e2e.victims import kill
 from tests.postgres import PASSWORD, PostgresProcess, need_postgres
 from tests.simweb.resource import Product, Story, article
-from tests.valkey import ValkeyProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 REPLICAS = pytest.mark.parametrize("replicas", [1, 3])
@@ -51,8 +50,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 @pytest.fixture
 def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
-    (tmp_path / "valkey").mkdir()
-    with ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey, bench(tmp_path, web, valkey.url) as crawler:
+    with bench(tmp_path, web, has_server=True) as crawler:
         yield crawler
 
 

@@ -11,7 +11,6 @@ import pytest
 
 from tests.e2e.harness import EVEN, Bench, Tables, Web, bench, wait_until
 from tests.e2e.victims import Victim, kill, replicas_under
-from tests.valkey import ValkeyProcess
 
 pytestmark = pytest.mark.e2e
 
@@ -33,11 +32,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 @pytest.fixture
 def cluster(tmp_path: Path, web: Web) -> Iterator[Bench]:
     """Commands that share a Valkey server."""
-    (tmp_path / "valkey").mkdir()
-    with (
-        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
-        bench(tmp_path, web, valkey.url, PACE) as crawler,
-    ):
+    with bench(tmp_path, web, tables=PACE, has_server=True) as crawler:
         yield crawler
 
 

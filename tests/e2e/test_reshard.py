@@ -15,7 +15,6 @@ from tests.e2e.harness import EVEN, Bench, Running, Tables, Web, bench, wait_unt
 from tests.e2e.victims import kill, replicas_under
 from tests.identity.signed_requests import DIRECTORY
 from tests.killing import find
-from tests.valkey import ValkeyProcess
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]
 
@@ -34,11 +33,7 @@ def web(tmp_path: Path) -> Iterator[Web]:
 
 @pytest.fixture
 def crawler(tmp_path: Path, web: Web) -> Iterator[Bench]:
-    (tmp_path / "valkey").mkdir()
-    with (
-        ValkeyProcess(tmp_path / "valkey", persistent=False) as valkey,
-        bench(tmp_path, web, valkey.url, PACE) as crawler,
-    ):
+    with bench(tmp_path, web, tables=PACE, has_server=True) as crawler:
         yield crawler
 
 
