@@ -283,6 +283,7 @@ class Engine:
         save = partial(save_types, self._local.out, deps.crawl.name)
         types = ItemTypes(runtime, FieldTypes(deps.store, deps.crawl.keys), save)
         handlers = None
+        deps.context.files.max_decoded = settings.limits.max_decoded
         deps.context.store = SharedValues(in_redis(deps.store, deps.crawl.keys.values, runtime.retry))
         if deps.router is not None:
             limits = RunnerSettings(settings.handlers.concurrency, settings.handlers.timeout)
@@ -519,6 +520,7 @@ class Engine:
         self.permits.note_need()
         self._reservations.apply(self.frontier.settings.delay_ms)
         self._deps.http.apply(settings.limits.max_body, settings.politeness.parallel)
+        self._deps.context.files.max_decoded = settings.limits.max_decoded
         self._handling.apply(build, links)
         self._recent.clear()  # links that were dropped before may be followed now
 

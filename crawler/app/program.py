@@ -214,16 +214,18 @@ class Crawl:
         """Write the items of the data set `name` in the output folder to a file, and return their number. `target`: a path
         that ends in `.jsonl`, `.csv` or `.parquet`, also in an object store, such as `s3://bucket/products.parquet`. Items
         are those of `items`. Those that are left out, because a field has another type than before, are written to
-        `NAME.rejected.jsonl` beside it, with a warning. Raises UserError for what cannot be written."""
+        `NAME.rejected.jsonl` beside it, with a warning, and so is said if there are no items and the file has none. Raises
+        UserError for what cannot be written."""
         folder, place, file_name = self._settings.replica.out, *str(target).rpartition("/")[::2]
         if Path(file_name).suffix[1:] not in TABLE_FORMS:
             raise UserError(f"{target}: write a file that ends in .jsonl, .csv or .parquet")
         files = files_of(folder, (LINES,), self._name) if folder.is_dir() else [folder]
-        if not files:
+        if not files:  # it has not run, or elsewhere
             raise UserError(without_items([folder], files, name))
         depot = Depot.at(place, given_as="target") if "://" in place else None
         with tempfile.TemporaryDirectory(prefix="peercrawl-export-") as scratch:
-            done = export_items(files, name, Path(target) if depot is None else Path(scratch) / file_name)
+            written = Path(target) if depot is None else Path(scratch) / file_name
+            done = export_items(files, name, written, may_be_empty=True)
             try:
                 for path in sorted(Path(scratch).iterdir()):
                     if depot is not None:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     """What leads to a page."""
 
 MAX_DECODED = 64 << 20
-"""Bytes of a decoded body. `limits.max_decoded` is lower unless it was raised."""
+"""Bytes of a decoded body, unless it was cut at `limits.max_decoded`."""
 
 MAX_TREE = 4 << 20
 MAX_TAGS = 100_000
@@ -75,6 +75,8 @@ class ParsedPage(Page, frozen=True, dict=True, gc=True):
         if (shown := self.shown) is None:
             return b""
         limit = MAX_TREE if "unread" in self.cut else MAX_DECODED
+        if "decoded" in self.cut and self.rendered is None:
+            limit = self.decoded_size
         return decode_body(shown.body, shown.content_coding, limit).data
 
     @property

@@ -12,7 +12,7 @@ from pathlib import Path
 from weakref import WeakValueDictionary
 
 from crawler.errors import FetchFailed, Refused
-from crawler.handlers.parsed_page import Download, ParsedPage, page_of
+from crawler.handlers.parsed_page import MAX_DECODED, Download, ParsedPage, page_of
 from crawler.hooks import HttpRequest, Visit
 from crawler.page import Exchange, Extra
 from crawler.parse.coding import decode_body
@@ -32,19 +32,21 @@ MOST_REMEMBERED = 10_000
 """Redirects that are followed; and downloads whose URLs are remembered, each about 500 bytes."""
 
 LARGE_BODY = 256 << 10
-"""Bytes of an answer from which on it is parsed in a thread."""
+"""Bytes of an answer from which on it is parsed in a thread, or a 32nd of them if it is compressed."""
 
 AS_WRITTEN = UrlRules(strip_params=(), session_params=())
 """Parameters are not removed from URLs that a handler asks for."""
 
-_LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), 64 << 20)
+_EXTRACT = ExtractPolicy(obey_nofollow=False)
 
 
 class Files:
-    """Downloaded files in `folder`, each under the digest of its contents; None: there is no folder."""
+    """Downloaded files in `folder`, each under the digest of its contents; None: there is no folder. `max_decoded`: the
+    most bytes of an answer after decompression, also of one that is no file."""
 
     def __init__(self, folder: Path | None = None) -> None:
         self._folder = folder
+        self.max_decoded = MAX_DECODED
         self._known: dict[str, Download] = {}
         self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
@@ -122,7 +124,8 @@ class VisitRequests:
 
     async def fetch(self, request: Request) -> ParsedPage:
         """See `Handle.fetch`."""
-        return await answered(await self._exchange(self.url_of(request.url), request.request))
+        exchange = await self._exchange(self.url_of(request.url), request.request)
+        return await _answered(exchange, ParseLimits(_EXTRACT, self._files.max_decoded))
 
     async def download(self, request: Request) -> Download:
         """See `Handle.download`."""
@@ -140,7 +143,7 @@ class VisitRequests:
         media = MediaType.parse(exchange.header_text(b"content-type")).essence
 
         def save() -> Download:
-            decoded = decode_body(exchange.body, exchange.content_coding, _LIMITS.max_decoded)
+            decoded = decode_body(exchange.body, exchange.content_coding, self._files.max_decoded)
             if decoded.truncated or decoded.error:
                 raise Refused("truncated", f"{url}: {decoded.error or 'length'}")
             return self._files.save(key, url, decoded.data, media)
@@ -170,7 +173,7 @@ def _joined(written: str, base: str | None) -> str:
         raise Refused("bad_url", str(error)) from error
 
 
-async def answered(exchange: Exchange) -> ParsedPage:
+async def _answered(exchange: Exchange, limits: ParseLimits) -> ParsedPage:
     """The answer in `exchange` as a page."""
 
     def parsed() -> ParsedPage:
@@ -178,6 +181,7 @@ async def answered(exchange: Exchange) -> ParsedPage:
         if exchange.encoding:
             content_type = f"{MediaType.parse(content_type).essence or 'text/html'}; charset={exchange.encoding}"
         document = Document(exchange.body, exchange.url, exchange.content_coding, content_type)
-        return ParsedPage.of(read(document, _LIMITS).describe(page_of(exchange), content_type, exchange.truncated))
+        return ParsedPage.of(read(document, limits).describe(page_of(exchange), content_type, exchange.truncated))
 
-    return await asyncio.to_thread(parsed) if len(exchange.body) > LARGE_BODY else parsed()
+    limit = LARGE_BODY // 32 if exchange.content_coding else LARGE_BODY
+    return await asyncio.to_thread(parsed) if len(exchange.body) > limit else parsed()

@@ -175,11 +175,13 @@ def export_items(
     target: Path,
     keys: Sequence[str] = (),
     since: float = 0.0,
+    may_be_empty: bool = False,
 ) -> ItemsExported:
     """Write the data set `name` to the file `target`, in place of one from an earlier export; its ending, one of
     `TABLE_FORMS`, names the format. `keys`: fields; of the items with the same values there, only the one that was settled
-    last is written, all if there are none. `since`: leave out pages that were settled before, in seconds since 1970. Raises
-    UserError if there is no such item, and for a file that cannot be read or written."""
+    last is written, all if there are none. `since`: leave out pages that were settled before, in seconds since 1970.
+    `may_be_empty`: if there is no such item, write a file without any and log that. Raises UserError otherwise, and for a
+    file that cannot be read or written."""
     if target.suffix == ".parquet":
         require_pyarrow(f"{target.name}")
     files = line_files_among(paths)  # once, because replicas may finish others meanwhile
@@ -201,7 +203,9 @@ def export_items(
             count += 1
     if not count and not refused and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
-        raise UserError(without_items(paths, files, name) + more)
+        if left_open or not may_be_empty:
+            raise UserError(without_items(paths, files, name) + more)
+        log(logging.WARNING, "no_items", problem=without_items(paths, files, name))
     if nowhere := [key for key in keys if key not in schema.kinds]:
         raise UserError(f"no item of {name!r} has a field {nowhere[0]!r}; there is {', '.join(schema.kinds)}")
     left_out = {(item.url, item.json) for item, _ in refused}

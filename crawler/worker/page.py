@@ -385,7 +385,8 @@ class PageBuilder:
                 self._tell(handled.handler, error.reason, link.url)
                 continue
             target = with_key(target, link.key)
-            wanted[target.href], targets[target.href] = link, target
+            if target.href not in wanted:  # the first one counts, as among pages
+                wanted[target.href], targets[target.href] = link, target
         rules = self._control.rules
         gone = {href for href, url in targets.items() if rules.is_forgotten(url.domain)}
         self.report_dropped({"forgotten": len(gone)})
@@ -584,8 +585,9 @@ class PageHandling:
 
     def _failed(self, entry: Entry, page: Page, links: Sequence[Entry], handled: Handled) -> Page:
         """Return `page` as it ends after its handler has failed. Raises RetryWanted if it is fetched again instead."""
+        failed = HandlerFailed(handled.handler, page.url, handled.error or "Retry", handled.reason)
         if handled.retry_after_s is None:
-            self._events.emit(HandlerFailed(handled.handler, page.url, handled.error, handled.reason))
+            self._events.emit(failed)
             is_last = page.outcome is Outcome.DEAD or entry.was_sent
             tries = max(self._builder.settings.handler_tries, self._runtime.policy.tries if handled.may_pass else 1)
             tries = 1 if is_last else tries
@@ -594,10 +596,12 @@ class PageHandling:
         result = last_try(UrlResult(Outcome.RETRY, handled.reason), entry.tries, tries)
         if result.outcome is Outcome.RETRY:
             raise RetryWanted(handled, result, page.extras)
+        if handled.retry_after_s is not None:
+            self._events.emit(failed)
         self._builder.report_dropped({handled.reason: len(links)})
         reason = page.reason if page.outcome is Outcome.DEAD else handled.reason
         return msgspec.structs.replace(
-            page, outcome=Outcome.DEAD, reason=reason, handler_error=handled.error, items=(), followed={}
+            page, outcome=Outcome.DEAD, reason=reason, handler_error=failed.error, items=(), followed={}
         )
 
     async def _call_handler(self, handlers: PageHandlers, leased: LeasedDomain, page: Page) -> tuple[Handled, Page]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import hashlib
 import json
 import socket
@@ -43,6 +44,8 @@ def shop(request: Request) -> Reply | str | None:
         return Reply(json.dumps({"price": int(path[-1]), "method": request.method}), headers=JSON)
     if path.startswith("/image/"):
         return Reply(b"\x89PNG" + b"x" * 5000, headers={"Content-Type": "image/png"})
+    if path == "/bomb":
+        return Reply(gzip.compress(bytes(5_000_000)), headers={**JSON, "Content-Encoding": "gzip"})
     if path == "/busy":
         return Reply("", 429, {"Retry-After": "300"})
     if path == "/breaks":
@@ -126,6 +129,21 @@ def test_what_is_not_allowed_or_not_there_is_an_exception_with_its_reason(site: 
     (end,) = crawl.items("ends")
     assert end == {"missing": 404, "moved": {"price": 7, "method": "GET"}, "url": "http://a.test/api/7"}
     assert not site.times("/private/x")
+
+
+def test_an_answer_is_decompressed_up_to_the_limit(settings: dict[str, Any]) -> None:
+    router, sizes = Router(), list[Any]()
+
+    @router.handler("/(product/0|bomb)$")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        answer = await crawl.fetch("/bomb")
+        sizes.extend((one.cut, len(one.body)) for one in (answer, page) if one.url.endswith("/bomb"))
+        with pytest.raises(Refused, match="truncated"):
+            await crawl.download("/bomb")
+
+    settings["limits"] = {"max_decoded": 100_000}
+    assert crawled(router, settings, "http://a.test/product/0", "http://a.test/bomb").stats.done == {"ok": 2}
+    assert sizes == [(("decoded",), 100_000)] * 3
 
 
 def test_a_plain_function_cannot_make_requests_and_is_told(settings: dict[str, Any]) -> None:

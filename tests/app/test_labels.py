@@ -107,3 +107,21 @@ async def test_the_lines_of_pages_have_what_a_repair_needs(settings: dict[str, A
     of_target = lines["http://a.test/target/4"]
     assert (of_target["label"], of_target["payload"]) == ("product", {"number": 4, "text": "a b\n"})
     assert lines["http://a.test/"]["label"] is lines["http://a.test/"]["payload"] is None
+
+
+async def test_of_several_labels_for_a_url_the_first_one_counts(settings: dict[str, Any]) -> None:
+    router, labels = Router(), list[str]()
+
+    @router.handler("/$")
+    def listing(page: ParsedPage, crawl: Handle) -> None:
+        for label in ("first", "second"):
+            crawl.enqueue("/plain/1", label=label, unique_key="again")
+
+    @router.handler("/plain/")
+    def plain(page: ParsedPage, crawl: Handle) -> None:
+        labels.append(page.label)
+
+    async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
+        await crawl.finish()
+    assert "first" in labels
+    assert "second" not in labels

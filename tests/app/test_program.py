@@ -317,13 +317,15 @@ def test_a_page_whose_handler_fails_finally_reaches_the_one_for_failures_once(
     @router.on_failure()
     def failed(page: ParsedPage, crawl: Handle) -> None:
         failures.append((page.url[-2:], page.reason))
+        crawl.push("failures", {"error": page.handler_error})
         if page.url.endswith(("/3", "/4x")):
             raise ValueError("again")
-        crawl.push("failures", {"error": page.handler_error})
+        if page.url.endswith("/5x"):
+            raise Retry
         crawl.enqueue("/39")
 
     own = settings | {"politeness": {"delay": 0, "tries": 3, "backoff_base": 0.01}, "handlers": {"tries": 2}}
-    seeds = [f"http://a.test/{name}" for name in ("1", "2", "3", "4x", "none")]
+    seeds = [f"http://a.test/{name}" for name in ("1", "2", "3", "4x", "5x", "none")]
     crawl = Crawl(seeds, handlers=router, settings=own)
     stats = crawl.run()
     assert sorted(failures) == [
@@ -331,16 +333,18 @@ def test_a_page_whose_handler_fails_finally_reaches_the_one_for_failures_once(
         ("/2", "handler_retry"),
         ("/3", "handler_failed"),
         *[("4x", "http_404")] * 2,
+        *[("5x", "http_404")] * 3,
     ]
     assert sorted(item["error"].partition(" (")[0] for item in crawl.items("failures")) == [
         "ValueError: no price",
         "no stock",
     ]
     assert [site.times(path) for path in ("/1", "/2", "/3", "/4x", "/none", "/39")] == [2, 3, 2, 2, 1, 1]
-    assert (stats.done, stats.dead) == ({"ok": 1, "http_404": 1}, {"handler_failed": 3, "handler_retry": 1})
+    assert stats.done == {"ok": 1, "http_404": 1}
+    assert stats.dead == {"handler_failed": 3, "handler_retry": 2}
     assert stats.items == {"failures": 2, "missing": 1}
     errors = [record.fields["error"].partition(" (")[0] for record in caplog.records]  # type: ignore[attr-defined]
-    assert sorted(errors).count("ValueError: again") == 3
+    assert (errors.count("ValueError: again"), errors.count("Retry")) == (3, 1)
 
 
 async def test_links_of_a_page_that_stays_incomplete_are_counted(settings: dict[str, Any]) -> None:
@@ -487,7 +491,9 @@ def test_progress_and_the_result_say_what_became_of_the_urls(
     assert Stats().seconds == 0
 
 
-def test_items_are_exported_to_files(settings: dict[str, Any], tmp_path: Path) -> None:
+def test_items_are_exported_to_files(
+    settings: dict[str, Any], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     crawl = Crawl("http://a.test/38", handlers=router, settings=settings)
     crawl.run()
     for name in ("a.jsonl", "b.csv", "c.parquet"):
@@ -495,8 +501,12 @@ def test_items_are_exported_to_files(settings: dict[str, Any], tmp_path: Path) -
     assert "page 38" in (tmp_path / "deep" / "b.csv").read_text()
     with pytest.raises(UserError, match=r"ends in \.jsonl, \.csv or \.parquet"):
         crawl.export("headings", "headings.xlsx")
-    with pytest.raises(UserError, match="no item of a data set 'heading'"):
-        crawl.export("heading", tmp_path / "heading.csv")
+    for name in ("d.jsonl", "e.csv", "f.parquet"):
+        assert crawl.export("heading", tmp_path / "none" / name) == 0
+        assert (tmp_path / "none" / name).exists()
+    assert [record.fields["problem"].partition(";")[2] for record in caplog.records] == [  # type: ignore[attr-defined]
+        " data sets there: headings"
+    ] * 3
     assert "PYTHONSAFEPATH" not in os.environ  # of the program, whose own children need no safe path
 
 
