@@ -236,8 +236,8 @@ class Engine:
         ):  # a page that is planned again would be taken for one that was fetched since
             deps, settings = self._deps, self._settings
             links, cap = link_filter(settings, RecentUrls(1)), settings.limits.domain_cap
-            clock, out = self.runtime.server_clock, self._local.out
-            old = OldState(deps.store, deps.crawl, clock, out, links, url_rules(settings), cap)
+            clock, out, policy = self.runtime.server_clock, self._local.out, build_settings(settings).extract
+            old = OldState(deps.store, deps.crawl, clock, out, links, policy, cap)
             self.committer.restore_old = old.restore
         self._outbox = OutboxDelivery(self.runtime, self.frontier, self.held)
 

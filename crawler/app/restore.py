@@ -17,16 +17,18 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.logs import log
-from crawler.page import LinkKind
+from crawler.page import LinkKind, Outcome
+from crawler.parse.html import ExtractPolicy
 from crawler.scope.scope import LinkFilter
-from crawler.sinks.lines import VisitLine, decoded_lines, is_of_another, line_files
+from crawler.sinks.lines import Place, VisitLine, decoded_lines, is_of_another, line_files
+from crawler.sinks.reader import BrokenFraming, requisites_at
 from frontier.clock import ServerClock
 from frontier.crawls import Crawl
 from frontier.entries import Entry
 from frontier.errors import BadUrl, RedisAway, RedisMisused
 from frontier.repair import Ended, Repair
 from frontier.store import Store, batched
-from frontier.urls import UrlRules, stored_url
+from frontier.urls import stored_url
 
 PAGES_AT_ONCE = 200
 """Pages whose lines are taken in one step. With their links, this is about one second's work of a replica."""
@@ -46,6 +48,7 @@ class PageLine(VisitLine, kw_only=True):
     replica: str | None = None
     followed: dict[str, list[str]] | None = None
     items: dict[str, list[msgspec.Raw]] | None = None
+    warc: Place | None = None
 
 
 _decoder = msgspec.json.Decoder(PageLine)
@@ -62,20 +65,27 @@ def page_lines(folders: Sequence[Path], crawl: str, since_s: float = 0.0) -> Ite
                 yield line
 
 
-def linked(line: PageLine, links: LinkFilter, rules: UrlRules) -> list[Entry]:
-    """The links of a page as entries. How they were linked is not archived, except for redirects."""
+def found_on(line: PageLine, folders: Sequence[Path], links: LinkFilter, policy: ExtractPolicy) -> list[Entry]:
+    """The links of a page as entries, and what it embeds, if its record is in one of `folders`. How pages were linked is
+    not archived, except for redirects."""
     kind = LinkKind.REDIRECT if line.status is not None and 300 <= line.status < 400 else LinkKind.ANCHOR
     tags = {href: tag for tag, hrefs in (line.followed or {}).items() for href in hrefs}
     urls = []
     for href in (line.links or ()) if line.followed is None else tags:
         with contextlib.suppress(BadUrl):  # the rules have changed since
-            urls.append((stored_url(href, rules), kind))
+            urls.append((stored_url(href, policy.rules), kind))
     entries = links.select(urls, line.entry)[0]
-    return [msgspec.structs.replace(entry, tag=tags.get(entry.url, entry.tag)) for entry in entries]
+    entries = [msgspec.structs.replace(entry, tag=tags.get(entry.url, entry.tag)) for entry in entries]
+    if policy.requisites and line.outcome == Outcome.DONE and (place := line.warc) is not None:
+        for folder in folders:
+            with contextlib.suppress(OSError, BrokenFraming):
+                embedded = requisites_at(folder / place.file, place.offset, line.url, policy)
+                return entries + links.requisites(embedded, line.entry)[0]
+    return entries
 
 
 class OldState:
-    """Restores shards that came back in an old state, from the lines in `out`. `links`, `rules`: as pages were handled."""
+    """Restores shards that came back in an old state, from the lines in `out`. `links`, `policy`: as pages were handled."""
 
     def __init__(
         self,
@@ -84,7 +94,7 @@ class OldState:
         clock: ServerClock,
         out: Path,
         links: LinkFilter,
-        rules: UrlRules,
+        policy: ExtractPolicy,
         domain_cap: int,
     ) -> None:
         self._store = store
@@ -92,7 +102,7 @@ class OldState:
         self._clock = clock
         self._out = out
         self._links = links
-        self._rules = rules
+        self._policy = policy
         self._domain_cap = domain_cap
 
     async def restore(self, lost: Mapping[int, int]) -> None:
@@ -115,7 +125,7 @@ class OldState:
                 await repair.push(line.entry for line in batch)
             for batch in batched(pages(), PAGES_AT_ONCE):
                 for line in batch:
-                    await repair.push(linked(line, self._links, self._rules), everywhere=True)
+                    await repair.push(found_on(line, [self._out], self._links, self._policy), everywhere=True)
                 restored += await repair.restore([Ended(line.entry, line.outcome, line.reason) for line in batch])
         except (UserError, OSError, RedisAway, RedisMisused) as error:  # what is missing is fetched again
             log(logging.WARNING, "not_restored", error=error)

@@ -16,7 +16,7 @@ import msgspec
 from crawler import logs
 from crawler.app.crawl_settings import SHOWN, differences, kept_settings
 from crawler.app.embedded_valkey import open_store
-from crawler.app.restore import PAGES_AT_ONCE, linked, page_lines
+from crawler.app.restore import PAGES_AT_ONCE, found_on, page_lines
 from crawler.app.signals import run_until_signal
 from crawler.cli.options import (
     FILE,
@@ -38,7 +38,6 @@ from crawler.scope.scope import RecentUrls
 from crawler.scope.seeds import SeedList
 from crawler.settings.guarded import accepted, check_guarded
 from crawler.settings.load import CrawlSettings, load
-from crawler.settings.policies import url_rules
 from crawler.sinks.archive_settings import archive_settings
 from crawler.sinks.files import translated
 from crawler.sinks.forget import marks_in
@@ -187,9 +186,9 @@ async def _repair(
     await FieldTypes(store, crawl.keys).keep(types_of(folders, crawl.name))
     if not await repair.begin(forgotten):
         return Repaired([])
-    from crawler.app.engine import link_filter  # noqa: PLC0415 - imports the engine, which the help does not need
+    from crawler.app.engine import build_settings, link_filter  # noqa: PLC0415 - imports the engine, which the help does not need
 
-    rules, links = url_rules(settings), link_filter(settings, RecentUrls(1))
+    policy, links = build_settings(settings).extract, link_filter(settings, RecentUrls(1))
     restored = without_links = 0
     with contextlib.closing(SortedVisits(folders)) as visits:
         # A URL that was given up or denied, and then fetched, has a line of each kind. Its page counts.
@@ -207,7 +206,7 @@ async def _repair(
     queued = await repair.push(Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds)
     # After all pages, so that links to known domains only are judged by all of them.
     for line in page_lines(folders, crawl.name):
-        queued += await repair.push(linked(line, links, rules))
+        queued += await repair.push(found_on(line, folders, links, policy))
         without_links += line.links is None and line.link_count > 0
     await repair.finish()
     return Repaired(sorted(repair.shards), restored, known, queued, without_links)

@@ -45,7 +45,7 @@ from crawler.sinks.lines import Place, Row, iso_time
 from crawler.sinks.warc import KEY_FIELD
 from crawler.wording import count_of
 from frontier.errors import BadUrl
-from frontier.urls import canonicalize, with_key
+from frontier.urls import Url, canonicalize, with_key
 from politeness import tdmrep
 from politeness.tdmrep import NOT_STATED
 from politeness.usage import NO_USAGE, Usage
@@ -638,6 +638,18 @@ def _document(http: Head, body: bytes, url: str, limits: ParseLimits) -> ParsedD
     content_type = http.get_list(b"content-type")
     coding = content_coding(http.get_list(b"content-encoding"), content_type, body)
     return read(Document(body, url, coding, content_type, tags), limits)
+
+
+def requisites_at(path: Path, offset: int, url: str, policy: ExtractPolicy) -> tuple[Url, ...]:
+    """What the page `url` embeds, whose record is at this place. Raises BrokenFraming and OSError."""
+    with path.open("rb") as file:
+        file.seek(offset)
+        record = next(records_in(file), None)
+        if record is None or (read_so_far := read_head(record)) is None:
+            return ()
+        http, start_of_body = read_so_far
+        body, _ = _body(http, start_of_body + record.reader.read(_LARGEST_BODY))
+        return _document(http, body, url, ParseLimits(policy, MAX_DECODED)).found.requisites
 
 
 def _usage(http: Head, document: ParsedDocument) -> Usage:

@@ -13,10 +13,10 @@ import msgspec
 import pytest
 
 from crawler import Crawl, Handle, OutgoingRequest, ParsedPage, Request, Retry, Router
-from crawler.app.restore import PageLine, linked
+from crawler.app.restore import PageLine, found_on
+from crawler.parse.html import ExtractPolicy
 from crawler.scope.scope import LinkFilter, RecentUrls, Scope, TrapPolicy, breadth_first
 from crawler.sinks.lines import decoded_lines
-from frontier.urls import UrlRules
 from tests.site import Reply, Site
 from tests.site import Request as Asked
 
@@ -181,12 +181,12 @@ async def test_the_lines_of_pages_have_the_requests_that_a_repair_needs(api: Api
         crawl.enqueue("/to/307", data={"a": 1}, label="y")
 
     await crawled(api, tmp_path, ask)
-    links, rules = LinkFilter(Scope.of(kind="any"), TrapPolicy(), breadth_first, RecentUrls(0)), UrlRules()
+    links, policy = LinkFilter(Scope.of(kind="any"), TrapPolicy(), breadth_first, RecentUrls(0)), ExtractPolicy()
     found = {
         entry.url: entry
         for path in (tmp_path / "out").glob("*.pages.jsonl")
         for line in decoded_lines(path, msgspec.json.Decoder(PageLine))
-        for entry in linked(line, links, rules)
+        for entry in found_on(line, [], links, policy)
     }
     requests = {url: (one.request and one.request.method, one.label) for url, one in found.items()}
     (key,) = {url.partition("#")[2] for url in requests}

@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from crawler.app.engine import link_filter
+from crawler.app.engine import build_settings, link_filter
 from crawler.app.restore import OldState
 from crawler.scope.scope import RecentUrls
 from crawler.settings.load import CrawlSettings
-from crawler.settings.policies import url_rules
 from crawler.sinks.lines import iso_time
 from frontier.clock import ServerClock
 from frontier.counters import Counters
@@ -45,7 +44,9 @@ async def test_what_was_settled_since_is_settled_again_and_its_links_are_queued(
     (tmp_path / f"{crawl_name}-r1-1.pages.jsonl").write_text(text)
     # when the shard is restored, twice because two replicas share the folder,
     settings = CrawlSettings()
-    old = OldState(store, crawl, clock, tmp_path, link_filter(settings, RecentUrls(1)), url_rules(settings), 0)
+    old = OldState(
+        store, crawl, clock, tmp_path, link_filter(settings, RecentUrls(1)), build_settings(settings).extract, 0
+    )
     for _ in range(2):
         await old.restore({0: clock.now_ms()})
     # then the pages count once; their links, and the page whose links are unknown, are left.

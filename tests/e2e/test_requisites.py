@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import shutil
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -57,18 +60,32 @@ ELSEWHERE = [("cdn.test", path) for path in ("/app.js", "/font.woff2", "/here.pn
 ELSEWHERE += [("frames.test", "/frame"), ("frames.test", "/in-frame.png")]
 
 
-def crawl(typed: Typed, *words: str, **more: str) -> tuple[list[tuple[str, str]], str]:
-    """The requests except those for robots.txt, and what the command said."""
+@contextlib.contextmanager
+def served(**more: str) -> Iterator[tuple[Site, dict[str, str]]]:
+    """The web, and settings for it, with `more`."""
     with Site(lambda request: WEB.get((request.host, request.path))) as site:
-        environment = {
-            "CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")),
-            "CRAWLER_POLITENESS__DELAY": "0.01",
-            "CRAWLER_ARCHIVE__REQUISITES": "true",
-            **more,
-        }
+        yield (
+            site,
+            {
+                "CRAWLER_FETCH__HOST_MAP": json.dumps(site.host_map("*")),
+                "CRAWLER_POLITENESS__DELAY": "0.01",
+                "CRAWLER_ARCHIVE__REQUISITES": "true",
+                **more,
+            },
+        )
+
+
+def asked_of(site: Site) -> list[tuple[str, str]]:
+    """The requests except those for robots.txt."""
+    return [(one.host, one.path) for one, _ in site.answered if one.path != "/robots.txt"]
+
+
+def crawl(typed: Typed, *words: str, **more: str) -> tuple[list[tuple[str, str]], str]:
+    """The requests, and what the command said."""
+    with served(**more) as (site, environment):
         done = typed("crawl", "http://site.test/", "--quiet", *words, environment=environment)
         assert done.code == 0, done.err
-    return [(one.host, one.path) for one, _ in site.answered if one.path != "/robots.txt"], done.out + done.err
+        return asked_of(site), done.out + done.err
 
 
 def test_what_pages_embed_is_fetched_once_and_is_a_page_if_it_is_linked(tmp_path: Path, typed: Typed) -> None:
@@ -137,3 +154,17 @@ def test_a_domain_that_is_forgotten_leaves_no_requisites(tmp_path: Path, typed: 
     assert archived() == {one for one in before if one[0] not in ("cdn.test", "frames.test")} != before
     assert not [path for path in tmp_path.rglob("*.jsonl") if "cdn.test" in path.read_text()]
     assert requisites() == counted  # what became of them is no secret
+
+
+def test_what_pages_embed_is_fetched_again_if_redis_has_lost_it(tmp_path: Path, typed: Typed) -> None:
+    """Whether it was fetched is not known, and pages that embed it are not read again."""
+    with served() as (site, environment):
+        for words in (("crawl", "http://site.test/"), ("repair", "http://site.test/"), ("crawl", "http://site.test/")):
+            before = len(asked_of(site))
+            done = typed(*words, environment=environment)
+            assert done.code == 0, done.err
+            if words[0] == "crawl":
+                shutil.rmtree(tmp_path / ".crawler", ignore_errors=True)
+        again = set(asked_of(site)[before:])
+    pages = {("site.test", path) for path in ("/", "/second", *LINKED)}
+    assert again == {("site.test", path) for path in OF_SITE}.union(ELSEWHERE, [("blocked.test", "/ad.png")]) - pages
