@@ -275,7 +275,6 @@ _ADVICE = {
     "paused": "to continue: {resume}",
     "stopped": "to continue: {resume}\nthen start replicas: {run}",
     "stopping": "the replicas finish the requests in flight",
-    "data lost": "restore the data of Redis, or the shards from the archives: crawler repair {place}",
     "page limit reached": "to continue, raise limits.max_pages with `crawler config apply FILE {place}`, or with "
     "`crawler crawl --max-pages NUMBER --apply-settings`",
     "limit reached": "to continue, raise it with `crawler config apply FILE {place}`, or in the settings of "

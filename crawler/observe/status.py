@@ -306,7 +306,7 @@ def condition_of(
         if summary.shards_away:
             unread.append(f"{summary.shards_away:,} {of_all} cannot be read, so the numbers are incomplete")
         if summary.shards_lost:
-            lost = f"data lost in Redis: {summary.shards_lost:,} {of_all}; run `crawler repair`"
+            lost = f"data lost in Redis: {summary.shards_lost:,} {of_all}; restore it, or run `crawler repair`"
             return Condition("data lost", "bad", [lost, *reasons, *unread])
         if summary.is_stranded:
             lost = f"{count_of(summary.open, 'open URL')} in no queue, because keys were evicted or deleted in Redis"
