@@ -37,14 +37,18 @@ _CANDIDATE = re.compile(r"([^\s,]\S*+)(?:(?<!,)(?:\s++[^\s,]++)++)?")
 """An image in a `srcset`: a URL, which may contain commas but ends before one, and its size."""
 
 _QUOTED = r""""(?:[^"\\\n]|\\[\s\S])*+"|'(?:[^'\\\n]|\\[\s\S])*+'"""
+_STRING = r""""(?:[^"\\\n]|\\[\s\S])*+"?|'(?:[^'\\\n]|\\[\s\S])*+'?"""
+"""Also a string without its end. If it were no match, each quotation mark in it would be taken for a beginning, and the
+rest searched again."""
+
 _BARE = r"(?:[^\s\"'()\\]|\\(?:[0-9a-f]{1,6}\s?|[^0-9a-f]))*+"
 _GAP = r"(?:\s|/\*[\s\S]*?\*/)*+"
 _CSS = re.compile(
     rf"(?i)/\*[\s\S]*?(?:\*/|\Z)|@namespace[^;]*+|@import{_GAP}(?P<imported>{_QUOTED})"
     rf"|(?<![\w-])url\(\s*+(?P<url>{_QUOTED}|{_BARE})\s*+\)"
-    rf"|(?<!\w)image-set\((?P<images>(?:[^()\"']|\([^()]*+\)|{_QUOTED})*+)\)|{_QUOTED}"
+    rf"|(?<!\w)image-set\((?P<images>(?:[^()\"']|\([^()]*+\)|{_QUOTED})*+)\)|{_STRING}"
 )
-_IMAGE = re.compile(rf"(?i)(?:type|url)\([^()]*+\)|(?P<image>{_QUOTED})")
+_IMAGE = re.compile(rf"(?i)(?:type|url)\([^()]*+\)|(?P<image>{_QUOTED})|{_STRING}")
 _ESCAPE = re.compile(r"\\(?:([0-9a-fA-F]{1,6})(?:\r\n|\s)?|(\n)|([\s\S]))")
 
 

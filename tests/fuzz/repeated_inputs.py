@@ -17,6 +17,7 @@ from crawler.parse.coding import decode_body
 from crawler.parse.document import Document, ParseLimits, noted_fields, read, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy, directives
+from crawler.parse.requisites import embedded_in, embedded_in_css
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.tags import scan_tree
 from crawler.parse.tree import parse
@@ -198,6 +199,11 @@ _TREE_UNITS = parts(
     "<input type=hidden a{n}>|<!--{n}-->|<!x{n}>|x\0|</p>|</br>"
 )
 
+_CSS_UNITS = parts(
+    '\\"|"|\\\'|\'|(|)|(")|(\\")|/*|*/|url(|url("|image-set(|@import |@import/**/|@namespace |\\a |\\|a{n} |,|;|\n| |'
+    "<img src=a{n}>|&lt;iframe srcdoc=a&gt;|<style>"
+)
+
 FORMATS = {
     "html": Format(
         document("text/html"),
@@ -250,6 +256,18 @@ FORMATS = {
         tree_of_tags,
         parts("|<div><p>|<table>"),
         _TREE_UNITS,
+    ),
+    "style sheet": Format(
+        lambda data: embedded_in_css(data.decode("latin-1")),
+        parts("|\"|'|@import |@import '|url(|url('|image-set(|image-set((\")|/*"),
+        _CSS_UNITS,
+        parts("|)|')"),
+    ),
+    "embedded": Format(
+        lambda data: embedded_in(data, "UTF-8"),
+        parts("<img srcset='|<p style='|<style>|<iframe srcdoc='|<iframe srcdoc=\"<p style='"),
+        _CSS_UNITS,
+        parts("'>|\">"),
     ),
     "sitemap": Format(
         document("application/xml"),

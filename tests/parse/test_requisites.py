@@ -67,6 +67,7 @@ def test_markup(markup: str, expected: str) -> None:
         ("p { background: url(data:image/png;base64,x); filter: url(#x) }", ""),
         ("p { background: my-url(no.png); background: url(bad url.png) }", ""),
         ("/* url(no.png)", ""),
+        ("p { content: 'url(no.png)\n} q { background: url(a.png) }", "a.png"),
     ],
 )
 def test_style_sheets(css: str, expected: str) -> None:
