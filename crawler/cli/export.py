@@ -64,7 +64,7 @@ _OF_PAGES = _ALWAYS | {"form", "usage", "processes", "since"}
 
 USED = {
     "pages": _OF_PAGES | {"text", "structured", "links", "simhash", "settings", "app"},
-    "--format markdown": _OF_PAGES | {"changes", "skip_noindex"},
+    "--format markdown": _OF_PAGES | {"changes", "skip_noindex", "skip_unlinked"},
     "--format wacz": _ALWAYS | {"form", "text", "processes", "usage", "since", "changes"},
     "--items": _ALWAYS | {"form", "items", "table", "key", "follow", "since", "latest"},
     "--to": _ALWAYS | {"items", "to", "table", "key", "follow"},
@@ -78,6 +78,7 @@ _NEEDS = {
     "follow": "--items and --to",
     "latest": "--items",
     "skip_noindex": "--format markdown",
+    "skip_unlinked": "--format markdown",
 }
 
 
@@ -158,6 +159,11 @@ class Target(NamedTuple):
 )
 @_page_options("off")
 @click.option("--skip-noindex", is_flag=True, help="With --format markdown: leave out pages that say noindex.")
+@click.option(
+    "--skip-unlinked",
+    is_flag=True,
+    help="With --format markdown: leave out pages that no links lead to any more, as a fresh crawl would.",
+)
 @settings_file
 @app
 @of_crawl
@@ -181,6 +187,7 @@ def export(
     simhash: bool,
     usage: tuple[str, ...],
     skip_noindex: bool,
+    skip_unlinked: bool,
     crawl: str | None,
     processes: int | None,
 ) -> None:
@@ -229,7 +236,17 @@ def export(
     else:
         shape = cast("exporting.Form", form)  # not csv
         settings = ExportSettings(
-            out, shape, text, structured, links, simhash, frozenset(usage), skip_noindex, begin, *_finder(context)
+            out,
+            shape,
+            text,
+            structured,
+            links,
+            simhash,
+            frozenset(usage),
+            skip_noindex,
+            skip_unlinked,
+            begin,
+            *_finder(context),
         )
         (_export_wacz if form == "wacz" else _export_pages)(paths, settings, processes, only)
 
@@ -349,7 +366,7 @@ def _results(done: Exported, settings: ExportSettings, files: int) -> list[str]:
     counts = (
         ("left out, because without main text", done.left_out, "page"),
         ("left out, because they say noindex", done.unindexed, "page"),
-        ("left out, because gone, moved or denied at the last visit", done.gone, "page"),
+        ("left out, because gone, moved, denied or no longer linked", done.gone, "page"),
         ("left as they were, because their text is in other WARC files", done.missing, "page"),
         ("removed, because of earlier visits", done.removed, "file"),
     )
@@ -407,7 +424,7 @@ def extract(
     """
     configure("console", "warning")
     settings = ExportSettings(
-        Path(), "jsonl", text, structured, links, simhash, frozenset(usage), False, 0.0, *_finder(context)
+        Path(), "jsonl", text, structured, links, simhash, frozenset(usage), False, False, 0.0, *_finder(context)
     )
     done = Exported()
     for archive in archives:

@@ -49,7 +49,7 @@ from crawler.sinks.files import (
     scratch_file,
     whole_file,
 )
-from crawler.sinks.last_visits import LastVisits, ResponseKey, add_lines, is_inconclusive, visits_in
+from crawler.sinks.last_visits import LastVisits, ResponseKey, add_lines, is_inconclusive, unlinked, visits_in
 from crawler.sinks.lines import PageLines, Row, iso_time, lost_from, lost_lines
 from crawler.sinks.markdown_files import draft, drafts_in, remove_others, with_relative_links, write_changed
 from crawler.sinks.near_duplicates import Likeness
@@ -62,10 +62,11 @@ _CUT = ".cut"
 
 
 class ExportSettings(msgspec.Struct, frozen=True):
-    """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: as in `ArchiveSettings`. `usage`: leave out
-    pages whose owner refuses one of these uses at the last visit. `skip_noindex`: make no Markdown of pages that say
-    noindex. `since`: leave out what was fetched before, in seconds since 1970. `finder`: yields what puts items into the
-    pages of a file; `rules`: says what it does, as text."""
+    """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: as in `ArchiveSettings`. `usage`: leave
+    out pages whose owner refuses one of these uses at the last visit. `skip_noindex`: make no Markdown of pages that
+    say noindex; `skip_unlinked`: nor of those to which nothing links any more. `since`: leave out what was fetched
+    before, in seconds since 1970. `finder`: yields what puts items into the pages of a file; `rules`: says what it
+    does, as text."""
 
     out: Path
     form: Form = "jsonl"
@@ -75,6 +76,7 @@ class ExportSettings(msgspec.Struct, frozen=True):
     simhash: bool = False
     usage: frozenset[str] = frozenset()
     skip_noindex: bool = False
+    skip_unlinked: bool = False
     since: float = 0.0
     finder: Callable[[], AbstractContextManager[Callable[[Page], Page]]] | None = None
     rules: str = ""
@@ -149,7 +151,8 @@ class Exported(msgspec.Struct):
         try:
             for row in read_rows(path, on_unread):
                 pages += row.columns.get("outcome") is not None  # from the metadata record of a page of this crawler
-                if row.page.url in refused or (row.page.usage.refusal(settings.usage) and is_inconclusive(row.page)):
+                status = row.page.exchange.status if row.page.exchange else 0
+                if row.page.url in refused or (row.page.usage.refusal(settings.usage) and is_inconclusive(status)):
                     self.refused += 1
                 elif not settings.since or (row.page.exchange and row.page.exchange.started_at >= settings.since):
                     # The depth is in each metadata record of this crawler.
@@ -186,7 +189,7 @@ class Plan(NamedTuple):
 
 
 def planned(
-    files: Sequence[Path], settings: ExportSettings, processes: int, lines: Iterable[Path]
+    files: Sequence[Path], settings: ExportSettings, processes: int, lines: Sequence[Path]
 ) -> tuple[LastVisits, dict[Path, Plan]]:
     """What the last visits in `files` and in the `lines` of their crawls say, and what to take of each file therefore."""
     visits = LastVisits()
@@ -196,6 +199,8 @@ def planned(
     for one in found:
         visits.update(one)
     add_lines(visits, lines, settings.usage)
+    if settings.skip_unlinked:
+        visits.leave_out(unlinked(lines))
     pages: dict[str, dict[float, list[str]]] = {}  # URL and time of a response -> the pages with its body
     for url in visits.urls(settings.since) if settings.form == "markdown" else ():
         if body := visits.body_of(url):
@@ -214,7 +219,7 @@ def export(
     settings: ExportSettings,
     processes: int,
     on_done: Callable[[Path], None],
-    lines: Iterable[Path] = (),
+    lines: Sequence[Path] = (),
 ) -> Exported:
     """Export `files`, and call `on_done` with each finished one. Files that were exported with the same options are kept,
     and those with other options are replaced. `lines`: the files with the lines of the pages of the same crawls, which say

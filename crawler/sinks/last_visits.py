@@ -5,21 +5,22 @@ An export that has one result for a page (Markdown), or that leaves out what own
 on what each response said in its time. A 304, or a body that was archived before, stands for an earlier response. A page
 that is gone, that redirects, that its robots.txt denies, or whose owner wants it neither archived nor used, has no body any
 more. A visit that is inconclusive (5xx, 401, 403, 408, 429, no response) says nothing of the page, so the one before it
-counts. Nor does a denial by the crawl's own settings or its operator.
+counts. Nor does a denial by the crawl's own settings or its operator. A page to which nothing links any more may be left
+out, too (`unlinked`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from http import HTTPStatus
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from crawler.errors import UserError, reason_of
-from crawler.page import Page
 from crawler.sinks.lines import Place, Row, lines_in
 from crawler.sinks.reader import BrokenFraming, has_body, read_rows
 from politeness.usage import Usage
@@ -71,6 +72,11 @@ class LastVisits:
             for url, visit in visits.items():
                 self.add(url, visit)
 
+    def leave_out(self, urls: Iterable[str]) -> None:
+        """Let none of the pages `urls` have a body any more."""
+        for url in self._last.keys() & set(urls):
+            self._last[url] = Visit(self._last[url].at, None, self.is_refused(url))
+
     def urls(self, since: float = 0.0) -> Iterator[str]:
         return (url for url, visit in self._last.items() if visit.at >= since)
 
@@ -111,9 +117,9 @@ def visits_in(usage: Collection[str], path: Path) -> LastVisits:
     return found
 
 
-def is_inconclusive(page: Page) -> bool:
-    """Whether the visit of `page` says nothing of it: the page could not be fetched for now."""
-    status = page.exchange.status if page.exchange else 0
+def is_inconclusive(status: int) -> bool:
+    """Whether a visit with this `status`, 0 without a response, says nothing of its page, which could not be fetched for
+    now."""
     return status >= 500 or status < 200 or status in _INCONCLUSIVE
 
 
@@ -121,7 +127,7 @@ def _visit(row: Row, usage: Collection[str]) -> Visit | None:
     page, exchange = row.page, row.page.exchange
     assert exchange is not None
     status, at = exchange.status, exchange.started_at
-    if is_inconclusive(page):
+    if is_inconclusive(status):
         return None
     body = None
     if status < 300:
@@ -139,6 +145,19 @@ class _Line(msgspec.Struct):
     fetched_at: str | None = None
     warc: Place | None = None
     usage: str | None = None
+    depth: int | None = None
+    content_type: str = ""
+    links: Sequence[str] | None = None
+    followed: Mapping[str, Sequence[str]] | None = None
+
+    @property
+    def is_denied(self) -> bool:
+        return self.outcome == "denied" and self.reason in _OWNERS_DENIALS
+
+    @property
+    def at(self) -> float:
+        """When the URL was fetched, or settled, in seconds since 1970."""
+        return datetime.fromisoformat(self.fetched_at or self.settled_at or "1970-01-01T00:00Z").timestamp()
 
 
 _decoder = msgspec.json.Decoder(_Line)
@@ -147,14 +166,41 @@ _decoder = msgspec.json.Decoder(_Line)
 def add_lines(visits: LastVisits, files: Iterable[Path], usage: Collection[str]) -> None:
     """Add what the lines of pages in `files` say of URLs that were not fetched, or not archived. Raises UserError for a
     file that cannot be read."""
+    for line in _lines(files):
+        is_page = line.outcome == "done" and line.status is not None and line.status < 300
+        if line.is_denied or (is_page and line.warc is None):
+            is_refused = Usage.recorded(line.usage or "", (), "").refusal(usage) is not None
+            visits.add(line.url, Visit(line.at, None, is_refused))
+
+
+def unlinked(files: Iterable[Path]) -> set[str]:
+    """The URLs in the lines of a crawl to which no way of links leads any more from a seed or a sitemap, so that a fresh
+    crawl would not find them. Raises UserError for a file that cannot be read, and for lines without links."""
+    last: dict[str, tuple[float, Sequence[str]]] = {}
+    found: set[str] = set()
+    for line in _lines(files):
+        if line.depth == 0 or (line.links and "html" not in line.content_type and line.status == HTTPStatus.OK):
+            found.add(line.url)
+        is_known = line.status != HTTPStatus.NOT_MODIFIED and not is_inconclusive(line.status or 0)
+        if not (line.is_denied or is_known) or line.at < last.get(line.url, (0.0,))[0]:
+            continue
+        if line.links is None:
+            raise UserError(
+                "--skip-unlinked needs the links of all pages, which this crawl has not kept: archive.links"
+            )
+        last[line.url] = line.at, [*line.links, *chain.from_iterable((line.followed or {}).values())]
+    left = [*found]
+    while left:
+        _, links = last.get(left.pop(), (0.0, ()))
+        new = set(links) - found
+        found |= new
+        left += new
+    return last.keys() - found
+
+
+def _lines(files: Iterable[Path]) -> Iterator[_Line]:
     for path in files:
         try:
-            for line in map(_decoder.decode, lines_in(path)):
-                is_page = line.outcome == "done" and line.status is not None and line.status < 300
-                is_denied = line.outcome == "denied" and line.reason in _OWNERS_DENIALS
-                if is_denied or (is_page and line.warc is None):
-                    at = datetime.fromisoformat(line.fetched_at or line.settled_at or "1970-01-01T00:00Z").timestamp()
-                    is_refused = Usage.recorded(line.usage or "", (), "").refusal(usage) is not None
-                    visits.add(line.url, Visit(at, None, is_refused))
+            yield from map(_decoder.decode, lines_in(path))
         except (OSError, msgspec.MsgspecError, ValueError) as error:
             raise UserError(f"{path}: {reason_of(error, path)}") from error

@@ -42,6 +42,7 @@ OPTIONS = {
     "simhash": ("--simhash",),
     "usage": ("--usage", "train-ai"),
     "skip_noindex": ("--skip-noindex",),
+    "skip_unlinked": ("--skip-unlinked",),
     "crawl": ("--crawl", "other"),
     "processes": ("--processes", "1"),
 }

@@ -23,7 +23,7 @@ OF_VISIT = re.compile(r"^(?:fetched|visit): .*\n", re.MULTILINE)
 
 ALWAYS = ("stays", "confirmed", "links", "retitled", "changes", "canonical", "rewritten", "moves", "deleted", "leaves")
 AWHILE = ("gone", "busy", "locked", "unindexed", "unindexed-304", "refused", "unarchived")  # in the second week
-WITH_ETAG = ("confirmed", "links", "unindexed-304")
+WITH_ETAG = ("confirmed", "links", "unindexed-304", "orphan", "below")
 SECOND_WEEK: Mapping[str, Reply] = {
     "moves": Reply(status=301, headers={"Location": "/docs/moved"}),
     "gone": Reply("gone", 410),
@@ -48,6 +48,7 @@ class Manual(Site):
             return Reply("User-agent: *\nDisallow: /private" if week == 2 else "", headers=TEXT)
         if path == "/":
             names = [*ALWAYS, *AWHILE, *(["new"] if week > 1 else []), *(["newer"] if week > 2 else [])]
+            names += [] if week == 2 else ["orphan"]
             paths = [f"/docs/{name}" for name in names if name != "retitled"]
             links = "".join(f'<li><a href="{path}">{path}</a></li>' for path in (*paths, "/private/notes", "/?id=7"))
             return self.page(request, "Manual", f"{words('first')}<ul>{links}</ul>")
@@ -59,7 +60,14 @@ class Manual(Site):
 
     def document(self, request: Request, name: str) -> Reply | None:
         week = self.week
-        is_there = {"moved": week == 2, "new": week == 2, "newer": week == 3, "deleted": week == 1}
+        is_there = {
+            "orphan": True,
+            "below": True,
+            "moved": week == 2,
+            "new": week == 2,
+            "newer": week == 3,
+            "deleted": week == 1,
+        }
         if name == "leaves" and week > 1:
             return Reply(status=302, headers={"Location": "http://elsewhere.example/"})
         if week == 2 and name in SECOND_WEEK:
@@ -85,6 +93,10 @@ class Manual(Site):
             names = ("moves", "deleted", "gone", "busy", "refused", "unindexed", "stays#top")
             text += "<p>See " + ", ".join(f'<a href="/docs/{one}">{one}</a>' for one in names)
             text += ', <a href="/?id=7">seven</a> and <a href="/private/notes">notes</a>.</p>'
+        if name == "orphan":  # no page links to it in the second week, nor to the page below it
+            text += '<p>See <a href="/docs/below">below</a>.</p>'
+        if name == "below":
+            text += '<p>See <a href="/docs/orphan">above</a>.</p>'
         return self.page(request, name.title(), text, head, headers)
 
     def page(
@@ -126,10 +138,10 @@ def test_the_folder_is_each_week_what_a_fresh_crawl_gives(tmp_path: Path) -> Non
     with Manual() as site:
         do_recipe(weekly, site)
         first, first_times = notes(weekly), times(weekly)
-        assert len(first) == 1 + len(ALWAYS) - 1 + len(AWHILE) + 2
+        assert len(first) == 1 + len(ALWAYS) - 1 + len(AWHILE) + 4
 
         site.week = 2
-        assert "removed, because of earlier visits: 10 files" in do_recipe(weekly, site, "--due-within", "8d")
+        assert "removed, because of earlier visits: 12 files" in do_recipe(weekly, site, "--due-within", "8d")
         do_recipe(tmp_path / "second", site)
         second, second_times, fresh = notes(weekly), times(weekly), notes(tmp_path / "second")
         assert second.keys() - fresh.keys() == {"docs-busy", "docs-locked"}  # not fetched for now, so their files stay

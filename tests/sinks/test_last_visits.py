@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ import duckdb
 import msgspec
 import pytest
 
-from crawler.page import Content, Item, Outcome, Page
+from crawler.page import Content, Item, Link, Outcome, Page
+from crawler.sinks.last_visits import unlinked
 from crawler.sinks.lines import Line, PageLines, Row
 from tests.e2e.harness import ROOT
 from tests.parse.test_text import HTML
@@ -103,6 +105,75 @@ async def test_a_folder_is_as_a_fresh_crawl_would_make_it(typed: Typed, tmp_path
     assert {name: third[name] for name in second} == second
     export(typed, "--usage", "train-ai")
     assert notes(tmp_path) == third
+
+
+def lines(*about: tuple[str, int, int | None, Sequence[str] | None], **more: Any) -> bytes:
+    """Lines of pages with these names, depths, statuses and links, an hour apart."""
+    made = (
+        {
+            "url": f"https://site.test/{name}",
+            "depth": depth,
+            "outcome": "dead" if status is None else "done",
+            "status": status,
+            "links": links and [f"https://site.test/{link}" for link in links],
+            "content_type": "application/xml" if name.endswith("xml") else "text/html",
+            "fetched_at": f"2026-09-21T{hour:02}:00:00Z",
+            **more,
+        }
+        for hour, (name, depth, status, links) in enumerate(about)
+    )
+    return b"".join(msgspec.json.encode(line) + b"\n" for line in made)
+
+
+@pytest.mark.parametrize(
+    ("later", "wanted"),
+    [
+        ([], set()),
+        ([("", 0, 200, ["a", "c"])], {"b"}),
+        ([("", 0, 200, ["b"])], {"a", "below"}),  # a and the page below it link to each other only
+        ([("", 0, 503, []), ("", 0, None, []), ("", 0, 304, [])], set()),
+        ([("a", 1, 301, ["moved"]), ("moved", 1, 200, [])], {"below"}),
+        ([("a", 1, 404, [])], {"below"}),
+        ([("map.xml", 1, 200, [])], {"mapped"}),
+        ([("map.xml", 1, 304, []), ("mapped", 1, 304, [])], set()),
+    ],
+)
+def test_pages_that_no_links_lead_to_are_found(
+    later: list[tuple[str, int, int | None, list[str]]], wanted: set[str], tmp_path: Path
+) -> None:
+    first = [("", 0, 200, ["a", "b"]), ("a", 1, 200, ["below"]), ("b", 1, 200, []), ("below", 2, 200, ["a"])]
+    mapped = [("map.xml", 1, 200, ["mapped"]), ("mapped", 1, 200, [])]
+    (file := tmp_path / "x.pages.jsonl").write_bytes(lines(*first, *mapped, *later))
+    assert unlinked([file]) == {f"https://site.test/{name}" for name in wanted}
+
+
+def test_pages_that_handlers_queue_are_linked(tmp_path: Path) -> None:
+    (file := tmp_path / "x.pages.jsonl").write_bytes(
+        lines(("", 0, 200, []), followed={"product": ["https://site.test/a"]}) + lines(("a", 1, 200, []))
+    )
+    assert unlinked([file]) == set()
+
+
+async def test_files_of_unlinked_pages_are_removed_if_asked_for(typed: Typed, tmp_path: Path) -> None:
+    names = ("", "a", "b", "orphan")
+    pages = [visited(name, 0, other(name or "home"), depth=min(1, len(name))) for name in names]
+    links = (Link("https://site.test/a"), Link("https://site.test/b"), Link("https://site.test/orphan"))
+    await crawl(tmp_path / "crawl-out", 0, msgspec.structs.replace(pages[0], links=links), *pages[1:])
+    assert "4 files" in export(typed, "--skip-unlinked")
+    await crawl(tmp_path / "crawl-out", 1, visited("", 1, other("home"), depth=0, links=links[:2]))
+    assert "removed" not in export(typed)
+    before = notes(tmp_path)
+    assert "removed, because of earlier visits: 1 file" in export(typed, "--skip-unlinked")
+    after = notes(tmp_path)
+    assert after == {name: before[name] for name in ("", "a", "b")}
+
+
+def test_lines_without_links_are_refused(typed: Typed, tmp_path: Path) -> None:
+    asyncio.run(crawl(tmp_path / "crawl-out", 0, visited("a", 0)))
+    for file in (tmp_path / "crawl-out").glob("*.pages.jsonl"):
+        file.write_bytes(lines(("a", 0, 200, None)))
+    done = typed("export", "crawl-out", "--format", "markdown", "--skip-unlinked")
+    assert done.code == 2 and "archive.links" in done.err
 
 
 async def test_files_of_pages_that_were_only_confirmed_stay(typed: Typed, tmp_path: Path) -> None:
