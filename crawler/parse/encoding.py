@@ -36,6 +36,7 @@ _UNKNOWN = frozenset(
         "",
         "unknown/unknown",
         "application/unknown",
+        "application/xhtml",
         "text/htm",
         "text/xhtml",
         "content/html",
@@ -122,16 +123,18 @@ def is_html(essence: str, body: bytes) -> bool:
     return essence in HTML_TYPES
 
 
+_UTF_16 = ("UTF-16LE", "UTF-16BE")
 _MARKS = ((b"\xef\xbb\xbf", "UTF-8"), (b"\xff\xfe", "UTF-16LE"), (b"\xfe\xff", "UTF-16BE"))
 
 
 def encoding_sent(body: bytes, charset: str | None) -> str | None:
     """The WHATWG name of the encoding of `body` by its byte order mark, else by the transport's `charset`; None if there is
-    neither, or `charset` is unknown."""
+    neither, `charset` is unknown, or it is UTF-16, such as `unicode`, for a body whose tags have no NUL in them."""
     for mark, encoding in _MARKS:
         if body.startswith(mark):
             return encoding
-    return encoding_named(charset) if charset else None
+    named = encoding_named(charset) if charset else None
+    return None if named in _UTF_16 and _LEADING_TAG.match(body) else named
 
 
 def as_text(body: bytes, charset: str | None) -> str:
@@ -144,7 +147,7 @@ def encoding_of_meta(charset: str, http_equiv: str, content: str) -> str | None:
     if not charset and http_equiv.lower() == "content-type":
         charset = _charset_in(content)
     encoding = encoding_named(charset)
-    if encoding in ("UTF-16LE", "UTF-16BE"):
+    if encoding in _UTF_16:
         return "UTF-8"  # the declaration could not be read if it were true
     return "windows-1252" if encoding == "x-user-defined" else encoding
 

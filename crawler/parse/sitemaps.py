@@ -45,7 +45,9 @@ MAX_BYTES = 52_428_800
 
 _MAYBE_XML = XML_TYPES | {"text/plain", ""}
 _JSON_FEED = "application/feed+json"
-_PEEK = 4_096  # bytes in which the root element must begin
+_PROLOG = 65_536  # bytes of comments and declarations at most
+_PEEK = 4_096  # bytes after them in which the root element must begin
+_COMMENTS = re.compile(rb"(?s)(?:\s++|<\?.*?\?>|<!--.*?-->)*+")
 _PREFIX = rb"(?:[A-Za-z0-9_.-]{1,40}:)?"
 _ROOTS = rb"urlset|sitemapindex|rss|feed|RDF"
 _ROOT = re.compile(rb"(?i)<(%b)(%b|html)(?=[\s/>])" % (_PREFIX, _ROOTS))
@@ -87,13 +89,13 @@ def form_of(body: bytes, content_type: str, is_named: bool) -> Form | None:
     """
     essence = MediaType.parse(content_type).essence
     if body.startswith(GZIP):
-        body = decode_body(body[:_PEEK], "gzip", _PEEK).data
+        body = decode_body(body[:_PROLOG], "gzip", _PROLOG).data
     elif essence == _JSON_FEED:
         return "feed"
     is_likely = is_named or essence in _MAYBE_XML or essence.endswith("+xml")
     if not is_likely and not _STARTS.match(body, 0, _PEEK) and not body.startswith(_STARTS_OF_UTF_16):
         return None
-    head = _utf8(body[:_PEEK])
+    head = _utf8(body[:_PROLOG])
     root = _root(head)
     if root is not None:
         return _form(root)
@@ -107,8 +109,11 @@ def named_sitemaps(names: Collection[str], origin: str, rules: UrlRules = DEFAUL
     return frozenset(named).union(names)
 
 
-def _root(head: bytes) -> re.Match[bytes] | None:
-    root = _ROOT.search(head)
+def _root(text: bytes) -> re.Match[bytes] | None:
+    start = 0
+    if comments := _COMMENTS.match(text, 0, _PROLOG):
+        start = comments.end()
+    root = _ROOT.search(text, start, start + _PEEK)
     return None if root is None or root[2].lower() == b"html" else root
 
 
@@ -164,7 +169,7 @@ def _is_well_formed(text: bytes) -> bool:
 
 
 def _read(text: bytes) -> Sitemap:
-    root = _root(text[:_PEEK])
+    root = _root(text)
     if root is None:
         return _read_json(text) if text.lstrip()[:1] == b"{" else _read_lines(text)
     form = _form(root)

@@ -219,6 +219,7 @@ _TYPES = (
         "text\\html",
     ),
     *("text/vnd.wap.wml", "application/vnd.wap.xhtml+xml", "text/html; version=1", "text/html; q=0.9"),
+    *("application/xhtml", "text/html; charset=unicode"),
 )
 
 

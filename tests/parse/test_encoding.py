@@ -20,6 +20,8 @@ from tests.sinks.values import exchange, page
         (b"<title>\xfc", "text/html", "windows-1252", "ü"),
         (b"<title>\xfc", "text/html; charset=ISO-8859-1", "windows-1252", "ü"),
         (b"<title>\xc1", "text/html;charset='koi8-r'", "koi8-r", "а"),
+        ("<title>ü".encode(), "text/html; charset=unicode", "utf-8", "ü"),
+        ("<title>ü".encode("utf-16-le"), "text/html; charset=unicode", "utf-16le", "ü"),
         (b"<meta charset=koi8-r><title>\xc1", "text/html", "koi8-r", "а"),
         (b"<meta charset=koi8-r><title>\xc3\xbc", "text/html; charset=utf-8", "utf-8", "ü"),
         (b"\xef\xbb\xbf<title>\xc3\xbc", "text/html; charset=koi8-r", "utf-8", "ü"),
@@ -89,7 +91,9 @@ def test_an_encoding_is_recognised_in_a_sample_of_the_page() -> None:
     assert time.process_time() - began < 0.3
 
 
-@pytest.mark.parametrize("media", ["", "unknown/unknown", "application/unknown; charset=utf-8", "nonsense"])
+@pytest.mark.parametrize(
+    "media", ["", "unknown/unknown", "application/unknown; charset=utf-8", "nonsense", "application/xhtml"]
+)
 def test_a_body_of_unknown_type_is_what_its_first_tag_says(media: str) -> None:
     html = b" \n<!DOCTYPE html><title>t</title>"
     assert read(html, media).title == "t"

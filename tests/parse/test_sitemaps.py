@@ -199,6 +199,7 @@ NOTICE = b"<br />\n<b>Notice</b>:  Undefined variable: lang in <b>/srv/www/map.p
         (b"\xef\xbb\xbf\xef\xbb\xbf" + HEAD + (PLAIN % "").encode(), ""),
         (b"\r\n\r\n" + HEAD + (PLAIN % "").encode(), ""),
         (b"<!-- cached -->\n" + HEAD + (PLAIN % "").encode(), ""),
+        (HEAD + b"<!-- %b -->" % (b"licence " * 2_000) + (PLAIN % "").encode(), ""),
         (NOTICE + HEAD + (PLAIN % "").encode(), ""),
         (b"Warning: strtotime() in map.php on line 3\n" + HEAD + (PLAIN % "").encode(), ""),
         (b'<?xml version="1.1"?>' + (PLAIN % "").encode(), ""),
