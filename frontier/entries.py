@@ -66,6 +66,7 @@ known page that has moved: if it is unseen, or is neither open nor a known page.
 it is unseen as a page and as a requisite."""
 
 _BEGINNINGS = {"s": "https://", "w": "https://www.", "h": "http://", "i": "http://www."}
+_CODES = {beginning: code for code, beginning in _BEGINNINGS.items()}
 _WHOLE = "u"
 
 
@@ -147,12 +148,13 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
     def raw(self) -> str:
         """The text that Redis stores."""
         code, rest = _shortened(self.url, self.domain)
-        code = code.upper() if self.is_requisite else code
+        code = code.upper() if self.mode == "requisite" else code
         depth, tries = min(self.depth, MAX_DEPTH), min(self.tries, MAX_TRIES)
         raw = f"{code}{depth:02x}{tries:x}{min(self.hops, MAX_HOPS):x}{self.taken_back:x}{rest}"
+        provenance = self.provenance
         if self.visit:
-            return f"{raw} {self.provenance} {self.visit}"
-        return f"{raw} {self.provenance}" if self.provenance else raw
+            return f"{raw} {provenance} {self.visit}"
+        return f"{raw} {provenance}" if provenance else raw
 
     @property
     def provenance(self) -> str:
@@ -270,12 +272,9 @@ def payload_of(tag: str) -> dict[str, Any]:
 
 def _shortened(url: str, domain: str) -> tuple[str, str]:
     """The character for the beginning of `url`, and the rest of it, which is stored."""
-    for code, beginning in _BEGINNINGS.items():
-        if url.startswith(beginning) and url.startswith(domain, len(beginning)):
-            path_at = len(beginning) + len(domain)
-            if url.startswith("/", path_at):
-                return code, url[path_at:]
-    return _WHOLE, url
+    at = url.find(domain, len("http://"))
+    code, path_at = _CODES.get(url[:at]), at + len(domain)
+    return (code, url[path_at:]) if code and url.startswith("/", path_at) else (_WHOLE, url)
 
 
 def parse_entry(raw: str, domain: str, priority: float) -> Entry:

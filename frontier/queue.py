@@ -151,8 +151,9 @@ class Frontier:
 
     async def _push(self, entries: Iterable[Entry], replicas_ack: int, on_pushed: OnPushed) -> PushReply:
         by_shard: dict[int, Groups] = defaultdict(lambda: defaultdict(list))
+        shard_of = self.keys.shard_of
         for number, entry in enumerate(entries, 1):
-            by_shard[self.shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
+            by_shard[shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
             if number % PUSH_BATCH == 0:
                 await asyncio.sleep(0)
         outside = await self._drop_outside(by_shard)

@@ -239,7 +239,9 @@ def canonicalize_links(
         raise BadUrl(base, "scheme")
     page = ""  # the base, once it was checked
     path = base.partition("?")[0].partition("#")[0]
-    directory = _directories(rules)[path[: path.rfind("/") + 1]]
+    directories = _directories(rules)
+    directory = directories[path[: path.rfind("/") + 1]]
+    known = len(directory)
     found: dict[str, Url] = {}
     rejected: dict[str, int] = {}
     refused = 0
@@ -264,6 +266,7 @@ def canonicalize_links(
         elif result is not None:
             refused += 1
             rejected[result] = rejected.get(result, 0) + 1
+    directories.take_room(len(directory) - known)
     return found, rejected
 
 
@@ -330,7 +333,6 @@ class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
     def __missing__(self, href: str) -> Url | Reason | Literal["to page"] | None:
         if len(href) + len(self.url) > _REMEMBERED_LENGTH:
             return _TO_PAGE
-        self._all.take_room()
         answer = self[href] = self._plain_url(href) or self._resolved(href)
         return answer
 
@@ -359,20 +361,20 @@ class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
 
 
 class _Directories(dict[str, _Directory]):
-    """Directories by URL. All are forgotten when they have `_REMEMBERED_LINKS`."""
+    """Directories by URL. All are forgotten after a page with which they have more than `_REMEMBERED_LINKS`."""
 
     def __init__(self, rules: UrlRules) -> None:
         self.rules = rules
         self._room = _REMEMBERED_LINKS
 
     def __missing__(self, url: str) -> _Directory:
-        self.take_room()
+        self.take_room(1)
         directory = self[url] = _Directory(url, self)
         return directory
 
-    def take_room(self) -> None:
-        """One more entry is remembered."""
-        self._room -= 1
+    def take_room(self, links: int) -> None:
+        """So many more are remembered."""
+        self._room -= links
         if self._room < 0:
             self.clear()
             self._room = _REMEMBERED_LINKS
