@@ -121,12 +121,15 @@ def action_of(url: str) -> Action | None:
     return _of_pairs(_pairs(query)) if query else None
 
 
+@lru_cache(maxsize=4_096)
+def _of_name(name: str) -> Action | None:
+    return _of_word(name) or ("edit" if _TOKENS.fullmatch(name) else None)
+
+
 def _of_pairs(pairs: list[tuple[str, str]]) -> Action | None:
     for name, value in pairs:
-        if (found := _of_word(name)) is not None:
+        if (found := _of_name(name)) is not None:
             return found
-        if _TOKENS.fullmatch(name):
-            return "edit"
         found = _of_word(value)
         if name == "del" or (name in _VERBS and _DELETED_OBJECT.fullmatch(value)):
             return "delete"
@@ -150,4 +153,9 @@ def comes_last(query: str) -> bool:
 
 def _pairs(query: str) -> list[tuple[str, str]]:
     parts = [pair.partition("=") for pair in query.replace(";", "&").split("&")]
-    return [(unquote(name).lower().lstrip("@"), value) for name, _, value in parts]
+    return [(_plain_name(name), value) for name, _, value in parts]
+
+
+@lru_cache(maxsize=4_096)
+def _plain_name(name: str) -> str:
+    return unquote(name).lower().lstrip("@")

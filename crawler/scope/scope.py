@@ -235,11 +235,12 @@ class RecentUrls:
         return len(self._young) + len(self._old) + len(self._young_marked) + len(self._old_marked)
 
     def __contains__(self, link: Entry) -> bool:
-        if link.mode in ("moved", "again"):
+        mode, url = link.mode, link.url
+        if mode in ("moved", "again"):
             return False
-        if link.url in self._young or link.url in self._old:
+        if url in self._young or url in self._old:
             return True
-        return link.mode != "new" and self.has_offered(_marked(link))
+        return mode != "new" and self.has_offered(_marked(link))
 
     def has_offered(self, url: str) -> bool:
         """Whether `url` is in the set with a mark."""
