@@ -217,9 +217,8 @@ def _framing(message: Head) -> tuple[list[str], list[str], list[str]]:
     """The members, in lower case, of the lists Transfer-Encoding, Content-Length and Connection (RFC 9110 5.6.1)."""
     values: dict[bytes, list[str]] = {b"transfer-encoding": [], b"content-length": [], b"connection": []}
     for name, value in message.fields:
-        members = values.get(name.lower())
-        if members is not None:
-            members += [member.strip() for member in value.decode("latin-1").lower().split(",")]
+        if (key := name.lower()) in values:
+            values[key] += [member.strip() for member in value.decode("latin-1").lower().split(",")]
     codings, lengths, connection = values.values()
     return codings, lengths, connection
 

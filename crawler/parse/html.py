@@ -231,7 +231,8 @@ class _Attributes(dict[str, str]):
         self._values, self._codec = attributes(written), codec
 
     def __missing__(self, name: str) -> str:
-        value = self[name] = attribute_text(self._values.get(name.encode(), b""), self._codec)
+        written = self._values.get(name.encode())
+        value = self[name] = attribute_text(written, self._codec) if written else ""
         return value
 
 

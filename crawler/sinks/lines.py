@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -42,6 +43,8 @@ from crawler.sinks.files import (
 from crawler.wording import count_of
 from frontier.entries import Entry, tag_of
 from frontier.known_pages import KnownPage
+
+_url_of = attrgetter("url")
 
 
 def iso_time(seconds: float, digits: int = 3) -> str:
@@ -210,7 +213,7 @@ class PageLines:
             url=page.url,
             domain=page.domain,
             status=exchange.status if exchange else None,
-            outcome=page.outcome.value,
+            outcome=page.outcome,
             reason=page.reason,
             depth=page.depth,
             tries=page.tries,
@@ -229,7 +232,7 @@ class PageLines:
             noarchive=page.noarchive,
             noindex=page.noindex,
             link_count=len(page.links),
-            links=[link.url for link in page.links] if self._with_links else None,
+            links=list(map(_url_of, page.links)) if self._with_links else None,
             warc=row.place,
             replica=self._replica,
             description=content.description,

@@ -22,7 +22,6 @@ import re
 from base64 import b32encode
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
-from http import HTTPStatus
 from itertools import groupby
 from operator import attrgetter
 
@@ -135,7 +134,7 @@ class WarcRecords:
         """The records of `exchange`. `digest`: of its body; computed if it is empty. `body_at`: of a 304, when the body was
         received that has not changed, 0 if that is unknown. Its digest is not known, and the record has none.
         `page_fields`: of `page_fields`; `page_url`: of the page to which it belongs, if it is not that of the page."""
-        is_unchanged = exchange.status == HTTPStatus.NOT_MODIFIED
+        is_unchanged = exchange.status == 304
         known = self._last_answers.get(exchange.url) if is_unchanged else None
         if is_unchanged and not known and body_at:
             known = Original("", exchange.url, warc_date(body_at), "")
@@ -157,7 +156,7 @@ class WarcRecords:
             # WARC 1.1 sections 6.7.2, which asks for WARC-Truncated because the body is left out, and 6.7.3
             profile = NOT_MODIFIED_PROFILE if known else f"{REVISIT_PROFILE}\r\nWARC-Truncated: length"
             fields = f"WARC-Type: revisit\r\n{fields}{original.fields()}WARC-Profile: {profile}\r\n"
-        if exchange.url in self._settings.refetched and exchange.status == HTTPStatus.OK:
+        if exchange.url in self._settings.refetched and exchange.status == 200:
             self._last_answers[exchange.url] = original or _original(exchange, digest, response_id)
         return ExchangeRecords(
             self._record(request, "application/http; msgtype=request", [exchange.request_head, exchange.request_body]),

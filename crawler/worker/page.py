@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from http import HTTPStatus
 from operator import attrgetter
 from weakref import WeakKeyDictionary
 
@@ -195,13 +194,13 @@ class PageBuilder:
         content_type, coding = texts.get(b"content-type", ""), texts.get(b"content-encoding", "")
         link, refresh = texts.get(b"link", ""), texts.get(b"refresh", "")
         noted = noted_fields(fields)
+        is_ok = exchange.status == 200
         target = self._redirect(exchange) if 300 <= exchange.status < 400 else None
         if target is None:
             # A robots.txt or an index led here, or it is a redirect's target that is visited again, which does no harm.
             is_named = entry.hops > 0 and not entry.chain
             if not is_named and rules is not None and rules.sitemaps:
                 is_named = self._is_named_sitemap(entry.url, origin, rules)
-            is_ok = exchange.status == HTTPStatus.OK
             coding = content_coding(coding, content_type, exchange.body)
             if exchange.encoding:
                 content_type = f"{MediaType.parse(content_type).essence or 'text/html'}; charset={exchange.encoding}"
@@ -211,7 +210,7 @@ class PageBuilder:
                 coding,
                 content_type,
                 robots_tags(noted) if noted else (),
-                self.settings.sitemaps and is_ok and not entry.is_requisite,
+                self.settings.sitemaps and is_ok and not page.is_requisite,
                 is_named,
                 exchange.started_at,
                 is_ok and "feed" in self.settings.extract.link_kinds,
@@ -220,7 +219,7 @@ class PageBuilder:
             reading = read_if_small(document, self._limits) or await self._offload.read(document, self._limits)
             if refresh:
                 reading = reading._replace(found=self._refreshed(reading.found, refresh, exchange.url))
-            if render is not None and exchange.status == HTTPStatus.OK and reading.found.error is None:
+            if render is not None and is_ok and reading.found.error is None:
                 purpose = self._runtime.policy.usage.purpose
                 may_use = not purpose or not usage_of(site, noted, reading.found, is_image=False).refusal(purpose)
                 if may_use and not reading.is_list:
@@ -234,7 +233,7 @@ class PageBuilder:
             page = msgspec.structs.replace(page, detail=f"to {target.href}")
         if self._control.rules.forgotten:
             reading = reading._replace(found=_without_forgotten(reading.found, self._control.rules))
-        if entry.is_requisite:
+        if page.is_requisite:
             return self._requisite(
                 entry, page, reading, target, content_type, usage_of(site, noted, reading.found, False)
             )
@@ -243,7 +242,7 @@ class PageBuilder:
             back = leads_back(entry, with_key(target, key).href)
             mode = "again" if back else "moved" if has_moved(entry, exchange) else "new"
         followed = reading
-        if exchange.status == HTTPStatus.OK and "#" not in entry.url:
+        if is_ok and "#" not in entry.url:
             # Error pages are alike, and say nothing of others. Nor do answers to different requests to a URL.
             page, followed = self._compared(entry, page, exchange, reading, link + refresh)
         entries = await self._select(entry, followed, mode)
@@ -346,7 +345,7 @@ class PageBuilder:
         exchange = page.exchange
         assert exchange is not None
         page = msgspec.structs.replace(reading.describe(page, content_type, exchange.truncated), links=(), usage=usage)
-        if exchange.status >= HTTPStatus.BAD_REQUEST:
+        if exchange.status >= 400:
             return msgspec.structs.replace(page, outcome=Outcome.DEAD), ()
         return page, self._embedded(entry, reading.found, target)
 

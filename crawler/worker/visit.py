@@ -136,13 +136,14 @@ class UrlVisits:
         fetched as a page. None if it is requested. Raises RedisAway."""
         if entry.was_sent:
             return MAYBE_SENT
-        if entry.is_requisite and await self.committer.is_seen(msgspec.structs.replace(entry, mode="new")):
+        is_requisite = entry.is_requisite
+        if is_requisite and await self.committer.is_seen(msgspec.structs.replace(entry, mode="new")):
             return LINKED
         is_seed = entry.depth == entry.hops == 0
         if self.actions is not None and not is_seed and (action := self.actions(entry.target)):
             return UrlResult(Outcome.DENIED, action)
         shapes = self.builder.shapes
-        if entry.depth == 0 or entry.visit or entry.tag or entry.is_requisite or entry.url in leased.repeats:
+        if entry.depth == 0 or entry.visit or entry.tag or is_requisite or entry.url in leased.repeats:
             return None  # somebody has asked for it
         if not shapes.puts_off(entry.url, entry.domain):
             return None
@@ -218,6 +219,7 @@ class UrlVisits:
         """Pass the outcome of `entry` to the committer, with its page and links. `known`: the files of the site, if
         they may say something about the use of the page. `detail`: why the request failed, in words."""
         purpose, now_s = self.runtime.policy.usage.purpose, self.runtime.server_clock.now_ms() / 1000
+        is_requisite = entry.is_requisite
         if entry.chain == GUESSED_SITEMAP and result.outcome not in (Outcome.DONE, Outcome.RETRY):
             result = NO_SITEMAP
         if result.outcome is Outcome.RETRY:
@@ -226,7 +228,7 @@ class UrlVisits:
         links: Sequence[Entry] = ()
         try:
             site = known.usage(entry.target) if known is not None else NOT_STATED
-            is_page = exchange is not None and not entry.is_requisite
+            is_page = exchange is not None and not is_requisite
             render = RenderTurn(self.rendering, leased, entry) if self.rendering and is_page else None
             page, links = await self.builder.build(entry, result, exchange, now_s, site, detail, render)
             if result.reason == "redirect" and self.has_session is not None and self.has_session(entry.target):
@@ -238,9 +240,9 @@ class UrlVisits:
                 )
             if page.is_withheld:
                 links = [link for link in links if not link.is_requisite]
-            if page.outcome is not Outcome.DENIED and not entry.is_requisite:
+            if page.outcome is not Outcome.DENIED and not is_requisite:
                 page, links = await self.handling.handle(leased, entry, page, links)
-            if page.outcome is Outcome.DONE and not entry.is_requisite:
+            if page.outcome is Outcome.DONE and not is_requisite:
                 page = await self._with_content(leased, entry, page)
         except BrowserFailed as error:
             self.fetch.pause(leased, FailureKind.MACHINE, str(error))
@@ -268,7 +270,7 @@ class UrlVisits:
         reason = str(exchange.status) if exchange and is_done else page.reason
         keep = KEEP if page.reason in KEPT_DENIALS and page.outcome is Outcome.DENIED else ""
         settled = SettledUrl(entry, page.outcome, reason, keep)
-        if not entry.is_requisite:
+        if not is_requisite:
             settled, page = planned(self.builder.settings.recrawl_rules, settled, page, self.gains)
             if self.rendering is not None:
                 links = [*links, *self.rendering.to_visit_again(entry)]

@@ -259,7 +259,7 @@ class Worker:
     async def _prepare(self, leased: LeasedDomain) -> tuple[Entry, OriginRobots] | None:
         """Return the URL to request now, after taking it from `leased` with a permit; None if this turn requests no
         page. URLs that need no request are settled here."""
-        time_slice = TimeSlice(self.runtime.clock)
+        time_slice: TimeSlice | None = None
         while leased.pending and not leased.closing and leased.holds(self.runtime.now()):
             entry = leased.pending[0]
             result, known = self.throttle.verdict(leased) or self.visits.builder.out_of_scope(entry), None
@@ -276,6 +276,7 @@ class Worker:
                     return None  # until the other requests and their delay have ended
                 return (entry, known) if await self._may_request(leased, entry) else None
             leased.pending.popleft()
+            time_slice = time_slice or TimeSlice(self.runtime.clock)
             await self.visits.settle_without_request(leased, entry, result, known)
             await time_slice.end_if_over()
         return None
