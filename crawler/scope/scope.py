@@ -251,11 +251,12 @@ class RecentUrls:
         young, old = self._young, self._old
         return [(url, of) for url, of in links if (href := url.href) not in young and href not in old]
 
-    def add(self, link: Entry) -> None:
-        if link.mode != "new" and (marked := _marked(link)):
-            self._young_marked.add(marked)
-        else:
-            self._young.add(link.url)
+    def add(self, *links: Entry) -> None:
+        for link in links:
+            if link.mode != "new" and (marked := _marked(link)):
+                self._young_marked.add(marked)
+            else:
+                self._young.add(link.url)
         if len(self._young) + len(self._young_marked) >= self._generation:
             self._old, self._young = self._young, set()
             self._old_marked, self._young_marked = self._young_marked, set()
@@ -359,9 +360,11 @@ class LinkFilter:
                 if kind is LinkKind.FEED and found_on.depth:
                     continue
                 (depth, hops), placed = _place(kind, found_on), kind
-            pushed_href, is_keyed = url.href, "#" in url.href
+            pushed_href = href = url.href
+            is_keyed = "#" in href
             if is_keyed:
-                url = Url(url.href.partition("#")[0], url.domain, url.origin)
+                href = href.partition("#")[0]
+                url = Url(href, url.domain, url.origin)
             reason: str | None = self.scope.judge(url, depth, hops, found_on.domain)
             if mode == "again":
                 reason = "hops" if hops > MOST_HOPS_BACK else None if reason == "outside" else reason  # was in scope
@@ -369,17 +372,17 @@ class LinkFilter:
             may_be_seeds = reason == "outside" and self.scope.kind == "seeds"
             if may_be_seeds and self._recent.has_offered(pushed_href):
                 continue
-            trap = judge_trap(url.href, self._traps)
+            trap = judge_trap(href, self._traps)
             if trap == "length" and kind is LinkKind.REDIRECT:
                 trap = None  # logins hand over long states, and `hops` limits how often
             reason = trap or (None if may_be_seeds else reason)
             if reason is None:
-                score = self._scorer(url.href, depth, kind)
+                score = self._scorer(href, depth, kind)
                 if hints:
-                    score += hints.get(url.href, 0.0)
-                if not is_keyed and self._shapes.puts_off(url.href, url.domain):
+                    score += hints.get(href, 0.0)
+                if not is_keyed and self._shapes.puts_off(href, url.domain):
                     score = put_off(score)
-                elif self._actions_last and "?" in url.href and comes_last(url.href.partition("?")[2]):
+                elif self._actions_last and "?" in href and comes_last(href.partition("?")[2]):
                     score += LAST
                 pushed: PushMode = "known" if may_be_seeds else mode
                 if self._has_cap and pushed == "new" and url.domain != found_on.domain:

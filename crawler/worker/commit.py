@@ -501,9 +501,8 @@ class Committer:
         pushed, unsent = await self._send(links)
         unsafe = await self._keep(results, unsent)
         for part in batched(list(links.items()), 1_000):
-            for key, link in part:
-                if key not in unsent:  # a link in an outbox is there for the pages of one shard only
-                    self._recent.add(link)
+            # A link in an outbox is there for the pages of one shard only.
+            self._recent.add(*[link for key, link in part if key not in unsent])
             await time_slice.end_if_over()
         self._held.pushed(pushed.shards)
         if offered := sum(len(result.links) for result in results):
