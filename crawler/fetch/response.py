@@ -145,7 +145,7 @@ class ResponseReader:
             self.repaired = (*(() if message.is_regular else ("head",)), *(() if is_regular else ("framing",)))
         if message.status in _NO_CONTENT or not self._has_body:
             self._left = 0
-        elif [coding for coding in codings if coding not in ("", "identity")][-1:] == ["chunked"]:
+        elif codings and [coding for coding in codings if coding not in ("", "identity")][-1:] == ["chunked"]:
             self._is_chunked, self._left = True, 0
         elif numbers := {int(number[1]) for number in map(_LENGTH.fullmatch, lengths) if number}:
             if len(numbers) > 1:
@@ -218,7 +218,7 @@ def _framing(message: Head) -> tuple[list[str], list[str], list[str]]:
     values: dict[bytes, list[str]] = {b"transfer-encoding": [], b"content-length": [], b"connection": []}
     for name, value in message.fields:
         if (key := name.lower()) in values:
-            values[key] += [member.strip() for member in value.decode("latin-1").lower().split(",")]
+            values[key] += map(str.strip, value.decode("latin-1").lower().split(","))
     codings, lengths, connection = values.values()
     return codings, lengths, connection
 

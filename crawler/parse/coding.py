@@ -97,10 +97,11 @@ def decode_body(body: bytes, content_encoding: str, limit: int = DEFAULT_LIMIT, 
     `crawler.page.content_coding` has made of it. `limit`: the most bytes of the result. `max_work`: the most bytes that
     decoders read, or None for the size of `body` and `EXTRA_WORK`. If they needed more, the error is "too_much_work", and
     the result is what they yielded before."""
-    named = [name for part in content_encoding.split(",") if (name := part.strip().lower()) not in ("", "identity")]
-    codings = [name for name in named if name in _DECODERS]
+    names = content_encoding.split(",") if content_encoding else ()
+    named = [name for part in names if (name := part.strip().lower()) not in ("", "identity")]
     if not named:
         return Decoded(body[:limit], len(body) > limit)
+    codings = [name for name in named if name in _DECODERS]
     decoded = Decoded(body, is_repaired=len(codings) < len(named))
     if len(codings) > MAX_LAYERS + (MAYBE_GZIP in codings):
         return Decoded(b"", error="too_many_layers")

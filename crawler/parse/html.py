@@ -188,7 +188,7 @@ def extract(
     written = _written(page, sent, policy)
     if not _EMBEDDED.isdisjoint(policy.link_kinds):
         written[LinkKind.LINK] += _embedded(_transcoded(body, page.encoding), page.codec, policy.link_kinds)
-    canonical = _canonical(page.links, base, policy.rules) or _canonical(sent, url, policy.rules)
+    canonical = _canonical(page.links, base, policy.rules) or (_canonical(sent, url, policy.rules) if sent else "")
     unfollowed = len(page.tags.unfollowed)
     if said.nofollow and policy.obey_nofollow:
         _, left_out, _ = _join(written, base, page.encoding, policy)
@@ -322,7 +322,7 @@ def _written(page: _Markup, sent: list[_LinkElement], policy: ExtractPolicy) -> 
     return {
         LinkKind.ANCHOR: attribute_text(b"\0".join(hrefs), page.codec).split("\0") if hrefs else [],
         LinkKind.FRAME: [_text_of(frame, page.codec)["src"] for frame in page.tags.frame],
-        LinkKind.LINK: [*_related(page.links, policy), *_related(sent, policy), *_refreshes(page.metas)],
+        LinkKind.LINK: [*_related([*page.links, *sent], policy), *_refreshes(page.metas)],
         LinkKind.FEED: [link.href for link in page.links if link.kinds == _FEED] if "feed" in policy.link_kinds else [],
     }
 
