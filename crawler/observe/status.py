@@ -344,8 +344,8 @@ def wrong_types(summary: Summary | None) -> list[str]:
         return []
     more = " and others" if len(summary.wrong_types) > MOST_DOMAINS else ""
     return [
-        f"somebody else has written over {', '.join(summary.wrong_types[:MOST_DOMAINS])}{more} in Redis, so these domains "
-        f"are not crawled: {WRONG_TYPE_REMEDY}"
+        f"{', '.join(summary.wrong_types[:MOST_DOMAINS])}{more} in Redis were evicted, or somebody else has written over "
+        f"them, so these domains are not crawled: {WRONG_TYPE_REMEDY}"
     ]
 
 

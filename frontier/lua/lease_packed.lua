@@ -8,8 +8,10 @@
 
 local function unpacked_first(base, domain, number, urls, most)
   local first = redis.call('ZRANGE', base .. 'blocks:' .. domain, 0, 0, 'WITHSCORES')
+  if not first[1] then error('MISSING blocks') end
   local ready = redis.call('ZCOUNT', base .. 'q:' .. domain, 0 - first[2], most)
   if ready >= 2 * urls then return urls, nil end
   local contents = redis.call('GET', base .. 'block:' .. first[1] .. ':' .. domain)
+  if not contents then error('MISSING block') end
   return math.min(urls, ready), {domain, number, first[1], contents}
 end

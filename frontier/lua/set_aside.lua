@@ -1,4 +1,5 @@
--- set_aside: part of other scripts. Let a key of a wrong type, which somebody else has written over, cost only its domain.
+-- set_aside: part of other scripts. Let a key of a wrong type, which somebody else has written over, cost only its domain. The
+-- same holds for packed URLs that are gone, because the server has evicted them.
 --
 -- The first command that uses such a key fails, and would end the script: what it has done for other domains would stay half
 -- done, and each further call would fail at the same place. So scripts carry out the step of each domain in a `pcall`, and
@@ -22,22 +23,22 @@ local function is_wrong(key, expected)
   return found ~= expected and found ~= 'none'
 end
 
--- The name of the first key of the domain that has a wrong type, nil if there is none.
+-- The name of the first key of the domain that has a wrong type, or whose packed URLs are gone, nil if there is none.
 local function wrong_key(base, domain)
   for _, of in ipairs(TYPES) do
     local name = of[1] .. ':' .. domain
     if is_wrong(base .. name, of[2]) then return name end
   end
-  for _, block in ipairs(redis.call('ZRANGE', base .. 'blocks:' .. domain, 0, 0)) do
-    local name = 'block:' .. block .. ':' .. domain
-    if is_wrong(base .. name, 'string') then return name end
-  end
-  return nil
+  local first = redis.call('ZRANGE', base .. 'blocks:' .. domain, 0, 0)[1]
+  local name = first and 'block:' .. first .. ':' .. domain
+  if first and redis.call('TYPE', base .. name).ok ~= 'string' then return name end
+  return not first and redis.call('HEXISTS', base .. 'd:' .. domain, 'packed') == 1 and 'blocks:' .. domain or nil
 end
 
 local function set_aside(base, domain, problem)
   local text = type(problem) == 'table' and problem.err or tostring(problem)
-  local name = string.find(text, 'WRONGTYPE', 1, true) and wrong_key(base, domain)
+  local is_of_key = string.find(text, 'WRONGTYPE', 1, true) or string.find(text, 'MISSING', 1, true)
+  local name = is_of_key and wrong_key(base, domain)
   if not name then error(problem, 0) end
   for _, key in ipairs({'due', 'urgent', 'revisits'}) do redis.call('ZREM', base .. key, domain) end
   local names, number = redis.call('HGET', base .. 'stats', 'wrong_type') or '', 0

@@ -470,3 +470,19 @@ class TestLease:
         found = await fetched(frontier, time)
         assert all("low" in url for url in found[-4:])
         assert len(found) == 44
+
+
+@pytest.mark.parametrize("name", ["blocks", "block"])
+async def test_packed_urls_that_the_server_has_evicted_cost_their_domain_alone(
+    frontier: Frontier, held: Held, store: RedisStore, time: ManualTime, name: str
+) -> None:
+    """The lease call failed for the whole shard."""
+    others = [Entry(f"https://b.test/{number}", "b.test") for number in range(4)]
+    await frontier.push([*urls(100), *others])
+    keys = frontier.keys.shards[0]
+    first = (await held.blocks())[0]
+    await ask(store, "DEL", keys.blocks(DOMAIN) if name == "blocks" else keys.block(first, DOMAIN))
+    found = await fetched(frontier, time)
+    assert {entry.url for entry in others} <= set(found)
+    (shard,) = await survey(store, frontier.keys, [0], time.ms, 4)
+    assert shard.wrong_types == (f"blocks:{DOMAIN}" if name == "blocks" else f"block:{first}:{DOMAIN}",)
