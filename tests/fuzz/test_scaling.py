@@ -32,6 +32,11 @@ def test_memory_grows_linearly(name: str) -> None:
     assert {slot: wrong for slot in sample(name, HUNGRY) if (wrong := hungry(slot, SIZE))} == {}
 
 
+@pytest.mark.parametrize(("start", "unit", "end"), [('"', '\\"', ""), ('image-set((")', '(\\")', ")")])
+def test_strings_without_an_end_take_linear_time(start: str, unit: str, end: str) -> None:
+    assert wrong_with(Slot("style sheet", start.encode(), unit.encode(), end.encode()), SIZE) is None
+
+
 def slow(data: bytes) -> None:
     """Cubic. With a quadratic one, a busy machine could hide the growth."""
     for _ in range(len(data) ** 2 // (64 * SIZE)):
