@@ -101,7 +101,6 @@ class CrawlKeys:
         self.takers = f"{{{crawl}}}:budget:takers"
         self.control = f"{{{crawl}}}:control"
         self.wanted = f"{{{crawl}}}:wanted"
-        self.duties = f"{{{crawl}}}:duties"
         self.domains = f"{{{crawl}}}:domains"
         self.summary = f"{{{crawl}}}:summary"
         self.types = f"{{{crawl}}}:types"

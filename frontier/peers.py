@@ -42,8 +42,7 @@ an epoch are still equal, whether a replica read the table before or after that,
 If a table is not saved, nothing is lost: in the next epoch all replicas start from the previous one. If Redis loses the
 table, all shards are assigned again from scratch. Meanwhile the fence of each shard prevents two replicas from owning it.
 
-**Periodic duties** are done by exactly one replica in each interval (`Duties`). **Health records** of replicas expire if
-these stop reporting (`Health`).
+**Health records** of replicas expire if these stop reporting (`Health`).
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ from xxhash import xxh3_64_hexdigest, xxh3_64_intdigest
 
 from frontier.clock import Clock, CrawlTime, ServerClock
 from frontier.errors import BadInput, RedisAway, RedisMisused, WritesRefused
-from frontier.scripts import CLAIM, CLAIM_DUTY, LEAVE, SAVE_OWNERS, command, script_call
+from frontier.scripts import CLAIM, LEAVE, SAVE_OWNERS, command, script_call
 from frontier.store import Store
 
 VIRTUAL_NODES = 150
@@ -455,39 +454,3 @@ class Health:
             with contextlib.suppress(WritesRefused, RedisMisused):  # whoever only looks may go on
                 await self._store.send([command("ZREM", self._key, *gone)])
         return {replica: record for replica, record in zip(replicas, found, strict=True) if record is not None}, lost
-
-
-CLAIM_MS = 30_000
-"""Milliseconds until a claim expires unless it is repeated. A dead holder is replaced after this time."""
-
-
-class Duties:
-    """The periodic duties of a crawl, for one replica. `key`: the hash of the duties in Redis.
-
-    The number of an interval is the server's time divided by the duty's period, so all replicas agree on it. The first
-    replica to claim a duty does it. It repeats `claim` while it works, and then reports the duty as done. If it dies,
-    another replica takes over when the claim expires. It may have died after the work and before the report, so it must be
-    harmless to do a duty twice.
-    """
-
-    def __init__(self, store: Store, key: str, clock: ServerClock, replica: str) -> None:
-        self._store = store
-        self._key = key
-        self._clock = clock
-        self._replica = replica
-
-    def interval_of(self, every_s: float) -> int:
-        """The number of the current interval of a duty that is due every `every_s` seconds."""
-        return int(self._clock.now_ms() // (every_s * 1000))
-
-    async def claim(self, duty: str, interval: int) -> bool:
-        """Claim `duty` in `interval`, or extend the claim. Whether this replica holds it now. Raises RedisAway."""
-        return await self._call(duty, interval, "work") == b"claimed"
-
-    async def report_done(self, duty: str, interval: int) -> bool:
-        """Record that `duty` is done in `interval`. False if another replica has taken it over. Raises RedisAway."""
-        return await self._call(duty, interval, "done") == b"done"
-
-    async def _call(self, duty: str, interval: int, word: str) -> bytes:
-        call = script_call(CLAIM_DUTY, [self._key], duty, interval, self._replica, self._clock.now_ms(), CLAIM_MS, word)
-        return bytes((await self._store.send([call]))[0][0])

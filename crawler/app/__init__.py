@@ -7,8 +7,8 @@ How a replica lives, in the order in which data flows:
    this machine has what the settings need.
 2. If several replicas are wanted, `supervisor` runs each in its own process and replaces those that crash. `signals`
    registers what a signal, or the end of the supervisor, calls; it also ends other commands at a signal.
-3. `engine` creates the parts that crawl and connects them. It starts the background tasks, carries out `[[schedule]]`,
-   finds the end of the crawl, and stops everything in a fixed order. `requests` is what the machine adds to requests:
+3. `engine` creates the parts that crawl and connects them. It starts the background tasks, finds the
+   end of the crawl, and stops everything in a fixed order. `requests` is what the machine adds to requests:
    signatures with the keys of `[identity]`, and the rules in `[[requests]]` with secrets from the environment.
 4. `replica` adds metrics, the log, the health record and the status server. While the crawl is given another number of
    shards, the replica waits and continues as a new one.

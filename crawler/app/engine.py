@@ -17,9 +17,8 @@ import logging
 import math
 import random
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -46,18 +45,16 @@ from crawler.scope.actions import action_of
 from crawler.scope.next_visit import parse_rules
 from crawler.scope.page_steps import PageSteps
 from crawler.scope.scope import LinkFilter, RecentUrls, TrapPolicy
-from crawler.scope.seeds import read_seeds
 from crawler.scope.shapes import Shapes
 from crawler.settings.load import CrawlSettings
 from crawler.settings.policies import (
     extract_rules,
     politeness_policy,
-    refetched,
     scope,
     scorer,
     url_rules,
 )
-from crawler.settings.tables import ReplicaTable, ScheduleTable
+from crawler.settings.tables import ReplicaTable
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
 from crawler.sinks.archive_settings import Fields, archive_settings
@@ -81,7 +78,7 @@ from crawler.worker.request import (
     SharedTurns,
     Throttle,
 )
-from crawler.worker.revisits import SitemapHints, Validators
+from crawler.worker.revisits import SitemapHints
 from crawler.worker.robots import RobotsLookup
 from crawler.worker.runtime import Runtime
 from crawler.worker.visit import UrlVisits
@@ -91,15 +88,14 @@ from frontier.clock import Clock, CrawlTime, SystemClock
 from frontier.control import Control
 from frontier.counters import Counters
 from frontier.crawls import Crawl, FieldTypes, verify_crawl
-from frontier.entries import Entry
 from frontier.errors import RedisAway, RedisMisused
 from frontier.keys import owners_table
-from frontier.peers import Duties, PeerLoop, PeerSettings, new_replica_id, period_s, running_ms
-from frontier.queue import Frontier, FrontierSettings, PushReply
+from frontier.peers import PeerLoop, PeerSettings, new_replica_id, period_s, running_ms
+from frontier.queue import Frontier, FrontierSettings
 from frontier.reservations import Reservations
 from frontier.shards import Nodes
 from frontier.store import Store
-from frontier.urls import UrlPattern, UrlRules, canonicalize, origin_of
+from frontier.urls import UrlPattern, origin_of
 from politeness.policy import CurrentPolicy
 from politeness.rate_limit import LocalRateLimiter, RateLimiter, RateLimitPolicy, SharedRateLimiter
 from politeness.robots_cache import RobotsCache
@@ -293,8 +289,6 @@ class Engine:
         self._handling = PageHandling(
             builder, types, content, self._offload, handlers, turns.while_waiting, runtime, self.extra.begin_visit
         )
-        validators = Validators(refetched(settings))
-        deps.events.subscribe(validators.observe, PageSettled)
         rendering = None
         if deps.renderer is not None and settings.render.mode != "off":
             rendering = PageRendering(
@@ -313,7 +307,6 @@ class Engine:
             builder,
             self._handling,
             self.committer,
-            validators,
             self._action_of,
             rendering,
             self._has_session,
@@ -343,12 +336,6 @@ class Engine:
     def replicas(self) -> int:
         return 0 if self.leases.view is None else self.leases.view.replicas
 
-    async def _seed(self, entries: Sequence[Entry]) -> PushReply:
-        pushed = await self.frontier.push(entries)
-        if pushed.accepted:
-            await self.control.seeded()
-        return pushed
-
     async def start(self, until_empty: bool, address: str = "") -> None:
         """Start crawling. `address`: where others reach this one. Raises UserError if the output folder cannot be used."""
         await self.peers.time.check(0)
@@ -370,12 +357,6 @@ class Engine:
             self._pool.replace_waiting(self._deps.clock, self._fetch.waiting, self._most_waiting),
             self._offload.start(),
         ]
-        if self._settings.schedule:
-            claims = Duties(
-                self._deps.store, self._deps.crawl.keys.duties, self.runtime.server_clock, self._deps.replica
-            )
-            seeding = PeriodicSeeding(self.runtime, claims, self._seed, url_rules(self._settings))
-            work.append(seeding.run(self._settings.schedule))
         self._running = [self.tasks.spawn(each) for each in work]
         if until_empty:
             self.end_when_empty()
@@ -646,73 +627,6 @@ class Tasks:
         for task in cancelled:
             task.cancel()
         await asyncio.gather(*cancelled, return_exceptions=True)
-
-
-LOOK_S = 1.0
-"""Seconds between checks for due duties. A check costs nothing while the duty of the interval is known to be done."""
-
-CHUNK = 1_000
-"""URLs that are pushed before the claim is renewed. Pushing them takes a fraction of a second; a claim lasts 30 s."""
-
-
-class PeriodicSeeding:
-    """Carries out `[[schedule]]`: in each interval, one replica, as `duties` decides, reads a seed file and pushes the
-    new URLs, or queues a sitemap again. A replica that cannot read the file logs a warning and leaves the duty to
-    another one."""
-
-    def __init__(
-        self,
-        runtime: Runtime,
-        duties: Duties,
-        push: Callable[[Sequence[Entry]], Awaitable[PushReply]],
-        rules: UrlRules,
-    ) -> None:
-        self._runtime = runtime
-        self._duties = duties
-        self._push = push
-        self._rules = rules
-        self._over: dict[str, int] = {}  # duty -> the last interval that this replica has finished with
-
-    async def run(self, schedule: Sequence[ScheduleTable]) -> None:
-        """Check and carry out the duties in `schedule` until cancelled."""
-        while True:
-            for duty in schedule:
-                await self.run_if_due(duty)
-            await self._runtime.clock.sleep(LOOK_S)
-
-    async def run_if_due(self, duty: ScheduleTable) -> bool:
-        """Carry out `duty` if it is due and this replica can claim it. Returns whether it was done here."""
-        name, interval, retry = duty.seeds or duty.sitemap, self._duties.interval_of(duty.every_s), self._runtime.retry
-        if self._over.get(name) == interval or not await retry.call(lambda: self._duties.claim(name, interval)):
-            return False
-        entries = await self._entries(duty)
-        if entries is None:
-            self._over[name] = interval  # the claim expires, and another replica may have the file
-            return False
-        accepted = 0
-        for at in range(0, max(1, len(entries)), CHUNK):
-            accepted += (await retry.call(partial(self._push, entries[at : at + CHUNK]))).accepted
-            await retry.call(lambda: self._duties.claim(name, interval))
-        self._over[name] = interval
-        done = await retry.call(lambda: self._duties.report_done(name, interval))
-        log(logging.INFO, "duty_done", duty=name, interval=interval, accepted=accepted)
-        return done
-
-    async def _entries(self, duty: ScheduleTable) -> list[Entry] | None:
-        """Return the entries that `duty` pushes, or None if its file cannot be read here."""
-        if duty.sitemap:
-            url = canonicalize(duty.sitemap, None, self._rules)
-            return [Entry(url.href, url.domain, mode="again")]
-        read = partial(Path(duty.seeds).read_text, encoding="utf-8", errors="replace")
-        try:
-            text = await asyncio.to_thread(read)
-        except OSError as error:
-            log(logging.WARNING, "duty_impossible", duty=duty.seeds, error=error.strerror)
-            return None
-        seeds, errors = read_seeds(text.splitlines(), self._rules)
-        for broken in errors[:10]:
-            log(logging.WARNING, "seed_broken", file=duty.seeds, line=broken.line, reason=broken.reason)
-        return [Entry(seed.url.href, seed.url.domain, seed.priority or 0.0) for seed in seeds]
 
 
 def production_dependencies(

@@ -261,7 +261,6 @@ def _alone(settings: Settings, folder: Path) -> Settings:
         settings,
         limits=replace(settings.limits, max_pages=1),
         politeness=replace(settings.politeness, tries=1),
-        schedule=(),
         archive=replace(
             settings.archive,
             warc=False,

@@ -64,7 +64,6 @@ def _refused(stored: CrawlSettings, accept: Collection[str], names: Collection[s
 def _entries(settings: CrawlSettings) -> Iterator[str]:
     """Each value of the guarded settings as NAME=VALUE; each item of a list is a value of its own."""
     values = settings.flat()
-    values["schedule.seeds"] = [duty.seeds for duty in settings.schedule if duty.seeds]
     for name in sorted(GUARDED):
         for item in values[name] if isinstance(values[name], list) else [values[name]]:
             yield f"{name}={item if isinstance(item, str) else json.dumps(item)}"

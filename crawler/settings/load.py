@@ -41,7 +41,6 @@ from crawler.settings.tables import (
     RenderTable,
     ReplicaTable,
     RequestsTable,
-    ScheduleTable,
     ScopeTable,
     Table,
     keys_of,
@@ -60,7 +59,6 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
     render: RenderTable = RenderTable()
     app: dict[str, Any] = msgspec.field(default_factory=dict)
     recrawl: RecrawlTable = RecrawlTable()
-    schedule: tuple[ScheduleTable, ...] = ()
     extract: tuple[ExtractTable, ...] = ()
 
     def flat(self) -> dict[str, Any]:
@@ -272,7 +270,7 @@ _KEY = re.compile(r"\s*([\w.-]+)\s*=")
 
 
 def _lines(text: str) -> dict[str, int]:
-    """Return the line of each setting and table. Items of a repeated table are numbered: "schedule.0.every". Keys in
+    """Return the line of each setting and table. Items of a repeated table are numbered: "extract.0.name". Keys in
     quotes and in inline tables are not found; the line of their table is then the best place to name."""
     lines: dict[str, int] = {}
     table, repeated = "", dict[str, int]()

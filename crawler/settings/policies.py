@@ -13,7 +13,7 @@ from crawler.hooks import load
 from crawler.scope.extract_rules import ExtractRule, declared
 from crawler.scope.scope import Scope, Scorer, breadth_first
 from crawler.settings.load import CrawlSettings, Settings, at, raise_for
-from frontier.urls import UrlRules, canonicalize
+from frontier.urls import UrlRules
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import PolitenessPolicy, UsagePolicy
@@ -60,12 +60,6 @@ def located(settings: CrawlSettings, name: str, problem: str) -> str:
 def url_rules(settings: CrawlSettings) -> UrlRules:
     """Which query and session parameters are removed from URLs. The same on all replicas."""
     return UrlRules(settings.scope.strip_params, settings.scope.session_params)
-
-
-def refetched(settings: CrawlSettings) -> frozenset[str]:
-    """The sitemap URLs that `[[schedule]]` fetches again periodically."""
-    rules = url_rules(settings)
-    return frozenset(canonicalize(duty.sitemap, None, rules).href for duty in settings.schedule if duty.sitemap)
 
 
 def scope(settings: CrawlSettings) -> Scope:

@@ -503,33 +503,6 @@ class RecrawlTable(Table, frozen=True, kw_only=True):
     ] = 0.5
 
 
-class ScheduleTable(Table, frozen=True, kw_only=True):
-    """A periodic duty, done by exactly one replica in each interval: `[[schedule]]`."""
-
-    restart: ClassVar[str] = "periodic duties are set up when a replica starts"
-
-    every: Annotated[
-        str, Meta(examples=["6h"]), "Length of the interval: a number and a unit (s, m, h or d), such as `6h`."
-    ]
-    seeds: Annotated[str, "Seed file to read again. New lines are queued. The file must exist on every machine."] = ""
-    sitemap: Annotated[
-        str,
-        Meta(examples=["https://example.com/sitemap.xml"]),
-        checked_by(lambda url: url and canonicalize(url)),
-        "URL of a sitemap to fetch again.",
-    ] = ""
-
-    @property
-    def every_s(self) -> float:
-        return duration_s(self.every) or 0.0
-
-    def __post_init__(self) -> None:
-        if self.every_s < 1:
-            raise UserError("`every` must be a number and a unit (s, m, h or d), such as 6h, and at least 1s")
-        if bool(self.seeds) == bool(self.sitemap):
-            raise UserError("give either `seeds` or `sitemap`")
-
-
 UPLOAD_SCHEMES = ("s3", "gs", "az", "abfs", "file")
 """The schemes of `archive.upload`. A text without a scheme is a folder."""
 
@@ -832,7 +805,7 @@ GUARDED = frozenset(
     {
         *("archive.on_page", "archive.sinks", "frontier.scorer", "handlers.app"),  # code
         *("fetch.allow", "fetch.allow_private", "fetch.host_map", "fetch.ports", "fetch.verify_tls"),  # the network
-        *("archive.upload", "schedule.seeds"),  # files of the machine: where copies go, and what is read
+        "archive.upload",  # where copies go
     }
 )
 """Settings of a crawl that a replica takes from Redis only if its own machine allows them (`crawler.settings.guarded`)."""

@@ -9,7 +9,6 @@ import msgspec
 from crawler.page import TextForm
 from crawler.parse.text import ContentWanted
 from crawler.settings.load import CrawlSettings
-from crawler.settings.policies import refetched
 from crawler.settings.tables import ReplicaTable
 from crawler.sinks.compression import CompressionName
 from crawler.sinks.near_duplicates import Treatment
@@ -23,7 +22,7 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
     `crawler.settings.tables` describes, except:
 
     `max_age_s`: its `max_age`. `about`: additional named fields of the warcinfo record, such as operator and
-    http-header-user-agent. `refetched`: URLs whose last record is remembered, in case the next response is 304.
+    http-header-user-agent.
     """
 
     folder: Path
@@ -50,7 +49,6 @@ class ArchiveSettings(msgspec.Struct, frozen=True):
     keep_local: bool = True
     metadata: bool = True
     about: Fields = ()
-    refetched: frozenset[str] = frozenset()
 
     @property
     def content(self) -> ContentWanted:
@@ -73,7 +71,6 @@ def archive_settings(
         crawl=crawl,
         replica=replica,
         max_age_s=settings.archive.max_age,
-        refetched=refetched(settings),
         about=(("http-header-user-agent", settings.fetch.user_agent_header), *about),
         # The others have the same names.
         **{

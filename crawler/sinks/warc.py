@@ -106,7 +106,6 @@ class WarcRecords:
         self._warcinfo_id = ""
         self._originals: dict[str, Original] = {}  # by digest, the last used at the end
         self._unsure: dict[str, Original] = {}  # of the current group
-        self._last_answers: dict[str, Original] = {}  # by URL
 
     def warcinfo(self, file_name: str, now: float) -> bytes:
         """The first record of the file `file_name`. All records made after it refer to it."""
@@ -135,10 +134,8 @@ class WarcRecords:
         received that has not changed, 0 if that is unknown. Its digest is not known, and the record has none.
         `page_fields`: of `page_fields`; `page_url`: of the page to which it belongs, if it is not that of the page."""
         is_unchanged = exchange.status == 304
-        known = self._last_answers.get(exchange.url) if is_unchanged else None
-        if is_unchanged and not known and body_at:
-            known = Original("", exchange.url, warc_date(body_at), "")
-        digest = known.digest if known else digest or sha1(exchange.body)
+        known = Original("", exchange.url, warc_date(body_at), "") if is_unchanged and body_at else None
+        digest = "" if known else digest or sha1(exchange.body)
         request_id, response_id = self._new_id(), self._new_id()
         original = known or self._recall(exchange, digest, response_id, page_url)
         common = self._common_fields(exchange) + page_fields
@@ -156,8 +153,6 @@ class WarcRecords:
             # WARC 1.1 sections 6.7.2, which asks for WARC-Truncated because the body is left out, and 6.7.3
             profile = NOT_MODIFIED_PROFILE if known else f"{REVISIT_PROFILE}\r\nWARC-Truncated: length"
             fields = f"WARC-Type: revisit\r\n{fields}{original.fields()}WARC-Profile: {profile}\r\n"
-        if exchange.url in self._settings.refetched and exchange.status == 200:
-            self._last_answers[exchange.url] = original or _original(exchange, digest, response_id)
         return ExchangeRecords(
             self._record(request, "application/http; msgtype=request", [exchange.request_head, exchange.request_body]),
             self._record(fields, "application/http; msgtype=response", block),
@@ -246,13 +241,11 @@ class WarcRecords:
 
     def forget(self, urls: Container[str]) -> None:
         """Forget the records of `urls` made since `confirm`, because they are removed."""
-        self._last_answers.clear()
         for digest in [digest for digest, original in self._unsure.items() if original.page_url in urls]:
             del self._unsure[digest]
 
     def undo(self) -> None:
         """Forget the records made since `confirm`, because they were not written."""
-        self._last_answers.clear()  # this is rare, so all of them are forgotten
         self._unsure.clear()
 
     def _common_fields(self, exchange: Exchange) -> Fields:
@@ -278,8 +271,8 @@ class WarcRecords:
         if original is not None:
             self._originals[digest] = original  # it is now the last used
         else:
-            original_of_page = _original(exchange, digest, response_id, page_url)
-            self._unsure.setdefault(digest, original_of_page)
+            made = Original(response_id, exchange.url, warc_date(exchange.started_at), digest, page_url or exchange.url)
+            self._unsure.setdefault(digest, made)
         return original
 
     def _record(self, fields: Fields, content_type: str, block: list[bytes]) -> bytes:
@@ -300,10 +293,6 @@ def _usage_fields(usage: Usage) -> Iterator[str]:
         yield f"usage-statement: {one}"
     if usage.tdm_policy:
         yield f"tdm-policy: {usage.tdm_policy}"
-
-
-def _original(exchange: Exchange, digest: str, response_id: str, page_url: str = "") -> Original:
-    return Original(response_id, exchange.url, warc_date(exchange.started_at), digest, page_url or exchange.url)
 
 
 def stored_head(exchange: Exchange) -> bytes:

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 import hashlib
 from base64 import b32encode
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from http import HTTPStatus
 from typing import Any
 
@@ -163,29 +163,10 @@ def _answer(page: Page, exchange: Exchange | None, digest: str) -> Answer:
     )
 
 
-class Validators:
-    """The validators (RFC 9110 8.8) of the canonical `urls`, which are fetched on a schedule, such as sitemaps. Those
-    of known pages are stored with their visits.
-
-    Only the replica that fetched the page remembers them, and only after the page was committed, so nothing is lost if
-    the site then answers "not modified". After a restart, or on another replica, the whole page is fetched.
-    """
-
-    def __init__(self, urls: Iterable[str] = ()) -> None:
-        self._validators = dict.fromkeys(urls, "")
-
-    def conditions(self, rules: Sequence[RecrawlRule], entry: Entry) -> Headers:
-        """The header fields that make the request for `entry` conditional. Empty if nothing is known of its page."""
-        stored = visits_of(entry).validator if rules and entry.visit else ""
-        validator = stored or self._validators.get(entry.url, "")
-        return conditions_of(validator) if validator else ()
-
-    def observe(self, event: Event) -> None:
-        """Remember the validator of a settled page."""
-        if isinstance(event, PageSettled) and event.page.url in self._validators and event.page.exchange is not None:
-            exchange = event.page.exchange
-            if exchange.status == HTTPStatus.OK and exchange.truncated is None:
-                self._validators[event.page.url] = _validator(exchange)
+def conditions(rules: Sequence[RecrawlRule], entry: Entry) -> Headers:
+    """The header fields that make the request for `entry` conditional. Empty if nothing is known of its page."""
+    validator = visits_of(entry).validator if rules and entry.visit else ""
+    return conditions_of(validator) if validator else ()
 
 
 def _validator(exchange: Exchange) -> str:

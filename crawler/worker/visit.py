@@ -23,7 +23,7 @@ from crawler.worker.leases import LeasedDomain
 from crawler.worker.page import PageBuilder, PageHandling, RetryWanted, bare_page
 from crawler.worker.rendering import PageRendering, RenderTurn
 from crawler.worker.request import PoliteFetch, Throttle
-from crawler.worker.revisits import SiteGains, Validators, planned
+from crawler.worker.revisits import SiteGains, conditions, planned
 from crawler.worker.runtime import Runtime, VisitInterrupted
 from crawler.worker.verdict import (
     DEFECT,
@@ -58,7 +58,7 @@ _NOT_CARRIED_OUT = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_U
 @dataclass(eq=False, repr=False)
 class UrlVisits:
     """Requests the URLs of leased domains or settles them without a request, and passes the results to the committer.
-    `validators`: those of pages that are fetched on a schedule; `actions`: says what a URL does that must not be requested
+    `actions`: says what a URL does that must not be requested
     because the request would have a secret or a cookie; `rendering`: renders pages in a browser, None if it is off;
     `has_session`: whether a request has a secret or a cookie."""
 
@@ -69,7 +69,6 @@ class UrlVisits:
     builder: PageBuilder
     handling: PageHandling
     committer: Committer
-    validators: Validators
     actions: Callable[[str], Action | None] | None = None
     rendering: PageRendering | None = None
     has_session: Callable[[str], bool] | None = None
@@ -83,7 +82,7 @@ class UrlVisits:
         try:
             if request.is_sent_once:
                 entry = await self._marked(leased, entry, entry.sent())
-            fields = (*self.validators.conditions(self.builder.settings.recrawl_rules, entry), *request.headers)
+            fields = (*conditions(self.builder.settings.recrawl_rules, entry), *request.headers)
             kind, url = "requisite" if entry.is_requisite else "page", leased.written(entry)
             made = HttpRequest(url, request.method, fields, request.body, kind, request.is_private, entry.tag)
             exchange = await self.fetch.fetch(leased, made, known)

@@ -22,13 +22,12 @@ def crawl(**tables: Any) -> CrawlSettings:
 
 def test_every_setting_of_a_crawl_says_whether_it_waits() -> None:
     """The reference and the behaviour of replicas agree."""
-    others = ("replica", "identity", "requests", "schedule", "extract", "extract.fields", "app")
+    others = ("replica", "identity", "requests", "extract", "extract.fields", "app")
     expected = {one.name: one.because for one in reference.all_settings() if one.table not in others}
     assert {name: waits_because(name) for name in CrawlSettings().flat() if name not in others} == expected
     assert not any(expected[name] for name in expected if name.startswith(("politeness.", "limits.")))
     assert all(expected[name] for name in expected if name.startswith(("archive.", "fetch.")))
     assert expected["frontier.lease"]
-    assert waits_because("schedule")
 
 
 def test_a_step_applies_what_can_change_and_keeps_the_rest() -> None:
@@ -37,10 +36,9 @@ def test_a_step_applies_what_can_change_and_keeps_the_rest() -> None:
         archive={"text": "markdown"},
         politeness={"delay": 2.0},
         frontier={"lease": 60.0, "batch": 8},
-        schedule=[{"every": "6h", "seeds": "seeds.txt"}],
     )
     kept = crawl(archive={"text": "text"}, politeness={"delay": 2.0}, frontier={"batch": 8})
-    followed, waiting = ("politeness.delay", "frontier.batch"), ("frontier.lease", "archive.text", "schedule")
+    followed, waiting = ("politeness.delay", "frontier.batch"), ("frontier.lease", "archive.text")
     assert plan_step(current, wanted) == (kept, followed, waiting)
     assert plan_step(kept, kept) == (kept, (), ())
 

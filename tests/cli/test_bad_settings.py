@@ -40,11 +40,11 @@ ports = [80,
 user_agent = "my crawler"
 [archive]
 text = "markdwn"  # [politeness]
-[[schedule]]
-every = "6h"
-seeds = "news.txt"
-[[schedule]]
-every = "never"
+[[extract]]
+name = "a"
+fields = {a = {css = "p"}}
+[[extract]]
+name = "b"
 [politness]
 delay = 1
 """
@@ -175,11 +175,11 @@ def test_each_bad_variable_is_named_with_what_to_write(typed: Typed, tmp_path: P
         "CRAWLER_POLITNESS__DELAY": "2",
         "CRAWLER_LIMITS__MAX_PAGE": "2",
         "CRAWLER_SCOPE": "seeds",
-        "CRAWLER_SCHEDULE": "6h",
-        "CRAWLER_SCHEDULE__SEEDS": "new.txt",
+        "CRAWLER_EXTRACT": "6h",
+        "CRAWLER_EXTRACT__NAME": "new.txt",
         "CRAWLER_PORT": "tcp://10.0.0.1:80",  # as Kubernetes sets it for a service `crawler`
     }
-    duties = 'write a list of tables as JSON, such as CRAWLER_SCHEDULE=\'[{"KEY": "VALUE"}]\''
+    tables = 'write a list of tables as JSON, such as CRAWLER_EXTRACT=\'[{"KEY": "VALUE"}]\''
     *lines, last = refused(typed("crawl", SITE, environment=environment))
     assert set(lines) == {
         "CRAWLER_FETCH__PORTS: fetch.ports: write a list as JSON, such as CRAWLER_FETCH__PORTS='[80, 21001]'",
@@ -187,8 +187,8 @@ def test_each_bad_variable_is_named_with_what_to_write(typed: Typed, tmp_path: P
         "CRAWLER_POLITNESS__DELAY: politness.delay: there is no such setting; did you mean CRAWLER_POLITENESS__DELAY?",
         "CRAWLER_LIMITS__MAX_PAGE: limits.max_page: there is no such setting; did you mean CRAWLER_LIMITS__MAX_PAGES?",
         'CRAWLER_SCOPE: scope: write a table as JSON, such as CRAWLER_SCOPE=\'{"KEY": "VALUE"}\'',
-        f"CRAWLER_SCHEDULE: schedule: {duties}",
-        f"CRAWLER_SCHEDULE__SEEDS: schedule.seeds: {duties}",
+        f"CRAWLER_EXTRACT: extract: {tables}",
+        f"CRAWLER_EXTRACT__NAME: extract.name: {tables}",
     }
     assert last.startswith("7 settings cannot be used")
     assert not list(tmp_path.iterdir())

@@ -130,7 +130,7 @@ def test_settings_are_explained(hand: Hand) -> None:
 def test_the_variable_in_the_explanation_of_a_repeated_table_works(
     hand: Hand, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert "text, required" in hand.type("config", "explain", "schedule.every", here=False)
+    assert "text, required" in hand.type("config", "explain", "extract.name", here=False)
     (tmp_path / "c.toml").write_text("")
     for one in (one for one in reference.all_settings() if one.table in reference.repeated()):
         (assignment,) = shlex.split(one.environment)
@@ -199,9 +199,8 @@ def other_values() -> dict[str, dict[str, Any]]:
 
 def test_the_output_of_config_show_is_a_settings_file(hand: Hand, tmp_path: Path) -> None:
     """Given a crawl in which no setting has its default, then the shown text gives the same settings as a file."""
-    duties = [{"every": "6h", "seeds": "new.txt"}, {"every": "1d", "sitemap": "https://a.test/map.xml"}]
     fields = {"odd name": {"css": "h1", "required": True}, "sku": {"json_ld": "Product.sku", "list": True}}
-    values = {**other_values(), "schedule": duties, "extract": [{"name": "products", "fields": fields}]}
+    values = {**other_values(), "extract": [{"name": "products", "fields": fields}]}
     values["app"] = {"database": "x", "odd key": {"nested": [1, {"a": 2.5}]}, "flag": True}
     del values["replica"]
     wanted = load(None, values).crawl  # type: ignore[arg-type]
@@ -216,10 +215,10 @@ def test_the_output_of_config_show_is_a_settings_file(hand: Hand, tmp_path: Path
     assert hand.json("config", "show") == msgspec.json.decode(wanted.to_json())
 
 
-@pytest.mark.parametrize("schedule", ["", '[[schedule]]\nevery = "6h"\nseeds = "new.txt"\n'])
-def test_the_output_of_config_show_and_check_passes_config_check(hand: Hand, tmp_path: Path, schedule: str) -> None:
+@pytest.mark.parametrize("extract", ["", '[[extract]]\nname = "a"\nfields = {a = {css = "p"}}\n'])
+def test_the_output_of_config_show_and_check_passes_config_check(hand: Hand, tmp_path: Path, extract: str) -> None:
     file, again = tmp_path / "a.toml", tmp_path / "b.toml"
-    file.write_text(f'[scope]\nexclude = ["{100 * "long"}"]\n{schedule}[replica]\nredis = "{hand.url}"\n')
+    file.write_text(f'[scope]\nexclude = ["{100 * "long"}"]\n{extract}[replica]\nredis = "{hand.url}"\n')
     hand.type("config", "apply", str(file), "--crawl", hand.crawl, here=False)
     for words, here in ((("config", "show"), True), (("config", "check", str(file)), False)):
         again.write_text(hand.type(*words, here=here))
@@ -229,11 +228,7 @@ def test_the_output_of_config_show_and_check_passes_config_check(hand: Hand, tmp
 
 def test_credentials_in_settings_are_not_printed(hand: Hand, tmp_path: Path) -> None:
     file = tmp_path / "secret.toml"
-    file.write_text(
-        '[archive]\nupload = "s3://key:s3cret@bucket/x?token=s3cret"\n'
-        '[[schedule]]\nevery = "6h"\nsitemap = "https://me:s3cret@a.test/map.xml"\n'
-        f'[replica]\nredis = "{hand.url}"\n'
-    )
+    file.write_text(f'[archive]\nupload = "s3://key:s3cret@bucket/x?token=s3cret"\n[replica]\nredis = "{hand.url}"\n')
     for form in ([], ["--json"]):
         printed = [
             hand.type("config", "apply", str(file), "--crawl", hand.crawl, *form, here=False),

@@ -24,7 +24,6 @@ OTHERS: dict[str, tuple[dict[str, Any], str]] = {
     "fetch.verify_tls": ({"fetch": {"verify_tls": False}}, "false"),
     "frontier.scorer": ({"frontier": {"scorer": "os:system"}}, "os:system"),
     "handlers.app": ({"handlers": {"app": "os:system"}}, "os:system"),
-    "schedule.seeds": ({"schedule": [{"every": "6h", "seeds": "/etc/passwd"}]}, "/etc/passwd"),
 }
 """Guarded setting -> tables that set it, and how its value is shown."""
 
@@ -81,8 +80,6 @@ def test_other_settings_and_defaults_come_from_redis() -> None:
     ordinary = load(None, {"politeness": {"delay": 9}, "scope": {"kind": "any"}, "archive": {"text": "markdown"}}).crawl
     check_guarded(ordinary, accepted(replica()))
     check_guarded(CrawlSettings(), accepted(replica({"fetch": {"ports": [8123], "allow_private": True}})))
-    sitemap = load(None, {"schedule": [{"every": "6h", "sitemap": "https://a.test/s.xml"}]}).crawl  # type: ignore[dict-item]
-    check_guarded(sitemap, accepted(replica()))
 
 
 def test_a_value_from_redis_cannot_forge_log_lines() -> None:

@@ -79,15 +79,16 @@ def test_each_item_of_a_list_is_checked() -> None:
 
 
 def test_problems_of_repeated_tables_are_reported_together() -> None:
-    duties = [{"seeds": "x"}, {"every": "6h"}, {"every": 6, "seed": "y"}, 3]
+    tables = [{"fields": {"a": {"css": "p"}}}, {"name": "a", "fields": {}}, {"name": 6, "field": "y"}, 3]
     with pytest.raises(SettingsInvalid) as raised:
-        load(None, {"schedule": duties})  # type: ignore[dict-item]
+        load(None, {"extract": tables})  # type: ignore[dict-item]
     assert set(problems_of(raised)) == {
-        "schedule.0.every: is required",
-        "schedule.1: give either `seeds` or `sitemap`",
-        "schedule.2.every = 6: must be a valid string",
-        "schedule.2.seed: there is no such setting; did you mean schedule.seeds?",
-        "schedule.3 = 3: must be a table",
+        "extract.0.name: is required",
+        "extract.1: `fields` needs at least one field",
+        "extract.2.name = 6: must be a valid string",
+        "extract.2.field: there is no such setting; did you mean extract.fields?",
+        "extract.2.fields: is required",
+        "extract.3 = 3: must be a table",
     }
 
 
@@ -152,10 +153,10 @@ def test_settings_that_were_given_can_be_told_from_defaults(tmp_path: Path, monk
 
 
 def test_only_settings_that_were_given_change_those_of_a_crawl() -> None:
-    duty: Any = [{"every": "6h", "seeds": "new.txt"}]
-    stored = load(None, {"politeness": {"delay": 9, "tries": 2}, "schedule": duty}).crawl
+    rule: Any = [{"name": "a", "fields": {"a": {"css": "p"}}}]
+    stored = load(None, {"politeness": {"delay": 9, "tries": 2}, "extract": rule}).crawl
     changed = load(None, {"politeness": {"delay": 1.0}, "replica": {"grace": 1}}).onto(stored)
-    assert changed == load(None, {"politeness": {"delay": 1, "tries": 2}, "schedule": duty}).crawl
+    assert changed == load(None, {"politeness": {"delay": 1, "tries": 2}, "extract": rule}).crawl
 
 
 @pytest.mark.parametrize(

@@ -271,8 +271,7 @@ class Requests:
         self.builder = Mock(settings=Mock(recrawl_rules=()), build=AsyncMock())
         throttle = throttle_for(self.clock, 1.0)
         self.fetch = PoliteFetch(shared, self.http, throttle)
-        validators = Mock(conditions=lambda *_: ())
-        others: Any = (self.builder, Mock(), self.committer, validators)
+        others: Any = (self.builder, Mock(), self.committer)
         self._visits = UrlVisits(shared, self.permits, self.fetch, throttle, *others)
 
     async def leased_after_one(self) -> LeasedDomain:

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from crawler.events import Event, PageSettled, UrlPostponed
+from crawler.events import PageSettled
 from crawler.page import Exchange, Link, LinkKind, Outcome, Page
 from crawler.scope.freshness import Observed, interval_s
 from crawler.scope.next_visit import parse_rules, visit_priority
@@ -26,7 +26,6 @@ from crawler.worker.revisits import (
     LastmodTrust,
     SiteGains,
     SitemapHints,
-    Validators,
     hinted,
     planned,
 )
@@ -37,7 +36,6 @@ from frontier.queue import Frontier, FrontierSettings
 from frontier.settle import SettledUrl, Settlement, with_next_visit
 from frontier.store import RedisStore
 from tests.frontier.helpers import ManualTime, lease_one, make_frontier
-from tests.sinks.values import exchange, page
 from tests.worker.helpers import runtime, server_clock_of
 
 HOUR, DAY = 3_600.0, 86_400.0
@@ -133,59 +131,6 @@ def test_a_replica_remembers_a_limited_number_of_domains() -> None:
     for number in range(MOST_SITES + 5):
         gains.note(f"d{number}.test", 10 * GAIN, GAIN)
     assert gains.least("d4.test") == 0 and gains.least("d5.test") > 0
-
-
-# conditional requests of pages that are fetched on a schedule
-
-
-URL = "https://site.test/map.xml"
-SENT = (b'ETag: W/"1-e"', b"Last-Modified: Sat, 21 Nov 2026 05:00:42 GMT")
-
-
-def after(*events: Event) -> tuple[tuple[str, str], ...]:
-    """The conditions of the next request."""
-    validators = Validators([URL])
-    for event in events:
-        validators.observe(event)
-    return validators.conditions((), Entry(URL, "site.test"))
-
-
-def settled(*headers: bytes, name: str = "map.xml", **more: object) -> PageSettled:
-    return PageSettled(page(exchange(name, b"<urlset/>", *headers, **more)))
-
-
-def test_the_better_validator_comes_back_as_it_was_sent() -> None:
-    modified = ("If-Modified-Since", "Sat, 21 Nov 2026 05:00:42 GMT")
-    assert after(settled(*SENT)) == (("If-None-Match", 'W/"1-e"'), modified)
-    assert after(settled(SENT[1])) == (("If-Modified-Since", "Sat, 21 Nov 2026 05:00:42 GMT"),)
-
-
-def test_an_answer_of_not_modified_leaves_them_and_a_new_page_replaces_them() -> None:
-    assert after(settled(*SENT), settled(status=304)) == after(settled(*SENT))
-    assert after(settled(*SENT), settled(b'ETag: "2"')) == (("If-None-Match", '"2"'),)
-    assert after(settled(*SENT), settled()) == ()
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        UrlPostponed("robots_unreachable"),
-        PageSettled(page(None, "map.xml")),
-        settled(*SENT, status=503),
-        settled(*SENT, truncated="length"),
-        settled(*SENT, name="another.xml"),
-        settled(b"ETag: " + b"x" * 2_000),
-    ],
-)
-def test_nothing_else_is_a_reason_to_leave_out_a_page(event: Event) -> None:
-    """A truncated page must be fetched completely the next time."""
-    assert after(event) == ()
-
-
-def test_only_what_is_fetched_again_by_the_clock_is_remembered() -> None:
-    validators = Validators()
-    validators.observe(settled(*SENT))
-    assert validators.conditions((), Entry(URL, "site.test")) == ()
 
 
 # hints of sitemaps
