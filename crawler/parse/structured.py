@@ -30,7 +30,7 @@ DEEPEST = 100
 
 _SCRIPTS = 'script[type^="application/ld+json" i]'
 _TEXT = r'("(?:[^"\\]++|\\.)*+"?)'
-_MARKS = re.compile(rf"{_TEXT}|/\*(?:.*?\*/|.*)|//[^\r\n]*|<!--|-->|<!\[CDATA\[|\]\]>", re.DOTALL)
+_MARKS = re.compile(rf"{_TEXT}|/\*(?:.*?\*/|.*)|//[^\r\n]*|<!--[^\[{{\x22<]*?-->|<!--|-->|<!\[CDATA\[|\]\]>", re.DOTALL)
 _LAST_COMMAS = re.compile(rf"{_TEXT}|,(?=\s*[}}\]])", re.DOTALL)
 _AROUND = " \t\r\n;\ufeff"
 _SHOWN = 20

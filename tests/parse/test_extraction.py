@@ -324,6 +324,7 @@ TEA = '{"@type": "Product", "name": "Tea", "offers": {"price": "4.50"}}'
         (TEA.replace("Tea", "Te\na"), "Te\na"),
         (TEA + ";", "Tea"),
         (f"<!-- {TEA} -->", "Tea"),
+        (f"<!-- Our tea. -->\n{TEA}", "Tea"),
         (f"//<![CDATA[\n{TEA}\n//]]>", "Tea"),
         (f"<![CDATA[{TEA}]]>", "Tea"),
         (f"/* <![CDATA[ */{TEA}/* ]]> */", "Tea"),
@@ -353,7 +354,7 @@ def test_a_report_says_where_json_ld_cannot_be_read() -> None:
     assert said.startswith("JSON-LD not read, script 2 of 2: Extra data, at ")
 
 
-@pytest.mark.parametrize("part", ["/*", '"', "//", "<!--", ", ", '"\\', "[{"])
+@pytest.mark.parametrize("part", ["/*", '"', "//", "<!--", "<!-- ", ", ", '"\\', "[{"])
 def test_lenient_reading_takes_little_time(part: str) -> None:
     document = parse(f'<script type="application/ld+json">{part * 250_000}</script>'.encode(), "utf-8")
     since = time.thread_time()
