@@ -136,7 +136,6 @@ class FailureKind(StrEnum):
 
     @property
     def in_words(self) -> str:
-        """The kind for people."""
         return _WORDS.get(self, self.replace("_", " "))
 
 

@@ -323,7 +323,6 @@ class Events:
         self._of_kind: dict[type[Event], list[Listener]] = {}
 
     def subscribe(self, listener: Listener, *kinds: type[Event]) -> None:
-        """Call `listener` for events of these `kinds`, or for all events if no kind is given."""
         self._listeners.append((listener, frozenset(kinds)))
         self._of_kind.clear()
 

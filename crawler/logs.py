@@ -141,8 +141,6 @@ EXIT_S = 1.0
 
 
 class _Writer(logging.Handler):
-    """Writes lines to the file descriptor `fd` in a thread."""
-
     def __init__(self, fd: int) -> None:
         super().__init__()
         self._fd = fd
@@ -198,7 +196,6 @@ def configure(form: Literal["console", "json"], level: str, stream: TextIO | Non
 
 
 def log(level: int, event: str, **fields: object) -> None:
-    """Log `event` with its fields."""
     logger.log(level, event, extra={"fields": fields})
 
 

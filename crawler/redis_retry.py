@@ -147,7 +147,6 @@ class RedisRetry:
         return bool(self._outages) and self._nodes is not None and self.is_node_away(self._nodes.of(shard))
 
     def node_of(self, shard: int) -> str:
-        """The node that serves `shard`."""
         return ANY if self._nodes is None else self._nodes.of(shard)
 
     def split(self, items: Sequence[Part], shard_of: Callable[[Part], int]) -> dict[str, list[Part]]:

@@ -1,27 +1,17 @@
-"""Serves the key directory of an operator over HTTP, for a web server in front of it that adds TLS, and fetches one as
-a site does that checks a signature."""
+"""Serves the key directory of an operator over HTTP, for a web server in front of it that adds TLS."""
 
 from __future__ import annotations
 
 import re
 import time
 from collections.abc import Callable, Sequence
-from http import HTTPStatus
 from urllib.parse import unquote, urlsplit
 
-import msgspec
 from aiohttp import web
 
-from crawler.app.requests import fetch_settings
-from crawler.errors import FetchFailed, UserError
-from crawler.fetch import library_privates
-from crawler.fetch.client import Fetcher
+from crawler.errors import UserError
 from crawler.identity.keys import SigningKey
-from crawler.identity.signatures import NotDecided
-from crawler.identity.web_bot_auth import LONGEST_DIRECTORY, WELL_KNOWN, SignedDirectory, signed_directory
-from crawler.parse.coding import decode_body
-from crawler.settings.load import Settings, extended
-from frontier.clock import SystemClock
+from crawler.identity.web_bot_auth import WELL_KNOWN, SignedDirectory, signed_directory
 
 CACHED_S = 3_600
 """Seconds for which verifiers may keep the directory. A key that is removed is accepted for as long."""
@@ -87,40 +77,3 @@ class KeyServer:
         if self._signed is None or not 0 <= now - self._signed_at < CACHED_S:
             self._signed, self._signed_at = signed_directory(self._keys, self._url, now, SIGNED_S), now
         return self._signed
-
-
-class Directory(msgspec.Struct, frozen=True):
-    """A directory as it was served. `content`: the body as received; `body`: the same without content coding."""
-
-    url: str
-    fields: tuple[tuple[str, str], ...]
-    content: bytes
-    body: bytes
-
-
-async def fetch_directory(url: str, settings: Settings) -> Directory:
-    """Fetch the directory at `url`: one GET over https, no redirects, within the address policy and limits of every
-    other request (draft, section "Server-Side Request Forgery").
-
-    That of `settings` itself may have any port: `fetch.ports` is for URLs of strangers.
-    Raises NotDecided if there is none."""
-    library_privates.install()
-    if url == settings.identity.directory and (port := urlsplit(url).port):
-        settings = msgspec.structs.replace(settings, fetch=extended(settings.fetch, {"ports": (port,)}))
-    limits = msgspec.structs.replace(fetch_settings(settings, max_idle=1), max_body_bytes=LONGEST_DIRECTORY + 1)
-    fetcher = Fetcher(limits, SystemClock())
-    await fetcher.start()
-    try:
-        exchange = await fetcher.fetch(url)
-    except FetchFailed as error:
-        raise NotDecided(f"the directory at {url} cannot be fetched: {error}") from error
-    finally:
-        await fetcher.stop(0.0)
-    if exchange.status != HTTPStatus.OK:
-        raise NotDecided(f"the directory at {url} is served with status {exchange.status}: it has to be 200")
-    coding = exchange.header(b"content-encoding") or b""
-    decoded = decode_body(exchange.body, coding.decode("latin-1"), LONGEST_DIRECTORY + 1)
-    if exchange.truncated or decoded.error or decoded.truncated:
-        raise NotDecided(f"the directory at {url} is incomplete, or longer than {LONGEST_DIRECTORY:,} bytes")
-    fields = tuple((name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in exchange.headers)
-    return Directory(url, fields, exchange.body, decoded.data)

@@ -1,41 +1,35 @@
-"""`crawler identity`: keys and what has to be published with them, and a check of signatures as sites make it."""
+"""`crawler identity`: keys, and what has to be published with them."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
 import time
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
-from rich.console import Group, RenderableType
+from rich.console import Group
 from rich.text import Text
 
 from crawler.cli.options import FILE, FOLDER, Whole, as_json, given_settings, group, settings_file
 from crawler.cli.text import Terminal, emit
 from crawler.errors import UserError
-from crawler.identity.published import LONGEST_HEAD
 from crawler.settings.load import Settings
 from crawler.settings.tables import IdentityTable
 from crawler.wording import count_of
-from frontier.errors import BadUrl
-from frontier.urls import canonicalize
 
 if TYPE_CHECKING:
     from crawler.identity.keys import SigningKey
-    from crawler.identity.web_bot_auth import Keys, Verified
 
 EXAMPLE = "https://crawler.example.com/.well-known/http-message-signatures-directory"
 
 
 @group()
 def identity() -> None:
-    """Make and publish the keys with which requests are signed (Web Bot Auth), and check signatures."""
+    """Make and publish the keys with which requests are signed (Web Bot Auth)."""
 
 
 @identity.command()
@@ -138,48 +132,6 @@ def serve(listen: str) -> None:
     asyncio.run(work())
 
 
-@identity.command()
-@click.argument(
-    "request",
-    help="A URL: a request to it, signed as by a replica, is checked. Or a file with the head of a request; - is standard "
-    "input.",
-)
-@click.option("--keys", type=FILE, help="File with the key directory, instead of the published one.")
-@click.option(
-    "--at",
-    type=click.DateTime(),
-    metavar="TIME",
-    help="When the request arrived, in UTC, as in 2026-11-25T08:30:00; default: now.",
-)
-@settings_file
-@as_json
-def verify(request: str, keys: Path | None, at: datetime | None, as_json: bool) -> None:
-    """Check a signature as a site would: fetch the key directory that it names, and verify it with a key from there.
-
-    For a URL, nothing is requested from the URL itself. Exit code 1 if the signature is not valid, or if that cannot be
-    decided.
-
-    Examples:
-
-        crawler identity verify https://example.com/ --settings crawler.toml
-        crawler identity verify request.txt --at 2026-11-25T08:30:00
-    """
-    from crawler.identity.signatures import Message, NotDecided, NotValid  # noqa: PLC0415 - as above
-
-    loaded = given_settings()
-    now = at.replace(tzinfo=UTC).timestamp() if at else time.time()
-    try:
-        head = _signed_head(request, loaded, now) if "://" in request else _read_head(request)
-        scheme = urlsplit(request).scheme if "://" in request else "https"
-        found, notes = _check(Message.from_head(head, scheme), loaded, keys, now)
-    except (NotValid, NotDecided) as error:
-        outcome = "invalid" if isinstance(error, NotValid) else "unverified"
-        emit({"outcome": outcome, "reason": str(error)}, as_json, Text(f"{outcome}: {error}"), wraps=False)
-        sys.exit(1)
-    shown = {"outcome": "verified", "signatures": [msgspec.to_builtins(one) for one in found], "notes": notes}
-    emit(shown, as_json, _verified(found, notes), wraps=False)
-
-
 def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
     """Return `[identity]` and its keys. Raises UserError if requests could not be signed with it."""
     from crawler.identity.keys import read_keys  # noqa: PLC0415 - needs an optional package
@@ -191,81 +143,6 @@ def _signing(settings: Settings) -> tuple[IdentityTable, list[SigningKey]]:
                 f"set identity.{name} in the settings (--settings FILE): `crawler identity init` shows what to write"
             )
     return table, read_keys(table.keys)
-
-
-def _signed_head(url: str, settings: Settings, now: float) -> str:
-    from crawler.fetch.request_rules import Origin  # noqa: PLC0415 - imports aiohttp, which the help does not need
-    from crawler.identity.web_bot_auth import RequestSigner  # noqa: PLC0415 - needs an optional package
-
-    table, keys = _signing(settings)
-    try:
-        href = canonicalize(url).href
-    except BadUrl as error:
-        raise UserError(f"{url}: {error}") from error
-    slash = href.find("/", href.find("://") + 3)
-    origin, target = Origin.parse(href[:slash]), href[slash:]
-    signer = RequestSigner(keys[0], table.directory, table.lifetime)
-    return origin.request_head(target, signer("GET", origin.authority, target, now)).decode()
-
-
-def _read_head(file: str) -> str:
-    return _read(file, LONGEST_HEAD, "give a URL, or a file with the head of a request").decode("latin-1")
-
-
-def _read(file: str, size: int, advice: str) -> bytes:
-    try:
-        with sys.stdin.buffer if file == "-" else Path(file).open("rb") as stream:
-            return stream.read(size)
-    except OSError as error:
-        raise UserError(f"cannot read {file}: {error.strerror}; {advice}") from error
-
-
-def _check(message: Any, settings: Settings, file: Path | None, now: float) -> tuple[list[Verified], list[str]]:
-    """Check the signatures of `message`. Returns them, and what is not as the draft recommends."""
-    from crawler.app.keys import fetch_directory  # noqa: PLC0415 - needs optional packages
-    from crawler.identity.signatures import NotDecided, NotValid  # noqa: PLC0415
-    from crawler.identity.web_bot_auth import (  # noqa: PLC0415
-        LONGEST_DIRECTORY,
-        check_directory,
-        check_request,
-        read_key_set,
-    )
-
-    notes: list[str] = []
-
-    def find_keys(url: str) -> Keys:
-        if file is not None:
-            return read_key_set(
-                _read(str(file), LONGEST_DIRECTORY + 1, "name a file with a key directory"), url, str(file)
-            )
-        got = asyncio.run(fetch_directory(url, settings))
-        found = read_key_set(got.body, url)
-        try:
-            check_directory(url, got.fields, got.content, found, time.time())
-        except (NotDecided, NotValid) as error:
-            notes.append(f"the directory does not prove that its keys belong to {urlsplit(url).netloc}: {error}")
-        return found
-
-    return check_request(message, find_keys, now, str(file or "")), notes
-
-
-def _verified(found: Sequence[Verified], notes: Sequence[str]) -> RenderableType:
-    lines = [Text("verified", style="bold green")]
-    for one in found:
-        lines += [
-            Text(f"directory: {one.agent}"),
-            Text(f"key:       {one.key_id}"),
-            Text(f"valid:     {_time(one.created)} to {_time(one.expires)}"),
-            Text(f"covers:    {', '.join(one.covers)}"),
-        ]
-    return Group(*lines, *(Text(f"note: {one}", style="yellow") for one in notes))
-
-
-def _time(seconds: int) -> str:
-    try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    except (OverflowError, ValueError):
-        return str(seconds)
 
 
 def _write(path: Path, data: bytes) -> None:

@@ -1,8 +1,7 @@
 """HTTP Message Signatures (RFC 9421): the text that a signature covers, and whether a signature fits a message.
 
-Only what Web Bot Auth needs: requests, responses with components of their request, and Ed25519. Components that need the
-value of a field in another form (`sf`, `bs`, `tr`) and query parameters are refused as unsupported. The structured fields
-are parsed by http-sf.
+Only what Web Bot Auth needs: requests, and Ed25519. Components that need the value of a field in another form (`sf`, `bs`,
+`tr`) and query parameters are refused as unsupported. http-sf parses structured fields.
 """
 
 from __future__ import annotations
@@ -46,15 +45,14 @@ class NotDecided(UserError):
 
 
 class Message(msgspec.Struct, frozen=True):
-    """The head of a message. `fields`: names in lower case and values, as sent. `authority` and `target` are of a request;
-    a response has the `request` instead. `target`: as sent, so an absolute URL in a request to a proxy."""
+    """The head of a request. `fields`: names in lower case and values, as sent. `target`: as sent, so an absolute URL in a
+    request to a proxy."""
 
     fields: tuple[tuple[str, str], ...]
     method: str = ""
     authority: str = ""
     target: str = "/"
     scheme: str = "https"
-    request: Message | None = None
 
     @classmethod
     def from_head(cls, head: str, scheme: str = "https") -> Message:
@@ -188,9 +186,7 @@ def _value(message: Message, name: str, parameters: dict[str, Any]) -> str:
     """The value of a component (RFC 9421 2.1 and 2.2)."""
     options = dict(parameters)
     if options.pop("req", False) is True:
-        if message.request is None:
-            raise NotValid("a request is signed as if it were a response")
-        message = message.request
+        raise NotValid("a request is signed as if it were a response")
     key = options.pop("key", None)
     if options or (key is not None and name.startswith("@")):
         raise NotDecided(f"the signature covers {name!r} in a form that this program does not support")
@@ -220,7 +216,7 @@ def _derived(message: Message, name: str) -> str:
         "@path": path or "/",
         "@query": f"?{query}" if mark else "?",  # 2.2.7: a lone question mark if there is none
     }
-    if message.request is not None or name not in derived:
+    if name not in derived:
         raise NotDecided(f"the signature covers {name!r}, which this program does not support")
     return derived[name]
 

@@ -232,30 +232,3 @@ def read_key_set(body: bytes, url: str = "", source: str = "") -> Keys:
                 except ValueError:
                     continue
     return keys
-
-
-def check_directory(url: str, fields: Sequence[tuple[str, str]], content: bytes, keys: Keys, now: float) -> Keys:
-    """Check the response with the directory at `url`, and return those of its `keys` that have signed it. `content`: the
-    body as received. Raises NotValid if a signature or the media type is wrong, and NotDecided without a signature."""
-    lower = tuple((name.lower(), value) for name, value in fields)
-    response = Message(lower, request=Message((), "GET", urlsplit(url).netloc, urlsplit(url).path or "/"))
-    media_type = (response.field("content-type") or "").partition(";")[0].strip().lower()
-    if urlsplit(url).path == WELL_KNOWN and media_type != MEDIA_TYPE:
-        raise NotValid(f"the directory at {url} is served as {media_type or 'nothing'}: it has to be {MEDIA_TYPE}")
-    proven: dict[str, PublicKey] = {}
-    for signature in signatures_of(response):
-        key = keys.get(signature.text("keyid"))
-        if key is None or signature.text("tag") != DIRECTORY_TAG:
-            continue
-        if not (signature.covers("@authority", req=True) and signature.covers("content-digest")):
-            raise NotValid("a signature of the directory does not cover its authority and its digest")
-        if response.field("content-digest") != content_digest(content):
-            raise NotValid("the Content-Digest of the directory does not fit its body")
-        created, expires = signature.time("created"), signature.time("expires")
-        if created > now + CLOCK_SKEW_S or expires <= now:
-            raise NotValid("a signature of the directory has expired, or was created in the future")
-        check(response, signature, key)
-        proven[signature.text("keyid")] = key
-    if not proven:
-        raise NotDecided(f"no key of the directory at {url} has signed it")
-    return proven

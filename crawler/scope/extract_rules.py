@@ -73,7 +73,6 @@ class ExtractRule(msgspec.Struct, frozen=True):
     each: str = ""
 
     def applies(self, page: Page) -> bool:
-        """Whether this rule is for `page`."""
         return page.has_type(self.content_type) and is_in_url(self.match, page.url)
 
 

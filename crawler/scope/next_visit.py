@@ -249,7 +249,6 @@ class Visits(msgspec.Struct, frozen=True):
 
     @property
     def conditions(self) -> Headers:
-        """The header fields that make a request conditional."""
         return conditions_of(self.validator)
 
     def __str__(self) -> str:

@@ -57,5 +57,4 @@ class PageSteps:
             self._steps.append((UrlPattern(pattern.strip()), tuple(map(parse_step, words.split(";")))))
 
     def of(self, url: str) -> tuple[Step, ...]:
-        """The steps for the page at `url`."""
         return next((steps for pattern, steps in self._steps if pattern.is_in(url)), ())

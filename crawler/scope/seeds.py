@@ -89,7 +89,6 @@ class SeedList:
                 yield Seed(url, float(priority) if priority else None, int(line), text or href, bool(has_scheme))
 
     def add(self, seed: Seed) -> None:
-        """Add `seed`."""
         text = "" if seed.text == seed.url.href else " ".join(seed.text.split())
         priority = "" if seed.priority is None else repr(seed.priority)
         has_scheme = "1" if seed.has_scheme else ""

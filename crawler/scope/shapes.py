@@ -329,7 +329,6 @@ class Shapes:
         return f"<Shapes {len(self._shapes)} share={self._share}>"
 
     def apply(self, share: float) -> None:
-        """Use this share from now on."""
         self._share = share
 
     def puts_off(self, url: str, domain: str) -> str:

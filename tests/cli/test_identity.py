@@ -15,7 +15,6 @@ import pytest
 from crawler.cli.identity import EXAMPLE
 from tests.e2e.harness import Running, wait_until
 from tests.identity import site
-from tests.ports import free_port
 from tests.typed import Typed
 
 SETTINGS = """\
@@ -55,8 +54,7 @@ def test_init_does_not_overwrite_a_key(typed: Typed, tmp_path: Path) -> None:
     assert "exists already and was not changed" in " ".join(done.err.split())
 
 
-def test_a_request_verifies_with_the_file_that_is_published(typed: Typed, tmp_path: Path) -> None:
-    """Given a written directory, then a request for any URL verifies, and the head of that request in a file, too."""
+def test_the_file_that_is_published_is_signed(typed: Typed, tmp_path: Path) -> None:
     typed("identity", "init", "key.pem")
     assert typed("identity", "directory", "www", *WITH).code == 0
     published, headers = (tmp_path / "www" / f"http-message-signatures-directory{end}" for end in ("", ".headers"))
@@ -64,58 +62,6 @@ def test_a_request_verifies_with_the_file_that_is_published(typed: Typed, tmp_pa
     lower = {name.lower(): value for name, value in fields.items()}
     now = int(lower["signature-input"].partition("created=")[2].partition(";")[0])
     assert site.check_directory("crawler.example", lower, published.read_bytes(), now)
-    done = typed("identity", "verify", "https://a.test/x?y", *WITH, "--keys", str(published))
-    assert (done.code, done.out.splitlines()[0]) == (0, "verified")
-    assert "directory: https://crawler.example/keys" in done.out
-    found = json.loads(typed("identity", "verify", "http://a.test", *WITH, "--keys", str(published), "--json").out)
-    assert (found["outcome"], found["signatures"][0]["covers"][:2]) == ("verified", ["@method", "@authority"])
-
-
-@pytest.mark.parametrize(
-    ("head", "code", "said"),
-    [
-        ("GET / HTTP/1.1\r\nHost: a.test\r\n\r\n", 1, "unverified: the message is not signed"),
-        ("GET / HTTP/1.1\r\n\r\n", 1, "unverified: the request has no Host field"),
-        ("", 1, "unverified: the request has no Host field"),
-        (
-            'Host: a.test\nSignature-Agent: sig1="https://b.test/"\nSignature: sig1=:AAAA:\nSignature-Input: '
-            'sig1=("@authority" "signature-agent";key="sig1");created=1;expires=2;keyid="x";tag="web-bot-auth"\n',
-            1,
-            "invalid: the signature expired",
-        ),
-    ],
-)
-def test_verify_tells_invalid_from_unverified(typed: Typed, tmp_path: Path, head: str, code: int, said: str) -> None:
-    (tmp_path / "head.txt").write_text(head)
-    done = typed("identity", "verify", "head.txt")
-    assert (done.code, done.out.startswith(said)) == (code, True), done
-    outcome = json.loads(typed("identity", "verify", "head.txt", "--json").out)["outcome"]
-    assert outcome == said.partition(":")[0]
-
-
-def test_a_request_of_the_past_is_verified_at_its_time(typed: Typed, tmp_path: Path) -> None:
-    (tmp_path / "head.txt").write_text(
-        'Host: a.test\nSignature-Agent: sig1="https://b.test/"\nSignature: sig1=:AAAA:\nSignature-Input: '
-        'sig1=("@authority" "signature-agent";key="sig1");created=1;expires=2;keyid="x";tag="web-bot-auth"\n'
-    )
-    (tmp_path / "keys.json").write_text('{"keys":[]}')
-    done = typed("identity", "verify", "head.txt", "--at", "1970-01-01T00:00:01", "--keys", "keys.json")
-    assert (done.code, "unverified: the key x is not in keys.json" in done.out) == (1, True)
-    for body, said in (("[" * 30_000, "unverified: keys.json is not a JSON Web Key Set"), (" " * 70_000, "is longer")):
-        (tmp_path / "keys.json").write_text(body)
-        done = typed("identity", "verify", "head.txt", "--at", "1970-01-01T00:00:01", "--keys", "keys.json")
-        assert (done.code, said in done.out) == (1, True), done
-    done = typed("identity", "verify", "head.txt", "--at", "1970-01-01T00:00:01", "--keys", "none.json")
-    assert (done.code, "cannot read none.json: No such file or directory; name a file with" in done.err) == (2, True)
-
-
-def test_verify_does_not_reach_into_the_network_of_its_user(typed: Typed, tmp_path: Path) -> None:
-    """The URL of the directory is what a stranger wrote into a request."""
-    typed("identity", "init", "key.pem")
-    settings = SETTINGS.replace("crawler.example/keys", "127.0.0.1/keys")
-    (tmp_path / "crawler.toml").write_text(settings)
-    done = typed("identity", "verify", "https://a.test/", *WITH)
-    assert (done.code, "forbidden_address" in done.out) == (1, True), done
 
 
 @pytest.mark.parametrize(
@@ -123,7 +69,6 @@ def test_verify_does_not_reach_into_the_network_of_its_user(typed: Typed, tmp_pa
     [
         (("identity", "directory"), "keys", "set identity.keys"),
         (("identity", "serve"), "directory", "set identity.directory"),
-        (("identity", "verify", "https://a.test/"), "keys", "set identity.keys"),
         (("identity", "directory"), "", "there is no key at key.pem: `crawler identity init key.pem` makes one"),
         (("crawl", "https://a.test/"), "", "there is no key at key.pem"),
         (("crawl", "https://a.test/"), "keys", "identity.keys names no key to sign with"),
@@ -215,15 +160,3 @@ def test_a_missing_package_is_named_with_how_to_install_it(tmp_path: Path, missi
     assert "pip install 'peercrawl[identity]'" in done.stderr
     done = run("config", "explain", "identity")
     assert done.returncode == 0, done.stderr
-
-
-def test_the_own_directory_may_be_at_any_port(typed: Typed, tmp_path: Path) -> None:
-    """`fetch.ports` is for URLs of strangers, such as the directory that somebody else's request names."""
-    typed("identity", "init", "key.pem")
-    port = free_port()
-    own = f'directory = "https://127.0.0.1:{port}/keys"'
-    text = (tmp_path / "crawler.toml").read_text().replace('directory = "https://crawler.example/keys"', own)
-    (tmp_path / "crawler.toml").write_text(text + 'allow = ["127.0.0.1"]\n')
-    told = typed("identity", "verify", "https://a.test/", *WITH).out
-    assert "cannot be fetched" in told
-    assert "forbidden_port" not in told

@@ -11,8 +11,7 @@ import pytest
 
 from crawler.app.keys import CACHED_S, SIGNED_S, KeyServer
 from crawler.errors import UserError
-from crawler.identity.signatures import NotDecided, NotValid
-from crawler.identity.web_bot_auth import MEDIA_TYPE, WELL_KNOWN, check_directory, read_key_set, signed_directory
+from crawler.identity.web_bot_auth import MEDIA_TYPE, WELL_KNOWN
 from tests.identity import site
 from tests.identity.signed_requests import DIRECTORY, NOW, key_in
 
@@ -90,31 +89,3 @@ async def test_a_port_that_is_taken_is_named(tmp_path: Path) -> None:
     async with serving(first):
         with pytest.raises(UserError, match=f"cannot listen at 127.0.0.1:{first.port}.*choose another --listen"):
             await second.start(f"127.0.0.1:{first.port}")
-
-
-@pytest.mark.parametrize(
-    ("name", "value", "error"),
-    [
-        ("Content-Type", "application/json", NotValid),
-        ("Content-Digest", "sha-256=:AAAA:", NotValid),
-        ("Signature", "binding0=:AAAA:", NotValid),
-        ("Signature", "", NotDecided),
-    ],
-)
-def test_a_directory_that_was_changed_proves_nothing(
-    tmp_path: Path, name: str, value: str, error: type[Exception]
-) -> None:
-    made = signed_directory([key_in(tmp_path)], DIRECTORY, NOW, 60)
-    keys = read_key_set(made.body, DIRECTORY)
-    assert check_directory(DIRECTORY, made.fields, made.body, keys, NOW).keys() == keys.keys()
-    fields = [*((n, v) for n, v in made.fields if n != name), (name, value)]
-    with pytest.raises(error):
-        check_directory(DIRECTORY, fields, made.body, keys, NOW)
-
-
-@pytest.mark.parametrize("later_s", [-60, 60])
-def test_a_directory_proves_its_keys_only_while_its_signatures_are_valid(tmp_path: Path, later_s: int) -> None:
-    """The draft: a verifier MUST reject a signature from the future, which would outrank every later one."""
-    made = signed_directory([key_in(tmp_path)], DIRECTORY, NOW, 60)
-    with pytest.raises(NotValid):
-        check_directory(DIRECTORY, made.fields, made.body, read_key_set(made.body), NOW + later_s)

@@ -39,7 +39,7 @@ def site(key: SigningKey) -> Site:
 
 
 def check(key: SigningKey, head: Signed, host: str = "a.test", target: str = "/x?y=1", now: float = NOW) -> str:
-    """The crawler's own check, as `crawler identity verify` and the audit make it."""
+    """The crawler's own check, as the audit makes it."""
     names = ("signature-agent", "signature-input", "signature")
     message = Message(tuple(zip(names, head, strict=True)), "GET", host, target)
     known = read_key_set(key_set([key]), DIRECTORY)
