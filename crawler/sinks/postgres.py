@@ -21,7 +21,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from io import BufferedReader
 from pathlib import Path
@@ -480,7 +481,7 @@ def write_items(
                 writer = ItemWriter(table, destination.keys, schema, written, observer)
                 for batch in ItemTail(paths, name, {}).batches():
                     writer.look_at(batch.items)
-                writer.check_keys()
+                writer.choose_columns()
                 _write(ItemTail(paths, name, table.positions(name) if stopping else {}), writer, stopping)
                 return written
         except DatabaseAway as error:
@@ -515,30 +516,35 @@ class ItemWriter:
         self._written = written
         self._observer = observer
         self._schema = schema
-        self._met: dict[str, None] = {}  # the fields of the data set, in their order
+        self._met = Counter[str]()  # the fields of the data set, in their order, and how many items have each
 
     def look_at(self, items: Sequence[FoundItem]) -> None:
         """Learn the fields of `items`, before any are written."""
         for item in items:
             fields = msgspec.json.decode(item.json)
-            if not (self._unusable(fields) or self._schema.add(fields)):
-                self._met |= dict.fromkeys(fields)
+            if not (self._unusable(fields, ()) or self._schema.add(fields)):
+                self._met.update(fields.keys())
 
-    def check_keys(self) -> None:
-        """Raises UserError if none of the items that were seen has a field that is a key."""
+    def choose_columns(self) -> None:
+        """If the items that were seen have too many fields, give columns to those that most items have. Raises UserError if
+        no item has a field that is a key."""
         missing = [key for key in self._keys if key not in self._met]
         if self._met and missing:
             raise UserError(f"no item has a field {missing[0]!r}, the --key; the fields are {', '.join(self._met)}")
+        needed = {*self._keys, *self._table.columns}
+        rare = sorted(self._met, key=lambda name: (name not in needed, -self._met[name]))[MOST_COLUMNS:]
+        for name in rare:
+            del self._met[name]
 
     def write(self, batch: Batch) -> None:
         rows = []
         for item in batch.items:
             fields = msgspec.json.decode(item.json)
-            if reason := self._unusable(fields) or self._obstacle(item, fields) or self._schema.add(fields):
+            if reason := self._unusable(fields, self._met) or self._obstacle(item, fields) or self._schema.add(fields):
                 self._observer.on_refused(Refused(item, reason))
             else:
                 rows.append((item, fields))
-                self._met |= dict.fromkeys(fields)
+                self._met.update(fields.keys())
         known = {name: kind for name, kind in self._schema.known.items() if name in self._met}
         if rows:
             if added := self._table.add_columns(known):
@@ -559,11 +565,11 @@ class ItemWriter:
                 self._observer.on_refused(Refused(rows[0][0], f"PostgreSQL: {error}"))
                 self._table.write((), names, batch)
 
-    def _unusable(self, fields: Mapping[str, Any]) -> str:
-        """Why no table can have these `fields`, or ""."""
+    def _unusable(self, fields: Mapping[str, Any], others: Iterable[str]) -> str:
+        """Why no table can have these `fields` besides `others`, or ""."""
         if odd := [name for name in fields if not is_column(name)]:
             return f"{odd[0][:40]!r} cannot be the name of a column"
-        if len({**self._schema.kinds, **fields}) > MOST_COLUMNS:
+        if len({*fields, *others, *self._table.columns}) > MOST_COLUMNS:
             return f"more than {MOST_COLUMNS} fields in the data set"
         return ""
 

@@ -241,12 +241,24 @@ async def test_an_item_that_fits_no_table_holds_up_no_other(
     many = product("many", **{f"field{number}": number for number in range(600)})
     long = product("".join(map(chr, range(0x4E00, 0x4E00 + 3_000))))
     await crawled(tmp_path / "out", (product("a", n=1), *odd, many, long, product("b", n=2)))
+    save_types(tmp_path / "out", settings(tmp_path).crawl, {"shop": {f"field{number}": "int" for number in range(600)}})
     done = export()
     assert server.query("SELECT url, n FROM shop ORDER BY url") == [("a", 1), ("b", 2)], done.err
     assert done.code == 2
     assert "cannot be the name of a column" in done.err
     assert "more than 500 fields" in done.err
     assert "the key is longer than 2,000 bytes" in done.err
+
+
+async def test_if_there_are_too_many_fields_those_of_most_items_have_columns(
+    export: Export, server: PostgresProcess, tmp_path: Path
+) -> None:
+    """Given a page whose items fill a table with made-up fields, then the items after it are not left out."""
+    filling = product("much", **{f"field{number}": number for number in range(499)})
+    await crawled(tmp_path / "out", (filling, product("a", n=1), product("b", n=2)))
+    done = export()
+    assert server.query("SELECT url, n FROM shop ORDER BY url") == [("a", 1), ("b", 2)], done.err
+    assert "more than 500 fields" in done.err
 
 
 async def test_a_new_table_has_the_types_that_the_crawl_has_kept(
