@@ -104,6 +104,7 @@ class RobotsFetch:
         self.origin = origin
         self.url = f"{origin}/robots.txt"
         self.hops = 0
+        self.not_accepted = 0  # responses that the caller did not pass on
         self._max_bytes = max_bytes
 
     def __repr__(self) -> str:

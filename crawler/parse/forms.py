@@ -51,7 +51,7 @@ class Form:
         for name, value in {**(values or {}), **more}.items():
             controls = [control for control in self._controls if _attribute(control, "name") == name]
             if any(_type(control) == "file" for control in controls):
-                raise ValueError(f"{name!r} is a file, and files cannot be sent")
+                raise ValueError(f"{name!r} is a file: write a multipart/form-data body, and give it as body=")
             if value is True:
                 value = [control.field_value for control in controls] or "on"
             given = value if isinstance(value, (list, tuple)) else [value]

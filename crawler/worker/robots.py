@@ -17,7 +17,7 @@ from typing import Literal
 import msgspec
 
 from crawler.defects import defect
-from crawler.errors import NOT_THE_URLS_FAULT, FetchFailed
+from crawler.errors import NOT_THE_URLS_FAULT, FailureKind, FetchFailed
 from crawler.events import RobotsFetchEnded
 from crawler.hooks import HttpRequest
 from crawler.page import Exchange
@@ -230,7 +230,11 @@ class RobotsLookup:
         except FetchFailed as failure:
             if not failure.request_sent:
                 self.throttle.start_delay(leased, 0.0, known)
-            return None, None if failure.kind in NOT_THE_URLS_FAULT else fetch.failed(str(failure.kind), failure.detail)
+            says_nothing = failure.kind in NOT_THE_URLS_FAULT
+            if failure.kind is FailureKind.NOT_ACCEPTED:  # the next one may come through another proxy
+                fetch.not_accepted += 1
+                says_nothing = fetch.not_accepted < self.runtime.policy.tries
+            return None, None if says_nothing else fetch.failed(str(failure.kind), failure.detail)
         except Exception as error:
             is_ours = self.fetch.pauses_for(leased, error)
             return exchange, None if is_ours else self._defect(stage, fetch.url, error)

@@ -156,6 +156,23 @@ def test_a_delayed_request_waits_without_losing_a_try(settings: dict[str, Any], 
     assert (site.times("/robots.txt"), site.times("/")) == (1, 1)
 
 
+async def test_a_robots_txt_that_is_not_accepted_is_requested_again_soon(settings: dict[str, Any], site: Site) -> None:
+    """As through another proxy. One that is unreachable would hold up its site for a minute."""
+    router, refused = Router(), list[str]()
+
+    @router.after_response
+    def refuse(request: OutgoingRequest, exchange: Exchange | None, crawl: Context) -> None:
+        if request.kind == "robots" and len(refused) < 2:
+            refused.append(request.url)
+            raise Retry("the proxy is refused")
+
+    own = settings | {"politeness": {"delay": 0, "tries": 3}}
+    async with asyncio.timeout(50), Crawl("http://a.test/", handlers=router, settings=own) as crawl:
+        await crawl.finish()
+    assert crawl.stats.done == {"ok": 4}
+    assert site.times("/robots.txt") >= 3
+
+
 def test_a_response_is_not_accepted_until_the_last_try(settings: dict[str, Any], site: Site) -> None:
     router, statuses = Router(), list[int]()
 
