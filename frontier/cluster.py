@@ -102,14 +102,13 @@ SETTINGS = (
 
 class NodeFacts(msgspec.Struct, frozen=True):
     """`ahead_s`: how far its clock is ahead of this machine's, in seconds; `error_s`: by how much this may be wrong.
-    `info`: INFO; `settings`: those in `SETTINGS`; `cluster`: CLUSTER INFO; `nodes`: all nodes of the cluster, including
-    failed ones. Empty if this user may not read them."""
+    `info`: INFO; `settings`: those in `SETTINGS`; `nodes`: all of the cluster, also failed ones. Empty if this user may
+    not read them."""
 
     ahead_s: float
     error_s: float
     info: dict[str, str]
     settings: dict[str, str]
-    cluster: dict[str, str]
     nodes: tuple[Address, ...]
 
     @property
@@ -124,7 +123,7 @@ class NodeFacts(msgspec.Struct, frozen=True):
 
 async def read_facts(address: Address, access: Access, timeout_s: float) -> NodeFacts:
     """Ask the node at `address`, over a connection of its own. Raises as `open_connection`."""
-    questions = (("TIME",), ("CONFIG", "GET", *SETTINGS), ("CLUSTER", "INFO"), ("CLUSTER", "SHARDS"))
+    questions = (("TIME",), ("CONFIG", "GET", *SETTINGS), ("CLUSTER", "SHARDS"))
     async with asyncio.timeout(timeout_s):
         connection = await open_connection(address, access, timeout_s)
         try:
@@ -132,7 +131,7 @@ async def read_facts(address: Address, access: Access, timeout_s: float) -> Node
             (now,) = await connection.exchange(packed_words(*questions[0]), 1)
             ended = time.time()
             asked = b"".join(packed_words(*words) for words in questions[1:])
-            settings, cluster, shards = await connection.exchange(asked, len(questions) - 1)
+            settings, shards = await connection.exchange(asked, len(questions) - 1)
         finally:
             connection.close()
     if isinstance(now, hiredis.ReplyError):
@@ -144,7 +143,6 @@ async def read_facts(address: Address, access: Access, timeout_s: float) -> Node
         (ended - began) / 2,
         dict(connection.info),
         {name.decode(): value.decode() for name, value in named.items()},
-        {} if isinstance(cluster, hiredis.ReplyError) else fields(cluster),
         () if isinstance(shards, hiredis.ReplyError) else read_shards(shards, address, access.tls is not None),
     )
 

@@ -36,7 +36,7 @@ from crawler.page import Exchange
 from crawler.settings.load import Settings
 from crawler.settings.tables import HOME_PAGE, ReplicaTable
 from crawler.wording import count_of, redis_remedy
-from frontier.cluster import SLOTS, NodeFacts
+from frontier.cluster import NodeFacts
 from frontier.domains import suffix_list_date
 from frontier.errors import BadInput, FrontierError, RedisAway, RedisMisused, WritesRefused
 from frontier.scripts import command as redis_command
@@ -447,7 +447,6 @@ def compare(found: Mapping[str, NodeFacts | FrontierError], replicas_ack: int) -
         if isinstance(one, FrontierError)
     ]
     findings += [
-        *_states(facts),
         *_clocks(facts),
         *_differences(facts),
         *_faults(facts),
@@ -455,21 +454,8 @@ def compare(found: Mapping[str, NodeFacts | FrontierError], replicas_ack: int) -
     ]
     masters = sum(node.is_master for node in facts.values())
     agreeing = f"{count_of(masters, 'master')} and {count_of(len(facts) - masters, 'replica')}"
-    what = f"{agreeing} agree: state, clocks, version, persistence, memory"
+    what = f"{agreeing} agree: clocks, version, persistence, memory"
     return findings or [Finding("Redis nodes", "good", what)]
-
-
-def _states(facts: Facts) -> Iterator[Finding]:
-    for name, node in facts.items():
-        state = node.cluster.get("cluster_state", "ok")  # it may be kept from this user
-        slots = node.cluster.get("cluster_slots_ok", str(SLOTS))
-        if state != "ok" or slots != str(SLOTS):  # a cluster without full coverage is "ok" without some of its slots
-            yield Finding(
-                "Redis nodes: state",
-                "bad",
-                f"{name} says cluster_state {state}, with {slots} of 16384 slots served",
-                f"valkey-cli --cluster check {name}: it names slots without a master, which --cluster fix repairs",
-            )
 
 
 def _faults(facts: Facts) -> Iterator[Finding]:
@@ -481,18 +467,6 @@ def _faults(facts: Facts) -> Iterator[Finding]:
             "doubtful",
             f"cluster-require-full-coverage yes at {_named(covering, facts)}",
             "CONFIG SET cluster-require-full-coverage no: otherwise all stop when some slots have no node",
-        )
-    full = [
-        name
-        for name, node in facts.items()
-        if 0 < int(node.info.get("maxmemory", 0)) <= int(node.info.get("used_memory", 0))
-    ]
-    if full:
-        yield Finding(
-            "Redis nodes: full",
-            "bad",
-            f"no memory left at {_named(full, facts)}",
-            "CONFIG SET maxmemory to more, or add nodes: they refuse writes, or evict keys",
         )
     slow = [name for name, node in facts.items() if _failover_ms(node) > SLOWEST_FAILOVER_MS]
     if slow:

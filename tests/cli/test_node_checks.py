@@ -141,15 +141,6 @@ async def test_clocks_and_versions_are_compared(cluster: ValkeyCluster) -> None:
     assert (old.check, old.found.partition(";")[0]) == ("Redis nodes: version", f"7.2.4 at {name}")
 
 
-async def test_slots_without_a_master_are_named(cluster: ValkeyCluster) -> None:
-    """A cluster that need not have all of them is still "ok"."""
-    facts = {name: one for name, one in (await ask(cluster)).items() if isinstance(one, NodeFacts)}
-    name, one = next(iter(facts.items()))
-    (found,) = compare({**facts, name: replace(one, cluster={**one.cluster, "cluster_slots_ok": "15383"})}, 1)
-    assert found.result == "bad"
-    assert found.found == f"{name} says cluster_state ok, with 15383 of 16384 slots served"
-
-
 async def test_a_master_with_too_few_replicas_is_named(cluster: ValkeyCluster) -> None:
     master, replica = cluster.masters[0], cluster.replicas[0]
     cluster.kill(replica)
@@ -176,27 +167,6 @@ async def test_a_node_that_does_not_answer_is_named(cluster: ValkeyCluster, is_n
         cluster.resume(silent)
         cluster.wait_ok()
     assert found["Redis nodes"].found.startswith(f"no answer from {silent.name}: ")
-
-
-@pytest.mark.long
-async def test_a_node_that_finds_the_cluster_down_is_named(cluster: ValkeyCluster) -> None:
-    node, silent = cluster.masters[2], (cluster.masters[0], cluster.replicas[0])
-    node.ask("CONFIG", "SET", "cluster-require-full-coverage", "yes")
-    for one in silent:
-        cluster.suspend(one)
-    try:
-        wait_for(lambda: "cluster_state:fail" in node.lines("CLUSTER", "INFO"))
-        found = compare(await ask(cluster), replicas_ack=0)
-    finally:
-        for one in silent:
-            cluster.resume(one)
-        node.ask("CONFIG", "SET", "cluster-require-full-coverage", "no")
-        cluster.wait_ok()
-    states = [one for one in found if one.check == "Redis nodes: state"]
-    assert any(one.found.startswith(f"{node.name} says cluster_state fail") for one in states)
-    assert "--cluster check" in states[0].remedy
-    unanswered = {one.found.split(": ")[0] for one in found if one.check == "Redis nodes"}
-    assert unanswered == {f"no answer from {one.name}" for one in silent}
 
 
 def wait_for(question: Callable[[], bool]) -> None:
