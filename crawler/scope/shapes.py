@@ -19,8 +19,8 @@ A new title is new content, so texts are compared only for pages without one, an
 the cost of an ordinary page at some microseconds.
 
 URLs of a useless shape are put off: they come after all others. When nothing else is left of their domain, those nearest
-to a seed are fetched, up to a share of its pages, and more after each that brings something, such as the day of an event in
-a calendar of empty days. The others are denied. All of this is forgotten when a domain moves to another replica, which then
+to a seed are fetched, up to a share of its pages, and more after each that has new text, such as the day of an event in a
+calendar of empty days. The others are denied. All of this is forgotten when a domain moves to another replica, which then
 needs 30 pages of each shape again.
 """
 
@@ -69,7 +69,7 @@ _MOST_PIECES = 4_000  # of a shape, a hundred bytes each in memory; with more, i
 LEAST = 10
 """Pages that are put off and fetched anyway, from each domain."""
 
-_EARNED = 20  # pages more after each of them that brings something
+_EARNED = 20  # pages more after each of them that has new text, and not only known text put together anew
 _SAVED = 50  # most that a domain may have left after that
 
 PUT_OFF = -0.95 * MOST_PRIORITY
@@ -219,10 +219,11 @@ class _Texts:
         self._count = 0
         self._first: tuple[int, bytes, str] | None = first
 
-    def is_near(self, title: int, page: bytes, url: str) -> bool | None:
+    def is_near(self, title: int, page: bytes, url: str) -> tuple[bool | None, bool]:
         """Whether all of `page` but for paths in its `url` was on pages that were compared before, and it is no data that
         is put together anew, as the results of a league. If not, it is remembered. None: none of the texts has its title,
-        so the page with its title that was seen before may have the same text.
+        so the page with its title that was seen before may have the same text. Also returns whether it has text that was
+        on none of them.
 
         One or two pieces may be as others but for their numbers: `Page 3 of 9` and how long it took to make the page."""
         if self._first is not None:
@@ -230,7 +231,7 @@ class _Texts:
             self.is_near(*first)
         pieces, names = _pieces(page, url.partition("?")[2].encode())
         if len(pieces) > _PIECES:
-            return False
+            return False, True
         echoes = _echoes(url)
         every = (1 << len(self.titles)) - 1
         allowed = _NEW_TEXT * sum(map(len, pieces))
@@ -263,14 +264,14 @@ class _Texts:
             best = min(range(len(missing)), key=missing.__getitem__)
             size = sum(len(piece) for piece, _ in rest)
             if missing[best] <= _NEW_TEXT * size:
-                return True
+                return True, False
             linked = set(_LINK_TEXT.findall(page))
             links = sum(piece in linked for piece, texts in rest if not texts >> best & 1)
             if links >= _LISTED or (links and missing[best] <= min(allowed, size / 3)):
-                return True  # a list of known pages
+                return True, False  # a list of known pages
         is_known = title in self.titles
         self._remember(title, pieces, rest)
-        return False if is_known else None
+        return (False if is_known else None), is_new
 
     def _remember(self, title: int, pieces: Iterable[bytes], rest: Iterable[tuple[bytes, int]]) -> None:
         if len(self.pieces) > _MOST_PIECES:
@@ -387,17 +388,18 @@ class Shapes:
         is_repeated = self._is_repeated(self._titles, title_key, origin, page)
         adds_to_wide = narrow.pages < _PER_NARROW
         useless: bool | None = False
+        is_new = True
         if is_copy or (noindex and counts[2] >= _INDEXED):
             useless = True
         elif is_repeated:
             useless = None
             compares = narrow.compares or (adds_to_wide and any(shape.compares for shape in wider))
             if decoded is not None and (compares or entry.priority <= PUT_OFF):
-                useless = self._is_near(names[-1] if mark else names[0], title_key, decoded(), entry.url)
+                useless, is_new = self._is_near(names[-1] if mark else names[0], title_key, decoded(), entry.url)
         is_near = useless is True
         if is_near and not is_copy and self._leads_on(names[0], noindex, new_links):
-            useless = False
-        if useless is False and entry.priority <= PUT_OFF:
+            useless, is_new = False, True
+        if useless is False and is_new and entry.priority <= PUT_OFF:
             counts[1] -= max(0, min(_EARNED, math.ceil(_SAVED - self._left(counts))))
         for shape in shapes if adds_to_wide else (narrow,):
             shape.pages += 1
@@ -448,11 +450,11 @@ class Shapes:
                 return True
         return False
 
-    def _is_near(self, shape: str, title: int, page: bytes, url: str) -> bool | None:
+    def _is_near(self, shape: str, title: int, page: bytes, url: str) -> tuple[bool | None, bool]:
         texts = self._texts.get(shape)
         if texts is None:
             self._texts.put(shape, _Texts((title, page, url)))
-            return None
+            return None, False
         return texts.is_near(title, page, url)
 
     def _name(self, name: str) -> str:

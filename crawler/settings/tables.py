@@ -332,7 +332,7 @@ class LimitsTable(Table, frozen=True, kw_only=True):
         "Share of the pages of a domain, and at least ten, that are fetched of URLs that are put off: once 30 pages "
         "with a path and parameters like theirs were fetched, and 80 % of them say noindex and lead to nothing new, "
         "have the body of another page or are near duplicates, such URLs come last. Those beyond the share, and beyond "
-        "what the ones that bring something earn, are denied with the reason `put_off`. 1: nothing is put off.",
+        "what those with new text earn, are denied with the reason `put_off`. 1: nothing is put off.",
     ] = 0.1
     max_body: Annotated[
         PositiveInt,
