@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection
+from functools import lru_cache
 from typing import NamedTuple
 
 HEAD_END = re.compile(rb"\n\r?\n")
@@ -75,16 +76,24 @@ def parse_head(data: bytes) -> Head:
     if found and found[-1][2] in _BLANK_LINES:
         found.pop()
     fields = [(name, value.strip(b" \t")) for name, value, irregular in found if not irregular]
-    is_regular = len(fields) == len(found) and _REGULAR_STATUS_LINE.fullmatch(first) is not None
+    status, _, reason, version, is_regular = _status_line(first)
     if len(fields) < len(found):
+        is_regular = False
         repaired = (_repaired(text) if text else (name, value.strip(b" \t")) for name, value, text in found)
         fields = [field for field in repaired if field is not None]
+    return Head(status, tuple(fields), reason, version, is_regular)
+
+
+@lru_cache(maxsize=16)  # nearly all responses begin with the same line
+def _status_line(first: bytes) -> Head:
+    """A head that begins with the line `first`, without fields."""
     status = _STATUS_LINE.match(first)
     if status is None:
-        return Head(0, tuple(fields), is_regular=False)
+        return Head(0, (), is_regular=False)
     version, code, reason = status.groups()
     reason_text = reason.translate(_SPACES).strip().decode("utf-8", "surrogateescape")
-    return Head(int(code), tuple(fields), reason_text, "1.0" if version < b"1.1" else "1.1", is_regular)
+    is_regular = _REGULAR_STATUS_LINE.fullmatch(first) is not None
+    return Head(int(code), (), reason_text, "1.0" if version < b"1.1" else "1.1", is_regular)
 
 
 def redacted(head: bytes, names: Collection[bytes], mark: bytes) -> bytes:
