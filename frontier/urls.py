@@ -140,7 +140,7 @@ def tidy(tail: str, rules: UrlRules) -> str:
 
 
 def _without_params(tail: str, rules: UrlRules) -> str:
-    """`tail` without tracking and session parameters, and with `^` in its path escaped."""
+    """`tail`, or a URL, without tracking and session parameters, and with `^` in its path escaped."""
     path, mark, query = tail.partition("?")
     if "^" in path:
         path = path.replace("^", "%5E")
@@ -286,8 +286,8 @@ def origin_of(href: str) -> str:
     return href[: href.index("/", 8)]
 
 
-# A URL or path that no parser would change is taken as it is. Any other link takes one call of a native parser, one lookup
-# of its site, and normalisation if it contains `%`, `?` or `;`.
+# A URL or path that no parser would change is taken as it is, but for parameters that are removed. Any other link takes one
+# call of a native parser, one lookup of its site, and normalisation if it contains `%`, `?` or `;`.
 
 _HTTP = ("http://", "https://")
 _C0_AND_SPACE = "".join(map(chr, range(0x21)))
@@ -310,10 +310,11 @@ def _checked_base(base: str) -> str:
 _PLAIN_SEGMENT = "[A-Za-z0-9_~-][A-Za-z0-9._~-]*+"
 _PLAIN_HOST = "(?![^/]*xn--)(?:[a-z0-9-]++[.])*+[a-z][a-z0-9-]*+"  # one that ends in a number may be an IPv4 address
 _plain = re.compile(
-    f"(?:(https?://{_PLAIN_HOST})(?=/)|((?:[.][.]/)*+))(?:/|(?=[^#]))(?:{_PLAIN_SEGMENT}/)*+(?:{_PLAIN_SEGMENT})?+#?"
+    f"(?:(https?://{_PLAIN_HOST})(?=/)|((?:[.][.]/)*+))(?:/|(?=[^#?]))(?:{_PLAIN_SEGMENT}/)*+(?:{_PLAIN_SEGMENT})?+"
+    r"(\?[A-Za-z0-9_~@=&/.:,+-]++)?+#?"
 ).fullmatch
 """Matches a URL or a path, absolute or relative, that no parser changes, apart from `../` at the beginning and `#` at the
-end: its origin, or each `../`."""
+end: its origin, each `../`, and its query."""
 
 _TO_PAGE: Final = "to page"
 
@@ -345,6 +346,8 @@ class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
         if not plain[1]:
             up = plain[2]
             url = (origin if url[0] == "/" else self._above(len(up) // 3) if up else self.url) + url[len(up) :]
+        if plain[3]:
+            url = _without_params(url, self._all.rules)
         return Url(url, domain, origin) if len(url) <= self._all.rules.max_length else "length"
 
     def _above(self, levels: int) -> str:
