@@ -248,8 +248,8 @@ MUTANTS = (
     _without(
         "moved-is-swallowed",
         "crawler/scope/scope.py",
-        'if link.mode in ("moved", "again"):',
-        'if link.mode == "again":',
+        'if mode in ("moved", "again"):',
+        'if mode == "again":',
     ),
     _without("moved-is-queued-twice", LUA + "push_moved.lua", " and not open[page]", ""),
     _without("repair-forgets-later-visits", LUA + "restore_visits.lua", " and not is_stored(domain, body)", ""),
