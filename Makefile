@@ -76,7 +76,6 @@ hostile: setup  ## 500 hostile domains beside 500 good ones, also with each of t
 fuzz: setup  ## ten million inputs to the pure parts, 200,000 hostile responses to a live replica, 10,000 odd ones beside other programs
 	$(BIN)/python -m tests.fuzz --inputs 10000000
 	$(BIN)/python -m tests.fuzz.inline
-	$(BIN)/python -m tests.fuzz.usage_preferences
 	$(BIN)/python -m tests.fuzz.live
 	$(BIN)/python -m tests.fuzz.differential
 

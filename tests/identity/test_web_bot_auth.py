@@ -12,7 +12,6 @@ from http_message_signatures.algorithms import ED25519
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from bench.signing import MOST_US, signature_us
 from crawler.identity.keys import SigningKey
 from crawler.identity.signatures import Message, NotDecided, NotValid
 from crawler.identity.web_bot_auth import RequestSigner, check_request, key_set, read_key_set
@@ -237,8 +236,3 @@ def test_a_key_under_another_name_counts_only_outside_the_well_known_url(key: Si
     body = key_set([key]).replace(b'"kid":"', b'"kid":"mine-')
     assert read_key_set(body, DIRECTORY) == {}
     assert read_key_set(body, "https://crawler.example/jwks.json").keys() == {key.thumbprint}
-
-
-@pytest.mark.timed
-def test_a_signature_takes_little_cpu() -> None:
-    assert signature_us(5) <= MOST_US

@@ -287,17 +287,6 @@ def test_a_page_that_is_visited_again_is_no_copy_of_itself() -> None:
 
 
 @pytest.mark.timed
-def test_an_ordinary_page_costs_microseconds() -> None:
-    shapes, body, pages = Shapes(0.1), b"<p>text" * 6_000, 20_000
-    bodies = [body + b"%d" % number for number in range(100)]
-    began = time.process_time()
-    for number in range(pages):
-        entry = Entry(f"{SITE}/library/page{number}.html", "a.test")
-        shapes.note(entry, f"Page {number}", False, bodies[number % 100] if number < 100 else bodies[0][:number], bytes)
-    assert (time.process_time() - began) / pages < 20e-6
-
-
-@pytest.mark.timed
 @pytest.mark.parametrize("unit", ["<script>", "<title>", "<h1>a ", "<meta name=description ", "<img src ", "12:30 "])
 def test_comparing_a_page_takes_time_in_proportion_to_its_size(unit: str) -> None:
     shapes, page = Shapes(0.1), (unit * 8_192)[:65_536]
