@@ -19,10 +19,9 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from base64 import b32encode
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
-from itertools import groupby
+from itertools import groupby, product
 from operator import attrgetter
 
 import msgspec
@@ -341,7 +340,12 @@ def id_prefix(random: bytes) -> str:
 
 def sha1(data: bytes) -> str:
     """The labelled digest of `data`, "sha1:" and base32, as WARC readers expect it."""
-    return "sha1:" + b32encode(hashlib.sha1(data, usedforsecurity=False).digest()).decode()
+    bits = int.from_bytes(hashlib.sha1(data, usedforsecurity=False).digest(), "big")
+    return "sha1:" + "".join([_BASE32[bits >> shift & 0x3FF] for shift in range(150, -1, -10)])
+
+
+_BASE32 = [first + second for first, second in product("ABCDEFGHIJKLMNOPQRSTUVWXYZ234567", repeat=2)]
+"""The characters for ten bits each (RFC 4648 6). `base64.b32encode` takes twice the time."""
 
 
 def page_fields(page_id: str, kind: str = "") -> Fields:
