@@ -339,14 +339,16 @@ class _Directory(dict[str, Url | Reason | Literal["to page"] | None]):
 
     def _plain_url(self, href: str) -> Url | Reason | None:
         plain = _plain(href)
-        site = plain and (site_of(plain[1]) if plain[1] else self._site)
-        if not plain or not site:
+        if not plain:
+            return None
+        start, up, query = plain.groups()
+        site = site_of(start) if start else self._site
+        if not site:
             return None
         url, (domain, origin) = href.removesuffix("#"), site
-        if not plain[1]:
-            up = plain[2]
+        if not start:
             url = (origin if url[0] == "/" else self._above(len(up) // 3) if up else self.url) + url[len(up) :]
-        if plain[3]:
+        if query:
             url = _without_params(url, self._all.rules)
         return Url(url, domain, origin) if len(url) <= self._all.rules.max_length else "length"
 
