@@ -13,7 +13,7 @@ Interception is no fence: preconnect, WebRTC and speculation rules pass it. Henc
 and flags that close each of these ways where the machine allows no namespace.
 """
 
+from crawler.browser.page import GRACE_S, RenderLimits
 from crawler.browser.renderer import Renderer
-from crawler.browser.values import GRACE_S, RenderLimits
 
 __all__ = ["GRACE_S", "RenderLimits", "Renderer"]

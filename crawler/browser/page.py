@@ -9,7 +9,7 @@ import base64
 import contextlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urldefrag
 
@@ -17,12 +17,17 @@ import msgspec
 
 from crawler.browser.pipe import Params, PipeError
 from crawler.browser.process import Chromium
-from crawler.browser.values import GRACE_S, Answer, RenderLimits
 from crawler.errors import FetchFailed, Refused
 from crawler.hooks import HttpRequest
 from crawler.page import Exchange, Rendered, RenderOutcome
 from crawler.parse.coding import decode_body
 from crawler.scope.page_steps import Step
+
+GRACE_S = 5.0
+"""How long a page may take, after its time, to give its DOM before its browser is killed."""
+
+Answer = Callable[[HttpRequest], Awaitable[Exchange]]
+"""Answers a request of a page, whose `kind` is one of `RenderLimits.load`. Raises Refused and FetchFailed."""
 
 WIDTH, HEIGHT = 1280, 1024
 
@@ -89,6 +94,25 @@ _SNAPSHOT = """(most => {
     const inner = root.getHTML ? root.getHTML({serializableShadowRoots: true, shadowRoots: shadows}) : root.innerHTML;
     return {html: type + shell.slice(0, end) + inner.slice(0, most) + shell.slice(end), url: document.URL};
 })"""
+
+
+class RenderLimits(msgspec.Struct, frozen=True):
+    """What pages may do. `time_s`: for all of a page; `settle_s`: the time without a request after which a loaded page
+    counts as complete, and `settle_cap_s` how long this is waited for. `grow`: the pixels to which the window may grow, so
+    that lists load what they show on scrolling; 0 for none. `load`: the types of requests that are answered
+    (`type_of`); `posts`: the URLs to which they may post. `memory`: bytes of data of each process.
+    `pages`: after so many, a browser is replaced."""
+
+    time_s: float = 20.0
+    settle_s: float = 0.5
+    settle_cap_s: float = 8.0
+    grow: int = 20_000
+    load: frozenset[str] = frozenset({"script", "stylesheet", "xhr", "frame"})
+    posts: tuple[str, ...] = ()
+    requests: int = 150
+    bytes: int = 20 << 20
+    memory: int = 1 << 30
+    pages: int = 200
 
 
 class OpenPage:

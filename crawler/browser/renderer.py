@@ -9,10 +9,9 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from crawler.browser.page import ATTACH, OpenPage
+from crawler.browser.page import ATTACH, Answer, OpenPage, RenderLimits
 from crawler.browser.pipe import Params, PipeError
 from crawler.browser.process import START_S, Chromium, find_browser, find_isolation, sweep_folders
-from crawler.browser.values import Answer, RenderLimits
 from crawler.errors import BrowserFailed
 from crawler.logs import log
 from crawler.page import Exchange, Rendered
@@ -29,7 +28,8 @@ FIRST_BREAK_S, LONGEST_BREAK_S = 60.0, 900.0
 
 
 class Renderer:
-    """Renders pages in up to `slots` browsers at once; further pages wait. `program` and `isolation`: as in `[render]`.
+    """Renders pages in up to `slots` browsers at once; further pages wait. `program` and `isolation`: as `browser` and
+    `browser_isolation` in `[replica]`.
     `starts` and `kills`: browsers started, and those that ended before their time; `version`: of the last one."""
 
     def __init__(

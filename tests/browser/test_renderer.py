@@ -265,7 +265,7 @@ async def test_a_page_cannot_load_more_than_its_limits() -> None:
 @pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP])
 @pytest.mark.parametrize("part", ["browser", "renderer"])
 async def test_a_killed_or_stopped_process_costs_one_page(sign: signal.Signals, part: str) -> None:
-    limits = msgspec.structs.replace(LIMITS, time_s=3.0)
+    limits = msgspec.structs.replace(LIMITS, time_s=6.0)
     async with visitor(limits) as v:
         rendering = asyncio.create_task(v.visit("/hanging-script"))
         await v.is_hanging()
@@ -277,7 +277,7 @@ async def test_a_killed_or_stopped_process_costs_one_page(sign: signal.Signals, 
                 os.kill(pid, sign)
         rendered = await rendering
         assert rendered.outcome in ("crashed", "gone", "hung", "time")
-        assert rendered.elapsed < limits.time_s + GRACE_S + 1
+        assert rendered.elapsed < limits.time_s + GRACE_S + 10
         assert (await v.visit("/simple")).outcome == "done"
     assert alive(pids) == []
     assert folders() == []
@@ -324,7 +324,9 @@ from tests.browser.test_renderer import running, visitor
 async def main():
     async with visitor(isolation=sys.argv[2]) as v:
         rendering = asyncio.create_task(v.visit(sys.argv[1]))
-        await asyncio.sleep(1.5)
+        while sys.argv[1] not in {asked.path for asked in v.web.asked} or len(running(v.renderer)) < 4:
+            await asyncio.sleep(0.1)
+        await asyncio.sleep(1.0)
         print(*running(v.renderer), flush=True)
         await rendering
         await asyncio.sleep(60)
@@ -343,7 +345,7 @@ def test_a_killed_crawler_leaves_no_process_and_its_folder_is_swept(path: str, i
     assert sweep_folders() == 0  # it is in use
     crawler.kill()
     crawler.wait()
-    for _ in range(40):
+    for _ in range(400):
         if not alive(pids):
             break
         signal.sigtimedwait([], 0.05)
