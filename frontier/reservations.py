@@ -12,6 +12,7 @@ of the holder. So nobody waits for handlers of others, which may be waiting for 
 from __future__ import annotations
 
 import contextlib
+import math
 
 import msgspec
 
@@ -65,11 +66,14 @@ class Reservations:
     def shard_of(self, domain: str) -> int:
         return self._keys.shard_of(domain)
 
-    async def reserve(self, domain: str, max_wait_ms: int) -> Reservation | ReservationRefused:
-        """Reserve one request to `domain`, which may start within `max_wait_ms`. Raises ShardLost, and RedisAway: then the
-        reservation may have been made anyway, and the next attempt waits for its end."""
+    async def reserve(
+        self, domain: str, max_wait_ms: int, hold_ms: float = math.inf
+    ) -> Reservation | ReservationRefused:
+        """Reserve one request to `domain`, which may start within `max_wait_ms` and ends within `hold_ms`. Raises
+        ShardLost, and RedisAway: then the reservation may have been made anyway, and the next attempt waits for its end."""
         shard, now_ms = self._keys.shard_of(domain), self._clock.now_ms()
-        call = shard_call(RESERVE, self._keys, shard, domain, now_ms, self._hold_ms, max_wait_ms)
+        hold_ms = int(min(hold_ms, self._hold_ms))
+        call = shard_call(RESERVE, self._keys, shard, domain, now_ms, hold_ms, max_wait_ms)
         (answer,) = await send_to_shards(self._store, self._keys, [(shard, call)])
         match answer:
             case [b"reserved", slot_ms, until_ms, delay_ms]:

@@ -315,7 +315,8 @@ class ExtraRequests:
                     yield False
                     return
                 wait_s = leased.next_at - self.runtime.now()
-                if wait_s <= 0 and leased.requesting < leased.concurrency:
+                is_loading = leased.in_browser > 0 and visit.browser is None  # another page, without turns
+                if wait_s <= 0 and leased.requesting < leased.concurrency and not is_loading:
                     break
                 await leased.until_turn_ends(wait_s if wait_s > 0 else None)
             leased.busy += 1
@@ -359,7 +360,7 @@ class ExtraRequests:
 
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""
-        while not await self._has_entered(door, domain):
+        while not await self._has_entered(visit, door, domain):
             self._check(visit, door.next_at)
             await self.runtime.clock.sleep(max(0.0, door.next_at - self.runtime.now()))
             self._check(visit)
@@ -368,9 +369,12 @@ class ExtraRequests:
                 return None
         return door.reservation
 
-    async def _has_entered(self, door: LeasedDomain, domain: str) -> bool:
+    async def _has_entered(self, visit: PageVisit, door: LeasedDomain, domain: str) -> bool:
+        hold_s = (
+            visit.until - self.runtime.now() + MARGIN_S
+        )  # not longer: if this replica dies, others wait for the end
         try:
-            return await self.foreign.may_enter(door, domain)
+            return await self.foreign.may_enter(door, domain, hold_s)
         except RedisAway:
             door.next_at = self.runtime.now() + REST_S
             return False

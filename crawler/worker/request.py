@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections.abc import Callable
 from itertools import takewhile
-from math import ceil
+from math import ceil, inf
 
 from msgspec.structs import replace
 
@@ -498,15 +498,15 @@ class ForeignDomains:
         domain = domain_of(host_of(url))
         return domain == leased.domain or await self.may_enter(leased, domain)
 
-    async def may_enter(self, leased: LeasedDomain, domain: str) -> bool:
+    async def may_enter(self, leased: LeasedDomain, domain: str, hold_s: float = inf) -> bool:
         """Return whether one request to `domain`, another one than that of `leased`, may be made now, with
-        `leased.reservation`. Otherwise as `may_request`."""
+        `leased.reservation`. It ends within `hold_s` seconds. Otherwise as `may_request`."""
         held, now_ms = leased.reservation, self._runtime.server_clock.now_ms()
         if held is not None and held.domain == domain and held.slot_ms <= now_ms <= held.slot_ms + KEPT_MS:
             return True
         retry = self._runtime.retry
         node = retry.node_of(self._reservations.shard_of(domain))
-        answer = await retry.soon(lambda: self._reservations.reserve(domain, MAX_WAIT_MS), node)
+        answer = await retry.soon(lambda: self._reservations.reserve(domain, MAX_WAIT_MS, 1000 * hold_s), node)
         now_ms = self._runtime.server_clock.now_ms()
         if isinstance(answer, ReservationRefused):
             leased.reservation, leased.refusals = None, min(leased.refusals + 1, MOST_REFUSALS)

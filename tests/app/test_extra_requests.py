@@ -24,6 +24,7 @@ from crawler.settings.load import load
 from crawler.sinks.reader import read_rows, records_in
 from frontier.counters import Counters, Counts
 from frontier.crawls import open_crawl
+from frontier.reservations import Reservations
 from politeness.delay import DelayPolicy
 from tests.e2e.harness import CRAWLER, Running, toml
 from tests.site import Reply, Request, Site
@@ -274,6 +275,27 @@ async def page(page: ParsedPage, crawl: Handle) -> None:
     assert {item["sum"] for item in items} == {6}
     found = audit(read_archive(tmp_path / "crawl-out"), Rules(DelayPolicy(0.05), None, "peercrawl"))
     assert found.breaches == []
+
+
+def test_a_reservation_ends_with_the_time_of_the_handler(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If the replica is killed, others need not wait for as long as a request may take."""
+    router, held_ms, reserve = Router(), list[float](), Reservations.reserve
+
+    async def noting(self: Reservations, domain: str, max_wait_ms: int, hold_ms: float) -> Any:
+        held_ms.append(hold_ms)
+        return await reserve(self, domain, max_wait_ms, hold_ms)
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.fetch("http://b.test/api/0")
+
+    monkeypatch.setattr(Reservations, "reserve", noting)
+    crawl = crawled(router, {**settings, "handlers": {"timeout": 20}}, "http://a.test/product/0")
+    assert crawl.stats.done == {"ok": 1}
+    assert held_ms
+    assert all(0 < ms <= 21_000 for ms in held_ms)
 
 
 def test_requests_end_with_the_time_of_the_handler(site: Site, settings: dict[str, Any]) -> None:

@@ -106,6 +106,15 @@ async def test_a_lost_holder_blocks_the_domain_for_a_while_only(
     assert await lease(frontier) == 1
 
 
+async def test_a_request_that_must_end_soon_blocks_the_domain_no_longer(
+    frontier: Frontier, reservations: Reservations, time: ManualTime
+) -> None:
+    await frontier.push([entry()])
+    await reservations.reserve("a.test", PATIENCE_MS, hold_ms=2_000.0)
+    time.ms += 2_000
+    assert await lease(frontier) == 1
+
+
 async def test_a_url_that_is_pushed_meanwhile_waits(frontier: Frontier, reservations: Reservations) -> None:
     await reserve(reservations)
     await frontier.push([entry()])

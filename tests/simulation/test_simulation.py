@@ -53,6 +53,10 @@ def test_no_invariant_is_breached_by_pages_in_browsers(wire: Wire, seed: int) ->
     assert result.requests > 1.5 * len(World(Scenario.draw(seed)).resources)
 
 
+def test_requests_of_handlers_wait_for_pages_in_browsers(wire: Wire) -> None:
+    Run(replace(Scenario.draw(11), fetches=2, renders=2), wire).go()
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("seed", RESHARDED)
 def test_no_invariant_is_breached_by_reshards(wire: Wire, seed: int) -> None:
