@@ -29,7 +29,7 @@ _NUMBER = re.compile(rb"[0-9]+")
 _LOADING = 30  # characters of "Loading..." in an empty root
 _HAS_SCRIPT = re.compile(rb"<script\b", re.IGNORECASE)
 _SCRIPT_FILE = re.compile(
-    rb"<script\b[^>]*?\ssrc\s*=\s*[\"']?([^\"'\s>?#]+)"
+    rb"<script\b[^<>]*?\ssrc\s*=\s*[\"']?([^\"'\s>?#]+)"
 )  # ignoring case would take 50 times as long
 _EMPTY_PLACE = re.compile(
     rb"<(div|ul|ol|dl|table|tbody|section|main|[a-z]++-[a-z-]++)\b([^<>]*+)>\s*+(?:loading[^<]{0,20})?</\1\s*+>",

@@ -122,12 +122,15 @@ _DESCRIPTION = re.compile(
     re.IGNORECASE,
 )
 _HEAD = 16_384  # bytes in which a description is looked for
-_NUMBERED = re.compile(rb"(?<![a-zA-Z0-9])(?:[0-9][0-9.,:/%-]*+[a-z]{0,2}|[0-9a-f]{8,})(?![a-zA-Z0-9])")
+_NUMBERED = re.compile(
+    rb"(?<![a-zA-Z0-9])(?:(?:[0-9][0-9.,:/%-]*+[a-z]{0,2}|[0-9a-f]{8,})(?![a-zA-Z0-9])|((?:[0-9]++[.,:/%-]++)++))"
+)
+"""Numbers and ids; or what precedes the last number of one that is none, so that no other number of it is tried."""
 _DIGIT = re.compile(b"[0-9]")
 _SOURCE = re.compile(
-    rb"""<(?:img|iframe|embed|video|audio|source)\b[^<>]*?\bsrc\s*=\s*["']?\s*([^\s"'<>#]+)""", re.IGNORECASE
+    rb"""<(?:img|iframe|embed|video|audio|source)\b[^<>]*?\bsrc\s*+=\s*+["']?\s*+([^\s"'<>#]+)""", re.IGNORECASE
 )
-_ALT = re.compile(rb"""<img\b[^<>]*?\balt\s*=\s*["']?\s*([^\s"'<>][^"'<>]*)""", re.IGNORECASE)
+_ALT = re.compile(rb"""<img\b[^<>]*?\balt\s*+=\s*+["']?\s*+([^\s"'<>][^"'<>]*)""", re.IGNORECASE)
 _LONG_ID = 16  # characters of a segment that, with digits in it, is an id
 
 K = TypeVar("K", bound=Hashable)
@@ -561,7 +564,7 @@ def _without_scripts(page: bytes) -> bytes:
 
 def _numberless(piece: bytes) -> bytes:
     """`piece` with 0 for each number and id. Few pieces have a digit, and to look for one takes a tenth of the time."""
-    return _NUMBERED.sub(b"0", piece) if _DIGIT.search(piece) else piece
+    return _NUMBERED.sub(lambda found: found[1] or b"0", piece) if _DIGIT.search(piece) else piece
 
 
 def _address(source: bytes, query: bytes) -> bytes:

@@ -17,12 +17,15 @@ from crawler.parse.coding import decode_body
 from crawler.parse.document import Document, ParseLimits, noted_fields, read, usage_of
 from crawler.parse.encoding import MediaType
 from crawler.parse.html import Extracted, ExtractPolicy, directives
+from crawler.parse.needs_scripts import scripts_of
 from crawler.parse.requisites import embedded_in, embedded_in_css
 from crawler.parse.sitemaps import named_sitemaps
 from crawler.parse.tags import scan_tree
 from crawler.parse.tree import parse
 from crawler.scope.scope import Scope, TrapPolicy, judge_trap
 from crawler.scope.seeds import read_seeds
+from crawler.scope.shapes import PUT_OFF, Shapes
+from frontier.entries import Entry
 from frontier.errors import BadUrl
 from frontier.urls import UrlRules, canonicalize, canonicalize_links
 from politeness.backoff import BackoffState, parse_retry_after
@@ -39,6 +42,17 @@ else:
     from backports import zstd
 
 URL = "https://a.test/dir/page"
+
+
+def compared(data: bytes) -> None:
+    """Compare pages with each other, and count their scripts."""
+    shapes = Shapes(share=0.1)
+    for number in range(3):
+        entry = Entry(f"{URL}?p={number}", "a.test", priority=PUT_OFF)
+        shapes.note(entry, "title", False, b"%d" % number, lambda: data)
+    scripts_of(data)
+
+
 LIMITS = ParseLimits(ExtractPolicy(), 1 << 26)
 MAX_HEAD = 65_536  # as FetchSettings has it: joining folded lines takes aiohttp quadratic time
 LONG_URLS = UrlRules(max_length=1 << 26)
@@ -268,6 +282,14 @@ FORMATS = {
         parts("<img srcset='|<p style='|<style>|<iframe srcdoc='|<iframe srcdoc=\"<p style='"),
         _CSS_UNITS,
         parts("'>|\">"),
+    ),
+    "compared pages": Format(
+        compared,
+        parts("|<img src=|<img alt=|1.|<h1>|<meta name=description content=|<script>|<a>x"),
+        parts(
+            " |\n|1.|1|.|a|abcdef01|src=|alt='|'|20|12:|-|<script>|<script |<title>|<style>|<img src=|>1abc|<p>x|<h1>|</a>"
+        ),
+        parts("|'>|1abc>"),
     ),
     "sitemap": Format(
         document("application/xml"),
