@@ -5,7 +5,7 @@ A *shape* is the host, the first two path segments with numbers and ids left out
 is a wider one for each, with any last segment, to which each narrow one adds a few pages: `/wiki/*?action` is learnt from
 the pages of several articles. Another wider one has any names of parameters, because filters can be combined in hundreds
 of ways: `/list?*`. It applies to combinations that were not seen yet, or whose pages all brought nothing. A shape is
-useless when 30 of its pages were fetched and 80 % of the latest brought nothing, or 15 and none of the latest 15 brought
+useless when 30 of its pages were fetched and 80 % of the latest brought nothing, or 15 and none of the latest 12 brought
 anything:
 
 - the page says noindex, others of its site do not, and it leads to no new URL of a shape whose pages may be indexed, as
@@ -41,8 +41,8 @@ from frontier.urls import origin_of
 LEARNT_FROM = 30
 """Pages of a shape before it can be useless."""
 
-_QUICKLY = 15  # pages of a shape that suffice if the latest ones that were judged were all useless
-_LATEST_FEW = (1 << _QUICKLY) - 1
+_QUICKLY = 15  # pages of a shape that suffice if all of the latest ones were useless
+_FEW = 12  # of its latest pages that must have been judged useless then, if so many were judged
 _WINDOW = 30  # latest pages that were judged
 _LATEST = (1 << _WINDOW) - 1
 _LEAST_JUDGED = 20
@@ -174,8 +174,8 @@ class _Shape:
     @property
     def is_useless(self) -> bool:
         if self.pages >= _QUICKLY and self.judged >= _QUICKLY - _UNREAD:
-            few = (self.latest & _LATEST_FEW).bit_count()
-            if few == min(self.judged, _QUICKLY):
+            few = min(self.judged, _FEW)
+            if (self.latest & ((1 << few) - 1)).bit_count() == few:
                 return True
         if self.pages < LEARNT_FROM or self.judged < _LEAST_JUDGED:
             return False

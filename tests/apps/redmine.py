@@ -13,6 +13,7 @@ ROOT = Path("/usr/share/redmine")
 DATABASE = Path("/var/lib/dbconfig-common/sqlite3/redmine/instances/default/redmine_default")
 
 _FILL = """
+ActiveJob::Base.queue_adapter = :test  # mails are written by a thread, which would lock the database
 project = Project.create!(name: "Council", identifier: "council", is_public: true)
 project.enabled_module_names = %w(issue_tracking time_tracking news wiki boards calendar gantt)
 project.trackers = Tracker.all
