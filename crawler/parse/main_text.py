@@ -78,6 +78,9 @@ _MOST_EXTRAS = 0.01
 _FOUND_IN_MAIN, _FOUND_IN_BODY = 0.5, 0.25
 """Share of the text outside of links that trafilatura has to find, in a `main` or in several articles, and elsewhere."""
 
+_FOUND_IN_DOCUMENTATION = 2 / 3
+"""The same share of all text, if a heading has a permalink: of a list of chapters, trafilatura finds some lines only."""
+
 _LEAST_COMMENTS = 0.5
 """Length of the comments of a publisher's article, in that of the article, from which they belong to the text."""
 
@@ -215,14 +218,18 @@ def _article(
     is the main text. Removes the extras of a site from `content`. `sections`: the permalinks of headings, as those of
     documentation have them."""
     length = _length(content)
-    if _prose(content) < (_LEAST_PROSE_IN_MAIN if by == "main" else _LEAST_PROSE) * length:
+    if by == "main" and _prose(content) < _LEAST_PROSE_IN_MAIN * length:
+        return "", False
+    if _prose(content) < _LEAST_PROSE * length:
         found = _article_text(html)
         return ("" if _is_in(found, content) else found), False
     if _is_documentation(content, by, sections):
         return "", False
     found = _article_text(html)
     prose = _prose(content) - _total(content.select(_COMMENTS))
-    least = _FOUND_IN_MAIN * length if sections else (_FOUND_IN_BODY if by == "body" else _FOUND_IN_MAIN) * prose
+    least = (_FOUND_IN_BODY if by == "body" else _FOUND_IN_MAIN) * prose
+    if sections:
+        least = _FOUND_IN_DOCUMENTATION * length
     if _size(found) < least:
         return "", False
     _remove_small(whole, _COMMENT_FORMS, _LARGEST_EXTRA * _length(whole))
