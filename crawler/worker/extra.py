@@ -72,7 +72,8 @@ class PageVisit:
     """The visit to a page of `leased` while the page is handled. `until`: when its time is over, in monotonic seconds.
     `is_interrupted`: the page has to be fetched again; `may_pass`: so it is if its handler fails, because a request
     failed for a reason that may pass. `browser`: how requests are made if a browser makes them; None if a handler does.
-    `own_requests`: how many a browser has made to the domain of the page."""
+    `own_requests`: how many a browser has made to the domain of the page; `reserving`: how many requests wait for a
+    reservation."""
 
     requests_of: ExtraRequests
     leased: LeasedDomain
@@ -85,6 +86,7 @@ class PageVisit:
     is_over: bool = False
     is_interrupted: bool = False
     may_pass: bool = False
+    reserving: int = 0
     callers: set[asyncio.Task[object]] = field(default_factory=set)
 
     async def send(self, request: HttpRequest) -> Exchange:
@@ -98,6 +100,7 @@ class PageVisit:
     def end(self) -> None:
         """End the visit. Requests that nobody has awaited are cancelled."""
         self.is_over = True
+        self.may_pass |= self.reserving > 0  # the handler took too long for that
         self.leased.in_browser -= self.browser is not None
         for caller in self.callers:
             caller.cancel()
@@ -335,6 +338,7 @@ class ExtraRequests:
         """A block in which nobody else makes a request to the domain of `guest`. Yields False if this replica has leased
         the domain."""
         is_waiting = True
+        visit.reserving += 1
         door = self._guest("")  # waits for the reservation; `guest` may need one for a robots.txt elsewhere
         try:
             line = self._lines.setdefault(guest.domain, asyncio.Lock())
@@ -343,6 +347,7 @@ class ExtraRequests:
                 try:
                     held = await self._reserve(visit, door, guest.domain)
                     is_waiting = False
+                    visit.reserving -= 1
                     if held is not None:
                         guest.lease_end = self.runtime.monotonic(held.until_ms) - MARGIN_S
                         guest.next_at = self.runtime.now()
@@ -357,6 +362,8 @@ class ExtraRequests:
         except (asyncio.CancelledError, Refused):
             visit.may_pass |= is_waiting
             raise
+        finally:
+            visit.reserving -= is_waiting
 
     async def _reserve(self, visit: PageVisit, door: LeasedDomain, domain: str) -> Reservation | None:
         """Wait until one request to `domain` is reserved. None if this replica has leased it meanwhile."""

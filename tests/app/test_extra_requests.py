@@ -277,6 +277,27 @@ async def page(page: ParsedPage, crawl: Handle) -> None:
     assert found.breaches == []
 
 
+def test_a_handler_that_took_too_long_for_a_reservation_is_called_again(
+    settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also without `handlers.tries`: the domain may be free later."""
+    router, asked, reserve = Router(), list[str](), Reservations.reserve
+
+    async def late_at_first(self: Reservations, domain: str, max_wait_ms: int, hold_ms: float) -> Any:
+        asked.append(domain)
+        if len(asked) == 1:
+            await asyncio.sleep(300)
+        return await reserve(self, domain, max_wait_ms, hold_ms)
+
+    @router.handler("/product/0")
+    async def product(page: ParsedPage, crawl: Handle) -> None:
+        await crawl.fetch("http://b.test/api/0")
+
+    monkeypatch.setattr(Reservations, "reserve", late_at_first)
+    own = {**settings, "handlers": {"timeout": 5, "tries": 1}, "politeness": {"delay": 0, "backoff_base": 0.1}}
+    assert crawled(router, own, "http://a.test/product/0").stats.done == {"ok": 1}
+
+
 def test_a_reservation_ends_with_the_time_of_the_handler(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
