@@ -175,7 +175,7 @@ def add_lines(visits: LastVisits, files: Iterable[Path], usage: Collection[str])
 
 def unlinked(files: Iterable[Path]) -> set[str]:
     """The URLs in the lines of a crawl to which no way of links leads any more from a seed or a sitemap, so that a fresh
-    crawl would not find them. Raises UserError for a file that cannot be read, and for lines without links."""
+    crawl would not find them. Raises UserError for a file that cannot be read, and for lines without links or seeds."""
     last: dict[str, tuple[float, Sequence[str]]] = {}
     found: set[str] = set()
     for line in _lines(files):
@@ -189,6 +189,10 @@ def unlinked(files: Iterable[Path]) -> set[str]:
                 "--skip-unlinked needs the links of all pages, which this crawl has not kept: archive.links"
             )
         last[line.url] = line.at, [*line.links, *chain.from_iterable((line.followed or {}).values())]
+    if not found:
+        raise UserError(
+            "--skip-unlinked needs the lines of the pages of a crawl from its seeds on: name its output folder"
+        )
     left = [*found]
     while left:
         _, links = last.get(left.pop(), (0.0, ()))

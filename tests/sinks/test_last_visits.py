@@ -172,8 +172,12 @@ def test_lines_without_links_are_refused(typed: Typed, tmp_path: Path) -> None:
     asyncio.run(crawl(tmp_path / "crawl-out", 0, visited("a", 0)))
     for file in (tmp_path / "crawl-out").glob("*.pages.jsonl"):
         file.write_bytes(lines(("a", 0, 200, None)))
-    done = typed("export", "crawl-out", "--format", "markdown", "--skip-unlinked")
+    words = "--format", "markdown", "--skip-unlinked"
+    done = typed("export", "crawl-out", *words)
     assert done.code == 2 and "archive.links" in done.err
+    (warc,) = (tmp_path / "crawl-out").glob("*.warc.gz")
+    done = typed("export", str(warc), *words)
+    assert done.code == 2 and "name its output folder" in " ".join(done.err.split())
 
 
 async def test_files_of_pages_that_were_only_confirmed_stay(typed: Typed, tmp_path: Path) -> None:
