@@ -16,7 +16,8 @@ import pytest
 from tests.site import Reply, Request, Site
 
 PAGE = (Path(__file__).parents[2] / "docs" / "how-to" / "send-requests.md").read_text()
-PROGRAMS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+PROGRAMS = [example for example in EXAMPLES if "crawl.run()" in example]
 PAGES = 3
 
 LOGIN = """<form action="/login" method="post"><input type="hidden" name="csrf_token" value="{}">
