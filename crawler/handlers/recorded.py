@@ -83,6 +83,6 @@ def load(folder: Path) -> tuple[RecordedPage, bytes]:
     """Return the page that is saved in `folder`, and its body. Raises UserError if there is none."""
     try:
         recorded = msgspec.json.decode((folder / NAME).read_bytes(), type=RecordedPage)
-        return recorded, (folder / recorded.file).read_bytes()
-    except (OSError, msgspec.MsgspecError) as error:
+        return recorded, (folder / Path(recorded.file).name).read_bytes()
+    except (OSError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise UserError(f"{folder} has no page that `crawler try --record` has saved: {error}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -219,3 +220,18 @@ def test_what_a_page_has_loaded_is_a_page_of_its_own_site() -> None:
     assert loaded is not None
     (answer,) = replace(page(URL), extras=(Extra(loaded, "xhr"),)).resources()
     assert (answer.domain, answer.status, answer.reason) == ("other.test", 404, "http_404")
+
+
+@pytest.mark.parametrize(
+    ("file", "payload"),
+    [("a\\u0000b", "{}"), ("../secret.txt", "{}"), ("a", '{"a":' + "[" * 9_999 + "]" * 9_999 + "}")],
+)
+def test_a_recorded_page_that_somebody_has_changed_reads_nothing_else(tmp_path: Path, file: str, payload: str) -> None:
+    (tmp_path / "secret.txt").write_text("secret")
+    folder = tmp_path / "page"
+    folder.mkdir()
+    (folder / "page.json").write_text(
+        f'{{"url":"http://a.test/","status":200,"file":"{file}","headers":{{}},"payload":{payload}}}'
+    )
+    with pytest.raises(UserError, match="has no page"):
+        page(folder)
