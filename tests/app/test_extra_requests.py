@@ -277,6 +277,7 @@ async def page(page: ParsedPage, crawl: Handle) -> None:
     assert found.breaches == []
 
 
+@pytest.mark.long
 def test_a_handler_that_took_too_long_for_a_reservation_is_called_again(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +295,7 @@ def test_a_handler_that_took_too_long_for_a_reservation_is_called_again(
         await crawl.fetch("http://b.test/api/0")
 
     monkeypatch.setattr(Reservations, "reserve", late_at_first)
-    own = {**settings, "handlers": {"timeout": 5, "tries": 1}, "politeness": {"delay": 0, "backoff_base": 0.1}}
+    own = {**settings, "handlers": {"timeout": 10, "tries": 1}, "politeness": {"delay": 0, "backoff_base": 0.1}}
     assert crawled(router, own, "http://a.test/product/0").stats.done == {"ok": 1}
 
 
