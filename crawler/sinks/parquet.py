@@ -76,17 +76,19 @@ def schema() -> pa.Schema:
     """The columns: the fields of `Line`, with three columns for the place in the WARC file, and text columns for JSON."""
     import pyarrow as pa  # noqa: PLC0415
 
-    text, moment = pa.string(), pa.timestamp("ms", "UTC")
-    special: dict[str, Any] = {
-        **dict.fromkeys(("status", "depth", "tries", "elapsed_ms", "link_count", "rejected_count"), pa.int32()),
+    text, texts = pa.string(), pa.list_(pa.string())
+    named = {
         **dict.fromkeys(("size", "decoded_size"), pa.int64()),
-        **dict.fromkeys(_TIMES, moment),
-        **dict.fromkeys(("noarchive", "noindex", "soft_404"), pa.bool_()),
-        **dict.fromkeys(("links", "cut", "repaired", "usage_statements", "licenses", "rejected"), pa.list_(text)),
+        **dict.fromkeys(_TIMES, pa.timestamp("ms", "UTC")),
     }
-    place = [("warc_file", text), ("warc_offset", pa.int64()), ("warc_length", pa.int64())]
-    plain = [(name, special.get(name, text)) for name in Line.__struct_fields__ if name != "warc"]
-    return pa.schema(plain + place)
+    by_type = {
+        **dict.fromkeys((int, int | None), pa.int32()),
+        bool | None: pa.bool_(),
+        **dict.fromkeys((list[str], list[str] | None), texts),
+    }
+    fields = [field for field in msgspec.structs.fields(Line) if field.name != "warc"]
+    columns = [(field.name, named.get(field.name) or by_type.get(field.type, text)) for field in fields]
+    return pa.schema([*columns, ("warc_file", text), ("warc_offset", pa.int64()), ("warc_length", pa.int64())])
 
 
 def _row(line: Line) -> dict[str, Any]:

@@ -76,7 +76,6 @@ _CHUNK = 1 << 16  # bytes per call of the decompressor; it copies those after th
 Extent = tuple[int, bool]
 """The number of bytes of complete records at the start of a file, and whether they are worth keeping."""
 
-
 _MAGIC: dict[bytes, CompressionName] = {b"\x1f\x8b": "gzip", b"\x28\xb5\x2f\xfd": "zstd"}
 _PLAIN_HEAD = re.compile(rb"[\r\n]*WARC/.*?\r?\n\r?\n", re.DOTALL)
 _LENGTH = re.compile(rb"^content-length:[ \t]*([0-9]{1,15})[ \t]*\r?$", re.IGNORECASE | re.MULTILINE)
@@ -191,7 +190,7 @@ class _Member:
 
 
 def _framed_records(fd: int, compression: Compression, one_each: bool) -> tuple[int, str]:
-    """The extent of the complete records of the file behind `fd`, up to the first member or frame with which no record
+    """The bytes of the complete records of the file behind `fd`, up to the first member or frame with which no record
     ends, and what is wrong with that: with a length that is too large, a reader would take the next record, which may be
     of another site, for a part of the body. Raises OSError."""
     size = 0
@@ -226,7 +225,7 @@ def _record_length(
 
 
 def _whole_plain_records(fd: int) -> int:
-    """The extent of the complete records of the file behind `fd`, which is not compressed. Raises OSError."""
+    """The bytes of the complete records of the file behind `fd`, which is not compressed. Raises OSError."""
     total, size = os.fstat(fd).st_size, 0
     while size < total and (length := _plain_length(fd, size)) and size + length <= total:
         size += length
@@ -319,6 +318,7 @@ def dechunked(body: bytes) -> tuple[bytes, bool]:
 
 _LIMITS = ParseLimits(ExtractPolicy(obey_nofollow=False), MAX_DECODED)
 _NUMBER = re.compile(r"[0-9]{1,9}")
+_COUNT = re.compile(r" ([0-9]{1,9})(?=,|$)")
 _SECONDS = re.compile(r"[0-9]{1,6}(?:\.[0-9]+)?")
 _OF_BODY = ("charset", "title", "lang", "canonical", "size", "decoded_size", "truncated", "noarchive", "noindex")
 """Columns that only a record with a body can fill."""
@@ -450,8 +450,10 @@ def _completed(response: _Response, metadata: _Metadata | None, writer: _Writer,
         **{name: _number(fields.get(name)) for name in ("depth", "tries")},
         "elapsed_ms": _number(fields.get("fetchTimeMs")),
         "rendered": fields.get("rendered") or None,
+        "rendered_why": None,
         "render_ms": _number(fields.get("renderTimeMs")),
         "resources": _number(fields.get("resources")),
+        "refused": _sum(fields.get("refused", "")) if fields.get("rendered") else None,
         "visit": fields.get("visit") or None,
         "previous_visit": _date(fields.get("previous-visit")),
         **({"repaired": fields.get("repaired", "").split()} if metadata is not None else {}),
@@ -659,6 +661,11 @@ def _usage(http: Head, document: ParsedDocument) -> Usage:
 
 def _number(text: str | None) -> int | None:
     return int(text) if text and _NUMBER.fullmatch(text) else None
+
+
+def _sum(counts: str) -> int:
+    """The sum of `counts`, such as `robots 2, type image 5`."""
+    return sum(map(int, _COUNT.findall(counts)))
 
 
 def _date(text: str | None) -> str | None:

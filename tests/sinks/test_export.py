@@ -20,9 +20,10 @@ from click.testing import CliRunner
 from crawler.cli.main import app
 from crawler.cli.options import USES
 from crawler.errors import UserError
-from crawler.page import Link, Outcome
+from crawler.page import Link, Outcome, Rendered
 from crawler.sinks.archive import Archive
 from crawler.sinks.export import ExportSettings, Form, export, shared_work, warc_files
+from crawler.sinks.parquet import write_parquet
 from crawler.sinks.reader import MAX_DECODED
 from politeness.usage import CATEGORIES, Statement, combined, statement
 from tests.e2e.harness import Finished
@@ -58,6 +59,20 @@ def test_rows_are_those_that_the_crawl_wrote(crawl: Path, tmp_path: Path) -> Non
     pick = [[line[name] for name in COMMON] for line in readers.lines(crawl)]
     assert [[line[name] for name in COMMON] for line in readers.lines(out)] == pick
     assert readers.files(out, ".tmp") == []
+
+
+async def test_pages_that_were_in_a_browser(tmp_path: Path) -> None:
+    """In the lines of a crawl, and read back from its records, as JSON and as Parquet."""
+    refused = {"robots": 2, "type image": 5}
+    rendered = Rendered("done", 1.5, exchange("a", b"<p>shown"), requests=8, refused=refused, why="shell")
+    await archived(tmp_path / "crawl", [page(exchange("a", b"<p>sent"), rendered=rendered)])
+    (lines,) = (tmp_path / "crawl").glob("*.pages.jsonl")
+    (row,) = pq.read_table(write_parquet(lines)).to_pylist()
+    browser = {"rendered": "done", "render_ms": 1500, "resources": 8, "refused": 7}
+    assert row.items() >= {**browser, "rendered_why": "shell"}.items()
+    export(warc_files([tmp_path / "crawl"]), ExportSettings(tmp_path / "out", "parquet"), 1, ignored)
+    (row,) = pq.read_table(readers.files(tmp_path / "out", ".parquet")[0]).to_pylist()
+    assert row.items() >= {**browser, "rendered_why": None}.items()
 
 
 def test_parquet(crawl: Path, tmp_path: Path) -> None:
