@@ -498,7 +498,7 @@ def _export_changes(paths: Sequence[Path], begin: float, out: Path, form: str, h
         raise UserError("--items and --changes are two exports: use one at a time")
     if form not in TABLE_FORMS:
         raise UserError("changes have the formats jsonl, csv and parquet")
-    done = data_sets.export_changes(list(paths), begin, out, form)  # type: ignore[arg-type]
+    done = data_sets.export_changes(list(paths), begin, out, form)
     Terminal().tell(f"{count_of(done.changes, 'change')} since {iso_time(begin)} in {done.file}")
 
 

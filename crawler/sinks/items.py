@@ -9,8 +9,8 @@ rejected in the crawl. If the items go to a table of a database (`crawler.sinks.
 Changes come from the lines of open files, too, in the order of the files. So they take the same memory for any number of
 other lines, and the changes of a page are in their order if one replica found them. The lines of a running replica may end
 with pages that are not settled: these are visited again, and then have a second line. A page that is gone is visited some
-times more, and these visits find the same: only the first is a change. Later ones are told by the time of the visit before,
-so about 100 bytes are remembered for each visit that found a page gone.
+times more, and these visits find the same: only the first is a change. Later ones are recognised by the time of the visit
+before, so about 100 bytes are remembered for each visit that found a page gone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 import msgspec
 
@@ -45,7 +45,10 @@ from crawler.sinks.parquet import require_pyarrow
 
 T = TypeVar("T")
 
-ItemForm = Literal["jsonl", "csv", "parquet"]
+TableForm = Literal["jsonl", "csv", "parquet"]
+TABLE_FORMS: tuple[TableForm, ...] = get_args(TableForm)
+"""The formats of items and of changes."""
+
 GROUP_ITEMS = 2_000
 GROUP_BYTES = 16 << 20
 """Items that are written together, and bytes of these items as JSON, about. They are in memory several times."""
@@ -99,6 +102,11 @@ class _Line(msgspec.Struct):
     rejected: list[str] = []
     rejected_items: dict[str, list[RejectedLine]] | None = None
 
+    @property
+    def at(self) -> str:
+        """When the page was settled, or fetched if that is unknown."""
+        return self.settled_at or self.fetched_at or ""
+
 
 _decoder = msgspec.json.Decoder(_Line)
 
@@ -142,10 +150,8 @@ def items_of(line: bytes, name: str) -> list[FoundItem]:
     if b'"items":{' not in line:
         return []
     read = _decoder.decode(line)
-    at = read.settled_at or read.fetched_at or ""
-    return [
-        FoundItem(read.url, bytes(item), at, read.fetched_at, read.visit) for item in (read.items or {}).get(name, ())
-    ]
+    items = (read.items or {}).get(name, ())
+    return [FoundItem(read.url, bytes(item), read.at, read.fetched_at, read.visit) for item in items]
 
 
 class Rejected(NamedTuple):
@@ -156,17 +162,19 @@ class Rejected(NamedTuple):
     others: int
 
 
-def read_rejected(paths: Sequence[Path], name: str) -> Rejected:
-    """Return what was rejected of the data set `name` in the finished files among `paths`. Raises UserError for a file that
-    cannot be read."""
-    items, named = list[Refused](), 0
+def read_rejected(paths: Sequence[Path], name: str, begin: str = "") -> Rejected:
+    """Return what was rejected of the data set `name` in the finished files among `paths`, on pages that were settled from
+    `begin` on, a time as in the lines. Raises UserError for a file that cannot be read."""
+    items, others = list[Refused](), 0
     for line in _read(paths, lambda line: [_decoder.decode(line)] if b'"rejected":["' in line else []):
+        if line.at < begin:
+            continue
         whole = (line.rejected_items or {}).get(name, ())
-        items += (Refused(FoundItem(line.url, bytes(one.item), line.settled_at or ""), one.reason) for one in whole)
-        named += sum(
-            text.startswith(f"{name}.") and text not in {one.reason for one in whole} for text in line.rejected
-        )
-    return Rejected(items, named)
+        items += (Refused(FoundItem(line.url, bytes(one.item), line.at), one.reason) for one in whole)
+        reasons = {one.reason for one in whole}
+        # "shop.price: missing", or "shop: size" of no single field
+        others += sum(text.startswith((f"{name}.", f"{name}:")) and text not in reasons for text in line.rejected)
+    return Rejected(items, others)
 
 
 def export_items(
@@ -187,9 +195,10 @@ def export_items(
     files = line_files_among(paths)  # once, because replicas may finish others meanwhile
     left_open = tuple(file for file in files if is_open(file))
     files = [file for file in files if file not in left_open]
-    schema, rejected = Schema(known=kept_types(paths, name)), read_rejected(files, name)
+    begin = iso_time(since) if since else ""
+    schema, rejected = Schema(known=kept_types(paths, name)), read_rejected(files, name, begin)
     refused: list[Refused] = []
-    count, begin = 0, iso_time(since) if since else ""
+    count = 0
     latest = _latest((item for item in read_items(files, name) if item.settled_at >= begin), keys) if keys else None
 
     def wanted() -> Iterator[FoundItem]:
@@ -204,8 +213,8 @@ def export_items(
     if not count and not refused and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         if left_open or not may_be_empty:
-            raise UserError(without_items(paths, files, name) + more)
-        log(logging.WARNING, "no_items", problem=without_items(paths, files, name))
+            raise UserError(without_items(paths, files, name, begin) + more)
+        log(logging.WARNING, "no_items", problem=without_items(paths, files, name, begin))
     if nowhere := [key for key in keys if key not in schema.kinds]:
         raise UserError(f"no item of {name!r} has a field {nowhere[0]!r}; there is {', '.join(schema.kinds)}")
     left_out = {(item.url, item.json) for item, _ in refused}
@@ -238,10 +247,12 @@ def _latest(items: Iterable[FoundItem], keys: Sequence[str]) -> set[int]:
     return {number for _, number in last.values()}
 
 
-def without_items(paths: Sequence[Path], files: Sequence[Path], name: str) -> str:
-    """Return what to say if no item of the data set `name` is in the `files` of `paths`: how many were rejected, or which
-    data sets there are, also those whose items were all rejected."""
+def without_items(paths: Sequence[Path], files: Sequence[Path], name: str, begin: str = "") -> str:
+    """Return what to say if no item of the data set `name` is in the `files` of `paths`, or none since `begin`: that there
+    are earlier ones, how many were rejected, or which data sets there are, also those whose items were all rejected."""
     said, counted = f"no item of a data set {name!r} in {', '.join(map(str, paths))}", Counter(_read(files, _names_in))
+    if begin and any(True for _ in read_items(files, name)):
+        return f"{said} was settled since {begin}"
     if name in counted:
         return f"{said} was kept: {counted[name]:,} rejected"
     return f"{said}; data sets there: {', '.join(sorted(counted)[:SHOWN])}" if counted else said
@@ -336,9 +347,6 @@ def _row(item: FoundItem, schema: Schema, as_text: bool) -> dict[str, Any]:
             row[name] = datetime.fromisoformat(value)
     return row
 
-
-TABLE_FORMS = ("jsonl", "csv", "parquet")
-"""The formats of items and of changes."""
 
 _WRITERS = {"jsonl": _write_jsonl, "csv": _write_csv, "parquet": _write_parquet}
 
@@ -456,7 +464,7 @@ def since_time(text: str, now: datetime) -> float:
     return max(0.0, seconds)
 
 
-def export_changes(paths: Sequence[Path], since: float, out: Path, form: ItemForm) -> ChangesExported:
+def export_changes(paths: Sequence[Path], since: float, out: Path, form: TableForm) -> ChangesExported:
     """Write the changes since `since`, in seconds since 1970, to a file in the folder `out`, in place of one from an
     earlier export. Raises UserError if no line says what a visit has found, and for a file that cannot be read or
     written."""

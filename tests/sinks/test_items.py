@@ -16,7 +16,7 @@ from crawler.cli.main import app
 from crawler.errors import UserError
 from crawler.page import Item, Outcome, RejectedItem
 from crawler.sinks.items import (
-    ItemForm,
+    TableForm,
     export_changes,
     export_items,
     kept_types,
@@ -120,6 +120,28 @@ async def test_a_mistyped_data_set_is_answered_with_those_there_are(tmp_path: Pa
         export_items(paths, "prices", tmp_path / "prices.jsonl")
 
 
+async def test_what_was_rejected_is_counted_also_without_a_field_and_only_since_then(tmp_path: Path) -> None:
+    rejected = (
+        RejectedItem("shop", "", "size"),
+        RejectedItem("shop", "price", "missing"),
+        RejectedItem("shop", "price", "changed", json=b'{"price":"free"}'),
+        RejectedItem("shops", "", "size"),
+    )
+    await archived(
+        tmp_path / "out",
+        [
+            page(exchange("old", b"x"), settled_at=NOON, rejected=rejected),
+            page(exchange("new", b"x"), settled_at=NOON + 3_600, items=(item("shop", price=1),)),
+        ],
+    )
+    whole = export_items([tmp_path / "out"], "shop", tmp_path / "shop.jsonl")
+    assert (whole.items, whole.refused_count, whole.rejected) == (1, 1, 2)
+    latest = export_items([tmp_path / "out"], "shop", tmp_path / "shop.jsonl", since=NOON + 60)
+    assert (latest.items, latest.refused_count, latest.rejected) == (1, 0, 0)
+    with pytest.raises(UserError, match=r"^no item of a data set 'shop' in .* was settled since 2026-09-21T16:"):
+        export_items([tmp_path / "out"], "shop", tmp_path / "shop.jsonl", since=NOON + 7_200)
+
+
 def test_a_page_that_is_settled_as_a_defect_has_no_items() -> None:
     """It may be queued again, and then gives them again."""
     assert page(exchange("a", b"x"), items=(item("shop", n=1),)).failed().items == ()
@@ -215,7 +237,7 @@ async def test_memory_does_not_grow_with_the_number_of_lines(tmp_path: Path) -> 
     path = lines_file(tmp_path)
     lines = path.read_bytes()
     (tmp_path / "long.pages.jsonl").write_bytes(lines * 2_000)
-    forms: tuple[ItemForm, ...] = ("jsonl", "csv")
+    forms: tuple[TableForm, ...] = ("jsonl", "csv")
     for form in forms:
         tracemalloc.start()
         assert export_changes([tmp_path], 0.0, tmp_path / "export", form).changes == 8 * 2_001
