@@ -41,7 +41,7 @@ MAX_VALUES = 1_000
 MAX_LENGTH = 1 << 20
 """The most values of a field that is a list, and the characters of a value."""
 
-TOLD = 20
+MAX_REPORTED = 20
 """Rejected items of a page that are reported one by one. The others are only counted."""
 
 _SHOWN = 100
@@ -172,7 +172,7 @@ class ExtractionJob(msgspec.Struct, frozen=True):
 def unread(rules: Iterable[ExtractRule]) -> Extraction:
     """What is reported of a page that took too long to read."""
     rejected = tuple(RejectedItem(rule.name, "", "unread") for rule in rules)
-    return Extraction((), rejected[:TOLD], dict(Counter(one.word for one in rejected)))
+    return Extraction((), rejected[:MAX_REPORTED], dict(Counter(one.word for one in rejected)))
 
 
 def _facts(page: Page) -> dict[str, Any]:
@@ -220,7 +220,7 @@ class _Found:
 
     def _reject(self, item: RejectedItem) -> None:
         self._rejected_by[item.word] += 1
-        if len(self._rejected) < TOLD:
+        if len(self._rejected) < MAX_REPORTED:
             self._rejected.append(item)
 
     def result(self) -> Extraction:

@@ -2,7 +2,7 @@
 
 There is one reading of JSON-LD, for items, handlers and the archive. It is lenient like that of extruct, which users of
 Scrapy know: comments, trailing commas, CDATA marks and line ends within texts are no reason to lose a price. What cannot
-be read is left out, and said.
+be read is left out, and reported.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from crawler.parse.tree import restored
 if TYPE_CHECKING:
     from turbohtml import Document
 
-MAX_BYTES = 1 << 20
-"""Bytes of all JSON-LD of a page that is read."""
+MAX_CHARACTERS = 1 << 20
+"""Characters of all JSON-LD of a page that is read."""
 
 MAX_SEARCHED = 20_000
 """Objects and lists that are searched, and values that are returned, for one path."""
@@ -55,7 +55,7 @@ class JsonLd(NamedTuple):
 
 def json_ld_of(document: Document) -> JsonLd:
     """The JSON-LD of `document`."""
-    found, left = JsonLd([], []), MAX_BYTES
+    found, left = JsonLd([], []), MAX_CHARACTERS
     scripts = document.select(_SCRIPTS)
     for number, script in enumerate(scripts, 1):
         text = restored(script.text)

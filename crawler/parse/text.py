@@ -1,4 +1,8 @@
-"""Fingerprints that are similar for similar texts, and an index that finds similar ones. Pure.
+"""Extracts the text and data of a page, and compares texts: fingerprints that are similar for similar ones, and an index
+that finds these. Pure.
+
+`content_of` extracts what the settings ask for, `ContentJob` in a process of its own. `TextJob` makes the digest by which
+two visits of a page are compared, and `simhash` the fingerprint by which pages are.
 
 The fingerprint is Charikar's (Similarity estimation techniques from rounding algorithms, STOC 2002): a bit is set if it is
 set in the hashes of more than half of the text's features. The features are all runs of three words, with repetitions;
@@ -14,12 +18,13 @@ import re
 from array import array
 from collections.abc import Sequence
 from functools import cache
+from http import HTTPStatus
 from typing import TYPE_CHECKING, ClassVar
 
 import msgspec
 from xxhash import xxh3_64_digest
 
-from crawler.page import Page
+from crawler.page import NO_CONTENT, Content, Exchange, Outcome, Page, TextForm
 from crawler.parse.coding import decode_body, is_html_page
 from crawler.parse.encoding import as_text, encoding_guessed, encoding_sent
 from crawler.parse.main_text import SURROUNDINGS, main_text
@@ -29,10 +34,6 @@ from crawler.scope.next_visit import TEXT_DIGEST
 
 if TYPE_CHECKING:
     from turbohtml import Document, Element
-from http import HTTPStatus
-from typing import TYPE_CHECKING
-
-from crawler.page import NO_CONTENT, Content, Exchange, Outcome, TextForm
 
 NEAR = 3
 """Number of bits in which the fingerprints of copies may differ (Manku et al. 2007, section 4)."""
@@ -226,7 +227,7 @@ def text_to_compare(main: Element | None, document: Document) -> str:
 
 
 class TextJob(msgspec.Struct, frozen=True):
-    """A page whose text is wanted as a fingerprint. `coding`: its Content-Encoding; `charset`: the encoding of its
+    """A page whose text is wanted as a digest. `coding`: its Content-Encoding; `charset`: the encoding of its
     text; `max_decoded`: the most bytes of its decoded body."""
 
     CPU_S: ClassVar[float] = 1.0  # several times what ordinary markup of the largest size takes
@@ -246,8 +247,8 @@ class TextJob(msgspec.Struct, frozen=True):
         return cls(page.url, page.charset, exchange.content_coding, max_decoded)
 
     def run(self, body: bytes) -> str:
-        """The fingerprint of the text to compare of `body`, as it was received. Empty if it has no text. Only the order of
-        the words counts, not what separates them."""
+        """The digest of the text to compare of `body`, as it was received, in hexadecimal digits. Empty if it has no text.
+        Only the words and their order count, not what separates them."""
         document = parse(decode_body(body, self.coding, self.max_decoded).data, self.charset or None)
         main = document.main_content()
         flatten_tables(document)

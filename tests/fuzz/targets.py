@@ -13,7 +13,7 @@ from crawler.parse.child import encoded
 from crawler.parse.coding import decode_body
 from crawler.parse.document import NOTED, Document, ParseLimits, read, read_if_small, usage_of
 from crawler.parse.encoding import MediaType
-from crawler.parse.extraction import TOLD, ExtractionJob
+from crawler.parse.extraction import MAX_REPORTED, ExtractionJob
 from crawler.parse.html import Extracted, ExtractPolicy, directives, extract
 from crawler.parse.sitemaps import parse_sitemap
 from crawler.scope.extract_rules import ExtractRule, FieldRule
@@ -157,7 +157,7 @@ def items(data: bytes) -> None:
     names = {rule.name: {field.name for field in rule.fields} for rule in _ITEMS.rules}
     for item in found.items:
         assert item.fields.keys() == names[item.name]
-    assert len(found.rejected) == min(TOLD, found.rejected_count)
+    assert len(found.rejected) == min(MAX_REPORTED, found.rejected_count)
 
 
 def sitemap(data: bytes) -> None:
