@@ -252,7 +252,7 @@ def export(
 
 
 def _finder(context: click.Context) -> tuple[ItemFinder | None, str]:
-    """Return what finds items on archived pages if --settings or --app is given, and from what it is made, as text."""
+    """Return what finds items on archived pages if --settings or --app is given, and a digest of its settings."""
     if not {"settings", "app"} & _given(context).keys():
         return None, ""
     from crawler.app.archived_items import ItemFinder  # noqa: PLC0415 - imports handlers and parsers
@@ -412,7 +412,7 @@ def extract(
     simhash: bool,
     usage: tuple[str, ...],
 ) -> None:
-    """Print a JSON line for each page in WARC files, which may be open.
+    """Print a JSON line for each response in WARC files, which may be open.
 
     With `--settings` or `--app`, the lines have the items that the `[[extract]]` tables or the handlers find on the
     archived pages. Nothing is fetched.
@@ -424,7 +424,13 @@ def extract(
     """
     configure("console", "warning")
     settings = ExportSettings(
-        Path(), "jsonl", text, structured, links, simhash, frozenset(usage), False, False, 0.0, *_finder(context)
+        Path(),
+        text=text,
+        structured=structured,
+        links=links,
+        simhash=simhash,
+        usage=frozenset(usage),
+        finder=_finder(context)[0],
     )
     done = Exported()
     for archive in archives:

@@ -46,7 +46,7 @@ from crawler.parse.document import Document, ParsedDocument, ParseLimits, ReadJo
 from crawler.parse.extraction import Extraction, ExtractionJob, unread
 from crawler.parse.html import Extracted
 from crawler.parse.main_text import extractor
-from crawler.parse.text import ContentJob, TextJob
+from crawler.parse.text import ContentJob, DigestJob
 from crawler.parse.turns import FairTurns, WorkBudget
 from crawler.processes import environment, python_command, renounce_privileges
 from crawler.scope.scope import NO_HINTS
@@ -400,8 +400,8 @@ class DocumentOffloader:
         up its budget, which is reported as `unread`. `is_large`: its decoded size is above `SMALL`, or unknown."""
         return await self._in_turn(job, body, is_large) or unread(job.rules)
 
-    async def text_digest(self, job: TextJob, body: bytes, is_large: bool = True) -> str:
-        """The fingerprint of the text of `body`: empty if it exceeds the limits on time or memory, or if its domain has
+    async def text_digest(self, job: DigestJob, body: bytes, is_large: bool = True) -> str:
+        """The digest of the text of `body`: empty if it exceeds the limits on time or memory, or if its domain has
         used up its budget."""
         return await self._in_turn(job, body, is_large) or ""
 

@@ -357,35 +357,37 @@ class _Source:
         """Yield the values of `field` before conversion, without empty ones. Lines remain only in numbers, which do not
         go on in the next one."""
         joint = "\n" if field.type in NUMBERS and not field.regex else " "
-        for value in self._sourced(field, element):
+        for value in self._values(field, element):
             if isinstance(value, str):
                 value = joint.join(filter(None, (" ".join(line.split()) for line in value.split("\n"))))
             if value not in (None, ""):
                 yield value
 
-    def _sourced(self, field: FieldRule, element: Any) -> Iterator[Any]:
+    def _values(self, field: FieldRule, element: Any) -> Iterator[Any]:
+        """Yield what the source of `field` has, or the parts that its `regex` matches."""
         try:
             if field.reads_source and element is None:
-                yield from self._matched(self.text, field.regex)
+                yield from self._matches_in(self.text, field.regex)
                 return
-            for value in self._unmatched(field, element):
+            for value in self._whole_values(field, element):
                 if not field.regex or value is None or isinstance(value, (dict, list)):
                     yield value
                 else:
-                    yield next(self._matched(str(value), field.regex), None)
+                    yield next(self._matches_in(str(value), field.regex), None)
         except pcre2.LibraryError:  # too many steps
             if self._is_inline:
                 raise TakesLong from None
             raise _Rejected(field.name, "unread") from None
 
-    def _matched(self, text: str, pattern: str) -> Iterator[str]:
+    def _matches_in(self, text: str, pattern: str) -> Iterator[str]:
         """Yield what `pattern` matches in `text`, without empty matches."""
         for value in _matches(text, pattern, self._steps):
             self._check_time()
             if value:
                 yield value
 
-    def _unmatched(self, field: FieldRule, element: Any) -> Iterator[Any]:
+    def _whole_values(self, field: FieldRule, element: Any) -> Iterator[Any]:
+        """Yield what the source of `field` has."""
         if field.page:
             yield self._job.facts[field.page]
         elif field.value:

@@ -1,7 +1,7 @@
 """Extracts the text and data of a page, and compares texts: fingerprints that are similar for similar ones, and an index
 that finds these. Pure.
 
-`content_of` extracts what the settings ask for, `ContentJob` in a process of its own. `TextJob` makes the digest by which
+`content_of` extracts what the settings ask for, `ContentJob` in a process of its own. `DigestJob` makes the digest by which
 two visits of a page are compared, and `simhash` the fingerprint by which pages are.
 
 The fingerprint is Charikar's (Similarity estimation techniques from rounding algorithms, STOC 2002): a bit is set if it is
@@ -226,7 +226,7 @@ def text_to_compare(main: Element | None, document: Document) -> str:
     return text if is_long and len(text) >= _LEAST_SHARE * len(content) else content
 
 
-class TextJob(msgspec.Struct, frozen=True):
+class DigestJob(msgspec.Struct, frozen=True):
     """A page whose text is wanted as a digest. `coding`: its Content-Encoding; `charset`: the encoding of its
     text; `max_decoded`: the most bytes of its decoded body."""
 
@@ -239,7 +239,7 @@ class TextJob(msgspec.Struct, frozen=True):
     max_decoded: int
 
     @classmethod
-    def of(cls, page: Page, max_decoded: int) -> TextJob | None:
+    def of(cls, page: Page, max_decoded: int) -> DigestJob | None:
         """The job for `page`. None if it is not HTML, or if a part of its text would be missing."""
         exchange, is_whole = page.shown, set(page.cut) <= {"links"} and page.decoded_size <= MAX_BYTES
         if exchange is None or not is_whole or not is_html_page(page):

@@ -65,8 +65,8 @@ class ExportSettings(msgspec.Struct, frozen=True):
     """`out`: folder of the results. `text`, `structured`, `links`, `simhash`: as in `ArchiveSettings`. `usage`: leave
     out pages whose owner refuses one of these uses at the last visit. `skip_noindex`: make no Markdown of pages that
     say noindex; `skip_unlinked`: nor of those to which nothing links any more. `since`: leave out what was fetched
-    before, in seconds since 1970. `finder`: yields what puts items into the pages of a file; `rules`: says what it
-    does, as text."""
+    before, in seconds since 1970. `finder`: yields what puts items into the pages of a file; `rules`: a digest of its
+    settings."""
 
     out: Path
     form: Form = "jsonl"

@@ -31,7 +31,7 @@ from frontier.urls import canonicalize
 _UNSAFE = re.compile(r"[^\w.-]+")
 _LONGEST = 80  # bytes of a part of a file name
 _DRAFTS = ".export-"
-_NOW = fcntl.LOCK_EX | fcntl.LOCK_NB
+_AT_ONCE = fcntl.LOCK_EX | fcntl.LOCK_NB
 
 
 @contextlib.contextmanager
@@ -39,9 +39,9 @@ def drafts_in(out: Path) -> Iterator[Path]:
     """Yield a folder for drafts, which is removed at the end of the block. Removes those of killed exports. Raises
     OSError."""
     for left in out.glob(f"{_DRAFTS}*"):
-        with contextlib.suppress(OSError), locked(left, _NOW):
+        with contextlib.suppress(OSError), locked(left, _AT_ONCE):
             shutil.rmtree(left)
-    with tempfile.TemporaryDirectory(prefix=_DRAFTS, dir=out) as made, locked(Path(made), _NOW):
+    with tempfile.TemporaryDirectory(prefix=_DRAFTS, dir=out) as made, locked(Path(made), _AT_ONCE):
         yield Path(made)
 
 

@@ -16,7 +16,7 @@ import msgspec
 from crawler.events import Event, PageSettled
 from crawler.page import Exchange, LinkKind, Outcome, Page
 from crawler.parse.child import SMALL, DocumentOffloader
-from crawler.parse.text import TextJob, is_light_body
+from crawler.parse.text import DigestJob, is_light_body
 from crawler.scope.next_visit import (
     DIGEST,
     MOVED,
@@ -93,7 +93,7 @@ async def with_text_digest(
         or not needs_text(rules, before, _answer(page, exchange, ""))
     ):
         return page
-    job = TextJob.of(page, max_decoded)
+    job = DigestJob.of(page, max_decoded)
     if job is None:
         return page
     body = (page.shown or exchange).body

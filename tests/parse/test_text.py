@@ -24,8 +24,8 @@ from crawler.parse.coding import DEFAULT_LIMIT
 from crawler.parse.text import (
     MAX_BYTES,
     NEAR,
+    DigestJob,
     NearIndex,
-    TextJob,
     content_of,
     is_light_body,
     is_near,
@@ -245,7 +245,7 @@ def compared_page(body: bytes, coding: bytes = b"", content_type: str = "text/ht
 
 
 def digest(body: bytes, coding: bytes = b"") -> str:
-    job = TextJob.of(compared_page(body, coding), DEFAULT_LIMIT)
+    job = DigestJob.of(compared_page(body, coding), DEFAULT_LIMIT)
     assert job is not None
     return job.run(body)
 
@@ -317,9 +317,9 @@ def test_a_page_without_text_has_none() -> None:
 )
 def test_nor_has_one_that_is_not_html_or_not_whole(other: dict[str, object]) -> None:
     whole = compared_page(article())
-    assert TextJob.of(whole, DEFAULT_LIMIT) is not None
-    assert TextJob.of(msgspec.structs.replace(whole, cut=("links",)), DEFAULT_LIMIT) is not None
-    assert TextJob.of(msgspec.structs.replace(whole, **other), DEFAULT_LIMIT) is None
+    assert DigestJob.of(whole, DEFAULT_LIMIT) is not None
+    assert DigestJob.of(msgspec.structs.replace(whole, cut=("links",)), DEFAULT_LIMIT) is not None
+    assert DigestJob.of(msgspec.structs.replace(whole, **other), DEFAULT_LIMIT) is None
 
 
 class TestOffloaded:
@@ -333,7 +333,7 @@ class TestOffloaded:
         large = article(STORY * 300)
         assert is_light_body(article(), "", "utf-8") and not is_light_body(large, "", "utf-8")
         for body in (article(), large):
-            job = TextJob.of(compared_page(body), DEFAULT_LIMIT)
+            job = DigestJob.of(compared_page(body), DEFAULT_LIMIT)
             assert job is not None and await offload.text_digest(job, body) == job.run(body) != ""
 
     async def test_there_is_none_if_the_process_ends_and_the_next_one_is_read(self) -> None:
@@ -350,7 +350,7 @@ class TestOffloaded:
             has_died = False
 
         offload, body = DocumentOffloader(process=DiesOnce()), article()
-        job = TextJob.of(compared_page(body), DEFAULT_LIMIT)
+        job = DigestJob.of(compared_page(body), DEFAULT_LIMIT)
         assert job is not None
         try:
             assert await offload.text_digest(job, body) == ""
