@@ -54,7 +54,7 @@ class Visit(NamedTuple):
 
 
 class LastVisits:
-    """The last visits of URLs, and the last one of each with a body of its own, by URL."""
+    """The last visits of URLs, and the last one of each that has a body or names the response that has it, by URL."""
 
     def __init__(self) -> None:
         self._last: dict[str, Visit] = {}
@@ -64,7 +64,7 @@ class LastVisits:
         """Add a visit, in any order."""
         if url not in self._last or visit.at >= self._last[url].at:
             self._last[url] = visit
-        if visit.body == (url, visit.at) and (url not in self._bodies or visit.at >= self._bodies[url].at):
+        if visit.body is not None and (url not in self._bodies or visit.at >= self._bodies[url].at):
             self._bodies[url] = visit
 
     def update(self, other: LastVisits) -> None:

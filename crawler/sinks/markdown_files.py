@@ -25,6 +25,7 @@ from crawler.page import Page
 from crawler.parse.text import content_of
 from crawler.sinks.files import locked, whole_file
 from crawler.sinks.lines import iso_time
+from frontier.domains import domain_of, host_of
 from frontier.errors import BadUrl
 from frontier.urls import canonicalize
 
@@ -75,7 +76,11 @@ def _path(page: Page, out: Path) -> Path:
     if parts.query or not words[0]:  # the path does not tell what the page is
         words.append(_slug(page.title))
     name = "-".join([*filter(None, words)] or ["index"])
-    return out / _UNSAFE.sub("-", page.domain) / f"{name}-{_hash(page.url)}.md"
+    return out / _folder(page.domain) / f"{name}-{_hash(page.url)}.md"
+
+
+def _folder(domain: str) -> str:
+    return _UNSAFE.sub("-", domain)
 
 
 def _hash(url: str) -> str:
@@ -99,14 +104,15 @@ def _quoted(text: str) -> str:
 
 
 def remove_others(out: Path, urls: Collection[str], files: Mapping[str, Path]) -> tuple[dict[str, Path], int]:
-    """Remove the files in `out` of pages among `urls` that are not among `files`. Those with other names were not made by
-    an export, and stay. Returns the other files by the URLs of their pages, and how many were removed."""
+    """Remove the files in `out` of pages among `urls` that are not among `files`. Those with other names or in other
+    folders, such as copies, were not made by this export, and stay. Returns the other files by the URLs of their pages,
+    and how many were removed."""
     kept, wanted, removed = {}, set(files.values()), 0
-    for path in out.rglob("*.md"):
+    for path in out.glob("*/*.md"):
         url = _url(path)
         if path in wanted or url not in urls:
             kept[url] = path
-        elif not path.stem.endswith(f"-{_hash(url)}"):
+        elif not path.stem.endswith(f"-{_hash(url)}") or path.parent.name != _folder(domain_of(host_of(url))):
             continue
         else:
             path.unlink(missing_ok=True)

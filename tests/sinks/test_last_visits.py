@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -201,9 +202,15 @@ async def test_a_file_of_a_page_under_another_name_is_removed(typed: Typed, tmp_
     (file,) = (tmp_path / "notes").rglob("*.md")
     own = file.with_name("mine.md")
     own.write_text("my own text")
+    copies = [shutil.copytree(file.parent, tmp_path / "notes" / name) / file.name for name in ("backup", "of/b.test")]
     file.rename(file.with_name(f"old-{file.name}"))
     assert "removed, because of earlier visits: 1 file" in export(typed)
-    assert set((tmp_path / "notes").rglob("*.md")) == {file, own}
+    assert {file, own, *copies} <= set((tmp_path / "notes").rglob("*.md"))
+    assert not list(file.parent.glob("old-*"))
+    await crawl(tmp_path / "crawl-out", 1, visited("a", 1, b"", status=410))
+    assert "removed, because of earlier visits: 1 file" in export(typed)
+    assert not file.exists()
+    assert all(copy.exists() for copy in copies)
 
 
 async def test_a_body_that_was_archived_for_another_url_counts(typed: Typed, tmp_path: Path) -> None:
@@ -211,8 +218,12 @@ async def test_a_body_that_was_archived_for_another_url_counts(typed: Typed, tmp
     async with archiving(tmp_path / "crawl-out", revisits=8) as archive:
         await archive.write([visited("a", 0, body), visited("copy", 1, body)])
     export(typed)
-    found = notes(tmp_path)
-    assert found.keys() == {"a", "copy"}
+    assert notes(tmp_path).keys() == {"a", "copy"}
+    await crawl(tmp_path / "crawl-out", 2, visited("copy", 2, b"", status=304, body_at=NOON + WEEK_S))
+    for path in (tmp_path / "notes").rglob("*.md"):
+        path.unlink()
+    export(typed)
+    assert notes(tmp_path).keys() == {"a", "copy"}
 
 
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
