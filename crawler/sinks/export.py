@@ -182,10 +182,12 @@ def warc_files(paths: Sequence[Path]) -> list[Path]:
 
 
 class Plan(NamedTuple):
-    """What to take of a WARC file: `pages`, the URLs of pages by the response with their body; and what is `refused`."""
+    """What to take of a WARC file: `pages`, the URLs of pages by the response with their body; and what is `refused`.
+    `is_cut`: a part of the file cannot be read, which is to be told."""
 
     pages: Mapping[ResponseKey, Sequence[str]]
     refused: frozenset[str]
+    is_cut: bool = False
 
 
 def planned(
@@ -209,6 +211,7 @@ def planned(
         path: Plan(
             {ResponseKey(url, at): names for url in one.with_bodies() for at, names in pages.get(url, {}).items()},
             frozenset(filter(visits.is_refused, one.urls())) if settings.usage else frozenset(),
+            one.is_cut,
         )
         for path, one in zip(files, found, strict=True)
     }
@@ -291,7 +294,7 @@ def _leave_out_noindex(total: Exported, visits: LastVisits) -> None:
 def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan) -> Exported:
     """Write drafts of the pages whose bodies are in the WARC file at `path`. Raises OSError."""
     done = Exported()
-    for row in done.selected(path, settings) if plan.pages else ():
+    for row in done.selected(path, settings) if plan.pages or plan.is_cut else ():
         assert row.page.exchange is not None
         for url in plan.pages.get(ResponseKey(row.page.url, row.page.exchange.started_at), ()):
             done.files[url] = None

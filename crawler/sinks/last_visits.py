@@ -57,6 +57,7 @@ class LastVisits:
     """The last visits of URLs, and the last one of each that has a body or names the response that has it, by URL."""
 
     def __init__(self) -> None:
+        self.is_cut = False  # the rest of a file could not be read
         self._last: dict[str, Visit] = {}
         self._bodies: dict[str, Visit] = {}
 
@@ -109,11 +110,11 @@ def visits_in(usage: Collection[str], path: Path) -> LastVisits:
     """The last visits in the WARC file at `path`, as far as it can be read. `usage`: the uses that may be refused."""
     found = LastVisits()
     try:
-        for row in read_rows(path, lambda url, error: None):  # the export reports it
+        for row in read_rows(path, lambda url, error: None):
             if (visit := _visit(row, usage)) is not None:
                 found.add(row.page.url, visit)
     except (OSError, BrokenFraming):
-        pass  # so does this
+        found.is_cut = True
     return found
 
 

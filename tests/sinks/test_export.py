@@ -325,10 +325,11 @@ def their_record(name: str, body: bytes) -> bytes:
     )
 
 
-def test_a_broken_file_is_told_of_by_its_name(tmp_path: Path) -> None:
+@pytest.mark.parametrize("form", ["jsonl", "markdown"])
+def test_a_broken_file_is_told_of_by_its_name(tmp_path: Path, form: Form) -> None:
     file = tmp_path / "broken.warc.gz"
     file.write_bytes(b"\x1f\x8b\x08 nothing of the sort")
-    done = export([file], ExportSettings(tmp_path / "out"), 1, ignored)
+    done = export([file], ExportSettings(tmp_path / "out", form), 1, ignored)
     assert (done.rows, list(done.broken)) == (0, [file])
     with pytest.raises(UserError, match="no WARC file in"):
         warc_files([tmp_path / "out"])
