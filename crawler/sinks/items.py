@@ -16,7 +16,6 @@ before, so about 100 bytes are remembered for each visit that found a page gone.
 from __future__ import annotations
 
 import csv
-import io
 import logging
 import re
 from collections import Counter
@@ -40,7 +39,7 @@ from crawler.sinks.files import (
     remove_left_over,
     whole_file,
 )
-from crawler.sinks.lines import Place, RejectedLine, is_of, iso_time, line_files, lines_in
+from crawler.sinks.lines import Place, RejectedLine, is_of, iso_time, line_files, lines_in, place_columns
 from crawler.sinks.parquet import require_pyarrow
 
 T = TypeVar("T")
@@ -310,7 +309,6 @@ def _write_jsonl(path: Path, items: Iterable[FoundItem], schema: Schema) -> None
 
 def _write_csv(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
-        assert isinstance(file, io.TextIOWrapper)
         writer = csv.DictWriter(file, list(schema.kinds))
         writer.writeheader()
         for item in items:
@@ -489,8 +487,7 @@ def _changes(paths: Sequence[Path], since: str) -> Iterator[FoundItem]:
                     was_gone = hash((line.url, line.previous_visit)) in gone
                 if line.visit in CHANGES and line.settled_at >= since and not was_gone:
                     row = msgspec.structs.asdict(line)
-                    place = row.pop("warc")
-                    row |= {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}
+                    row |= place_columns(row.pop("warc"))
                     whole = msgspec.json.encode({name: row[name] for name in _COLUMNS})
                     yield FoundItem(line.url, whole, line.settled_at)
         except (OSError, msgspec.MsgspecError) as error:

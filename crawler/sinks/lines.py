@@ -67,6 +67,11 @@ class Place(msgspec.Struct, frozen=True):
     length: int
 
 
+def place_columns(place: Place | None) -> dict[str, Any]:
+    """`place` as columns of a table: `warc_file`, `warc_offset` and `warc_length`, all None without a place."""
+    return {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}
+
+
 class Line(msgspec.Struct, frozen=True):
     """A line. All fields are always present; None becomes null.
 

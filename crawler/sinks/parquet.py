@@ -16,7 +16,7 @@ import msgspec
 
 from crawler.errors import UserError
 from crawler.sinks.files import whole_file
-from crawler.sinks.lines import Line, Place
+from crawler.sinks.lines import Line, place_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa  # type: ignore[import-untyped]
@@ -97,5 +97,4 @@ def _row(line: Line) -> dict[str, Any]:
         row[name] = row[name] and datetime.fromisoformat(row[name])
     for name in ("json_ld", "opengraph", "extra", "items", "rejected_items", "payload", "followed"):
         row[name] = None if row[name] is None else msgspec.json.encode(row[name]).decode()
-    place = row.pop("warc")
-    return row | {f"warc_{name}": getattr(place, name, None) for name in Place.__struct_fields__}
+    return row | place_columns(row.pop("warc"))
