@@ -40,7 +40,7 @@ SURROUNDINGS = "nav, header, footer, aside, [role=navigation], [role=banner], [r
 """What the same on many pages is likely to be in. The footer of an article or its header may be, too: little of a text."""
 
 _AROUND = f"{SURROUNDINGS}, [role=search]"
-_MAIN = "main, [role=main]"
+MAIN = "main, [role=main]"
 _TECHNICAL = "pre, code, kbd, samp, dl"
 _BLOCKS_IN_CELLS = "table, p, div, ul, ol, h1, h2, h3, h4, h5, h6"
 _PARTS = ":is(div, section, ul, ol, li, article, form, table)"
@@ -119,9 +119,7 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
     if is_markdown:
         _prepare_markdown(document, url)
     visible = _length(whole)
-    around = [
-        part for part in document.select(_AROUND) if part.tag != "header" or not part.closest(f"{_MAIN}, article")
-    ]
+    around = [part for part in document.select(_AROUND) if part.tag != "header" or not part.closest(f"{MAIN}, article")]
     everything = _written(whole, is_markdown) if 2 * _total(around) > visible else ""
     for part in around:
         part.decompose()
@@ -201,7 +199,7 @@ def _content(document: Document, whole: Element) -> tuple[Element, str]:
     enough = _prose(whole) / 4
     most = _length(whole) / 2
     mains = [
-        part for part in document.select(_MAIN) if _length(part) and (_prose(part) >= enough or _length(part) >= most)
+        part for part in document.select(MAIN) if _length(part) and (_prose(part) >= enough or _length(part) >= most)
     ]
     if mains:
         return max(mains, key=_prose), "main"

@@ -27,7 +27,7 @@ from xxhash import xxh3_64_digest
 from crawler.page import NO_CONTENT, Content, Exchange, Outcome, Page, TextForm
 from crawler.parse.coding import decode_body, is_html_page
 from crawler.parse.encoding import as_text, encoding_guessed, encoding_sent
-from crawler.parse.main_text import SURROUNDINGS, main_text
+from crawler.parse.main_text import MAIN, SURROUNDINGS, main_text
 from crawler.parse.structured import json_ld_of, plain, publication_date
 from crawler.parse.tree import flatten_tables, parse, restored, text_of
 from crawler.scope.next_visit import TEXT_DIGEST
@@ -173,9 +173,9 @@ MAX_BYTES = 4_194_304
 
 _LEAST_MAIN = 200  # characters; on pages with only tables, the main content is often a single cell
 
-_LEAST_SHARE = 1 / 3
-"""Share of the main text in the text outside of `SURROUNDINGS`. With more, short release notes of Django that differ only
-in a version are no copies of each other. A paragraph of a footer has less on all but the shortest pages."""
+_LEAST_SHARE, _LEAST_SHARE_OF_MARKED = 2 / 3, 1 / 3
+"""Share of the main text in the text outside of `SURROUNDINGS`, if the parser has found it, or the page has marked it as
+`main`. What is not in it is not compared. A paragraph of a footer has less on all but the shortest pages."""
 
 LIGHT_BYTES = 32_768
 """A decoded body of this size is light, if it has at most `LIGHT_TAGS`."""
@@ -211,19 +211,22 @@ def is_light_body(body: bytes, coding: str, charset: str) -> bool:
 
 
 def text_to_compare(main: Element | None, document: Document) -> str:
-    """The text that tells `document` from others: that of its element `main`, or if that is short, or in or beside longer
-    text, all text of the content. Its tables must be flat (`flatten_tables`). Removes elements from `document`."""
+    """The text that tells `document` from others: that of its only `main`, otherwise that of the element `main`, or all
+    text of the content if that is short, or in or beside longer text. Its tables must be flat (`flatten_tables`). Removes
+    elements from `document`."""
     whole = restored(document.to_text())
-    text = restored(main.to_text()) if main and not main.closest(SURROUNDINGS) else ""
-    is_long = len(text) >= _LEAST_MAIN
-    if is_long and len(text) >= _LEAST_SHARE * len(whole):
-        return text
+    if main and main.closest(SURROUNDINGS):
+        main = None
     for part in document.select(SURROUNDINGS):
         part.decompose()
     content = restored(document.to_text())
     if len(content) < _LEAST_MAIN:
         return whole
-    return text if is_long and len(text) >= _LEAST_SHARE * len(content) else content
+    marked, least = document.select(MAIN), _LEAST_SHARE
+    if len(marked) == 1:
+        main, least = marked[0], _LEAST_SHARE_OF_MARKED
+    text = restored(main.to_text()) if main else ""
+    return text if len(text) >= max(_LEAST_MAIN, least * len(content)) else content
 
 
 class DigestJob(msgspec.Struct, frozen=True):

@@ -256,6 +256,17 @@ def test_only_the_main_text_counts() -> None:
     assert digest(article()) != digest(article(STORY.replace("winter", "summer")))
 
 
+@pytest.mark.parametrize("page", ["<main>{}</main>", "<div role=main>{}</div>", "<div>{}</div>"])
+def test_no_section_of_several_is_left_out(page: str) -> None:
+    """The parser takes the longest one for the main text."""
+    longest = f"<section><h2>Old</h2><p>{STORY * 2}</p></section>"
+    before, after = (
+        page.format(f"{longest}<section><h2>New</h2><p>{STORY} Files are {word} deleted.</p></section>")
+        for word in ("never", "always")
+    )
+    assert digest(before.encode()) != digest(after.encode())
+
+
 FOOTER = (
     "Example Ltd, 5 Main Street. We use cookies to count visits; by going on you agree. All prices include tax. " * 2
 )
