@@ -18,9 +18,10 @@ from crawler.app.signals import run_until_signal
 from crawler.cli.main import Command, Group
 from crawler.cli.text import note
 from crawler.errors import UserError
+from crawler.scope.next_visit import UNITS, duration_s
 from crawler.scope.scope import Kind
 from crawler.settings.load import Settings, load
-from crawler.settings.tables import ReplicaTable, duration_s, keys_of
+from crawler.settings.tables import ReplicaTable, keys_of
 from crawler.sinks.lines import has_lines
 from crawler.wording import DEFAULT_NAME, eviction_warning, with_place
 from frontier.crawls import Crawl, crawl_clock, open_crawl
@@ -80,7 +81,7 @@ class Duration(click.ParamType[float]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
         seconds = value if isinstance(value, float) else duration_s(value)
         if seconds is None:
-            self.fail(f"{value!r} must be a number and a unit (s, m, h or d), such as 6h", param, ctx)
+            self.fail(f"{value!r} must be a number and {UNITS}", param, ctx)
         return seconds
 
 
@@ -208,7 +209,7 @@ allow = click.option(
     "--allow",
     multiple=True,
     metavar="NETWORK",
-    help="Also allow connections to this private network or address (fetch.allow). Can be repeated.",
+    help="Also allow connections to this private network, address or localhost (fetch.allow). Can be repeated.",
 )
 port = click.option(
     "--port",

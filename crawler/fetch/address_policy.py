@@ -80,6 +80,9 @@ _FORBIDDEN = tuple(
 _NAT64 = IPv6Network("64:ff9b::/96")  # RFC 6052 2.1: the IPv4 address is the last 32 bits
 
 
+_LOCALHOST = {"localhost": ("127.0.0.1", "::1")}
+
+
 class OperatorAddress(str):
     """An address that the operator named for one host.
 
@@ -106,13 +109,12 @@ class AddressPolicy(msgspec.Struct, frozen=True):
     def of(
         cls, allow: Iterable[str] = (), allow_private: bool = False, ports: Iterable[int] = WEB_PORTS
     ) -> AddressPolicy:
-        """Parse the networks `allow`. Raises UserError for one that is not in CIDR notation."""
+        """Parse the networks `allow`; `localhost` stands for both its addresses. Raises UserError for one that is not in
+        CIDR notation."""
         try:
-            networks = tuple(ip_network(cidr) for cidr in allow)
+            networks = tuple(ip_network(one) for name in allow for one in _LOCALHOST.get(name.lower(), (name,)))
         except ValueError as error:
-            expected = (
-                "a network such as 10.1.0.0/16, or the address of a host: 127.0.0.1 and ::1 are those of localhost"
-            )
+            expected = "a network such as 10.1.0.0/16, the address of a host, or localhost"
             raise UserError(f"allowed network: {error}; expected {expected}") from error
         return cls(networks, allow_private, frozenset(ports))
 

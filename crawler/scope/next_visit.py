@@ -106,9 +106,10 @@ DIGEST = 12
 TEXT_DIGEST = 11
 """The same of the fingerprint of a page's main text. By their lengths, both are told apart."""
 
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)([smhd])")
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhdw])")
 _SWITCHES = {"cache": "is_cached", "text": "is_by_text"}
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400, "w": 604_800}
+UNITS = "a unit (s, m, h, d or w), such as 6h"
 _HOST = re.compile(r"[a-z0-9._-]+|\[[0-9a-f:.]+\]")  # in its canonical form
 _LAST_DATE = 253_402_300_799  # of the year 9999: a site may name one that a time zone puts after it
 _ETAG = re.compile(r'(?:W/)?"[!#-~]*"')  # RFC 9110 8.8.3, without obsolete characters
@@ -194,10 +195,15 @@ class RecrawlRule(msgspec.Struct, frozen=True):
         return min(max(wait_s, fresh_s), longest_s) if self.is_cached else wait_s
 
 
+def duration_s(text: str) -> float | None:
+    """The seconds of a duration such as `6h`, None if `text` is none."""
+    found = _DURATION.fullmatch(text.strip())
+    return float(found[1]) * _SECONDS[found[2]] if found else None
+
+
 def _seconds(word: str, text: str) -> float:
-    found = _DURATION.fullmatch(text)
-    if found is None or (seconds := float(found[1]) * _SECONDS[found[2]]) < 1:
-        raise UserError(f"{word!r}: write a number and a unit (s, m, h or d), such as 6h, and at least 1s")
+    if (seconds := duration_s(text)) is None or seconds < 1:
+        raise UserError(f"{word!r}: write a number and {UNITS}, and at least 1s")
     return min(seconds, LONGEST_S)
 
 

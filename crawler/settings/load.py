@@ -105,8 +105,6 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
         ]
 
 
-_LOCALHOST = {"localhost": ("127.0.0.1", "::1")}
-
 EMBEDDED_SHARDS = 64
 """Shards of a crawl on one machine: enough for a handful of replicas, and cheap to poll."""
 
@@ -146,10 +144,8 @@ class Settings(CrawlSettings, frozen=True, kw_only=True):
         return self.crawl.with_shards(EMBEDDED_SHARDS) if is_default and not self.replica.redis else self.crawl
 
     def adding(self, allow: Sequence[str], ports: Sequence[int]) -> Settings:
-        """Return these settings with more in `fetch.allow` and `fetch.ports`. `localhost` stands for both its
-        addresses."""
-        networks = tuple(address for name in allow for address in _LOCALHOST.get(name.lower(), (name,)))
-        more = {key: items for key, items in (("allow", networks), ("ports", tuple(ports))) if items}
+        """Return these settings with more in `fetch.allow` and `fetch.ports`."""
+        more = {key: items for key, items in (("allow", tuple(allow)), ("ports", tuple(ports))) if items}
         added = {key: items for key, items in more.items() if not self.names(f"fetch.{key}")}
         return replace(self, fetch=extended(self.fetch, more), _added=added)
 
@@ -424,7 +420,8 @@ class _Conversion:
         elif items is value:
             converted = tuple(self._item(key, item, f"{name}.{number}") for number, item in enumerate(items))
         else:
-            return self._refuse(name, f"must be a list, such as {_as_list(value)}", value)
+            wanted = f"of tables: write [[{name}]]" if key.is_table else f", such as {_as_list(value)}"
+            return self._refuse(name, f"must be a list{' ' * key.is_table}{wanted}", value)
         if "check" in key.extra and len(self.problems) == count:
             self._try(name, lambda: key.extra["check"](converted))
         return converted
@@ -518,8 +515,10 @@ def _expected(key: Key, value: Any, error: str) -> str:
         *others, last = map(repr, key.choices)
         near = closest(str(value), key.choices)
         return f"must be {', '.join(others)} or {last}" + (f"; did you mean {near[0]}?" if near else "")
-    bound = _BOUND.fullmatch(error)
-    return f"must be {_BOUNDS[bound[1]]} {float(bound[2]):.16g}" if bound else _EXPECTED[key.type]
+    if bound := _BOUND.fullmatch(error):
+        return f"must be {_BOUNDS[bound[1]]} {float(bound[2]):.16g}"
+    is_quoted = isinstance(value, str) and not isinstance(_meant(value, key.type), str)
+    return _EXPECTED[key.type] + ": write it without quotes" * is_quoted
 
 
 # problems

@@ -450,8 +450,8 @@ class FetchTable(Table, frozen=True, kw_only=True):
     allow: Annotated[
         tuple[str, ...],
         checked_by(AddressPolicy.of),
-        "Non-public networks, such as `10.1.0.0/16`, to which connections are allowed. The rest of your "
-        "network stays blocked.",
+        "Non-public networks, such as `10.1.0.0/16`, or `localhost`, to which connections are allowed. The rest of "
+        "your network stays blocked.",
     ] = ()
     ports: Annotated[
         tuple[Annotated[int, Meta(ge=1, le=65_535)], ...],
@@ -467,16 +467,6 @@ class FetchTable(Table, frozen=True, kw_only=True):
     @property
     def user_agent_header(self) -> str:
         return f"{self.user_agent}/{__version__} (+{self.contact})"
-
-
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*(s|m|h|d)")
-_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
-
-
-def duration_s(text: str) -> float | None:
-    """The seconds of a duration such as `6h`, None if `text` is none."""
-    found = _DURATION.fullmatch(text.strip())
-    return float(found[1]) * _SECONDS[found[2]] if found else None
 
 
 class RecrawlTable(Table, frozen=True, kw_only=True):

@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import csv
 import logging
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -29,6 +28,7 @@ import msgspec
 from crawler.errors import UserError, reason_of
 from crawler.logs import log
 from crawler.scope.extract_rules import Kind, Kinds, Schema
+from crawler.scope.next_visit import UNITS, duration_s
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import (
     LINES,
@@ -422,8 +422,6 @@ _COLUMNS: dict[str, Kind] = {
     "warc_offset": "int",
     "warc_length": "int",
 }
-_AGO = re.compile(r"(\d{1,6})([mhd])")
-_UNITS = {"m": "minutes", "h": "hours", "d": "days"}
 
 
 class _ChangeLine(msgspec.Struct):
@@ -449,13 +447,14 @@ def since_time(text: str, now: datetime) -> float:
     """The time that `text` names, in seconds since 1970: a date or time in ISO 8601, in UTC if it names no zone, or how
     long ago it was. Raises UserError."""
     try:
-        if ago := _AGO.fullmatch(text):
-            return max(0.0, (now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})).timestamp())
+        if (ago_s := duration_s(text)) is not None:
+            return max(0.0, (now - timedelta(seconds=ago_s)).timestamp())
         named = datetime.fromisoformat(text)
         seconds = (named if named.tzinfo else named.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError) as error:
         raise UserError(
-            f"--since {text!r}: write a time such as 2026-03-01 or 2026-03-01T12:00:00Z, or 24h for the last 24 hours"
+            f"--since {text!r}: write a time such as 2026-03-01 or 2026-03-01T12:00:00Z, or how long ago: a number and "
+            f"{UNITS}"
         ) from error
     if seconds > now.timestamp():
         raise UserError(f"--since {text!r} is in the future: it is {iso_time(now.timestamp())} now")

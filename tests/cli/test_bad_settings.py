@@ -84,7 +84,7 @@ FIELD = '[[extract]]\nname = "a"\n[extract.fields]\n'
         ('[scope]\nexclude = ["["]', "c.toml:2: scope.exclude: not a regular expression: '['"),
         ('[fetch]\ncontact = "a@b.test\\r\\nX: y"', "c.toml:2: fetch.contact: is sent in the User-Agent header"),
         ('[fetch]\nallow = ["10.0.0.0/99"]', "c.toml:2: fetch.allow: allowed network"),
-        ('[fetch]\nallow = ["localhost"]', "127.0.0.1 and ::1 are those of localhost"),
+        ('[fetch]\nallow = ["localhost:80"]', "the address of a host, or localhost"),
         ('[replica]\nredis = "http://u:secret@h"', "c.toml:2: replica.redis: the Redis URL cannot be used"),
         ('[replica]\nlisten = "127.0.0.1:99999"', "c.toml:2: replica.listen: '127.0.0.1:99999': 99999 is not a port"),
         pytest.param(f"[limits]\nmax_body = 1{'0' * 5_000}", "c.toml is not TOML: Exceeds the limit", id="digits"),
@@ -92,6 +92,8 @@ FIELD = '[[extract]]\nname = "a"\n[extract.fields]\n'
         pytest.param(f"[scope]\nexclude = ['{'(' * 2_000}a{')' * 2_000}']", "not a regular expression: ", id="groups"),
         ("politeness = 3", "c.toml:1: politeness = 3: must be a table"),
         ("[fetch]\nports = 80", "c.toml:2: fetch.ports = 80: must be a list, such as [80]"),
+        ('[fetch]\nports = ["80"]', 'fetch.ports.0 = "80": must be a valid integer: write it without quotes'),
+        ('[extract]\nname = "a"', "c.toml:1: extract: must be a list of tables: write [[extract]]"),
         ("[frontier]\nmax_page = 3", "did you mean limits.max_pages?"),
         (
             FIELD + 'price = { css = "" }',

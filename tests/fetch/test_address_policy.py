@@ -116,6 +116,12 @@ def test_a_network_can_be_allowed_by_name() -> None:
     assert judge_address("10.2.0.1", policy) == "private"
 
 
+def test_localhost_stands_for_both_its_addresses() -> None:
+    policy = AddressPolicy.of(["LocalHost"])
+    verdicts = [judge_address(address, policy) for address in ("127.0.0.1", "::1", "127.0.0.2")]
+    assert verdicts == [None, None, "loopback"]
+
+
 def test_a_malformed_network_is_the_operators_error() -> None:
     with pytest.raises(UserError, match=r"10\.1\.0\.0/99"):
         AddressPolicy.of(["10.1.0.0/99"])

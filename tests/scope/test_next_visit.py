@@ -66,6 +66,7 @@ class TestRules:
         [
             (["never"], None),
             (["every=6h"], 6 * HOUR),
+            (["every=1w"], 168 * HOUR),
             (["adaptive"], DAY),
             (["adaptive start=2h"], 2 * HOUR),
             (["host=b.test every=1h", "every=2h"], 2 * HOUR),

@@ -54,7 +54,7 @@ def test_a_table_in_a_variable_may_have_texts_too(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ('max_pages = "5"', 'limits.max_pages = "5": must be a valid integer'),
+        ('max_pages = "5"', 'limits.max_pages = "5": must be a valid integer: write it without quotes'),
         ("max_pages = 5.0", "limits.max_pages = 5.0: must be a valid integer"),
         ("max_body = 0", "limits.max_body = 0: must be greater than or equal to 1"),
     ],

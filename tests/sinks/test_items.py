@@ -255,6 +255,7 @@ async def test_memory_does_not_grow_with_the_number_of_lines(tmp_path: Path) -> 
         ("2026-09-21T14:00:00+02:00", "2026-09-21T12:00:00+00:00"),
         ("90m", "2026-09-21T22:30:00+00:00"),
         ("36h", "2026-09-20T12:00:00+00:00"),
+        ("1w", "2026-09-15T00:00:00+00:00"),
         ("7d", "2026-09-15T00:00:00+00:00"),
         ("0001-01-01", "1970-01-01T00:00:00+00:00"),
         ("90000d", "1970-01-01T00:00:00+00:00"),
@@ -266,7 +267,7 @@ def test_times(text: str, at: str) -> None:
 
 @pytest.mark.parametrize("text", ["", "yesterday", "12", "2026-13-01", "-2h", "999999d", "2h30m"])
 def test_what_is_no_time_is_refused(text: str) -> None:
-    with pytest.raises(UserError, match=r"^--since .*: write a time such as 2026-03-01 or .*24h"):
+    with pytest.raises(UserError, match=r"^--since .*: write a time such as 2026-03-01 or .*\(s, m, h, d or w\)"):
         since_time(text, NOW)
 
 
