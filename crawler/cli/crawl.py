@@ -39,7 +39,16 @@ from crawler.cli.options import (
     typed_options,
 )
 from crawler.cli.output_folders import remember
-from crawler.cli.screens import ThisRun, follow, found_nothing, good_pages, has_failed, log_above, summarize
+from crawler.cli.screens import (
+    ThisRun,
+    failed_in_handlers,
+    follow,
+    found_nothing,
+    good_pages,
+    has_failed,
+    log_above,
+    summarize,
+)
 from crawler.cli.seeds import check_first, gather_seeds, no_seeds, open_for, push_seeds, seed_options
 from crawler.cli.text import Terminal, note, print_json
 from crawler.errors import UserError
@@ -49,7 +58,7 @@ from crawler.settings.load import CrawlSettings, Settings, missing_contact
 from crawler.settings.policies import check
 from crawler.sinks.files import check_output_folder
 from crawler.sinks.lines import has_lines
-from crawler.wording import count_of
+from crawler.wording import count_of, with_place
 from frontier.control import Control
 from frontier.counters import Counters, Counts
 from frontier.crawls import crawl_clock
@@ -139,7 +148,7 @@ def crawl(
 
         crawler crawl https://example.com --max-pages 1000
         crawler crawl -f seeds.txt --replicas 4 --out pages
-        crawler crawl http://localhost:3000 --allow 127.0.0.1 --allow ::1 --port 3000
+        crawler crawl http://localhost:3000 --allow localhost --port 3000
         crawler crawl
     """
     settings = given_settings(allow, port)
@@ -237,9 +246,12 @@ class CrawlJob(msgspec.Struct, frozen=True):
             run = ThisRun(before, time.monotonic() - started, applied.politeness.delay, bool(applied.recrawl.rules))
             summary = await summarize(store, self.crawl, local.out, Terminal(), self._place, run)
         has_work = bool(pushed.accepted or (before.open and not good_before))  # otherwise the crawl had ended before
-        hint = found_nothing(summary, pushed.accepted) if code == 0 and summary is not None else ""
-        if hint and self.settings.scope.max_depth != 0:
-            console.print(hint)
+        if code == 0 and summary is not None:
+            hint = failed_in_handlers(summary)
+            if not hint and self.settings.scope.max_depth != 0:
+                hint = found_nothing(summary, pushed.accepted)
+            for line in with_place(filter(None, [hint]), self._place):
+                console.print(line)
         if code == 0 and summary is not None and has_work and has_failed(summary, good_before):
             console.print(NO_PAGE)
             return 1

@@ -649,6 +649,18 @@ _REFUSED = {"401": "Unauthorized", "403": "Forbidden", "407": "Proxy Authenticat
 _REDIRECTS = ("301", "302", "303", "307", "308")
 
 
+_IN_HANDLERS = ("handler_failed", "handler_timeout")
+
+
+def failed_in_handlers(found: Status) -> str:
+    """Return what to do about pages whose handlers have failed; empty if none has."""
+    failed = {reason: number for reason, number in _reasons(found, "dead").items() if reason in _IN_HANDLERS}
+    if not failed:
+        return ""
+    requeue = " and ".join(f"`crawler dead requeue --reason {reason}`" for reason in failed)
+    return f"{count_of(sum(failed.values()), 'page')} failed in handlers: repair them, then {requeue}"
+
+
 def found_nothing(found: Status, seeds: int) -> str:
     """Return what may help if the crawl has ended with its `seeds` alone; empty if it found more."""
     statuses = _reasons(found, "done")

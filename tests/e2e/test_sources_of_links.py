@@ -23,6 +23,7 @@ BLOG = {
     "/in-feed": Reply("<link rel=alternate type=application/rss+xml href=/comments>"),
 }
 FOUND = ["/next", "/in-list", "/in-map?a&b", "/after", "/in-feed"]
+ITEMS = ["/item0", "/item1", "/item2"]
 
 
 def crawl(typed: Typed, site: Site, code: int = 0, **more: str) -> str:
@@ -89,6 +90,17 @@ def test_a_crawl_that_finds_only_its_seed_says_what_may_help(tmp_path: Path, typ
         about = typed("why", "http://blog.test/").out
         assert "canonical" in about
         assert "http://blog.test/c" in about
+
+
+def test_a_crawl_whose_handlers_fail_says_how_to_go_on(tmp_path: Path, typed: Typed) -> None:
+    (tmp_path / "fails.py").write_text(
+        "from crawler import Router\nrouter = Router()\n@router.handler('/item')\ndef item(page, crawl): page.no[1]\n"
+    )
+    pages = {"/": "".join(f"<a href=/item{number}>" for number in range(3)), **dict.fromkeys(ITEMS, "An item")}
+    with Site(lambda request: pages.get(request.path)) as site:
+        said = " ".join(crawl(typed, site, CRAWLER_HANDLERS__APP="fails:router").split())
+    assert "3 pages failed in handlers: repair them, then `crawler dead requeue --reason handler_failed`" in said
+    assert "no page but the seeds" not in said
 
 
 def test_a_crawl_that_gets_only_a_login_page_says_so(typed: Typed) -> None:
