@@ -190,8 +190,8 @@ class _OnePage(Crawl):
 class _OneRequest:
     """An HTTP client that requests `url`, and no other page after that: whoever asks waits until it is cancelled. A page
     whose handler fails would not count as the one page of the crawl, and the next URL would have its turn. If `url`
-    redirects to itself, it is requested once more, perhaps in another way of writing. `failure`: of the last request,
-    in words."""
+    redirects to itself, it is requested once more, perhaps in another way of writing. `failure`: of the last request
+    that has failed, and not succeeded later, in words."""
 
     def __init__(self, http: HttpClient, url: str, rules: UrlRules) -> None:
         self._http = http
@@ -209,10 +209,13 @@ class _OneRequest:
             await asyncio.Event().wait()
         self._is_over = self._is_over or is_the_one
         try:
-            return await self._http.fetch(url, **options)
+            exchange = await self._http.fetch(url, **options)
         except FetchFailed as error:
             self.failure = f"{url}: {error.in_words}"
             raise
+        if self.failure.startswith(f"{url}: "):  # another try, such as at another address of the host
+            self.failure = ""
+        return exchange
 
 
 async def queued(store: Store, keys: CrawlKeys) -> list[Entry]:

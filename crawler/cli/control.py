@@ -493,12 +493,16 @@ def _page(url: str, settings: CrawlSettings) -> Url:
         raise UserError(f"{url!r}: {about_url(BadSeedLine(0, url, error.reason))}") from error
 
 
+_NO_RULE = (
+    "no rule of recrawl.rules applied when it was fetched (`crawler seed --again URL` fetches it under those of now)"
+)
+
 _OPEN = {
     "queued": "it is queued",
     "leased": "it is being fetched",
     "waiting": "it waits for its next try",
     "outbox": "it is queued once the node of its domain is back",
-    "queued_or_settled": "it is queued, or no rule of recrawl.rules applies to it",
+    "queued_or_settled": f"it is queued, or {_NO_RULE}",
 }
 
 
@@ -511,7 +515,7 @@ def _why_not_page(status: UrlStatus) -> str:
         return f"it is dead ({status.reason}): queue it again with `crawler dead requeue`"
     if status.next_ms is not None:
         return "it is due already"
-    return "it is not visited again: no rule of recrawl.rules applies to it, or it is gone (`crawler why URL`)"
+    return f"it is not visited again: {_NO_RULE}, or it is gone (`crawler why URL`)"
 
 
 def _why_not_domain(status: DomainStatus) -> str:

@@ -387,7 +387,7 @@ def _not_exported(done: Exported, settings: ExportSettings) -> list[str]:
     if not settings.usage:
         return []
     uses = ", ".join(sorted(settings.usage))
-    lines = [f"left out, because their owners refuse {uses}: {count_of(done.refused, 'page')}"]
+    lines = [f"left out, because their owners refuse {uses}: {count_of(done.refused, 'page')}"] if done.refused else []
     if done.kept:
         lines.append(f"not counted again: those of {count_of(done.kept, 'WARC file')} that were exported before")
     if done.unrecorded:
@@ -472,9 +472,15 @@ def check_options(options: dict[str, str], form: str, out: Path) -> None:
         if name not in USED[exported]:
             if name in _NEEDS and exported != "--changes":
                 raise UserError(f"{typed} needs {_NEEDS[name]}")
+            if name in ("settings", "app") and exported in ("--items", "--to"):
+                value = "FILE" if name == "settings" else "MODULE:ROUTER"
+                raise UserError(
+                    f"{typed} has no effect {_with(exported)}: to find the items again, `crawler export FOLDER {typed} "
+                    f"{value} --out again`, then `crawler export again --items NAME`"
+                )
             raise UserError(f"{typed} has no effect {_with(exported)}: leave it out")
     if exported == "pages" and form == "csv":
-        raise UserError("--format csv needs --items or --changes: pages have lists of links")
+        raise UserError("--format csv needs --items or --changes; for pages, use parquet or jsonl")
     if "follow" in options and "crawl" in options:
         raise UserError("--crawl cannot be used with --follow: let the crawl write to a folder of its own (--out)")
     is_file = out.suffix.lower() in _FILES and not out.is_dir()

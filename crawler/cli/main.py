@@ -280,6 +280,8 @@ def in_one_line(context: click.Context, error: click.UsageError) -> str:
         meaning = re.split(r"[;.]( |$)", parameter.help or "")[0]
         return f"`{path}` needs {_name(parameter)} ({meaning}){_example(context)}"
     message = f"Invalid value for '{_name(parameter)}': {error.message.rstrip('.')}"
+    if isinstance(parameter.type, click.Choice) and error.message.startswith("'md'"):
+        message += "; did you mean markdown?"
     first = context.params.get(arguments[0].name or "") if parameter in arguments[1:] else None
     if first and re.fullmatch(r"[\d.]+", first):  # such as in `crawler delay 5 example.org`
         message += f"; the order is: {path} {' '.join(map(_name, arguments))}"
@@ -334,6 +336,9 @@ def _elsewhere(context: click.Context, option: str) -> str:
         return f"write it after the name of the command, such as {example}" if takers else ""
     hints = []
     if takers:
+        takers.sort(
+            key=lambda name: MODULES.get(name) != MODULES.get(context.info_name or "")
+        )  # the most similar first
         names = [f"`crawler {name}`" for name in takers[:NAMED]]
         names += [f"{len(takers) - NAMED} other commands"] if len(takers) > NAMED else []
         hints.append(f"use {option} with " + " or ".join(filter(None, (", ".join(names[:-1]), names[-1]))))

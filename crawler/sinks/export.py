@@ -37,7 +37,7 @@ import msgspec
 from crawler.errors import UserError, reason_of
 from crawler.logs import configure
 from crawler.page import NO_CONTENT, UNREADABLE, Content, Page, TextForm
-from crawler.parse.text import content_of
+from crawler.parse.text import content_of, has_content
 from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.files import (
     OPEN_SUFFIX,
@@ -309,7 +309,7 @@ def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan)
             except Exception as error:  # pages contain what sites sent
                 report(url, error)
             if written is None:
-                done.left_out += 1
+                done.left_out += has_content(page, False)  # others, such as style sheets, have no text
             else:
                 done.rows += 1
                 done.files[url] = written

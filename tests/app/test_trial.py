@@ -14,6 +14,7 @@ import pytest
 
 from crawler import Router, UserError
 from crawler.app.trial import _OneRequest
+from crawler.errors import FailureKind, FetchFailed
 from crawler.testing import page as made_page
 from frontier.urls import DEFAULT_RULES
 from tests.e2e.harness import ROOT, Finished, Running
@@ -211,6 +212,16 @@ async def test_nothing_is_requested_after_the_page() -> None:
     late.cancel()
     asked = [f"http://a.test/{path}" for path in ("robots.txt", "page", "%70age")]
     assert [call.args[0] for call in inner.fetch.await_args_list] == asked
+
+
+async def test_a_failure_is_forgotten_once_the_same_request_succeeds() -> None:
+    inner = AsyncMock()
+    inner.fetch.side_effect = [FetchFailed(FailureKind.OTHER_ADDRESS, "connected to 127.0.0.1"), None]
+    http = _OneRequest(inner, "http://localhost/page", DEFAULT_RULES)
+    with pytest.raises(FetchFailed):
+        await http.fetch("http://localhost/robots.txt")
+    await http.fetch("http://localhost/robots.txt")
+    assert http.failure == ""
 
 
 def test_a_refused_connection_is_named(typed: Typed) -> None:

@@ -73,6 +73,11 @@ def test_a_missing_argument_is_named_with_an_example_that_can_be_parsed(typed: T
             "`crawler seed` takes no --delay; use --delay with `crawler crawl`, `crawler plan` or `crawler audit`; the "
             "setting is politeness.delay, in a file for --settings or as CRAWLER_POLITENESS__DELAY",
         ),
+        (
+            "extract x --out y",
+            "`crawler extract` takes no --out; use --out with `crawler export`, `crawler crawl`, `crawler run` or 2 other "
+            "commands; the setting is replica.out, in a file for --settings or as CRAWLER_REPLICA__OUT",
+        ),
         ("audit x --deley 3", "`crawler audit` takes no --deley; did you mean --delay?"),
         (
             "config check c.toml --max-pages 3",

@@ -166,6 +166,11 @@ def test_each_option_has_an_effect_in_a_kind_of_export_or_is_refused(run: Run, k
     ("words", "said"),
     [
         (("--items", "shop", "--to", "URL", "--key", "url", "--format", "csv"), "--format has no effect with --to"),
+        (
+            ("--items", "shop", "--settings", "shop.toml"),
+            "`crawler export FOLDER --settings FILE --out again`, then `crawler export again --items NAME`",
+        ),
+        (("--format", "csv"), "--format csv needs --items or --changes; for pages, use parquet or jsonl"),
         (("--items", "shop", "--no-links"), "--no-links has no effect with --items"),
         (("--follow",), "--follow needs --items and --to"),
         (("--items", "shop", "--follow"), "--table and --follow need --to, and --key needs --to or --latest"),

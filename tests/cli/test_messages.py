@@ -131,6 +131,10 @@ def test_the_number_of_shards_that_was_set_is_used(typed: Typed, tmp_path: Path)
             ("export", "out", "--format", "xml"),
             "'--format': 'xml' is not one of 'jsonl', 'parquet', 'markdown', 'wacz', 'csv'",
         ),
+        (
+            ("export", "out", "--format", "md"),
+            "'--format': 'md' is not one of 'jsonl', 'parquet', 'markdown', 'wacz', 'csv'; did you mean markdown?",
+        ),
     ],
 )
 def test_a_value_that_cannot_be_used_is_shown_as_it_was_typed(

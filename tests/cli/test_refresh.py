@@ -67,7 +67,7 @@ REASONS = [
     (["https://a.test/3"], "the crawl has not seen it: queue it with `crawler seed`"),
     (["https://c.test/"], "it is due already"),
     (["https://a.test/queued"], "it is queued"),
-    (["https://a.test/over"], "it is not visited again: no rule of recrawl.rules applies to it, or it is gone"),
+    (["https://a.test/over"], "it is not visited again: no rule of recrawl.rules applied when it was fetched ("),
     (["https://a.test/dead"], "it is dead (timeout): queue it again with `crawler dead requeue`"),
     (["https://a.test/leased"], "it is being fetched"),
     (["--domain", "d.test"], "the crawl has no URL of d.test"),

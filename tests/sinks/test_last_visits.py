@@ -29,7 +29,8 @@ def visited(name: str, week: int, body: bytes = HTML, *headers: bytes, **more: A
     """The page at `name`, as it was in a week."""
     at = NOON + week * WEEK_S
     status = more.pop("status", 200)
-    head = b"\r\n".join([b"HTTP/1.1 %d X" % status, b"Content-Type: text/html", *headers, b"", b""])
+    media_type = more.get("content_type", "text/html").encode()
+    head = b"\r\n".join([b"HTTP/1.1 %d X" % status, b"Content-Type: " + media_type, *headers, b"", b""])
     made = exchange(name, body, *headers, status=status, started_at=at, response_head=head)
     return page(made, **{**HTML_PAGE, "settled_at": at + 1, **more})
 
@@ -91,6 +92,7 @@ async def test_a_folder_is_as_a_fresh_crawl_would_make_it(typed: Typed, tmp_path
         visited("back", 1, b"gone", status=410),
         denied("withheld", 1, "usage"),
         visited("new", 1, other("new")),
+        visited("style", 1, b"p { color: red }", content_type="text/css"),
     )
     said = export(typed, "--usage", "train-ai")
     second = notes(tmp_path)
@@ -99,6 +101,7 @@ async def test_a_folder_is_as_a_fresh_crawl_would_make_it(typed: Typed, tmp_path
     assert "changed now" in second["changed"][0]
     assert "removed, because of earlier visits: 6 files" in said
     assert "left out, because their owners refuse train-ai: 1 page" in said
+    assert "without main text" not in said
     await crawl(out, 2, visited("back", 2, other("back")), visited("untrained", 2, other("untrained")))
     export(typed, "--usage", "train-ai", "--since", "2026-10-01", "--changes")
     third = notes(tmp_path)
