@@ -37,6 +37,18 @@ _SHOWN = 20
 """Characters before and after an error that are shown."""
 _END = object()
 
+_MAX_DIGITS = 4_000
+"""Digits of a whole number that are written: Python refuses to write a few hundred more."""
+
+_WITH_CONTENT = (
+    "[itemprop][content]:not([content=''], [itemscope], meta, audio, embed, iframe, img, source, track, video, "
+    "a[href], area[href], link[href], object[data], data[value], meter[value], time[datetime])"
+)
+"""Elements whose value is their `content`. The standard gives it only to `meta`, schema.org and its readers to all."""
+
+_AT_ITS_LEVEL = ("@graph", "mainEntity")
+"""Keys to what an object is about: it is nested no deeper."""
+
 _PUBLISHED = (
     'meta[property="article:published_time" i], meta[itemprop=datePublished], meta[name="dc.date.issued" i], '
     "time[pubdate], [itemprop=datePublished]"
@@ -91,10 +103,16 @@ def _problem(error: Exception) -> str:
 
 def microdata_of(document: Document, base: str) -> list[Any]:
     """The microdata of `document` as objects of JSON-LD. `base`: the URL to which those in it are relative."""
+    renamed = [(element, element.tag) for element in document.select(_WITH_CONTENT)]
     try:
+        for element, _ in renamed:
+            element.tag = "meta"
         return [_as_json_ld(item) for item in document.microdata(base)]
     except (RecursionError, ValueError):  # items that contain themselves
         return []
+    finally:
+        for element, tag in renamed:
+            element.tag = tag
 
 
 def rdfa_of(document: Document) -> list[Any]:
@@ -117,12 +135,47 @@ def _as_json_ld(item: Any) -> Any:
 def values_at(found: Sequence[Any], path: str) -> list[Any]:
     """The values to which `path` leads in `found`. Its first part is a type, such as `Product`: objects of it are found
     wherever they are; an empty path is for the objects at the top. The other parts are keys. The items of lists take
-    the place of these."""
+    the place of these, and objects that of references to them."""
     kind, *keys = path.split(".")
-    values = _flat(_of_type(found, kind) if kind else _tops(found))
+    return _followed(found, _flat(_of_type(found, kind) if kind else _tops(found)), keys)
+
+
+def values_of_main(found: Sequence[Any], path: str) -> list[Any]:
+    """The values to which `path` leads from the main object of its type, which is the first of those that are nested the
+    least, and from the first object wherever there are several: values of different objects do not belong together."""
+    kind, *keys = path.split(".")
+    return _followed(found, _main_of_type(found, kind), keys, only_first=True)
+
+
+def _followed(found: Sequence[Any], values: list[Any], keys: Sequence[str], only_first: bool = False) -> list[Any]:
+    """The values to which `keys` lead from `values`."""
+    values = _resolved(found, values)
     for key in keys:
-        values = _flat(value[key] for value in values if isinstance(value, dict) and key in value)
+        objects = [value for value in values if isinstance(value, dict)]
+        inner = _flat(value[key] for value in (objects[:1] if only_first else objects) if key in value)
+        values = _resolved(found, inner)
     return [value["@value"] if isinstance(value, dict) and "@value" in value else value for value in values]
+
+
+def _resolved(found: Sequence[Any], values: list[Any]) -> list[Any]:
+    """`values` with objects in place of references, such as `{"@id": "#offer"}`, if just one object has this name."""
+    names = {value["@id"] for value in values if _is_reference(value)}
+    if not names:
+        return values
+    named: dict[str, list[Any]] = {}
+    for value in _objects(found):
+        if isinstance(name := value.get("@id"), str) and name in names and not _is_reference(value):
+            known = named.setdefault(name, [])
+            if value not in known[:1]:
+                known.append(value)
+    return [
+        known[0] if _is_reference(value) and len(known := named.get(value["@id"], [])) == 1 else value
+        for value in values
+    ]
+
+
+def _is_reference(value: Any) -> bool:
+    return isinstance(value, dict) and isinstance(value.get("@id"), str) and value.keys() <= {"@id", "@type"}
 
 
 def publication_date(document: Document, json_ld: Sequence[Any]) -> str | None:
@@ -159,15 +212,41 @@ def _tops(found: Sequence[Any]) -> Iterator[Any]:
 
 def _of_type(found: Sequence[Any], kind: str) -> Iterator[dict[str, Any]]:
     """The objects of the type `kind` in `found`, outer ones before those that they contain."""
+    return (value for value in _objects(found) if kind in _types(value.get("@type")))
+
+
+def _objects(found: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """The objects in `found`, outer ones before those that they contain."""
     waiting: list[Any] = [list(found)]
     for _ in range(MAX_SEARCHED):
         if not waiting:
             return
         value = waiting.pop()
-        if isinstance(value, dict) and kind in _types(value.get("@type")):
+        if isinstance(value, dict):
             yield value
         inner = list(value.values()) if isinstance(value, dict) else value
         waiting += [one for one in reversed(inner) if isinstance(one, (dict, list))]
+
+
+def _main_of_type(found: Sequence[Any], kind: str) -> list[dict[str, Any]]:
+    """The first object of the type `kind` among those that are nested the least, if there is one."""
+    level: list[Any] = [list(found)]
+    deeper: list[Any] = []
+    for _ in range(MAX_SEARCHED):
+        if not level:
+            if not deeper:
+                return []
+            level, deeper = deeper[::-1], []
+        value = level.pop()
+        if isinstance(value, list):
+            level += [one for one in reversed(value) if isinstance(one, (dict, list))]
+            continue
+        if kind in _types(value.get("@type")):
+            return [value]
+        for key, inner in value.items():
+            if isinstance(inner, (dict, list)):
+                (level if key in _AT_ITS_LEVEL else deeper).append(inner)
+    return []
 
 
 def _types(said: object) -> set[str]:
@@ -181,7 +260,7 @@ def plain(value: Any, depth: int = DEEPEST) -> Any:
     if isinstance(value, str):
         return value.encode(errors="replace").decode()
     if isinstance(value, int) and not isinstance(value, bool) and not -(1 << 63) <= value < 1 << 64:
-        return hex(value)
+        return str(value) if abs(value) < 10**_MAX_DIGITS else hex(value)
     if isinstance(value, list):
         return [plain(item, depth - 1) for item in value] if depth else None
     if isinstance(value, dict):

@@ -129,7 +129,7 @@ async def test_data_that_no_encoder_takes_is_answered_all_the_same(offload: Docu
     body = b'<script type="application/ld+json">{"a": "\\ud800", "b": 99999999999999999999999}</script>'
     found = await extracted(offload, document(body), ContentWanted(structured=True))
     assert found is not None
-    assert found.json_ld == [{"a": "?", "b": hex(99999999999999999999999)}]
+    assert found.json_ld == [{"a": "?", "b": "99999999999999999999999"}]
 
 
 async def test_a_document_that_takes_too_long_has_all_of_its_text_and_the_next_one_is_read(

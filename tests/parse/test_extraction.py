@@ -10,7 +10,7 @@ import pytest
 
 from crawler.parse import extraction
 from crawler.parse.extraction import Extraction, ExtractionJob, FieldReport
-from crawler.parse.structured import json_ld_of, values_at
+from crawler.parse.structured import json_ld_of, microdata_of, values_at
 from crawler.parse.tags import TakesLong
 from crawler.parse.tree import parse
 from crawler.scope.extract_rules import ExtractRule, FieldRule
@@ -286,6 +286,104 @@ def at(body: bytes, path: str) -> list[Any]:
 )
 def test_a_path_leads_to_the_values(path: str, found: list[Any]) -> None:
     assert at(PRODUCT, path) == found
+
+
+def product_of(body: str) -> dict[str, Any]:
+    """The fields of the product on the page `body`, from its JSON-LD or microdata."""
+    found = run(
+        rule(
+            *(FieldRule(f"j{key}", json_ld=f"Product.{path}") for key, path in PATHS.items()),
+            *(FieldRule(f"m{key}", microdata=f"Product.{path}") for key, path in PATHS.items()),
+        ),
+        body.encode(),
+    )
+    return {name[1:]: value for item in found.items for name, value in item.fields.items() if value is not None}
+
+
+PATHS = {"sku": "sku", "price": "offers.price", "currency": "offers.priceCurrency"}
+
+
+def script_of(json: str) -> str:
+    return f'<script type="application/ld+json">{json}</script>'
+
+
+@pytest.mark.parametrize(
+    ("body", "fields"),
+    [
+        (  # the product is sold out, and has a related one
+            script_of(
+                '{"@type": "Product", "isRelatedTo": {"@type": "Product", "sku": "B", "offers": {"price": 9}}, "sku": "A"}'
+            ),
+            {"sku": "A"},
+        ),
+        (  # and another one follows
+            script_of('[{"@type": "Product", "sku": "A"}, {"@type": "Product", "offers": {"price": 9}}]'),
+            {"sku": "A"},
+        ),
+        (  # a list of others comes first
+            script_of('{"@type": "ItemList", "itemListElement": [{"item": {"@type": "Product", "sku": "B"}}]}')
+            + script_of('{"@graph": [{"@type": "WebPage", "mainEntity": {"@type": "Product", "sku": "A"}}]}'),
+            {"sku": "A"},
+        ),
+        (  # the offer is elsewhere
+            script_of(
+                '{"@graph": [{"@type": "Product", "sku": "A", "offers": {"@id": "#o"}}, {"@id": "#o", "price": 5},'
+                '{"@type": "Product", "sku": "B", "offers": {"price": 9}}]}'
+            ),
+            {"sku": "A", "price": "5"},
+        ),
+        (  # two have the same name
+            script_of(
+                '[{"@type": "Product", "sku": "A", "offers": {"@id": "#o"}},'
+                '{"@id": "#o", "price": 5}, {"@id": "#o", "price": 6}]'
+            ),
+            {"sku": "A"},
+        ),
+        (  # the first offer has no price, the second no currency
+            script_of('{"@type": "Product", "offers": [{"priceCurrency": "EUR"}, {"price": 7}]}'),
+            {"currency": "EUR"},
+        ),
+        (
+            '<div itemscope itemtype="https://schema.org/Product"><meta itemprop=sku content=A><div itemprop=isRelatedTo'
+            ' itemscope itemtype="https://schema.org/Product"><div itemprop=offers itemscope><b itemprop=price>3</b></div>'
+            "</div></div>",
+            {"sku": "A"},
+        ),
+    ],
+)
+def test_the_fields_of_an_item_are_of_one_object(body: str, fields: dict[str, Any]) -> None:
+    assert product_of(body) == fields
+
+
+def test_a_list_has_the_values_of_all_objects() -> None:
+    body = script_of('[{"@type": "Product", "name": "A"}, {"@type": "Product", "name": "B"}]').encode()
+    (item,) = run(rule(FieldRule("names", json_ld="Product.name", list=True)), body).items
+    assert item.fields == {"names": ["A", "B"]}
+
+
+@pytest.mark.parametrize(
+    ("price", "value"),
+    [
+        ('<span itemprop=price content="1299.00">1.299 EUR</span>', "1299.00"),
+        ('<span itemprop=price content="">5</span>', "5"),
+        ('<data itemprop=price value="5" content="6">7</data>', "5"),
+        ('<time itemprop=price content="6">7</time>', "6"),
+    ],
+)
+def test_the_content_of_microdata_may_be_an_attribute(price: str, value: str) -> None:
+    body = f'<div itemscope itemtype="https://schema.org/Product"><p itemprop=offers itemscope>{price}</p></div>'
+    assert product_of(body) == {"price": value}
+    document = parse(body.encode(), "utf-8")
+    html = document.html
+    microdata_of(document, "https://a.test/")
+    assert document.html == html
+
+
+@pytest.mark.parametrize("end", ["}", ",}"])
+def test_large_numbers_keep_their_digits(end: str) -> None:
+    assert product_of(script_of('{"@type": "Product", "sku": 12345678901234567890123' + end)) == {
+        "sku": "12345678901234567890123"
+    }
 
 
 def test_an_empty_path_leads_to_the_objects_at_the_top() -> None:
