@@ -552,7 +552,8 @@ class ArchiveTable(Table, frozen=True, kw_only=True):
     soft_404: Annotated[
         Literal["off", "mark", "drop"],
         "How to treat error pages that are sent with status 200 instead of 404. `mark`: mark the JSON "
-        "line; `drop`: also omit the WARC records and the text. Uses more CPU.",
+        "line; `drop`: also omit the WARC records and the text if an earlier error page of the site has the "
+        "same text. Uses more CPU.",
     ] = "off"
     near_remembered: Annotated[
         Count,

@@ -5,7 +5,8 @@ transit gloria telae, WWW 2004), would only burden the sites.
 
 A page is a soft 404 if it is short and its title or heading says so, or if its text is that of a page of the same domain
 that had status 404 or 410 or was recognized by its words. Longer pages are articles about such errors. Prieto et al.
-(Analysis and detection of Soft-404 pages, 2013) also use length, words and title.
+(Analysis and detection of Soft-404 pages, 2013) also use length, words and title. Only pages whose text was seen before are
+dropped: the words are in titles of short pages of other kinds, too.
 """
 
 from __future__ import annotations
@@ -65,15 +66,16 @@ class Likeness:
         """The `content` of `page`, with the results that the settings ask for."""
         assert page.exchange is not None
         soft_404 = near_of = None
+        is_certain = False
         fingerprint = content.simhash if self._takes_prints else None
         if self._soft_404 != "off":
-            soft_404 = self._error_pages.is_soft_404(page, content)
+            soft_404, is_certain = self._error_pages.is_soft_404(page, content)
         if page.exchange.status in GONE:
             return NO_CONTENT
         if self._near != "off" and fingerprint is not None:
             near_of = self._near_of(page, fingerprint)
         judged = msgspec.structs.replace(content, simhash=fingerprint, near_of=near_of, soft_404=soft_404)
-        drops = (near_of and self._near == "drop") or (soft_404 and self._soft_404 == "drop")
+        drops = (near_of and self._near == "drop") or (is_certain and self._soft_404 == "drop")
         return msgspec.structs.replace(judged, text=None, markdown=None, is_dropped=True) if drops else judged
 
     def _near_of(self, page: Page, fingerprint: int) -> str | None:
@@ -107,24 +109,25 @@ class ErrorPages:
     def __init__(self) -> None:
         self._texts: dict[str, deque[int]] = {}  # the last domain that had an error page is at the end
 
-    def is_soft_404(self, page: Page, content: Content) -> bool:
-        """Whether `page` is an error page with another status than 404 and 410. Remembers error pages."""
+    def is_soft_404(self, page: Page, content: Content) -> tuple[bool, bool]:
+        """Whether `page` is an error page with another status than 404 and 410, and whether that is certain, because its
+        text is that of an earlier one. Remembers error pages."""
         assert page.exchange is not None
         is_gone = page.exchange.status in GONE
         path = urlsplit(page.url).path
         if len(content.compared) > SHORT_CHARACTERS or len(path) <= 1:
-            return False  # the home page, which some domains also show for missing pages
+            return False, False  # the home page, which some domains also show for missing pages
         text = _without_url(content.compared, page.url, path)
         if len(words_of(text)) > _SHORT_WORDS:
-            return False
+            return False, False
         says_so = not is_gone and any(_says_so().search(said) for said in (page.title, content.heading))
         fingerprint = simhash(text)
         if fingerprint is None:
-            return says_so
+            return says_so, False
         is_known = self._knows(page.domain, fingerprint)
         if (is_gone or says_so) and not is_known:
             self._learn(page.domain, fingerprint)
-        return not is_gone and (says_so or is_known)
+        return not is_gone and (says_so or is_known), not is_gone and is_known
 
     def _knows(self, domain: str, fingerprint: int) -> bool:
         return any(is_near(known, fingerprint) for known in self._texts.get(domain, ()))

@@ -253,10 +253,13 @@ def test_a_home_page_is_never_one() -> None:
 
 async def test_a_soft_404_loses_its_body_if_asked_and_a_real_one_is_kept(tmp_path: Path) -> None:
     async with archiving(tmp_path, soft_404="drop") as sink:
-        await sink.write([html_page("soft", NGINX), html_page("hard", NGINX, status=404), text_page("page", words(50))])
-    soft, hard, other = readers.lines(tmp_path)
-    assert [line["soft_404"] for line in (soft, hard, other)] == [True, None, False]
-    assert [line["warc"] is not None for line in (soft, hard, other)] == [False, True, True]
+        alike = text_page("alike", words(50), "Why is my item not found?")
+        await sink.write(
+            [html_page("hard", NGINX, status=404), html_page("soft", NGINX), alike, text_page("page", words(40))]
+        )
+    lines = readers.lines(tmp_path)
+    assert [line["soft_404"] for line in lines] == [None, True, True, False]
+    assert [line["warc"] is not None for line in lines] == [True, False, True, True]
 
 
 def table_page(name: str, rows: str, status: int = 200) -> Page:
