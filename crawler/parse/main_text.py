@@ -32,6 +32,12 @@ _NO_TEXT = "script, style, template, svg, iframe, object, select, textarea, butt
 _VALUES = ", ".join(
     f"{block} {value}" for block in ("p", "li", "td", "dd", "blockquote") for value in ("time", "label", "output")
 )
+_IN_HEADINGS = ":is(h1, h2, h3, h4, h5, h6) > button"
+_NOTES = (
+    ":is(main, [role=main], article, section) aside:is([role=note], [role^=doc-], .footnote, .footnote-list, .footnotes, "
+    ".topic, .sidebar, .admonition, .note, .warning, .tip, .important)"
+)
+"""Asides that documentation has within its text."""
 _HIDDEN = (
     "noscript, dialog, [hidden], [style*='display:none' i], [style*='display: none' i], [style*='visibility:hidden' i], "
     "[style*='visibility: hidden' i]"
@@ -114,8 +120,11 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
         return MainText()
     _remove_hidden(document, whole)
     _unwrap_values(document)
-    html = restored(document.html)
     sections = {link.attr("href") for link in document.select(_PERMALINKS_OF_HEADINGS) if _is_mark(link)}
+    if sections:
+        for part in document.select(_NOTES):
+            part.tag = "div"
+    html = restored(document.html)
     if is_markdown:
         _prepare_markdown(document, url)
     visible = _length(whole)
@@ -141,6 +150,9 @@ def main_text(document: Document, url: str, is_markdown: bool) -> MainText:
 
 
 def _remove_hidden(document: Document, whole: Element) -> None:
+    for part in document.select(_IN_HEADINGS):
+        if _length(cast("Element", part.parent)) == _length(part):  # opens a section
+            part.unwrap()
     for part in document.select(_NO_TEXT):
         part.decompose()
     least = _LEAST_HIDDEN * _length(whole)
@@ -165,8 +177,12 @@ def _unwrap_values(document: Document) -> None:
         part.unwrap()
     for part in () if is_published else document.select("figcaption"):
         part.tag = "p"
+    lengths: dict[Element, int] = {}
     for part in document.select(_VALUES):
-        if _length(cast("Element", part.parent)) > _length(part):
+        parent = cast("Element", part.parent)
+        if parent not in lengths:
+            lengths[parent] = _length(parent)
+        if lengths[parent] > _length(part):
             part.unwrap()
 
 

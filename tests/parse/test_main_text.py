@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import turbohtml
 
@@ -280,3 +282,29 @@ def test_an_index_of_documentation_is_text(form: TextForm) -> None:
     chapters = "".join(f"<li><a href=/{i}>Chapter {i}: opening hours</a>" for i in range(20))
     found = of(f"{NAV}<div>{heading}<p>{SENTENCE * 2}</p><ul>{chapters}</ul></div>{FOOTER}", form)
     assert all(f"Chapter {i}:" in found.text for i in range(20))
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_buttons_that_open_sections_are_headings_and_others_no_text(form: TextForm) -> None:
+    body = f"<h2><button>A question</button></h2><p>{SENTENCE * 3}</p><h2>Answers <button>Copy</button></h2>"
+    found = of(f"<main>{body}<p>{SENTENCE * 3}</p><p><button>Buy</button></p></main>", form).text
+    assert "A question" in found
+    assert "Answers" in found
+    assert "Copy" not in found
+    assert "Buy" not in found
+
+
+@pytest.mark.parametrize("kind", ["class='footnote brackets'", "class=topic", "class=sidebar", "role=doc-footnote"])
+def test_asides_within_documentation_are_text(kind: str) -> None:
+    headings = "".join(f"<h2 id=t{i}>Part {i}<a class=headerlink href=#t{i}>¶</a></h2><p>{SENTENCE}" for i in ITEMS)
+    section = f"<section>{headings}<aside {kind}><p>A remark.</p></aside></section>"
+    found = of(f"<main>{section}</main><aside {kind}>Other</aside>").text
+    assert "A remark." in found
+    assert "Other" not in found
+
+
+@pytest.mark.timed
+def test_dates_in_a_long_paragraph_take_no_time() -> None:
+    began = time.process_time()
+    of(f"<main><p>{(SENTENCE + '<time>1</time>') * 3_000}</p></main>")
+    assert time.process_time() - began < 5.0  # quadratic: 8 s for as many
