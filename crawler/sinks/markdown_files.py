@@ -147,11 +147,12 @@ def write_changed(path: Path, text: str) -> None:
         scratch.write_text(text, encoding="utf-8")
 
 
-_LINK = re.compile(
-    r"(?P<code>^ *(?P<fence>`{3,}|~{3,}).*?^ *(?P=fence)|(?<!`)(?P<tick>`+)(?!`).+?(?<!`)(?P=tick)(?!`))"
-    r'|(?<=\]\()(?:<(?P<odd>https?:[^<>\n]*)>|(?P<url>https?:(?:\\.|\([^()\s]*\)|[^()\s\\])*))(?=\)| ")',
+_CODE_OR_LINK = re.compile(
+    r"^ *+(?P<fence>`{3,}+(?![^`\n]*`)|~{3,}+)|(?P<ticks>`++)"
+    r'|(?<=\]\()(?:<(?P<odd>https?:[^<>\n]*)>|(?P<url>https?:(?:\\.|\((?:\\.|[^()\s\\])*\)|[^()\s\\])*))(?=\)| ")',
     re.MULTILINE | re.DOTALL,
 )
+_TICKS = re.compile("`+")
 _ESCAPED = re.compile(r"\\([!-/:-@\[-`{-~])")
 
 
@@ -159,12 +160,33 @@ def with_relative_links(text: str, path: Path, files: Mapping[str, Path]) -> str
     """The Markdown `text` of the file at `path`, with relative links to the pages of `files`, except in code."""
 
     def relative(found: re.Match[str]) -> str:
-        link = _ESCAPED.sub(r"\1", found["odd"] or found["url"] or "")
+        link = _ESCAPED.sub(r"\1", found["odd"] or found["url"])
         with contextlib.suppress(BadUrl):
-            target = files.get(canonicalize(link, None).href) if link else None
+            target = files.get(canonicalize(link, None).href)
             if target is not None:
                 _, hash_, fragment = link.partition("#")
                 return quote(relpath(target, path.parent)) + hash_ + quote(fragment, safe="/?:@!$&'*+,;=~%")
         return found[0]
 
-    return _LINK.sub(relative, text)
+    ends, parts, copied, at = _ends_of_code(text), list[str](), 0, 0
+    while found := _CODE_OR_LINK.search(text, at):
+        if fence := found["fence"]:
+            end = re.compile(rf"^ *+{fence}{fence[0]}*+[ \t]*+$", re.MULTILINE).search(text, found.end())
+            at = end.end() if end else len(text)  # as in CommonMark
+        elif found["ticks"]:
+            at = ends.get(found.start(), found.end())
+        else:
+            parts += text[copied : found.start()], relative(found)
+            copied = at = found.end()
+    return "".join([*parts, text[copied:]])
+
+
+def _ends_of_code(text: str) -> dict[int, int]:
+    """Where the code ends that begins with backticks, by where these begin: with the next ones of the same number."""
+    ends, next_ends = dict[int, int](), dict[int, int]()
+    for ticks in reversed([found.span() for found in _TICKS.finditer(text)]):
+        length = ticks[1] - ticks[0]
+        if length in next_ends:
+            ends[ticks[0]] = next_ends[length]
+        next_ends[length] = ticks[1]
+    return ends

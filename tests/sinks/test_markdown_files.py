@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -166,3 +168,33 @@ def test_drafts_of_a_killed_export_are_removed_and_others_are_not(tmp_path: Path
         with drafts_in(tmp_path):
             assert first.is_dir()
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        lambda n: "~" * n + "\n" + "a line of text\n" * n,
+        lambda n: "`" * n + "\n" + "a line of text\n" * n,
+        lambda n: " ".join("`" * size for size in range(4, 2 + int((2 * n) ** 0.5))) + "\n" + "a line\n" * n,
+        lambda n: "](https:\\)" * n,
+        lambda n: "](<https:" * n,
+        lambda n: (" " * 50 + "\n") * (n // 50) + "~~~ a\n" * n,
+    ],
+)
+def test_the_time_for_links_grows_with_the_text(text: Callable[[int], str]) -> None:
+    def seconds(n: int) -> float:
+        whole, began = text(n), time.process_time()
+        with_relative_links(whole, Path("notes/a.test/1.md"), {})
+        return time.process_time() - began
+
+    assert seconds(40_000) < 0.5 + 40 * seconds(4_000)  # 100 times as long if it were the square
+
+
+def test_links_after_unpaired_backticks_and_before_a_fence_without_an_end_are_relative() -> None:
+    link = "[x](https://b.test/x)"
+    text = f"`` {link} ` {link} `\n```{link}```\n{link}\n~~~~\n~~~\n{link}\n~~~~~ \n{link}\n```\n{link}\n"
+    near = "[x](../b.test/2.md)"
+
+    made = with_relative_links(text, Path("notes/a.test/1.md"), {"https://b.test/x": Path("notes/b.test/2.md")})
+
+    assert made == (f"`` {near} ` {link} `\n```{link}```\n{near}\n~~~~\n~~~\n{link}\n~~~~~ \n{near}\n```\n{link}\n")
