@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
@@ -22,9 +23,10 @@ PATIENCE_S = 180.0
 
 
 def endless(request: Request) -> str | None:
-    """Each page links to the next."""
+    """Each page links to the next, and has words of its own: others would be put off."""
     number = request.path.removeprefix("/") or "0"
-    return f"<a href=/{int(number) + 1}>next</a>" if number.isdecimal() else None
+    words = hashlib.sha256(number.encode()).hexdigest().replace("0", " ")
+    return f"<p>{words}</p><a href=/{int(number) + 1}>next</a>" if number.isdecimal() else None
 
 
 @pytest.fixture
