@@ -123,7 +123,12 @@ SHOWN = 20
 @option.crawl_name
 @option.store
 @option.on_difference
-@click.option("--quiet", "-q", is_flag=True, help="No live display and no lines of progress.")
+@click.option(
+    "--quiet",
+    "-q",
+    is_flag=True,
+    help="No live display and no progress: only the summary, and on standard error what needs attention.",
+)
 @option.logging_options
 def crawl(
     urls: tuple[str, ...],
@@ -209,7 +214,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
             name = titled(self.crawl, "the crawl")
             if stored.created and has_lines(local.out, self.crawl):
                 note(await self._earlier(store))
-            if not stored.created and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
+            is_silent = not self.show or stored.created
+            if not is_silent and self.settings.name_none_of_a_crawl and (own := own_settings(applied)):
                 console.tell(f"{name} has settings of its own, which apply: {own}")
             for problem in filter(None, (missing_contact(applied), *missing_tables(self.settings, stored.local))):
                 note(problem)
@@ -224,7 +230,8 @@ class CrawlJob(msgspec.Struct, frozen=True):
             running = len(await health_records(store, stored.keys))
             control = Control(store, stored.keys)
             await control.refresh()
-            if not stored.created and (resumed := _resumed(before, pushed.accepted, running, applied, control.limit)):
+            resumed = _resumed(before, pushed.accepted, running, applied, control.limit)
+            if resumed and not stored.created and (self.show or not resumed.startswith(_VISITS)):
                 console.tell(f"{name} {resumed}")
             remember(local, self.crawl)
             good_before = good_pages(before)
@@ -276,6 +283,9 @@ class CrawlJob(msgspec.Struct, frozen=True):
         return place_of(self.crawl, typed_options(local.redis, data_dir, None))
 
 
+_VISITS = "visits those of"
+
+
 def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSettings, limit: str) -> str:
     """Return how an existing crawl goes on, or "". `accepted`: new seeds; `running`: replicas; `limit`: one that is
     reached."""
@@ -294,7 +304,7 @@ def _resumed(before: Counts, accepted: int, running: int, settings: CrawlSetting
         return NOTHING_TO_CRAWL
     if not settings.recrawl.rules:
         return f"{NOTHING_TO_CRAWL}; no rule of [recrawl] has it visit its {known} again"
-    return f"visits those of {known} that are due"
+    return f"{_VISITS} {known} that are due"
 
 
 def _of_browser(rendered: dict[str, Any]) -> str:

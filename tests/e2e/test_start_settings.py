@@ -76,7 +76,7 @@ def test_a_bare_crawl_continues_with_the_settings_of_the_crawl(folder: Folder, m
     """It names no setting, so the defaults, which would deny every URL that is queued, play no part."""
     monkeypatch.delenv("CRAWLER_SCOPE__GUESS_SITEMAPS")
     for words in ((), (folder.seed,)):
-        done = folder.type("crawl", "--quiet", *words)
+        done = folder.type("crawl", *words)
         assert done.code == 0, done.err
         (line,) = [line for line in done.err.splitlines() if "settings of its own" in line]
         assert line.startswith("the crawl has settings of its own, which apply: politeness.delay = 0.02, ")
