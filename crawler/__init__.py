@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from crawler.page import Cut, Exchange, Item, Link, LinkKind, Outcome, Page, Phases
     from crawler.parse.forms import Form
     from crawler.parse.text import decoded
+    from crawler.parse.values import number
     from crawler.request import Request
     from crawler.sinks.sink import Sink, SinkContext
 
@@ -34,6 +35,7 @@ _MODULES = {
     "crawler.page": ("Cut", "Exchange", "Item", "Link", "LinkKind", "Outcome", "Page", "Phases"),
     "crawler.parse.forms": ("Form",),
     "crawler.parse.text": ("decoded",),
+    "crawler.parse.values": ("number",),
     "crawler.request": ("Request",),
     "crawler.sinks.sink": ("Sink", "SinkContext"),
 }
@@ -68,6 +70,7 @@ __all__ = [
     "Stats",
     "UserError",
     "decoded",
+    "number",
 ]
 
 

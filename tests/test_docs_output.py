@@ -10,14 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from crawler.errors import UserError
 from crawler.hooks import SINKS, PageHooks, load
-from crawler.page import Link, Outcome
+from crawler.page import Item, Link, Outcome
 from crawler.sinks import SinkContext
 from crawler.sinks.archive import Archive
+from crawler.sinks.items import export_items
 from crawler.sinks.sink import CombinedSink
 from tests.sinks import readers
 from tests.sinks.values import NOON, exchange, page, settings
@@ -106,6 +108,30 @@ async def test_what_visits_have_found_can_be_asked_for(tmp_path: Path, monkeypat
         assert visits.fetchall() == [("changed", 2, 1), ("new", 1, 1), ("unchanged", 1, 1)]
         assert changes.project("url, changes, last::VARCHAR").fetchall() == [
             ("https://site.test/a", 2, "2026-09-21 14:16:20.123+00")
+        ]
+
+
+async def test_changed_prices_and_products_that_are_left_can_be_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    archive = Archive(settings(Path("crawl-out")))
+    await archive.start()
+    at = dict.fromkeys("ab", NOON)
+    visits = (("a", "new", 5), ("b", "new", 7), ("a", "unchanged", None), ("a", "changed", 4.5), ("b", "gone", None))
+    for name, found, price in visits:
+        at[name] += 60
+        fields = {"url": f"https://site.test/{name}", "price": price}
+        items = () if price is None else (Item("products", msgspec.json.encode(fields)),)
+        await archive.write([page(exchange(name, b"x"), visit=found, settled_at=at[name], items=items)])
+    await archive.stop()
+    export_items([tmp_path / "crawl-out"], "products", tmp_path / "export" / "products.jsonl", ("url",))
+    changed, left = blocks("recipe-shop-to-postgresql.md", "sql")
+    with duckdb.connect() as database:
+        database.execute(blocks("query-output.md", "sql")[0])
+        assert [row[:3] for row in database.execute(changed).fetchall()] == [("https://site.test/a", "5", "4.5")]
+        assert database.sql(left.rstrip().rstrip(";")).project("url, price").fetchall() == [
+            ("https://site.test/a", 4.5)
         ]
 
 

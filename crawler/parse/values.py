@@ -106,6 +106,15 @@ def converted(value: Any, wanted: FieldType, base: str) -> Any:
             return _date(value)
 
 
+def number(value: Any, comma: bool = False) -> float | None:
+    """The number that `value` has, a text or a number; None if it has none, or several. It is read as `[[extract]]` reads a
+    `decimal`, and with `comma` as a `decimal_comma`."""
+    try:
+        return _decimal(value, _COMMA if comma else _POINT)
+    except NotOfType:
+        return None
+
+
 def _text(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"

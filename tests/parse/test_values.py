@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from crawler.parse.values import NotOfType, converted
+from crawler.parse.values import NotOfType, converted, number
 from crawler.scope.extract_rules import FieldType
 
 BASE = "https://shop.test/a/"
@@ -141,3 +141,12 @@ def test_a_text_with_two_meanings_or_none_is_refused(value: Any, wanted: FieldTy
 def test_thousands_and_millions_in_other_languages_are_no_small_numbers(unit: str) -> None:
     with pytest.raises(NotOfType):
         converted(f"5 {unit}", "decimal", BASE)
+
+
+@pytest.mark.parametrize(
+    ("value", "result"),
+    [("€ 4,500.00", 4500.0), (19, 19.0), ("19 or 20", None), ("sold", None), (None, None), ([1], None)],
+)
+def test_handlers_get_a_number_or_none(value: object, result: float | None) -> None:
+    assert number(value) == result
+    assert number("1.234,50 €", comma=True) == 1234.5
