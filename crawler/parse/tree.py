@@ -150,8 +150,8 @@ _BLOCKS = frozenset(
 def text_of(root: Element | Document, split_digits: bool = False) -> str:
     """The text of `root` as a reader sees it: a line end separates blocks, lines and cells. What scripts, styles,
     templates and `noscript` within it contain is no text. Digits that continue others in a raised or lowered element are
-    separated by a space. `split_digits`: those that continue others in any element are, by a line end, because `19` and
-    `99` in two elements may be shown as 19.99."""
+    separated by a space. `split_digits`: those that follow others in any element are, by a line end, because `19` and `99`
+    in two elements may be shown as 19.99, and white space between them separates two numbers."""
     import turbohtml  # noqa: PLC0415
 
     parts: list[str] = []
@@ -162,10 +162,14 @@ def text_of(root: Element | Document, split_digits: bool = False) -> str:
         node = waiting.pop()
         if isinstance(node, (turbohtml.Text, turbohtml.CData)):
             if text := node.data.replace("\n", " ") if split_digits else node.data:
-                if has_edge and last_digit and text[0].isdigit():
+                if split_digits and text.isspace():
+                    parts.append(text)
+                    continue
+                if has_edge and last_digit and (text.lstrip() if split_digits else text)[0].isdigit():
                     parts.append("\n" if split_digits else joint)
                 parts.append(text)
-                joint, has_edge, last_digit = "", False, text[-1].isdigit()
+                joint, has_edge = "", False
+                last_digit = (text.rstrip() if split_digits else text)[-1].isdigit()
             continue
         if isinstance(node, turbohtml.Element):
             name = node.tag

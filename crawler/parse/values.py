@@ -36,21 +36,50 @@ _POINT, _COMMA = (
 _SCIENTIFIC = re.compile(r"[-+]?\d+(?:\.\d+)?[eE][-+]?\d{1,3}")
 
 _MAGNITUDES = r"""
-k mi[ol] mln mn milj mill?\. mil+[ijhy]?(?:[oó]n|oen|oan|ão|ões|ard|ar)\w* mrd mld mdr md bn bln
-bil+[ih]?(?:[oó]n|ões|ão)\w* tril+[ih]?(?:[oó]n|ões|ão)\w* tsd tys tis thousand tausend duizend tusen tisíce? tisíců
-tuhat\w* ezer mila mille mii bin hundred lakhs? lacs? crores? cr ribu rb juta jt nghìn ngàn triệu t[ỷỉ]
+k mi[ol] mln mn milj mill?\. mill mil+[ijhy]?(?:[oó]n|oen|oan|ão|ões|ard|ar)\w* mrd mld mdr mds? bn bln trn? tn
+bil+[ih]?(?:[oó]n|ões|ão)\w* tril+[ih]?(?:[oó]n|ões|ão)\w* tsd tys tis thousands? tausend duizend tusen tisíce? tisíců
+tuhat\w* ezer mila mille mii bin hundreds? hundert honderd lakhs? lacs? crores? cr ribu rb juta jt nghìn ngàn triệu t[ỷỉ]
+dozens? doz dz dutzend douzaines? docenas? dozzin[ae] dúzias? dozijn dussin дюжин\w* quadrillions?
 тыс тысяч\w* тисяч\w* хиляд\w* млн млрд трлн миллион\w* миллиард\w* мільйон\w* мільярд\w*
 χιλ χιλιάδ\w* εκατ εκατομμύρι\w* δισ δισεκατομμύρι\w* हज़ार हज़ार हजार लाख करोड़ करोड़
 ألف آلاف مليون ملايين مليار هزار میلیون میلیارد אלף אלפים מיליון מיליארד
 """
+_CODES = "eur|usd|gbp|chf|sek|nok|dkk|kr|pln|czk|huf|jpy|cny|inr|rub|cad|aud|brl|try"
+_CURRENCY = rf"(?:[$€£¥₹₽₩₺₴]|(?i:{_CODES})(?![^\W\d])|(?:R|Rs|Rp|Kč|zł|Ft)\b)"
 _MAGNITUDE = re.compile(
-    rf"[kmb](?!\w)|\s?(?:[KMB](?!\w)|(?i:{'|'.join(_MAGNITUDES.split())})(?!\w)"
-    "|[十百千万億亿萬兆만억천]|พัน|หมื่น|แสน|ล้าน)"
+    rf"[kmb](?!\w)|\s?[+-]?\s?(?:(?:[KMB]|MM|T(?!-))(?!\w)|(?i:[kmbt]|md|mn|bn|tn){_CURRENCY}"
+    rf"|(?i:{'|'.join(_MAGNITUDES.split())})(?!\w)|[十百千万億亿萬兆만억천]|พัน|หมื่น|แสน|ล้าน)"
 )
 """What multiplies the number before it. A single `m` after a space is more often a metre."""
 
+_DASH = "[-\u2010-\u2015\u2212\ufe58\ufe63\uff0d]"
+_AMOUNT = rf"(?:[A-Z]{{0,3}}{_CURRENCY}|[A-Z]{{3}}\ )\ ?"
+_MINUS = re.compile(rf"(?<!\w)[-\u2212]{_AMOUNT}$")
+"""A minus sign before a currency and a number."""
+
+_MAYBE_MINUS = re.compile(
+    rf"(?:(?<!\w){_DASH}|{_DASH}(?=\ ?{_CURRENCY})|(?<!\w)(?:{_CURRENCY}){_DASH}"
+    rf"|\b(?i:minus|negative|moins|menos|meno|минус|мінус))\s*(?:{_AMOUNT})?$"
+    rf"|(?:^{_DASH}\s?|(?<!\w){_DASH})[^\d\s]{{1,4}}\s?$"
+)
+_MAYBE_MINUS_AFTER = re.compile(rf"{_DASH}(?!\w)|{_DASH}\ ?{_CURRENCY}|\ {_DASH}\ ?$")
+_LOSS = re.compile(rf"(?:{_AMOUNT})?\([^()]*(?:{_CURRENCY}|\d[.,]\d\d(?!\d))[^()]*\)\ ?(?:{_AMOUNT})?")
+"""An amount in parentheses, which may be a loss."""
+
+_FROM = r"(?:from|only|ab|nur|ca\.?|preis|à partir de|dès|prix|od|jen|cena|fra|fr\.|från|pris|от|до|цена)"
+_BEFORE_GROUPS = re.compile(rf"(?s:.*)[:=(~\n]\ ?(?:{_AMOUNT})?|[^\w]*(?:{_AMOUNT})?[^\w]*|(?i:{_FROM}) (?:{_AMOUNT})?")
+"""What may be before a number whose groups are separated by plain spaces: no word that the first group may belong to."""
+
 _POWER = re.compile(r"(?<=[a-z])[²³]")
 _NARROW_SPACES = str.maketrans(dict.fromkeys("\xa0\u2007\u2009\u202f", " "))
+
+_ISO = re.compile(r"(?:\d{4}-?\d\d-?\d\d|\d{4}-?W\d\d-?\d)(?:[Tt]\d\d.*|\ \d\d:\d\d.*)?", re.ASCII)
+"""What date.fromisoformat or datetime.fromisoformat reads: the latter takes any character before a time."""
+
+_ZONE_OR_END = re.compile(r"[ ,](\d\d?):?(\d\d) ?[-\u2212](\d\d):?(\d\d)$", re.ASCII)
+"""A time with a negative offset, or two times: `10:00-12:00`."""
+
+_FARTHEST_ZONES = timedelta(hours=-12), timedelta(hours=14)
 
 _ZONES = {"z": 0, "utc": 0, "gmt": 0} | {
     f"{name}{kind}t": hours + (kind == "d")
@@ -147,14 +176,20 @@ def _decimal(value: Any, numbers: re.Pattern[str]) -> float:
 
 def _number(text: str, numbers: re.Pattern[str], is_whole: bool = False) -> str:
     """The only number in `text`, as Python writes it."""
-    text = _POWER.sub("", text).translate(_NARROW_SPACES)  # the power of a unit, such as m²
+    text = _POWER.sub("", text.strip())  # the power of a unit, such as m²
+    spaced, text = text, text.translate(_NARROW_SPACES)
     if len(text) > LONGEST_NUMBER or (found := numbers.search(text)) is None or _MAGNITUDE.match(text, found.end()):
         raise NotOfType
-    outside = text[: found.start()] + text[found.end() :]
-    if any(one.isnumeric() and not one.isalpha() for one in outside) or (is_whole and found["rest"]):
+    before, after = text[: found.start()], text[found.end() :]
+    if any(one.isnumeric() and not one.isalpha() for one in before + after) or (is_whole and found["rest"]):
+        raise NotOfType
+    if found["group"] == " " and " " in spaced[found.start() : found.end()] and not _BEFORE_GROUPS.fullmatch(before):
+        raise NotOfType  # two numbers, as in `iPhone 5 128 GB`
+    is_negative = found["sign"] in ("-", "\u2212") or bool(_MINUS.search(before))
+    if _MAYBE_MINUS_AFTER.match(after) or _LOSS.fullmatch(text) or (not is_negative and _MAYBE_MINUS.search(before)):
         raise NotOfType
     whole = re.sub(r"\D", "", found["whole"])
-    return ("-" if found["sign"] in ("-", "\u2212") else "") + whole + (f".{found['rest']}" if found["rest"] else "")
+    return ("-" if is_negative else "") + whole + (f".{found['rest']}" if found["rest"] else "")
 
 
 def _url(value: Any, base: str) -> str:
@@ -170,9 +205,11 @@ def _date(value: Any) -> str:
     if not isinstance(value, str) or len(value) > _LONGEST_DATE:
         raise NotOfType
     text = " ".join(value.split())
+    if (times := _ZONE_OR_END.search(text)) and (times[3], times[4]) >= (times[1].zfill(2), times[2]):
+        raise NotOfType
     with suppress(ValueError, OverflowError, TypeError):
-        if text[:4].isdigit():
-            return (date.fromisoformat(text) if len(text) <= 10 else datetime.fromisoformat(text)).isoformat()
+        if _ISO.fullmatch(text):
+            return date.fromisoformat(text).isoformat() if len(text) <= 10 else _checked(datetime.fromisoformat(text))
     with suppress(ValueError, OverflowError, KeyError):
         if found := _WRITTEN.fullmatch(text):
             return _written(found)
@@ -202,7 +239,14 @@ def _written(found: re.Match[str]) -> str:
     elif not found["minute"]:
         raise ValueError("not a time")
     at = time(hour, int(found["minute"] or 0), int(found["second"] or 0), tzinfo=_zone(found["zone"]))
-    return datetime.combine(day, at).isoformat()
+    return _checked(datetime.combine(day, at))
+
+
+def _checked(at: datetime) -> str:
+    """Raises ValueError if no zone is so far from UTC."""
+    if (offset := at.utcoffset()) is not None and not _FARTHEST_ZONES[0] <= offset <= _FARTHEST_ZONES[1]:
+        raise ValueError("not the offset of a zone")
+    return at.isoformat()
 
 
 def _zone(text: str | None) -> timezone | None:

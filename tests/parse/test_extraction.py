@@ -257,6 +257,23 @@ def test_empty_matches_take_no_more_time_than_others() -> None:
         run(rule(FieldRule("price", regex=r"price: (\d*)")), b"price: " * 1_000_000, is_inline=True)
 
 
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("<b>1</b> <b>299</b>", None),
+        ("1<b>&nbsp;</b>299", None),
+        ("<b>5</b> <i>128 GB</i>", None),
+        ("1 299", 1299),
+        ("<b>1 299</b> €", 1299),
+        ("<b>$</b> 1 299", 1299),
+        ("<i>-</i><b>$</b>5", -5),
+    ],
+)
+def test_the_groups_of_a_number_are_in_one_text(text: str, value: int | None) -> None:
+    found = run(rule(FieldRule("n", css="p", type="int")), f"<p>{text}</p>".encode())
+    assert [item.fields["n"] for item in found.items] == ([] if value is None else [value])
+
+
 PRODUCT = b"""<script type="Application/LD+json">
 {"@context": "https://schema.org", "@graph": [
   {"@type": "WebPage", "name": "page"},

@@ -64,6 +64,33 @@ BASE = "https://shop.test/a/"
         ("S/.20", "int", 20),
         ("5 millimetres", "int", 5),
         ("5 руб.", "int", 5),
+        ("-$5.00", "decimal", -5.0),
+        ("Total: -US$ 5", "int", -5),
+        ("\u2212€5", "decimal", -5.0),
+        ("-EUR 5,00", "decimal_comma", -5.0),
+        ("$-5", "decimal", -5.0),
+        ("(1,234)", "int", 1234),
+        ("(4.5)", "decimal", 4.5),
+        ("Sale ($5.00)", "decimal", 5.0),
+        ("5,-", "decimal_comma", 5.0),
+        ("Rs. 500/-", "decimal", 500.0),
+        ("5-inch", "int", 5),
+        ("Pack of 6 - in stock", "int", 6),
+        ("5 mm", "int", 5),
+        ("5 TB", "int", 5),
+        ("5 kB", "int", 5),
+        ("3 tries", "int", 3),
+        ("5 T-shirts", "int", 5),
+        ("EUR 1 299", "int", 1299),
+        ("Price: 1 299 €", "int", 1299),
+        ("ab 1 299,00 €", "decimal_comma", 1299.0),
+        ("Stock 1\u202f299", "int", 1299),
+        ("Stock\n1 299", "int", 1299),
+        ("2026-03-04T10-05", "date", "2026-03-04T10:00:00-05:00"),
+        ("2026-03-04 09:00-05:00", "date", "2026-03-04T09:00:00-05:00"),
+        ("2026-03-04T03:00-05:00", "date", "2026-03-04T03:00:00-05:00"),
+        ("20260304T100000Z", "date", "2026-03-04T10:00:00+00:00"),
+        ("2026-W10-3", "date", "2026-03-04"),
         (True, "text", "true"),
         (5, "text", "5"),
     ],
@@ -71,6 +98,18 @@ BASE = "https://shop.test/a/"
 def test_a_text_with_one_meaning_is_converted(value: Any, wanted: FieldType, result: Any) -> None:
     found = converted(value, wanted, BASE)
     assert (found, type(found)) == (result, type(result))
+
+
+NO_DATES = (
+    *("2026-03-04+01:00", "2026-03-04Z", "2026-03-04/05", "2026-03-04/10", "2024-06-10–14", "2026-03-04-10"),
+    *("1712011231545", "20260304123", "2026-03-04x0930", "2026-03-04 12", "2026-03-04 1430", "2026-W10"),
+    *("2026-03-04 10:00-12:00", "4 March 2026, 9:00-11:00", "2026-03-04T10:00:00+18:00", "2026-03-04T18:00-20:00"),
+)
+MAYBE_NEGATIVE = (
+    *("- 5.00 €", "- $5.00", "–5 °C", "—5", "–$5.00", "‐5", "‑5", "﹣5", "－5", "5.00-", "5.00 -", "5.00-€", "5−"),
+    *("($5.00)", "(1,234.50)", "(USD 5)", "$(5.00)", "-kr. 5", "- zł 5", "EUR-5.00", "minus 5 °C", "Discount - $5"),
+)
+MAYBE_TWO_NUMBERS = ("iPhone 5 128 GB", "iPhone 12 128.00 €", "Model A 1 234")
 
 
 @pytest.mark.parametrize(
@@ -119,6 +158,8 @@ def test_a_text_with_one_meaning_is_converted(value: Any, wanted: FieldType, res
         ("4 Foo 2026", "date"),
         ("4 Mar 26", "date"),
         ("2026/03-04", "date"),
+        *((text, "date") for text in NO_DATES),
+        *((text, "decimal") for text in (*MAYBE_NEGATIVE, *MAYBE_TWO_NUMBERS)),
         ("1" * 1_000, "date"),
         ({"a": 1}, "text"),
         ([1], "decimal"),
@@ -136,6 +177,8 @@ def test_a_text_with_two_meanings_or_none_is_refused(value: Any, wanted: FieldTy
         *("tausend", "tisíc", "ezer", "tuhatta", "duizend", "bin TL", "ribu", "triệu", "billones", "mdr."),
         *("тыс. руб.", "млн", "миллиардов", "тисяч", "χιλ.", "εκατομμύρια", "ألف", "مليون", "هزار", "אלף"),
         *("ล้านบาท", "हज़ार", "करोड़", "千円"),
+        *("MM", "tn", "trn", "Mds", "MEUR", "kEUR", "TEUR", "T€", "k$", "MSEK", "tkr", "mill", "mill kr", "dozen"),
+        *("thousands", "hundreds", "Dutzend", "douzaines", "quadrillion", "+ million", "-million"),
     ],
 )
 def test_thousands_and_millions_in_other_languages_are_no_small_numbers(unit: str) -> None:
