@@ -166,12 +166,19 @@ def _resolved(found: Sequence[Any], values: list[Any]) -> list[Any]:
     for value in _objects(found):
         if isinstance(name := value.get("@id"), str) and name in names and not _is_reference(value):
             known = named.setdefault(name, [])
-            if value not in known[:1]:
+            if not known or not _is_same(value, known[0]):
                 known.append(value)
     return [
         known[0] if _is_reference(value) and len(known := named.get(value["@id"], [])) == 1 else value
         for value in values
     ]
+
+
+def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    try:
+        return one == other
+    except RecursionError:
+        return False
 
 
 def _is_reference(value: Any) -> bool:

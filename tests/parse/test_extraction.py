@@ -415,6 +415,13 @@ def test_a_part_that_cannot_be_read_is_left_out(part: bytes) -> None:
     assert at(b'<script type="application/ld+json">' + part + b"</script>" + PRODUCT, "Product.name") == ["Lamp"]
 
 
+def test_deep_objects_of_one_name_are_compared() -> None:
+    for depth in range(900, 1_000):
+        deep = ('{"y":' * depth + f"{leaf}" + "}" * depth for leaf in (1, 2))
+        named = ",".join(f'{{"@id": "#o", "x": {one}}}' for one in deep)
+        assert at(script_of(f'[{{"@type": "Product", "x": {{"@id": "#o"}}}}, {named}]').encode(), "Product.x.x") == []
+
+
 @pytest.mark.parametrize(
     "part",
     [
