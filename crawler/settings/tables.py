@@ -614,8 +614,8 @@ class FieldTable(Table, frozen=True, kw_only=True, omit_defaults=True):
     json_ld: Annotated[
         str,
         checked_by(check_path),
-        "Path of the value in the JSON-LD of the page: a type and keys, such as `Product.offers.price`. Lists on the way "
-        "are searched.",
+        "Path of the value in the JSON-LD of the page: a type and keys, such as `Product.offers.price`. Of several "
+        "objects the first counts, or each with `list`.",
     ] = ""
     microdata: Annotated[str, checked_by(check_path), "The same, in the microdata of the page (`itemprop`)."] = ""
     rdfa: Annotated[str, checked_by(check_path), "The same, in the RDFa of the page (`property`)."] = ""
