@@ -36,6 +36,7 @@ ACTIONS: frozenset[str] = frozenset(get_args(Action))
 KEPT_DENIALS = frozenset(
     {
         *("blocked", "dropped", "response_dropped", "forbidden_address", "forbidden_port"),
+        *("excluded", "not_included", "depth", "outside"),
         *ACTIONS,
     }
 )

@@ -497,7 +497,8 @@ class UrlPattern:
             if _REPEATS.search(pattern):
                 found = limited(pattern, STEPS)
         except (re.error, pcre2.PatternError, ValueError, TypeError, RecursionError) as error:
-            raise BadInput(f"not a regular expression: {pattern!r}: {error}") from None
+            hint = "; write `.*` for any characters" if pattern.startswith("*") else ""
+            raise BadInput(f"not a regular expression: {pattern!r}: {error}{hint}") from None
         self._search = found.search
 
     def __repr__(self) -> str:

@@ -77,7 +77,7 @@ REASONS = tuple(
             *DEAD_REASONS,
             *KEPT_DENIALS,
             *("robots", "usage", "lost_with_holder", "payment_required", "put_off", "linked"),
-            *("no_https", "no_sitemap", "excluded", "not_included", "depth", "outside"),
+            *("no_https", "no_sitemap"),
             *(f"http_{status}" for status in (408, 425, 429, 500, 502, 503, 504, *range(520, 525))),
         }
     )
@@ -564,8 +564,8 @@ def list_dead(
     """List URLs that were given up, or denied by your own settings, with the reason; and broken requisites of pages, also
     those with an error status, such as `http_404`.
 
-    Denied URLs are listed if the reason is `blocked`, `dropped`, `response_dropped`, `forbidden_address` or
-    `forbidden_port`. Those that a robots.txt denies are only in the output.
+    Denied URLs are listed if the reason is `blocked`, `dropped`, `response_dropped`, `forbidden_address`,
+    `forbidden_port`, or after a change of `[scope]`, `excluded`, `not_included`, `depth` or `outside`. Those that a robots.txt denies are only in the output.
 
     Example:
 

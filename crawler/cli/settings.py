@@ -17,7 +17,7 @@ from crawler.app.requests import request_setup
 from crawler.cli import options as option
 from crawler.cli.options import FILE, CrawlAccess, as_json, command, group, on_a_crawl
 from crawler.cli.screens import TextTable
-from crawler.cli.text import emit
+from crawler.cli.text import emit, note
 from crawler.errors import UserError
 from crawler.settings import reference
 from crawler.settings.load import CrawlSettings, Settings, load, raise_for
@@ -167,7 +167,7 @@ def apply(file: Path, replace: bool, crawl: str, as_json: bool) -> None:
     """
     loaded = load(file)
 
-    async def work(store: RedisStore, opened: Crawl) -> tuple[list[Change], int]:
+    async def work(store: RedisStore, opened: Crawl) -> tuple[list[Change], int, list[str]]:
         before = CrawlSettings.from_json(opened.settings)
         wanted = loaded.crawl if replace else loaded.onto(before)
         check_usable(wanted)
@@ -175,9 +175,11 @@ def apply(file: Path, replace: bool, crawl: str, as_json: bool) -> None:
         if changes and all(one.takes_effect == reference.CREATION for one in changes):
             raise UserError(f"nothing was changed: {'; '.join(map(_not_applied, changes))}")
         revision = await save_settings(store, opened, wanted.with_shards(before.frontier.shards).to_json())
-        return changes, revision
+        return changes, revision, wanted.warnings
 
-    changes, revision = CrawlAccess.given(crawl, file).do(work)
+    changes, revision, warnings = CrawlAccess.given(crawl, file).do(work)
+    for warning in warnings:
+        note(warning)
     emit(changes, as_json, _changed(changes, revision))
 
 

@@ -506,6 +506,8 @@ def how_to_allow(reason: str, origin: str = "") -> str:
         return (
             f"a function of the router has dropped it; once that is changed: `crawler dead requeue --reason {reason}`"
         )
+    if reason in ("excluded", "not_included", "depth", "outside"):
+        return f"it is out of scope now; once [scope] is corrected: `crawler dead requeue --reason {reason}`"
     port = urlsplit(origin).port or "N"
     option = {"forbidden_port": f"--port {port}", "forbidden_address": "--allow NET"}.get(reason)
     if option is None:

@@ -95,15 +95,27 @@ class CrawlSettings(Table, frozen=True, kw_only=True):
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings about valid settings that have no effect and are probably a mistake."""
+        """Warnings about valid settings that are probably a mistake."""
+        patterns = {"scope.include": self.scope.include, "scope.exclude": self.scope.exclude}
+        found = [
+            f"{name}: {pattern!r} looks like a pattern for file names{GLOB}"
+            for name, listed in patterns.items()
+            for pattern in listed
+            if _LIKE_A_GLOB.search(pattern)
+        ]
         polite = self.politeness
         if polite.parallel == 1 or not polite.delay:
-            return []
+            return found
         return [
+            *found,
             f"politeness.parallel = {polite.parallel} has no effect on a domain with a delay: set politeness.delay = 0, or "
-            "run `crawler delay DOMAIN 0` for your own sites"
+            "run `crawler delay DOMAIN 0` for your own sites",
         ]
 
+
+GLOB = "; it is a regular expression, in which `*` repeats what is before it: write `.*` for any characters"
+_LIKE_A_GLOB = re.compile(r"(?<!\\)[/A-Za-z0-9]\*")
+"""A `*` that repeats one character, which a regular expression for URLs hardly ever does."""
 
 EMBEDDED_SHARDS = 64
 """Shards of a crawl on one machine: enough for a handful of replicas, and cheap to poll."""

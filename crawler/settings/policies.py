@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from urllib.parse import urlsplit
 
@@ -12,8 +13,8 @@ from crawler.fetch.address_policy import AddressPolicy, HostMap, judge_address
 from crawler.hooks import load
 from crawler.scope.extract_rules import ExtractRule, declared
 from crawler.scope.scope import Scope, Scorer, breadth_first
-from crawler.settings.load import CrawlSettings, Settings, at, raise_for
-from frontier.urls import UrlRules
+from crawler.settings.load import GLOB, CrawlSettings, Settings, at, raise_for
+from frontier.urls import UrlPattern, UrlRules
 from politeness.backoff import BackoffPolicy
 from politeness.delay import DelayPolicy, ThrottlePolicy
 from politeness.policy import PolitenessPolicy, UsagePolicy
@@ -42,6 +43,8 @@ def unusable(settings: CrawlSettings) -> Iterator[str]:
         example = '["www.example.org"]' if kind == "hosts" else '["example.org"]'
         reason = f'"{kind}" needs the list scope.domains, such as domains = {example}, or every link is out of scope'
         yield located(settings, "scope.kind", reason)
+    for pattern in filter(_is_in_every_url, settings.scope.exclude):
+        yield located(settings, "scope.exclude", f"{pattern!r} is found in every URL, so nothing would be fetched{GLOB}")
     if settings.extract and not settings.archive.pages:
         yield located(settings, "extract", "needs archive.pages = true: items are written in the lines of pages")
     try:
@@ -50,6 +53,15 @@ def unusable(settings: CrawlSettings) -> Iterator[str]:
         yield located(settings, "extract", str(error))
     if settings.handlers.app and not settings.archive.pages:
         yield located(settings, "handlers.app", "needs archive.pages = true: items are written in the lines of pages")
+
+
+_LOOKS_AHEAD = re.compile(r"\(\?|\(\*|\$|\\[bBzZKG]|[*+?}]\+")
+"""Parts of a pattern that may be found in the beginning of a URL, but not in the whole."""
+
+
+def _is_in_every_url(pattern: str) -> bool:
+    """Whether `pattern` is certainly found in each URL, because it is found in how all of them begin."""
+    return not _LOOKS_AHEAD.search(pattern) and all(map(UrlPattern(pattern).is_in, ("http://", "https://")))
 
 
 def located(settings: CrawlSettings, name: str, problem: str) -> str:

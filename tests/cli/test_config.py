@@ -262,3 +262,12 @@ def test_what_is_added_to_a_long_list_is_shown_in_a_narrow_terminal(typed: Typed
         own_settings(load(tmp_path / "ports.toml").crawl)
         == f"fetch.ports = the default, added [12345], removed [{ports[0]}]"
     )
+
+
+def test_a_pattern_that_looks_like_one_for_file_names_is_told(typed: Typed, tmp_path: Path) -> None:
+    assert typed("seed", "https://a.test/").code == 0
+    (tmp_path / "globs.toml").write_text('[scope]\nexclude = ["/b/*", "/a\\\\d*", "^(?!.*/docs)"]\n')
+    done = typed("config", "apply", "globs.toml")
+    assert done.code == 0
+    (line,) = done.err.splitlines()
+    assert line.startswith("note: scope.exclude: '/b/*' looks like a pattern for file names; it is a regular expression")
