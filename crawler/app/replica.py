@@ -203,7 +203,7 @@ class Replica:
             busy=sum(leased.busy for leased in domains),
             urls=sum(len(leased.pending) + leased.busy for leased in domains),
             backlog=engine.committer.backlog,
-            paused=engine.control.paused,
+            paused=engine.control.paused or engine.control.stopped,
             sink_bytes=self._deps.sink.written_bytes,
             settings_revision=engine.follower.revision,
             redis_away=engine.runtime.retry.is_away,

@@ -565,7 +565,8 @@ def list_dead(
     those with an error status, such as `http_404`.
 
     Denied URLs are listed if the reason is `blocked`, `dropped`, `response_dropped`, `forbidden_address`,
-    `forbidden_port`, or after a change of `[scope]`, `excluded`, `not_included`, `depth` or `outside`. Those that a robots.txt denies are only in the output.
+    `forbidden_port`, or after a change of `[scope]`, `excluded`, `not_included`, `depth` or `outside`. Those
+    that a robots.txt denies are only in the output.
 
     Example:
 

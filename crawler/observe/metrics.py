@@ -486,7 +486,7 @@ def replica_families(own: ReplicaState) -> Iterator[Metric]:
     yield _gauges("redis_node_away", "1 while a node of Redis is away", own.nodes, "node")
     corrections = "Steps of the Redis server's clock that this replica corrected"
     yield _counter("crawl_time_corrections", corrections, own.time_corrections)
-    yield _gauge("paused", "1 while an operator has paused the crawl", own.paused)
+    yield _gauge("paused", "1 while an operator has paused or stopped the crawl", own.paused)
     revision = "Revision of the crawl's settings that this replica fully applies"
     yield _gauge("settings_revision", revision, own.settings_revision)
     yield _counter("sink_bytes", "Bytes written to the archive", own.sink_bytes)

@@ -44,7 +44,9 @@ def unusable(settings: CrawlSettings) -> Iterator[str]:
         reason = f'"{kind}" needs the list scope.domains, such as domains = {example}, or every link is out of scope'
         yield located(settings, "scope.kind", reason)
     for pattern in filter(_is_in_every_url, settings.scope.exclude):
-        yield located(settings, "scope.exclude", f"{pattern!r} is found in every URL, so nothing would be fetched{GLOB}")
+        yield located(
+            settings, "scope.exclude", f"{pattern!r} is found in every URL, so nothing would be fetched{GLOB}"
+        )
     if settings.extract and not settings.archive.pages:
         yield located(settings, "extract", "needs archive.pages = true: items are written in the lines of pages")
     try:

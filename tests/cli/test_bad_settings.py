@@ -82,7 +82,10 @@ FIELD = '[[extract]]\nname = "a"\n[extract.fields]\n'
         ('[scope]\nkind = "domains"', 'c.toml:2: scope.kind: "domains" needs the list scope.domains'),
         ('[scope]\nkind = "domain"', "did you mean domains?"),
         ('[scope]\nexclude = ["["]', "c.toml:2: scope.exclude: not a regular expression: '['"),
-        ('[scope]\nexclude = ["/b*"]', "c.toml:2: scope.exclude: '/b*' is found in every URL, so nothing would be fetched"),
+        (
+            '[scope]\nexclude = ["/b*"]',
+            "c.toml:2: scope.exclude: '/b*' is found in every URL, so nothing would be fetched",
+        ),
         ('[scope]\nexclude = ["*.pdf"]', "nothing to repeat at position 0; write `.*` for any characters"),
         ('[fetch]\ncontact = "a@b.test\\r\\nX: y"', "c.toml:2: fetch.contact: is sent in the User-Agent header"),
         ('[fetch]\nallow = ["10.0.0.0/99"]', "c.toml:2: fetch.allow: allowed network"),

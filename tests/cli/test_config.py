@@ -270,4 +270,6 @@ def test_a_pattern_that_looks_like_one_for_file_names_is_told(typed: Typed, tmp_
     done = typed("config", "apply", "globs.toml")
     assert done.code == 0
     (line,) = done.err.splitlines()
-    assert line.startswith("note: scope.exclude: '/b/*' looks like a pattern for file names; it is a regular expression")
+    assert line.startswith(
+        "note: scope.exclude: '/b/*' looks like a pattern for file names; it is a regular expression"
+    )
