@@ -3,7 +3,7 @@
 The first process starts the server, further ones connect to it, and the last one stops it. Users are tracked with
 locks: each holds a shared lock on `users.lock`, which the kernel releases however the process ends. A process that gets
 the lock exclusively is the last user. A second lock, `start.lock`, makes starting and stopping exclusive. If every user
-is killed with `kill -9`, the server keeps running until the next user exits normally.
+is killed with `kill -9`, a small process that runs beside the server (`valkey_watcher`) stops it within some seconds.
 
 If the server itself is killed, the first user that notices and gets `start.lock` starts it again. A server that does
 not answer for `SILENT_S` is killed first. If it cannot be started (a full disk, a damaged file), its users wait, and
@@ -25,6 +25,7 @@ import signal
 import socket
 import stat
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
@@ -33,6 +34,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO
 
+from crawler.app import valkey_watcher
 from crawler.errors import DataDirError
 from crawler.logs import log
 from crawler.processes import environment
@@ -223,6 +225,7 @@ class EmbeddedValkey:
             self.socket.unlink(missing_ok=True)
             (self.data_dir / "valkey.pid").unlink(missing_ok=True)
             try:
+                watcher = await self._start_watcher()
                 started = await asyncio.create_subprocess_exec(
                     server_binary(),
                     *server_options(self.data_dir, self.socket),
@@ -233,12 +236,25 @@ class EmbeddedValkey:
                 )
                 lock.close()
                 await self._wait_for_start(started)
+                await watcher.wait()  # it exits once it runs in the background
             except BaseException:
                 lock.close()
                 if not self._is_loading:  # a later command uses a server with much data as soon as it has loaded them
                     with contextlib.suppress(DataDirError), (self.data_dir / "server.lock").open("ab") as again:
                         await self._end_server(again)
                 raise
+
+    async def _start_watcher(self) -> asyncio.subprocess.Process:
+        """Start what stops the server if all its users are killed. It waits for `start.lock`, which this process has."""
+        assert self._users is not None
+        inode = os.fstat(self._users.fileno()).st_ino
+        return await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-S", valkey_watcher.__file__, str(self.data_dir), str(self.socket), str(inode)),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.DEVNULL,
+            stderr=asyncio.subprocess.DEVNULL,
+            env=environment(),
+        )
 
     async def _wait_for_start(self, started: asyncio.subprocess.Process) -> None:
         pid_path, log_path = self.data_dir / "valkey.pid", self.data_dir / "valkey.log"

@@ -1,8 +1,9 @@
 """A crawl in a Python program: `crawler.Crawl`. It seeds a crawl and runs one replica of it in the event loop of
 the caller.
 
-This is the same replica that `crawler run` starts, on the same stores and with the same settings. It installs no signal
-handlers, and does not change the garbage collection. It logs warnings to standard error unless the program logs itself.
+This is the same replica that `crawler run` starts, on the same stores and with the same settings. Only `Crawl.run`
+installs signal handlers, and the garbage collection does not change. It logs warnings to standard error unless the
+program logs itself.
 
 A loop over the crawl yields pages once they are settled. While `WAITING` of them wait for the body of the loop, no
 further group of pages is written, so the crawl waits. Up to a group more may wait.
@@ -14,6 +15,7 @@ import asyncio
 import contextlib
 import logging
 import re
+import signal
 import sys
 import tempfile
 import time
@@ -32,6 +34,7 @@ from crawler.app.engine import Dependencies, production_dependencies
 from crawler.app.operator import RefusedSeed, queue_seeds, refused_seeds
 from crawler.app.replica import Replica
 from crawler.app.requests import local_tables, missing_tables, request_setup
+from crawler.app.signals import on_fatal_signal
 from crawler.app.supervisor import local_settings
 from crawler.errors import UserError
 from crawler.events import Event, PageSettled
@@ -183,10 +186,23 @@ class Crawl:
     def run(self, *, progress: bool = False) -> Stats:
         """Crawl to the end, and return what this run has settled. For programs without asyncio. `progress`: write how far
         it is to standard error, every five seconds. With `keep_open`, the end is when `stop` is called, by a handler or in
-        another thread. Ctrl-C stops the crawl cleanly and raises KeyboardInterrupt. Raises UserError for seeds and settings
-        that cannot be used, and where an event loop runs: use `async with`."""
+        another thread. Ctrl-C stops the crawl cleanly and raises KeyboardInterrupt. In the main thread, SIGTERM and SIGHUP
+        stop it cleanly, too, and then end the process, unless the program handles them itself. Raises UserError for seeds
+        and settings that cannot be used, and where an event loop runs: use `async with`."""
+        received: list[int] = []
 
         async def whole() -> None:
+            me = asyncio.current_task()
+            assert me is not None
+
+            def stop(number: int) -> None:
+                received.append(number)
+                if len(received) == 1:
+                    me.cancel()
+                elif self._replica is not None:
+                    self._replica.engine.skips_grace = True
+
+            on_fatal_signal(stop)
             async with self as crawl:
                 await crawl._until_ended(progress)
 
@@ -196,7 +212,13 @@ class Crawl:
                     "an event loop runs here: write `async with crawl: await crawl.finish()` instead of run()"
                 )
         with asyncio.Runner(loop_factory=asyncio.SelectorEventLoop) as runner:  # also where uvloop is installed
-            runner.run(whole())
+            try:
+                runner.run(whole())
+            except asyncio.CancelledError:
+                if not received:
+                    raise
+        if received:  # the loop has given back what the system does with them
+            signal.raise_signal(received[0])
         return self.stats
 
     def items(self, name: str) -> Iterator[dict[str, Any]]:

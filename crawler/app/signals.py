@@ -60,6 +60,15 @@ def on_stop_signal(stop: Callable[[], None]) -> None:
         loop.add_signal_handler(signal.SIGHUP, stop)
 
 
+def on_fatal_signal(stop: Callable[[int], None]) -> None:
+    """Call `stop` at each SIGTERM and SIGHUP that would end the process, while the loop runs. Only the main thread can
+    handle signals."""
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) is signal.SIG_DFL:
+                asyncio.get_running_loop().add_signal_handler(number, stop, number)
+
+
 def on_end_of_supervisor(stop: Callable[[], None]) -> None:
     """Call `stop` once when the supervisor, which holds the other end of this process's standard input, has ended."""
     loop, descriptor = asyncio.get_running_loop(), sys.stdin.fileno()

@@ -8,6 +8,7 @@ import os
 import shutil
 import signal
 import stat
+import sys
 from pathlib import Path
 
 import pytest
@@ -247,6 +248,32 @@ async def test_a_server_that_does_not_start_in_time_is_stopped(tmp_path: Path, m
         async with server:
             pass
     await end_of(pid_of(server))
+
+
+async def test_a_server_ends_when_all_its_users_are_killed(tmp_path: Path) -> None:
+    program = (
+        "import asyncio, sys; from pathlib import Path; from crawler.app.embedded_valkey import EmbeddedValkey\n"
+        "async def use():\n"
+        "    async with EmbeddedValkey(Path(sys.argv[1])):\n"
+        "        print(flush=True)\n"
+        "        await asyncio.sleep(600)\n"
+        "asyncio.run(use())"
+    )
+    users = []
+    for _ in range(2):
+        users.append(await asyncio.create_subprocess_exec(sys.executable, "-c", program, tmp_path / "data", stdout=-1))
+        assert users[-1].stdout is not None
+        assert await users[-1].stdout.readline()
+    pid = int((tmp_path / "data" / "valkey.pid").read_text())
+    await put(f"unix://{tmp_path / 'data' / 'valkey.sock'}", "x")
+    for user in users:
+        assert not has_ended(pid)
+        user.kill()
+        await user.wait()
+        await asyncio.sleep(2.5 if user is users[0] else 0)
+    await end_of(pid)
+    async with EmbeddedValkey(tmp_path / "data") as server:
+        assert await get(server.url, "x") == b"kept"
 
 
 async def test_a_start_that_is_interrupted_leaves_no_server(tmp_path: Path) -> None:

@@ -694,6 +694,32 @@ def test_ctrl_c_ends_the_program_cleanly_and_the_next_run_goes_on(settings: dict
     assert set(before) < set(found)
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_ends_the_program_stops_the_crawl_cleanly(
+    settings: dict[str, Any], tmp_path: Path, number: int
+) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import signal\n"
+        "from crawler import Crawl, Router\n"
+        "signal.signal(signal.SIGHUP, signal.SIG_DFL)\n"
+        "router = Router()\n"
+        "@router.handler()\n"
+        "def tell(page, crawl):\n"
+        "    print(page.url, flush=True)\n"
+        f"Crawl('http://a.test/', handlers=router, settings={settings | {'politeness': {'delay': 0.5}}!r}).run()\n"
+        "print('goes on')\n"
+    )
+    with (tmp_path / "out.txt").open("w") as out:
+        process = subprocess.Popen([sys.executable, program], cwd=ROOT, stdout=out)
+    wait_until(lambda: len((tmp_path / "out.txt").read_text().splitlines()) > 2, "three pages")
+    process.send_signal(number)
+    assert process.wait(PATIENCE_S) == -number
+    assert "goes on" not in (tmp_path / "out.txt").read_text()
+    assert not list((tmp_path / "out").glob("*.open"))
+    assert not list(tmp_path.rglob("valkey.sock"))
+
+
 def test_the_example_of_the_guide_runs(settings: dict[str, Any], tmp_path: Path) -> None:
     """With another site. It has at most ten lines."""
     guide = (ROOT / "docs" / "how-to" / "extract-data.md").read_text()
