@@ -44,6 +44,7 @@ from crawler.sinks.export import Exported, ExportSettings
 from crawler.sinks.files import LINES, check_output_folder, is_open
 from crawler.sinks.items import SHOWN, TABLE_FORMS, Refused, line_files_among
 from crawler.sinks.lines import files_of, iso_time
+from crawler.sinks.made import Made, check_replaceable, has_pages, made_in, record, replacing
 from crawler.sinks.postgres import LOOK_S, Destination, Observer, write_items
 from crawler.sinks.wacz import SUFFIX, write_wacz
 from crawler.wording import count_of
@@ -223,7 +224,7 @@ def export(
     given = _given(context)
     check_options(given, form, out)
     folder = archives[0] if archives[0].is_dir() else archives[0].parent
-    if items is not None and "out" not in given and (folder / exporting.NAME).is_file():
+    if items is not None and "out" not in given and has_pages(folder):
         out = folder  # `export` may have the items of the crawl
     paths, only = list(archives), "" if follow else one_crawl(archives, crawl, of_each=True)
     begin = data_sets.since_time(since, datetime.now(UTC)) if since is not None else 0.0
@@ -251,17 +252,18 @@ def export(
         (_export_wacz if form == "wacz" else _export_pages)(paths, settings, processes, only)
 
 
-def _finder(context: click.Context) -> tuple[ItemFinder | None, str]:
-    """Return what finds items on archived pages if --settings or --app is given, and a digest of its settings."""
+def _finder(context: click.Context) -> tuple[ItemFinder | None, str, bool]:
+    """Return what finds items on archived pages if --settings or --app is given, a digest of its settings, and whether it
+    finds the same items with the same settings: what handlers do depends on their code, and on all that it uses."""
     if not {"settings", "app"} & _given(context).keys():
-        return None, ""
+        return None, "", True
     from crawler.app.archived_items import ItemFinder  # noqa: PLC0415 - imports handlers and parsers
 
     settings = given_settings()
     if not settings.extract and not settings.handlers.app:
         raise UserError("nothing finds items: the settings have neither [[extract]] nor a router in handlers.app")
     made_from = msgspec.json.encode([settings.extract, settings.handlers, settings.app])
-    return ItemFinder(settings), blake2b(made_from, digest_size=8).hexdigest()
+    return ItemFinder(settings), blake2b(made_from, digest_size=8).hexdigest(), not settings.handlers.app
 
 
 def _of(paths: list[Path], crawl: str, suffixes: Iterable[str]) -> list[Path]:
@@ -510,7 +512,8 @@ def _export_changes(paths: Sequence[Path], begin: float, out: Path, form: str, h
         raise UserError("--items and --changes are two exports: use one at a time")
     if form not in TABLE_FORMS:
         raise UserError("changes have the formats jsonl, csv and parquet")
-    done = data_sets.export_changes(list(paths), begin, out, form)
+    with replacing(out, {f"changes.{form}": "changes"}):
+        done = data_sets.export_changes(list(paths), begin, out, form)
     Terminal().tell(f"{count_of(done.changes, 'change')} since {iso_time(begin)} in {done.file}")
 
 
@@ -538,7 +541,9 @@ def _export_items(paths: list[Path], name: str | None, out: Path, form: str, tar
 def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target) -> None:
     if form not in TABLE_FORMS:
         raise UserError("items have the formats jsonl, csv and parquet")
-    done = data_sets.export_items(paths, name, out / f"{name}.{form}", target.keys, target.since)
+    file = out / f"{name}.{form}"
+    with replacing(out, {file.name: f"the items {name}", data_sets.rejected_beside(file).name: _rejected(name)}):
+        done = data_sets.export_items(paths, name, file, target.keys, target.since)
     Terminal().tell(f"{count_of(done.items, 'item')} in {done.file}")
     _note_rejected(done.rejected)
     if done.left_open:
@@ -552,8 +557,12 @@ def _to_file(paths: list[Path], name: str, out: Path, form: str, target: Target)
         )
 
 
+def _rejected(name: str) -> str:
+    return f"rejected items {name}"
+
+
 def _to_table(paths: list[Path], name: str, out: Path, destination: Destination, follow: bool) -> None:
-    refusals = _Refusals(out / f"{name}.rejected.jsonl", adds=follow)
+    refusals = _Refusals(out / f"{name}.rejected.jsonl", _rejected(name), adds=follow)
     observer = Observer(lambda columns: note(_new_columns(destination.table, columns)), refusals.add)
     stopping = _until_signal() if follow else None
     if stopping is not None:
@@ -618,11 +627,14 @@ def _await_output(paths: Sequence[Path], stopping: Event) -> None:
 
 
 class _Refusals:
-    """Writes the items that are left out to the file `path`, and shows the first ones. `adds`: to what is there."""
+    """Writes the items that are left out to the file `path`, and shows the first ones. `source`: what it contains; `adds`:
+    to what is there. Raises UserError if another file has its name."""
 
-    def __init__(self, path: Path, adds: bool) -> None:
+    def __init__(self, path: Path, source: str, adds: bool) -> None:
         self.path = path
         self.count = 0
+        self._made = {path.name: Made(source)}
+        check_replaceable(path, source, made_in(path.parent))
         if not adds:
             path.unlink(missing_ok=True)
 
@@ -634,5 +646,7 @@ class _Refusals:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("ab") as file:
                 file.write(data_sets.refused_line(one))
+            if self.count == 1:
+                record(self.path.parent, self._made)
         except OSError as error:
             raise UserError(f"{self.path}: {reason_of(error, self.path)}") from error

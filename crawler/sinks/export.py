@@ -10,15 +10,14 @@ Markdown has one file for each page (`crawler.sinks.markdown_files`), of the res
 (`crawler.sinks.last_visits`). The files of pages that are gone or refused are removed, and those of a page under another
 name: the URL in a file says which page it is of.
 
-The file `.exported.json` in the folder of the results says how these were made, so that a result is kept only if the same
-export would make it again. It is written after outdated results were removed and before new ones are made, so an
-interrupted export leaves no result that it describes wrongly.
+The file `.exported.json` in the folder of the results (`crawler.sinks.made`) says how these were made, so that a result is
+kept only if the same export would make it again. It is written after outdated results were removed and before new ones are
+made, so an interrupted export leaves no result that it describes wrongly.
 """
 
 from __future__ import annotations
 
 import contextlib
-import glob
 import multiprocessing
 import multiprocessing.connection
 import os
@@ -40,17 +39,21 @@ from crawler.page import NO_CONTENT, UNREADABLE, Content, Page, TextForm
 from crawler.parse.text import content_of, has_content
 from crawler.sinks.compression import READ_SUFFIXES
 from crawler.sinks.files import (
+    LINES,
     OPEN_SUFFIX,
+    PARQUET,
     check_output_folder,
+    finished_path,
     is_open,
+    locked,
     open_and_finished,
     open_path,
     remove_left_over,
     scratch_file,
-    whole_file,
 )
 from crawler.sinks.last_visits import LastVisits, ResponseKey, add_lines, is_inconclusive, unlinked, visits_in
 from crawler.sinks.lines import PageLines, Row, iso_time, lost_from, lost_lines
+from crawler.sinks.made import Made, check_replaceable, made_in, record, write
 from crawler.sinks.markdown_files import draft, drafts_in, remove_others, with_relative_links, write_changed
 from crawler.sinks.near_duplicates import Likeness
 from crawler.sinks.parquet import parquet_path, require_pyarrow, write_parquet
@@ -66,7 +69,7 @@ class ExportSettings(msgspec.Struct, frozen=True):
     out pages whose owner refuses one of these uses at the last visit. `skip_noindex`: make no Markdown of pages that
     say noindex; `skip_unlinked`: nor of those to which nothing links any more. `since`: leave out what was fetched
     before, in seconds since 1970. `finder`: yields what puts items into the pages of a file; `rules`: a digest of its
-    settings."""
+    settings; `may_keep`: with the same options, it finds the same items."""
 
     out: Path
     form: Form = "jsonl"
@@ -80,6 +83,7 @@ class ExportSettings(msgspec.Struct, frozen=True):
     since: float = 0.0
     finder: Callable[[], AbstractContextManager[Callable[[Page], Page]]] | None = None
     rules: str = ""
+    may_keep: bool = True
 
     def options(self, refused: Iterable[str] = ()) -> dict[str, str]:
         """What the content of a file depends on, by option. `refused`: the URLs in it whose owners refuse the use."""
@@ -239,14 +243,19 @@ def export(
         settings.out.mkdir(parents=True, exist_ok=True)
         remove_left_over(settings.out)
         if settings.form != "markdown":
-            total.differing = _prepare(settings.out, _wanted(plans, settings))
+            claimed = _claimed(plans, settings)
+            total.differing = _prepare(settings, plans, claimed)
     except OSError as error:
         raise UserError(f"{settings.out}: {error.strerror}") from error
     if settings.form == "markdown":
         _export_markdown(files, settings, processes, on_done, plans, visits, total)
         return total
-    for done in in_processes(partial(_export_file, settings), files, processes, on_done, plans):
-        total.add(done)
+    try:
+        for done in in_processes(partial(_export_file, settings), files, processes, on_done, plans):
+            total.add(done)
+    finally:
+        with contextlib.suppress(OSError):
+            record(settings.out, {path.name: made for path, made in claimed.items()})
     return total
 
 
@@ -316,24 +325,31 @@ def _draft_pages(settings: ExportSettings, drafts: Path, path: Path, plan: Plan)
     return done
 
 
-def _wanted(plans: Mapping[Path, Plan], settings: ExportSettings) -> dict[Path, Made]:
-    """Return the results of finished files, and how they are made. Raises UserError for two files with one name."""
-    wanted: dict[Path, Made] = {}
+def _claimed(plans: Mapping[Path, Plan], settings: ExportSettings) -> dict[Path, Made]:
+    """Return the results that there may be, and how they are made. Raises UserError for two with one name."""
+    claimed: dict[Path, Made] = {}
     for path, plan in plans.items():
-        if is_open(path):
-            continue
-        made = Made(str(path.resolve()), path.stat().st_size, settings.options(plan.refused))
-        other = wanted.setdefault(_result(path, settings), made)
-        if other.source != made.source:
-            raise UserError(
-                f"{other.source} and {made.source} have the same name: export them to two folders, with --out"
-            )
-    return wanted
+        size = 0 if is_open(path) else path.stat().st_size
+        made = Made(_source(path), size, settings.options(plan.refused))
+        for is_broken in (False, True):
+            other = claimed.setdefault(_result(path, settings, is_broken), made)
+            if other.source != made.source:
+                raise UserError(
+                    f"{other.source} and {made.source} have the same name: export them to two folders, with --out"
+                    if _stem(Path(other.source)) == _stem(Path(made.source))
+                    else f"the results of {other.source} and {made.source} may have the same name: export them to two "
+                    "folders, with --out"
+                )
+    return claimed
+
+
+def _source(path: Path) -> str:
+    return str(finished_path(path.resolve()))
 
 
 def _result(path: Path, settings: ExportSettings, is_broken: bool = False) -> Path:
     state = OPEN_SUFFIX if is_open(path) else _CUT if is_broken else ""
-    lines = settings.out / f"{_stem(path)}{state}.pages.jsonl"
+    lines = settings.out / f"{_stem(path)}{state}{LINES}"
     return parquet_path(lines) if settings.form == "parquet" else lines
 
 
@@ -345,12 +361,8 @@ def _export_file(settings: ExportSettings, path: Path, plan: Plan) -> Exported:
     """Export one WARC file, unless its result exists. Raises OSError."""
     done = Exported()
     result = _result(path, settings)
-    if not is_open(path):
-        for state in (OPEN_SUFFIX, _CUT):
-            for early in settings.out.glob(glob.escape(f"{_stem(path)}{state}.pages.") + "*"):
-                early.unlink(missing_ok=True)  # its rows are among those of the finished file
-        if result.exists() and not lost_from(path):
-            return Exported(kept=1)
+    if not is_open(path) and result.exists() and not lost_from(path):
+        return Exported(kept=1)
     with scratch_file(result.with_name(f"{result.name}.lines")) as scratch:
         with scratch.open("wb") as file:
             file.writelines(encoded(path, settings, done, plan.refused))
@@ -391,49 +403,33 @@ def _content(page: Page, settings: ExportSettings, likeness: Likeness) -> Conten
         return UNREADABLE
 
 
-NAME = ".exported.json"
-
-
-class Made(msgspec.Struct, frozen=True):
-    """How a result was made: from the WARC file `source` (an absolute path) of `size` bytes, with `options`."""
-
-    source: str
-    size: int
-    options: dict[str, str]
-
-
-def _prepare(out: Path, wanted: Mapping[Path, Made]) -> frozenset[str]:
-    """Remove the results in `out` that are not as `wanted` (result -> how it is made), and record that all of `wanted`
-    will be there. Returns the names of the options that differ from those of a removed result.
+def _prepare(settings: ExportSettings, files: Iterable[Path], claimed: Mapping[Path, Made]) -> frozenset[str]:
+    """Remove the results of finished `files` that are not as in `claimed` (result -> how it is made), and those of when
+    they were open or cut. Record that all of `claimed` will be there. Returns the names of the options that differ from
+    those of a removed result.
 
     Raises UserError, without having removed anything, if a result belongs to another WARC file, or is no export, as the
     lines of a crawl in its own folder; and OSError.
     """
-    known, is_damaged = {}, False
-    try:
-        known = msgspec.json.decode((out / NAME).read_bytes(), type=dict[str, Made])
-    except FileNotFoundError:
-        pass
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        is_damaged = True
-    for path in wanted:
-        if path.exists() and path.name not in known and not is_damaged:
-            raise UserError(f"{path} is there already, and no export has made it: use another folder, with --out")
-    outdated = [path for path, made in wanted.items() if path.exists() and known.get(path.name) != made]
-    replaced = [(path, wanted[path], known[path.name]) for path in outdated if path.name in known]
-    for path, made, before in replaced:
-        if before.source != made.source and Path(before.source).exists():
-            raise UserError(
-                f"{path} was exported from {before.source}: use another folder for {made.source}, with --out"
-            )
-    for path in outdated:
-        path.unlink()
-    known = {name: made for name, made in known.items() if (out / name).exists()}
-    known |= {path.name: made for path, made in wanted.items()}
-    with whole_file(out / NAME) as scratch:
-        scratch.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1))
-    differing = (before.options.items() ^ made.options.items() for _, made, before in replaced)
-    return frozenset(name for options in differing for name, _ in options)
+    with locked(settings.out):
+        known = made_in(settings.out)
+        for path, made in claimed.items():
+            check_replaceable(path, made.source, known)
+        differing = set[str]()
+        for file in files:
+            if is_open(file):
+                continue
+            for early in (f"{_stem(file)}{state}{end}" for state in (OPEN_SUFFIX, _CUT) for end in (LINES, PARQUET)):
+                if early in known and known[early].source == _source(file):
+                    (settings.out / early).unlink(missing_ok=True)  # its rows are among those of the finished file
+            result = _result(file, settings)
+            made, before = claimed[result], known.get(result.name)
+            if before is not None and result.exists() and (before != made or not settings.may_keep):
+                differing |= {name for name, _ in before.options.items() ^ made.options.items()}
+                result.unlink()
+        known = {name: made for name, made in known.items() if (settings.out / name).exists()}
+        write(settings.out, known | {path.name: made for path, made in claimed.items()})
+    return frozenset(differing)
 
 
 T = TypeVar("T")

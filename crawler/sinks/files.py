@@ -25,8 +25,8 @@ from crawler.sinks.compression import WARC_SUFFIXES
 OPEN_SUFFIX = ".open"
 LINES = ".pages.jsonl"
 
-_SCRATCH = re.compile(r".+\.\d+\.tmp")
-"""The names of files that `scratch_file` makes."""
+_SCRATCH = re.compile(r".+\.\d+\.peercrawl\.tmp")
+"""The names of files that `scratch_file` makes, and nobody else."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]")
 
@@ -156,7 +156,7 @@ def whole_file(target: Path) -> Iterator[Path]:
 @contextlib.contextmanager
 def scratch_file(target: Path) -> Iterator[Path]:
     """Yield a path beside `target` to write. It is locked, and removed at the end of the block. Raises OSError."""
-    scratch = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    scratch = target.with_name(f"{target.name}.{os.getpid()}.peercrawl.tmp")
     while True:
         lock = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

@@ -54,6 +54,7 @@ _ZIP64_SIZE = 1 << 31
 """From this size on, `zipfile` writes an extra field in the directory of the zip file. The entry itself must have one then
 and only then: ReplayWeb.page takes the place of the data from the directory."""
 _INDEX, _INDEX_OF_BLOCKS = "index.cdx.gz", "index.idx"
+_SOFTWARE = "peercrawl"
 _NO_NAME = re.compile(r"[^a-z0-9._-]+")
 
 
@@ -110,6 +111,8 @@ def write_wacz(
     if not finished:
         raise UserError(f"{left_open[0]} is open; if its replica was killed: crawler finish {left_open[0].parent}")
     _check_names(finished)
+    if target.exists() and not _is_ours(target):
+        raise UserError(f"{target} is there already, and no export has made it: name another file, with --out")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with _work_folder(target) as folder:
@@ -120,6 +123,14 @@ def write_wacz(
         raise UserError(f"{target}: {reason_of(error, target)}") from error
     problems = {path: scan.problems for path, scan in zip(finished, scans, strict=True) if scan.problems}
     return Packed(target, len(finished), records, pages, left_open, problems)
+
+
+def _is_ours(path: Path) -> bool:
+    try:
+        with zipfile.ZipFile(path) as packed, packed.open("datapackage.json") as manifest:
+            return bool(msgspec.json.decode(manifest.read(_STEP << 6))["software"] == _SOFTWARE)
+    except Exception:  # it may be anything
+        return False
 
 
 def _stored_name(path: Path) -> str:
@@ -260,7 +271,7 @@ class _Package:
             "profile": "data-package",
             "wacz_version": WACZ_VERSION,
             "title": title,
-            "software": "peercrawl",
+            "software": _SOFTWARE,
             "created": f"{iso_time(self._now)[:19]}Z",  # py-wacz reads whole seconds
             "resources": self._resources,
         }

@@ -20,7 +20,7 @@ from click.testing import CliRunner
 from crawler.cli.main import app
 from crawler.cli.options import USES
 from crawler.errors import UserError
-from crawler.page import Link, Outcome, Rendered
+from crawler.page import Item, Link, Outcome, Rendered
 from crawler.sinks.archive import Archive
 from crawler.sinks.export import ExportSettings, Form, export, shared_work, warc_files
 from crawler.sinks.parquet import write_parquet
@@ -228,8 +228,12 @@ def test_files_of_an_unknown_or_interrupted_export_are_made_again(crawl: Path, t
         "1 row from 1 WARC file in export/",
         "left alone, because exported with these options before: 1 WARC file",
     ]
-    second.write_text("")
+    second.write_text("of somebody")
     (out / ".exported.json").write_text("{")
+    refused = typed("export", str(crawl))
+    assert (refused.code, "no export has made it" in refused.err, second.read_text()) == (2, True, "of somebody")
+    for path in (first, second):
+        path.unlink()
     assert typed("export", str(crawl)).out == "3 rows from 2 WARC files in export/\n"
     assert len(readers.lines(out)) == 3
 
@@ -553,3 +557,95 @@ async def test_archives_without_metadata_records_are_filtered_by_their_responses
 
 def test_the_options_know_all_categories() -> None:
     assert tuple(USES.choices) == CATEGORIES
+
+
+HANDLERS = """
+from crawler import Router
+router = Router()
+@router.handler()
+async def push(page, crawl):
+    await crawl.push("s", {"v": VALUE})
+"""
+
+
+def test_with_handlers_everything_is_exported_again(crawl: Path, typed: Typed, tmp_path: Path) -> None:
+    for value in ("1", "22"):
+        sys.modules.pop("pushing", None)
+        (tmp_path / "pushing.py").write_text(HANDLERS.replace("VALUE", value))
+        done = typed("export", str(crawl), "--app", "pushing:router", "--out", "out")
+        assert (done.code, done.out) == (0, "3 rows from 2 WARC files in out/\n"), done.err
+        found = [line["items"] for line in readers.lines(tmp_path / "out")]
+        assert {"s": [{"v": int(value)}]} in found
+    del sys.modules["pushing"]
+
+
+MINE = "of somebody"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("s.csv", ("--items", "s", "--format", "csv")),
+        ("s.rejected.jsonl", ("--items", "s", "--format", "csv")),
+        ("changes.csv", ("--changes", "--since", "2020-01-01", "--format", "csv")),
+        ("w.wacz", ("--format", "wacz")),
+    ],
+)
+async def test_files_that_no_export_made_stay(typed: Typed, tmp_path: Path, name: str, words: tuple[str, ...]) -> None:
+    await archived(tmp_path / "crawl", [page(exchange("a", HTML), visit="new", items=(Item("s", b'{"v":1}'),))])
+    out = tmp_path / "out"
+    out.mkdir()
+    for other in ("notes.2024.tmp", name):
+        (out / other).write_text(MINE)
+    command = ("export", "crawl", *words, "--out", "out/w.wacz" if name == "w.wacz" else "out")
+    refused = typed(*command)
+    assert (refused.code, "no export has made it" in refused.err) == (2, True), refused
+    assert (out / name).read_text() == MINE
+    (out / name).unlink()
+    for _ in range(2):  # its own file is replaced
+        done = typed(*command)
+        assert done.code == 0, done
+    assert (out / "notes.2024.tmp").read_text() == MINE
+
+
+async def test_a_data_set_does_not_replace_what_another_has_rejected(typed: Typed, tmp_path: Path) -> None:
+    items = (Item("s", b'{"v":1}'), Item("s", b'{"v":"x"}'), Item("s.rejected", b'{"v":1}'))
+    await archived(tmp_path / "crawl", [page(exchange("a", HTML), items=items)])
+    assert "s.rejected.jsonl" in typed("export", "crawl", "--items", "s").err
+    rejected = (tmp_path / "export/s.rejected.jsonl").read_text()
+    refused = typed("export", "crawl", "--items", "s.rejected")
+    assert (refused.code, "was exported from rejected items s: use another folder" in refused.err) == (2, True)
+    assert (tmp_path / "export/s.rejected.jsonl").read_text() == rejected
+
+
+def test_rows_of_a_cut_file_do_not_replace_other_files(crawl: Path, typed: Typed, tmp_path: Path) -> None:
+    first = sorted(crawl.glob("*.warc.gz"))[0]
+    data = first.read_bytes()
+    (tmp_path / "news.warc.gz").write_bytes(data[:-5])
+    (tmp_path / "out").mkdir()
+    result = tmp_path / "out/news.cut.pages.jsonl"
+    result.write_text(MINE)
+    assert "no export has made it" in typed("export", "news.warc.gz", "--out", "out").err
+    assert result.read_text() == MINE
+    result.unlink()
+    for _ in range(2):
+        assert "could not be read to the end" in typed("export", "news.warc.gz", "--out", "out").err
+        assert result.exists()
+    (tmp_path / "news.warc.gz").write_bytes(data)
+    assert typed("export", "news.warc.gz", "--out", "out").code == 0
+    assert not result.exists()
+    result.write_text(MINE)
+    assert typed("export", "news.warc.gz", "--out", "out").code == 2
+    assert result.read_text() == MINE
+
+
+@pytest.mark.parametrize("names", [("news.warc.gz", "news.cut.warc.gz"), ("news.warc.gz.open", "news.open.warc.gz")])
+def test_files_whose_results_may_have_one_name_are_refused(
+    crawl: Path, typed: Typed, tmp_path: Path, names: tuple[str, str]
+) -> None:
+    (tmp_path / "both").mkdir()
+    for path, name in zip(sorted(crawl.glob("*.warc.gz")), names, strict=True):
+        shutil.copy(path, tmp_path / "both" / name)
+    refused = typed("export", "both", "--processes", "1")
+    assert (refused.code, "may have the same name: export them to two folders" in refused.err) == (2, True)
+    assert readers.files(tmp_path / "export", ".jsonl") == []
