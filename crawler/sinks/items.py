@@ -18,7 +18,7 @@ from __future__ import annotations
 import csv
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeVar, get_args
@@ -27,7 +27,7 @@ import msgspec
 
 from crawler.errors import UserError, reason_of
 from crawler.logs import log
-from crawler.scope.extract_rules import Kind, Kinds, Schema
+from crawler.scope.extract_rules import Kind, Kinds, Misfit, Schema
 from crawler.scope.next_visit import UNITS, duration_s
 from crawler.sinks.compression import WARC_SUFFIXES
 from crawler.sinks.files import (
@@ -65,13 +65,10 @@ class FoundItem(NamedTuple):
     fetched_at: str | None = None
     visit: str | None = None
 
-    @property
-    def fields(self) -> dict[str, Any]:
-        """The fields of the item, and `fetched_at` and `visit` if it has no such fields."""
+    def fields(self, added: Collection[str]) -> dict[str, Any]:
+        """The fields of the item, and those of `fetched_at` and `visit` that are to be `added`."""
         fields = msgspec.json.decode(self.json, type=dict[str, Any])
-        fields.setdefault("fetched_at", self.fetched_at)
-        fields.setdefault("visit", self.visit)
-        return fields
+        return fields | {name: getattr(self, name) for name in _ADDED if name in added}
 
 
 class Refused(NamedTuple):
@@ -197,18 +194,29 @@ def export_items(
     begin = iso_time(since) if since else ""
     schema, rejected = Schema(known=kept_types(paths, name)), read_rejected(files, name, begin)
     refused: list[Refused] = []
-    count = 0
-    latest = _latest((item for item in read_items(files, name) if item.settled_at >= begin), keys) if keys else None
+
+    def settled() -> Iterator[FoundItem]:
+        return (item for item in read_items(files, name) if item.settled_at >= begin)
+
+    latest = _latest(settled(), keys) if keys else None
 
     def wanted() -> Iterator[FoundItem]:
-        items = (item for item in read_items(files, name) if item.settled_at >= begin)
-        return (item for number, item in enumerate(items) if latest is None or number in latest)
+        return (item for number, item in enumerate(settled()) if latest is None or number in latest)
 
-    for item in wanted():
-        if reason := schema.add(msgspec.json.decode(item.json)):
-            refused.append(Refused(item, reason))
-        else:
-            count += 1
+    def counted() -> int:
+        """Add the types of the items that are wanted. Returns how many fit; others are refused."""
+        fitting = 0
+        for item in wanted():
+            if reason := schema.add(msgspec.json.decode(item.json)):
+                refused.append(Refused(item, reason))
+            else:
+                fitting += 1
+        return fitting
+
+    count = counted()
+    if latest is not None and refused:
+        latest = _latest(settled(), keys, schema)  # the latest of those that fit
+        count = counted()
     if not count and not refused and not rejected.items:
         more = f"; {left_open[0]} is open, see `crawler finish`" if left_open else ""
         if left_open or not may_be_empty:
@@ -218,8 +226,9 @@ def export_items(
         raise UserError(f"no item of {name!r} has a field {nowhere[0]!r}; there is {', '.join(schema.kinds)}")
     left_out = {(item.url, item.json) for item, _ in refused}
     kept = (item for item in wanted() if (item.url, item.json) not in left_out)
-    schema.learn({one: kind for one, kind in _ADDED.items() if one not in schema.kinds})
-    _write_table(target, kept, schema)
+    added = {one: kind for one, kind in _ADDED.items() if one not in schema.kinds}
+    schema.learn(added)
+    _write_table(target, kept, schema, added)
     refused = [*rejected.items, *refused]
     _write_refused(rejected_beside(target), refused)
     return ItemsExported(target, count, tuple(refused[:SHOWN]), len(refused), rejected.others, left_open)
@@ -230,15 +239,17 @@ def rejected_beside(target: Path) -> Path:
 
 
 _ADDED: dict[str, Kind | None] = {"fetched_at": "time", "visit": "text"}
-"""Fields of the page that all items have in a file, unless they have fields of these names."""
+"""Fields of the page that all items have in a file, unless one of them has a field of that name."""
 
 
-def _latest(items: Iterable[FoundItem], keys: Sequence[str]) -> set[int]:
-    """The numbers of the items that were settled last of all with the same values of `keys`. An item that lacks one of them
-    is the only one of its kind."""
+def _latest(items: Iterable[FoundItem], keys: Sequence[str], schema: Schema | None = None) -> set[int]:
+    """The numbers of the items that were settled last of all with the same values of `keys`, or of those that fit
+    `schema`. An item that lacks one of the keys is the only one of its kind."""
     last: dict[bytes, tuple[str, int]] = {}
     for number, item in enumerate(items):
         fields = msgspec.json.decode(item.json)
+        if schema is not None and isinstance(schema.found_in(fields), Misfit):
+            continue
         values = [fields.get(key) for key in keys]
         key = msgspec.json.encode(values if None not in values else number)
         if key not in last or item.settled_at >= last[key][0]:
@@ -267,8 +278,9 @@ def _names_in(line: bytes) -> Iterable[str]:
         yield text.partition(":")[0].partition(".")[0]
 
 
-def _write_table(target: Path, items: Iterable[FoundItem], schema: Schema) -> int:
-    """Write `items`, whose fields are in `schema`, to the file `target`. Returns how many there were. Raises UserError."""
+def _write_table(target: Path, items: Iterable[FoundItem], schema: Schema, added: Collection[str] = ()) -> int:
+    """Write `items`, whose fields are in `schema`, and the `added` ones of their pages, to the file `target`. Returns how
+    many there were. Raises UserError."""
     count = 0
 
     def counted() -> Iterator[FoundItem]:
@@ -281,7 +293,7 @@ def _write_table(target: Path, items: Iterable[FoundItem], schema: Schema) -> in
         target.parent.mkdir(parents=True, exist_ok=True)
         remove_left_over(target.parent)
         with whole_file(target) as scratch:
-            _WRITERS[target.suffix[1:]](scratch, counted(), schema)
+            _WRITERS[target.suffix[1:]](scratch, counted(), schema, added)
     except OSError as error:
         raise UserError(f"{target}: {reason_of(error, target)}") from error
     return count
@@ -302,20 +314,20 @@ def refused_line(one: Refused) -> bytes:
     return msgspec.json.encode(line) + b"\n"
 
 
-def _write_jsonl(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
+def _write_jsonl(path: Path, items: Iterable[FoundItem], schema: Schema, added: Collection[str]) -> None:
     with path.open("wb") as file:
-        file.writelines(msgspec.json.encode(item.fields) + b"\n" for item in items)
+        file.writelines(msgspec.json.encode(item.fields(added)) + b"\n" for item in items)
 
 
-def _write_csv(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
+def _write_csv(path: Path, items: Iterable[FoundItem], schema: Schema, added: Collection[str]) -> None:
     with path.open("w", encoding="utf-8", newline="") as file:
         writer = csv.DictWriter(file, list(schema.kinds))
         writer.writeheader()
         for item in items:
-            writer.writerow(_row(item, schema, as_text=True))
+            writer.writerow(_row(item, schema, added, as_text=True))
 
 
-def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema) -> None:
+def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema, added: Collection[str]) -> None:
     import pyarrow as pa  # type: ignore[import-untyped]  # noqa: PLC0415
     import pyarrow.parquet as pq  # type: ignore[import-untyped]  # noqa: PLC0415
 
@@ -325,7 +337,7 @@ def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema) -> No
         rows: list[dict[str, Any]] = []
         row_bytes = 0
         for item in items:
-            rows.append(_row(item, schema, as_text=False))
+            rows.append(_row(item, schema, added, as_text=False))
             row_bytes += len(item.json)
             if len(rows) >= GROUP_ITEMS or row_bytes >= GROUP_BYTES:
                 writer.write_table(pa.Table.from_pylist(rows, shape))
@@ -333,10 +345,10 @@ def _write_parquet(path: Path, items: Iterable[FoundItem], schema: Schema) -> No
         writer.write_table(pa.Table.from_pylist(rows, shape))
 
 
-def _row(item: FoundItem, schema: Schema, as_text: bool) -> dict[str, Any]:
+def _row(item: FoundItem, schema: Schema, added: Collection[str], as_text: bool) -> dict[str, Any]:
     """The fields of `item`: lists and objects as JSON text. `as_text`: also true and false, as JSON writes them."""
     row: dict[str, Any] = {}
-    for name, value in item.fields.items():
+    for name, value in item.fields(added).items():
         is_json = isinstance(value, (list, dict)) or (as_text and isinstance(value, bool))
         row[name] = msgspec.json.encode(value).decode() if is_json else value
         if schema.kinds[name] == "float" and isinstance(value, int) and not as_text:

@@ -304,3 +304,27 @@ def test_a_file_has_the_types_of_its_own_crawl(tmp_path: Path) -> None:
     for name, kind in (("a-r1-1", "text"), ("a-b-r1-1", "float"), ("c-r1-1", "bool")):
         assert kept_types([tmp_path / f"{name}.pages.jsonl"], "shop") == {"price": kind}
     assert kept_types([tmp_path / "d-r1-1.pages.jsonl"], "shop") == {}
+
+
+@pytest.mark.parametrize("form", ["jsonl", "csv", "parquet"])
+async def test_a_field_of_some_items_does_not_get_values_of_the_page(tmp_path: Path, form: str) -> None:
+    items = item("s", n=1, visit=3), item("s", n=2)
+    await archived(tmp_path / "out", [page(exchange("a", b"x"), visit="new", items=items)])
+    target = tmp_path / f"s.{form}"
+    export_items([tmp_path / "out"], "s", target)
+    if form == "parquet":
+        assert pq.read_table(target)["visit"].to_pylist() == [3, None]
+    elif form == "csv":
+        assert [row["visit"] for row in csv.DictReader(target.read_text().splitlines())] == ["3", ""]
+    else:
+        assert [msgspec.json.decode(line).get("visit") for line in target.read_bytes().splitlines()] == [3, None]
+
+
+async def test_if_the_latest_item_is_refused_the_one_before_is_written(tmp_path: Path) -> None:
+    groups = [(item("s", k="a", x=0), item("s", k="b", x=1)), (item("s", k="a", x=2),), (item("s", k="a", x="one"),)]
+    pages = [page(exchange(str(n), b"x"), settled_at=NOON + n, items=items) for n, items in enumerate(groups)]
+    await archived(tmp_path / "out", pages)
+    done = export_items([tmp_path / "out"], "s", tmp_path / "s.jsonl", ["k"])
+    rows = [msgspec.json.decode(line) for line in (tmp_path / "s.jsonl").read_bytes().splitlines()]
+    assert [(row["k"], row["x"]) for row in rows] == [("b", 1), ("a", 2)]
+    assert (done.items, done.refused_count) == (2, 1)
