@@ -330,7 +330,8 @@ class _NotHttp(Exception):
 
 class NoRow(Exception):
     """Raised for a record that is valid, but has no row: a revisit record without an HTTP head (WARC 1.1 section 6.7), a
-    resource record (6.4), as warcit makes them, or a response to something else than HTTP. `kind`: what it is."""
+    resource record (6.4), as warcit makes them, a conversion or continuation record, or a response to something else than
+    HTTP. `kind`: what it is."""
 
     def __init__(self, reason: str, kind: str) -> None:
         super().__init__(reason)
@@ -490,6 +491,12 @@ def _read(
                 return _Dom(record.headers.get("WARC-Refers-To") or "", record.reader.read(MAX_DECODED))
             case WarcRecordType.resource if _is_of_web(target_of(record)):
                 raise NoRow("without an HTTP head", "resource record")
+            case WarcRecordType.resource if target_of(record).lower().startswith(("file:", "ftp:", "ftps:")):
+                raise NoRow("neither http nor https", "resource record")
+            case WarcRecordType.conversion:  # as in WET files
+                raise NoRow("without an HTTP head", "conversion record")
+            case WarcRecordType.continuation:
+                raise NoRow("segmented, so that only the first part is read", "continuation record")
             case WarcRecordType.warcinfo:
                 return _Writer(dict(_fields(record)).get("replica"))
             case _:
@@ -567,6 +574,8 @@ def _response(record: WarcRecord) -> _Response | _Fetched | None:
     is_cut = size > len(stored)
     body, is_complete = _body(http, stored)
     truncated = headers.get("WARC-Truncated") or (None if is_complete or is_cut else "disconnect")
+    if headers.get("WARC-Segment-Number"):  # the rest is in other records, which are not read
+        truncated = truncated or "unspecified"
     started_at = _date(headers.get("WARC-Date"))
     exchange = Exchange(
         url=url.href,

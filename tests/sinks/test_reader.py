@@ -595,3 +595,28 @@ def test_an_audit_reads_plain_files_and_names_each_with_bad_records_once(tmp_pat
     assert told in " ".join(done.err.split())
     assert done.err.count("theirs.warc") == 1
     assert "record_not_audited" not in done.err
+
+
+def test_converted_and_segmented_records_are_named(tmp_path: Path, typed: Typed) -> None:
+    response = their_record("a", b"<p>first part").replace(
+        b"WARC-Type: response", b"WARC-Segment-Number: 1\r\nWARC-Type: response"
+    )
+    others = [
+        response.replace(b"WARC-Type: response", b"WARC-Type: %b" % kind).replace(b"http://a.test/a", url)
+        for kind, url in (
+            (b"continuation", b"http://a.test/a"),
+            (b"conversion", b"http://a.test/b"),
+            (b"resource", b"file:///c"),
+            (b"resource", b"urn:x:log"),
+        )
+    ]
+    (tmp_path / "x.warc").write_bytes(b"".join([response, *others]))
+    done = typed("extract", "x.warc")
+    (line,) = map(msgspec.json.decode, done.out.splitlines())
+    assert line["truncated"] == "unspecified"
+    for said in (
+        "only the first part is read: 1 continuation record, the first http://a.test/a",
+        "without an HTTP head: 1 conversion record, the first http://a.test/b",
+        "neither http nor https: 1 resource record, the first file:///c",
+    ):
+        assert said in done.err
