@@ -87,13 +87,14 @@ class UrlPostponed(msgspec.Struct, frozen=True, gc=False):
 class LinksPushed(msgspec.Struct, frozen=True, gc=False):
     """The links of a group of pages were offered to the frontier. `accepted`: links that were queued; `seen`: seen before;
     `capped`: dropped because their domain is at its URL limit; `outside`: of domains that the crawl does not know;
-    `skipped`: not offered because this replica pushed them recently."""
+    `skipped`: not offered because this replica pushed them recently; `unknown`: the domains of `outside`."""
 
     accepted: int
     seen: int
     capped: int
     outside: int
     skipped: int
+    unknown: frozenset[str] = frozenset()
 
 
 class LinkDropped(msgspec.Struct, frozen=True, gc=False):

@@ -43,13 +43,15 @@ Groups = dict[tuple[str, PushMode], list[Entry]]
 
 class PushReply(msgspec.Struct, frozen=True):
     """How many pushed URLs were queued, were seen before, were dropped because their domain is full, and were dropped
-    because the crawl does not know their domain or has forgotten it. `shards`: those in which URLs were queued."""
+    because the crawl does not know their domain or has forgotten it. `shards`: those in which URLs were
+    queued; `unknown`: domains that the crawl does not know."""
 
     accepted: int = 0
     seen: int = 0
     capped: int = 0
     outside: int = 0
     shards: frozenset[int] = frozenset()
+    unknown: frozenset[str] = frozenset()
 
 
 class FrontierSettings(msgspec.Struct, frozen=True):
@@ -156,7 +158,7 @@ class Frontier:
             by_shard[shard_of(entry.domain)][entry.domain, entry.mode].append(entry)
             if number % PUSH_BATCH == 0:
                 await asyncio.sleep(0)
-        outside = await self._drop_outside(by_shard)
+        outside, unknown = await self._drop_outside(by_shard)
         seeds = {
             (shard, domain): of_group
             for shard, groups in by_shard.items()
@@ -179,10 +181,11 @@ class Frontier:
             await self._packer.pack(long, self.settings.packing)
         await self._packer.repack(unpacked, self.settings.packing)
         accepted, seen, capped, outside = counts
-        return PushReply(accepted, seen, capped, outside, frozenset(shards))
+        return PushReply(accepted, seen, capped, outside, frozenset(shards), unknown)
 
-    async def _drop_outside(self, by_shard: dict[int, Groups]) -> int:
-        """Remove URLs with mode "known" from `by_shard` if their domain is unknown. Returns how many were removed.
+    async def _drop_outside(self, by_shard: dict[int, Groups]) -> tuple[int, frozenset[str]]:
+        """Remove URLs with mode "known" from `by_shard` if their domain is unknown. Returns how many were removed,
+        and these domains.
 
         The script does the same. But most links to other sites lead out of the crawl, each to a different shard, and a
         script call for each of them costs ten times as much.
@@ -195,7 +198,7 @@ class Frontier:
             and domain not in self._seen_domains
             and not groups.keys() & {(domain, "new"), (domain, "again"), (domain, "moved")}
         ]
-        outside = 0
+        outside, unknown = 0, set[str]()
         for part in batched(doubtful, PUSH_BATCH):
             calls = [command("HEXISTS", self.keys.shards[shard].domain(domain), "accepted") for shard, domain in part]
             for (shard, domain), is_known in zip(part, await sound_replies(self._store.send, calls), strict=True):
@@ -203,9 +206,10 @@ class Frontier:
                     self._seen_domains.add(domain)
                 else:
                     outside += len(by_shard[shard].pop((domain, "known")))
+                    unknown.add(domain)
         if len(self._seen_domains) > SEEN_DOMAINS:
             self._seen_domains.clear()
-        return outside
+        return outside, frozenset(unknown)
 
     def _push_call(self, shard: int, groups: Groups, replicas_ack: int) -> Call:
         keys = self.keys.shards[shard]

@@ -546,7 +546,7 @@ class Committer:
 
     def _emit_pushed(self, pushed: PushReply, skipped: int) -> None:
         counts = (pushed.accepted, pushed.seen, pushed.capped, pushed.outside)
-        self._runtime.events.emit(LinksPushed(*counts, skipped))
+        self._runtime.events.emit(LinksPushed(*counts, skipped, pushed.unknown))
 
     async def _write(self, results: Sequence[Result]) -> Written:
         with_page = [result for result in results if result.page is not None]
@@ -814,4 +814,5 @@ def total(replies: Iterable[PushReply]) -> PushReply:
         capped=sum(reply.capped for reply in replies),
         outside=sum(reply.outside for reply in replies),
         shards=frozenset().union(*(reply.shards for reply in replies)),
+        unknown=frozenset().union(*(reply.unknown for reply in replies)),
     )

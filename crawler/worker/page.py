@@ -12,7 +12,7 @@ from weakref import WeakKeyDictionary
 
 import msgspec
 
-from crawler.events import HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped
+from crawler.events import Event, HandlerFailed, HandlerLinkDropped, HandlerStopsCrawl, LinkDropped, LinksPushed
 from crawler.hooks import NOTHING, Handled, PageHandlers, Wanted
 from crawler.page import NO_CONTENT, Exchange, Extra, Link, LinkKind, Outcome, Page, content_coding
 from crawler.parse.child import DocumentOffloader
@@ -67,6 +67,9 @@ _kind_of = attrgetter("kind")
 LINKS_AT_ONCE = 20
 """Links that are filtered before the event loop may have to go on: about 0.2 ms, but 9 ms if the patterns of an operator
 take long."""
+
+MAX_DOUBTFUL = 10_000
+"""Domains of which it is remembered that they may be, or are, outside of the crawl."""
 
 MAX_WAITING = 100
 MAX_LENT = 1_000
@@ -133,6 +136,9 @@ class PageBuilder:
         self._offload = offload
         self._robots = robots
         self._told: set[tuple[str, str]] = set()  # handlers, and reasons for which their links are not followed
+        self._doubtful: dict[str, tuple[str, str]] = {}  # domain -> handler and link that are told if it is unknown
+        self._unknown: set[str] = set()  # domains to which links were not followed
+        runtime.events.subscribe(self._note_unknown, LinksPushed)
 
     def apply(self, settings: BuildSettings, links: LinkFilter) -> None:
         """Use these settings and this link filter from now on."""
@@ -400,7 +406,24 @@ class PageBuilder:
             if (chosen := kept.get(href)) is not None:
                 priority = chosen.priority if link.priority is None else link.priority
                 kept[href] = msgspec.structs.replace(chosen, priority=priority, tag=link.tag)
+        if self._links.scope.kind == "seeds" and (handled.handler, "outside") not in self._told:
+            for href, target in targets.items():
+                if href not in kept and target.domain in self._unknown:  # it was offered before
+                    self._tell(handled.handler, "outside", href)
+                elif href in kept and kept[href].mode == "known":
+                    self._doubtful[target.domain] = handled.handler, href
         return list(kept.values())
+
+    def _note_unknown(self, event: Event) -> None:
+        """Say which handlers want links followed to domains that the crawl does not know: the push has told."""
+        if not isinstance(event, LinksPushed) or not event.unknown:
+            return
+        for domain in event.unknown & self._doubtful.keys():
+            self._tell(self._doubtful[domain][0], "outside", self._doubtful[domain][1])
+        for domains in (self._doubtful, self._unknown):
+            if len(domains) > MAX_DOUBTFUL:
+                domains.clear()
+        self._unknown |= event.unknown
 
     def _tell(self, handler: str, reason: str, url: str) -> None:
         """Say once that `handler` wants links followed that are not, for `reason`, with the first of them."""

@@ -96,6 +96,27 @@ async def test_links_of_a_page_with_a_base_are_joined_to_it_and_those_that_are_n
     ]
 
 
+@pytest.mark.parametrize("is_in_page", [True, False])
+async def test_links_of_handlers_to_domains_that_have_no_seed_are_named_once(
+    shop: Shop, settings: dict[str, Any], caplog: pytest.LogCaptureFixture, is_in_page: bool
+) -> None:
+    router, pages = Router(), {"/": "<a href=/1>1</a><a href=http://c.test/>c</a>", "/1": "<a href=/2>2</a>", "/2": "2"}
+
+    @router.handler("/[12]$")
+    def listing(page: ParsedPage, crawl: Handle) -> None:
+        crawl.enqueue("http://c.test/" if is_in_page else ["http://b.test/other", "http://d.test/"])
+
+    shop.respond = lambda request: Reply(pages.get(request.path, ""))  # type: ignore[method-assign]
+    settings["fetch"]["host_map"].append(settings["fetch"]["host_map"][0].replace("a.test", "b.test"))
+    with caplog.at_level("WARNING", "crawler"):
+        async with Crawl(["http://a.test/", "http://b.test/"], handlers=router, settings=settings) as crawl:
+            await crawl.finish()
+    assert ("/other" in shop.asked) is not is_in_page
+    told = [record.fields for record in caplog.records if record.message == "links_not_followed"]  # type: ignore[attr-defined]
+    first = "http://c.test/" if is_in_page else "http://d.test/"
+    assert [(fields["reason"], fields["first"]) for fields in told] == [("outside", first)]
+
+
 async def test_the_lines_of_pages_have_what_a_repair_needs(settings: dict[str, Any], tmp_path: Path) -> None:
     async with Crawl(["http://a.test/"], handlers=router, settings=settings) as crawl:
         await crawl.finish()
