@@ -14,6 +14,8 @@ without pages says that the one before it is settled.
 
 To remove pages, all groups from the first one concerned are rewritten without them. The new content is first written to
 the `.journal` file as a last line. If the process dies in the middle, the rewrite is repeated, and no settled page is lost.
+Afterwards, what is left of these groups is written there as one group: lines are counted from group to group, so none may
+be missing between two others.
 """
 
 from __future__ import annotations
@@ -144,6 +146,17 @@ def without(entry: JournalEntry, records: bytes, lines: bytes, unsettled: Contai
     ]
     kept_records = b"".join(_kept(records, ((g.start - entry.records_at, g.end - entry.records_at) for g in gone)))
     return JournalRewrite(entry.records_at, entry.lines_at, kept_records, b"".join(kept_lines))
+
+
+def left(entry: JournalEntry, unsettled: Container[int]) -> JournalEntry:
+    """The group `entry` as `without` leaves it."""
+    gone = [share for number, share in enumerate(entry.shares) if number in unsettled]
+    shares = []
+    for share in (share for number, share in enumerate(entry.shares) if number not in unsettled):
+        by = sum(other.end - other.start for other in gone if other.end <= share.start)
+        line = share.line - sum(0 <= other.line < share.line for other in gone)
+        shares.append(Share(share.leased, share.start - by, share.end - by, line))
+    return msgspec.structs.replace(entry, shares=shares)
 
 
 def _kept(data: bytes, cuts: Iterable[tuple[int, int]]) -> Iterator[bytes]:

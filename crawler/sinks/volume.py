@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Collection, Container, Iterable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import msgspec
 
 from crawler.sinks.cdxj import lines_of, write_index
 from crawler.sinks.files import Segment
-from crawler.sinks.journal import JOURNAL, KEPT_S, JournalEntry, JournalRewrite, encoded, merged, without
+from crawler.sinks.journal import JOURNAL, KEPT_S, JournalEntry, JournalRewrite, encoded, left, merged, without
 from crawler.sinks.sink import MayRepeat
 from frontier.settle import LeasedUrl
 
@@ -107,15 +108,18 @@ class Volume(msgspec.Struct):
             self.pages.read(self.doubt.lines_at) if self.pages else b"",
             unsettled,
         )
+        doubt = left(self.doubt, unsettled)
         self._append_to_journal(rest)
         try:
             self.rewrite(rest)
+            self._append_to_journal(doubt)
         except BaseException:
             self.leave()
             raise
         if self.warc is not None and self.latest:
             self.latest = list(lines_of(rest.records, self.warc.path.name, rest.records_at))
-        self.doubt = None
+        self.doubt = doubt
+        self.obsolete += 2
 
     def take_back_urls(self, urls: Collection[LeasedUrl]) -> int:
         """Remove those of `urls` that are in the groups of the last seconds. Returns how many were found. Unless there are
@@ -130,11 +134,11 @@ class Volume(msgspec.Struct):
             self.leave()
         return len(unsettled)
 
-    def _append_to_journal(self, rest: JournalRewrite) -> None:
+    def _append_to_journal(self, entry: JournalEntry | JournalRewrite) -> None:
         size = self.journal.size
         try:
             self.journal.cut(size)  # removes what a failed append has left
-            self.journal.append(encoded(rest))
+            self.journal.append(encoded(entry))
             if self.fsync:
                 self.journal.sync()
         except BaseException:
@@ -176,17 +180,18 @@ class Volume(msgspec.Struct):
         if self.doubt is not None:
             self.recent.append((now + KEPT_S, self.doubt))
             self.doubt = None
-        kept = [
-            (until, group) if until > now else (now + LOOK_AGAIN_S, group)
-            for until, group in self.recent
-            if until > now or any(map(self.may_repeat, group.leased))
-        ]
+        kept = list(itertools.dropwhile(lambda one: self._is_over(*one, now), self.recent))  # none from the middle
+        if kept and kept[0][0] <= now:
+            kept[0] = (now + LOOK_AGAIN_S, kept[0][1])
         self.obsolete += len(self.recent) - len(kept)
         self.recent = kept
         if self.obsolete > len(kept) + OBSOLETE_LINES:
             self.journal.cut(0)
             self.journal.append(b"".join(encoded(group) for _, group in kept))
             self.obsolete = 0
+
+    def _is_over(self, until: float, group: JournalEntry, now: float) -> bool:
+        return until <= now and not any(map(self.may_repeat, group.leased))
 
     def _undo(self, before: JournalRewrite, journaled: int) -> None:
         try:

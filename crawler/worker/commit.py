@@ -754,6 +754,9 @@ class Committer:
                 _shard,
                 lambda shards: self._frontier.repeat_settlements({shard: runs[shard] for shard in shards}),
             )
+            # First, because what is restored from lines counts as settled.
+            if unsettled := [url for _, urls in done for url in urls]:
+                await self._sink.take_back(unsettled)
             if self.restore_old is not None:
                 served = [shard for shards, _ in done for shard in shards]
                 found, _ = await self._retry.each_node(
@@ -761,8 +764,6 @@ class Committer:
                 )
                 if old := {shard: at for _, of_node in found for shard, at in of_node.items()}:
                     await self.restore_old(old)
-            if unsettled := [url for _, urls in done for url in urls]:
-                await self._sink.take_back(unsettled)
             if repeated := sum(len(shards) for shards, _ in done):
                 self._runtime.events.emit(WritesRepeated(repeated, len(unsettled)))
             await self.renew([leased for leased in self._held if leased.lease.shard in runs])

@@ -37,7 +37,7 @@ from crawler.sinks.journal import (
     without,
 )
 from crawler.sinks.lines import PageLines, Row
-from crawler.sinks.recovery import recover
+from crawler.sinks.recovery import adopt_orphan, recover
 from crawler.sinks.volume import Volume
 from crawler.sinks.warc import WarcRecords
 from frontier.entries import Entry
@@ -474,6 +474,73 @@ def test_a_group_that_may_have_to_be_taken_back_stays_in_the_journal(tmp_path: P
         volume.append(b"", b"", now=later)
     assert volume.take_back_urls([leased("a")]) == may_repeat
     assert (tmp_path / "b.open").read_bytes() == (b"" if may_repeat else b"{}\n")
+
+
+class Groups:
+    """A volume of small groups, in which each record names its page."""
+
+    def __init__(self, folder: Path, away: str = "") -> None:
+        self._warc, self._pages = Segment.create(folder / "v.warc.gz"), Segment.create(folder / "v.pages.jsonl")
+        self.volume = Volume(
+            0.0,
+            False,
+            Segment.create(folder / "v.journal"),
+            self._warc,
+            self._pages,
+            may_repeat=lambda url: url.entry.url[-1] in away,
+        )
+
+    def write(self, names: str, now: float = 0.0) -> None:
+        at, records, lines, shares = self._warc.size, b"", b"", []
+        for number, name in enumerate(names):
+            record = f"<{name}>".encode() * 5
+            place = {"file": "v.warc.gz", "offset": at + len(records), "length": len(record)}
+            shares.append(Share(leased(name), at + len(records), at + len(records) + len(record), number))
+            lines += msgspec.json.encode({"url": name, "warc": place}) + b"\n"
+            records += record
+        self.volume.append(records, lines, (), JournalEntry("news", at, self._pages.size, shares), now)
+
+    def check(self, names: str) -> None:
+        records = (self._warc.path.with_name("v.warc.gz.open")).read_bytes()
+        lines = (self._pages.path.with_name("v.pages.jsonl.open")).read_bytes().splitlines()
+        places = [msgspec.json.decode(line) for line in lines]
+        assert "".join(one["url"] for one in places) == names
+        for one in places:
+            at = one["warc"]["offset"]
+            assert records[at : at + one["warc"]["length"]] == f"<{one['url']}>".encode() * 5
+        assert len(records) == 15 * len(names)
+
+
+@pytest.mark.parametrize("gone", ["a", "d", "e", "adh"])
+@pytest.mark.parametrize("is_dead", [False, True])
+def test_pages_are_taken_back_after_a_group_of_which_a_part_was_not_settled(
+    tmp_path: Path, gone: str, is_dead: bool
+) -> None:
+    """By their writer, and by the one that finishes its files."""
+    groups = Groups(tmp_path)
+    for names in ("ab", "cd"):
+        groups.write(names)
+    groups.volume.take_back({0})
+    for names in ("ef", "gh"):
+        groups.write(names)
+    if is_dead:
+        groups.volume.leave()
+        orphan = adopt_orphan(tmp_path / "v.journal.open")
+        assert orphan is not None and orphan.doubt is not None
+        orphan.take_back({number for number, one in enumerate(orphan.doubt.leased) if one.entry.url[-1] in gone})
+        orphan.leave()
+    else:
+        assert groups.volume.take_back_urls([leased(name) for name in gone]) == len(gone)
+    groups.check("".join(name for name in "abdefgh" if name not in gone))
+
+
+def test_pages_are_taken_back_while_another_node_is_away(tmp_path: Path) -> None:
+    """Its groups stay in the journal for longer than those of other nodes that were written later."""
+    groups = Groups(tmp_path, away="a")
+    for names, now in (("ab", 0.0), ("cd", 1.0), ("ef", 2.0), ("gh", 3.0 + KEPT_S)):
+        groups.write(names, now)
+    assert groups.volume.take_back_urls([leased("e")]) == 1
+    groups.check("abcdfgh")
 
 
 async def noted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Archive:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -272,6 +272,38 @@ async def test_links_that_redis_forgot_in_a_restart_are_pushed_again_before_thei
         await committer.flush()
     counts = await Counters(store, frontier.keys).counts()
     assert (counts.accepted, counts.done) == (2, 1)
+
+
+async def test_pages_are_taken_back_before_an_old_state_is_restored_from_the_lines(
+    store: RedisStore, crawl_name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A page that is still in the archive counts as settled then, and would be removed all the same."""
+    restarted = RestartedStore(store)
+    frontier, sink = await make_frontier(restarted, crawl_name, ManualTime()), Sink()
+    await frontier.push([PAGE])
+    leased = await leased_from(frontier)
+    lost = LeasedUrl(leased.lease.shard, PAGE.domain, leased.lease.token, PAGE)
+    restored: list[list[str]] = []
+    repeat = frontier.repeat_settlements
+
+    async def repeat_one_in_vain(runs: Mapping[int, str]) -> list[LeasedUrl]:
+        return [*await repeat(runs), lost]
+
+    async def all_are_old(runs: Mapping[int, str]) -> dict[int, int]:
+        return dict.fromkeys(runs, 1)
+
+    async def restore(old: Mapping[int, int]) -> None:
+        restored.append(list(sink.kept))
+
+    monkeypatch.setattr(frontier, "repeat_settlements", repeat_one_in_vain)
+    monkeypatch.setattr(frontier, "old_shards", all_are_old)
+    async with committing(await on_a_clock(ManualTime()), frontier, sink) as committer:
+        committer.restore_old = restore
+        await committer.add(result_of(leased))
+        await committer.flush()
+        restarted.run = "after"
+        await committer.repeat_lost_writes()
+    assert restored == [[]]
 
 
 @pytest.mark.parametrize(
