@@ -46,9 +46,14 @@ class Form:
 
     def fill(self, values: Mapping[str, Any] | None = None, **more: Any) -> Form:
         """Set fields, by their names: to a text or a number, or to several with a list. None and False leave a field
-        out, and True checks a checkbox. A name that the form lacks is added, and all others keep the values of the page.
-        Raises ValueError for a file."""
+        out, and True checks a checkbox. All others keep the values of the page. Raises ValueError for a file, and for a
+        name that the form lacks: append it to `fields` if it has to be sent."""
+        known_names = {*dict(self.fields), *(_attribute(control, "name") for control in self._controls)} - {""}
         for name, value in {**(values or {}), **more}.items():
+            if name not in known_names:
+                there = ", ".join(sorted(known_names)) or "none"
+                hint = "choose another form with page.form(CSS), or append it to form.fields"
+                raise ValueError(f"the form has no field {name!r}, but {there}; {hint}")
             controls = [control for control in self._controls if _attribute(control, "name") == name]
             if any(_type(control) == "file" for control in controls):
                 raise ValueError(f"{name!r} is a file: write a multipart/form-data body, and give it as body=")

@@ -1,4 +1,5 @@
 import csv
+import io
 
 from crawler import Crawl, Handle, ParsedPage, Router
 
@@ -7,7 +8,7 @@ router = Router()
 
 @router.handler(content_type="text/csv")
 async def prices(page: ParsedPage, crawl: Handle) -> None:
-    for row in csv.DictReader(page.text.splitlines(), delimiter=";", quotechar="'"):
+    for row in csv.DictReader(io.StringIO(page.text, newline=""), delimiter=";", quotechar="'"):
         await crawl.push("items", row)
 
 

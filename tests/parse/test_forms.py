@@ -52,11 +52,19 @@ def test_a_form_by_get_is_a_url() -> None:
 
 
 def test_fields_are_filled_by_name() -> None:
-    filled = form().fill({"user[id]": 7}, q=["x", "y"], new=False, old=True, size="s")
+    filled = form().fill({"note": None}, q=["x", "y"], new=False, old=True, size="s")
     assert filled.fields == [
-        ("q", "x"), ("q", "y"), ("token", "t"), ("size", "s"), ("tags", "a"), ("tags", "c"), ("note", "two\nlines"),
-        ("by", "name"), ("outside", "o"), ("user[id]", "7"), ("old", "yes"),
+        ("q", "x"), ("q", "y"), ("token", "t"), ("size", "s"), ("tags", "a"), ("tags", "c"),
+        ("by", "name"), ("outside", "o"), ("old", "yes"),
     ]  # fmt: skip
+
+
+def test_a_field_that_the_form_lacks_is_refused_with_the_names_that_it_has() -> None:
+    found = page("https://a.test/", "<form method=post><input name=q><input type=checkbox name=new></form>").form()
+    with pytest.raises(ValueError, match=r"no field 'username', but new, q; .*page\.form\(CSS\).*form\.fields"):
+        found.fill(q="tea", username="ada")
+    found.fields.append(("user[id]", "7"))
+    assert sent(found.fill({"user[id]": 8}, new=True).submit())[1:] == [("user[id]", "8"), ("new", "on")]
 
 
 def test_a_button_is_clicked() -> None:
@@ -98,8 +106,8 @@ def test_a_form_is_sent_in_the_encoding_that_browsers_choose(charset: str, accep
 
 def test_a_form_is_sent_in_the_encoding_of_its_page() -> None:
     body = "<meta charset=windows-1252><form method=post><input name=q value=\xe9>".encode("cp1252")
-    found = page("https://a.test/", body, headers={"Content-Type": "text/html"}).form().fill(a="\u2192")
-    assert found.submit().request.body == b"q=%E9&a=%26%238594%3B"
+    found = page("https://a.test/", body, headers={"Content-Type": "text/html"}).form().fill(q="\xe9\u2192")
+    assert found.submit().request.body == b"q=%E9%26%238594%3B"
 
 
 def test_a_form_with_a_password_is_private() -> None:
@@ -108,7 +116,9 @@ def test_a_form_with_a_password_is_private() -> None:
 
 
 def test_zero_is_a_value_and_none_and_false_are_not() -> None:
-    filled = page("https://a.test/", "<form><input name=from><input name=to></form>").form()
+    filled = page(
+        "https://a.test/", "<form><input name=from><input name=to><input name=ids><input name=off></form>"
+    ).form()
     filled.fill({"from": 0, "to": 0.0, "ids": [0, None, False, 1], "off": False})
     assert filled.fields == [("from", "0"), ("to", "0.0"), ("ids", "0"), ("ids", "1")]
 

@@ -5,7 +5,7 @@ router = Router()
 
 @router.handler("/login$")
 async def login(page: ParsedPage, crawl: Handle) -> None:
-    form = page.form("form").fill(username="john", password="secret")
+    form = page.form("form:has([type=password])").fill(username="john", password="secret")
     await crawl.enqueue(form.submit("Login"), label="members")
 
 
