@@ -77,6 +77,8 @@ class Request:
         method = str(method or ("GET" if sent is None else "POST")).upper()
         if method not in METHODS:
             raise ValueError(f"{method!r} cannot be a method: use one of {', '.join(METHODS)}")
+        if not (isinstance(retry, bool) and isinstance(private, bool)):
+            raise TypeError("retry and private are True or False")
         if sent is not None and method in ("GET", "HEAD"):
             raise ValueError(f"a {method} request has no body")
         fields = fields_by_name(headers or {})

@@ -202,7 +202,7 @@ class Entry(msgspec.Struct, frozen=True, gc=False):
 
 def check_priority(priority: float) -> None:
     """Raise ValueError for what cannot be the priority of a URL."""
-    if not isinstance(priority, (int, float)) or not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
+    if type(priority) not in (int, float) or not -MOST_PRIORITY <= priority <= MOST_PRIORITY:
         raise ValueError(f"a priority is a number from {-MOST_PRIORITY:g} to {MOST_PRIORITY:g}, not {priority!r}")
 
 

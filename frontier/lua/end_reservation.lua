@@ -9,12 +9,14 @@
 
 local domain_key = KEYS[2]
 
-if redis.call('HGET', domain_key, 'next') ~= ARGV[2] then
-  return {'stale'}
-end
-redis.call('HSET', domain_key, 'next', ARGV[3])
+local known = redis.call('HMGET', domain_key, 'next', 'held')
+if known[2] ~= ARGV[2] then return {'stale'} end
+local next_ms = ARGV[3]
+-- A lease that ended during the reservation has postponed the next request.
+if known[1] ~= ARGV[2] and tonumber(known[1]) > tonumber(next_ms) then next_ms = known[1] end
+redis.call('HSET', domain_key, 'next', next_ms)
 redis.call('HDEL', domain_key, 'held')
-redis.call('ZADD', KEYS[1], 'XX', ARGV[3], ARGV[1])
-local kept_ms, longer_ms = redis.call('PTTL', domain_key), ARGV[3] - ARGV[2]
+redis.call('ZADD', KEYS[1], 'XX', next_ms, ARGV[1])
+local kept_ms, longer_ms = redis.call('PTTL', domain_key), next_ms - ARGV[2]
 if kept_ms > 0 and longer_ms > 0 then redis.call('PEXPIRE', domain_key, string.format('%.0f', kept_ms + longer_ms)) end
 return {'ended'}

@@ -23,7 +23,7 @@ local domain_key = base .. 'd:' .. ARGV[2]
 local state = redis.pcall('HMGET', domain_key, 'next', 'delay', 'held', 'accepted', 'requisites', 'token', 'open')
 if state.err then return {'busy', -1} end  -- the next lease sets the domain aside (set_aside.lua)
 local slot_ms, delay_ms = math.max(now_ms, tonumber(state[1] or '0')), tonumber(state[2] or '-1')
-local is_held = state[3] and state[3] == state[1] and slot_ms > now_ms
+local is_held = tonumber(state[3] or '0') > now_ms
 local is_open = state[7] and state[7] == state[6]
 if not is_open and redis.call('ZSCORE', base .. 'leases', ARGV[2]) then return {'leased', delay_ms} end
 if is_held then return {'busy', delay_ms} end

@@ -18,7 +18,7 @@ for i = 4, #ARGV do ready = ready + redis.call('ZADD', KEYS[3], 'XX', 'LT', 'CH'
 
 local known = redis.call('HMGET', KEYS[4], 'next', 'delay', 'held')
 local next_ms = tonumber(known[1] or '0')
-local is_reserved = known[3] and known[3] == known[1] and next_ms > now_ms
+local is_reserved = tonumber(known[3] or '0') > now_ms
 if is_reserved or redis.call('ZSCORE', KEYS[2], domain) then return {'held', ready} end
 redis.call('HDEL', KEYS[4], 'state')
 local due_ms = now_ms + tonumber(known[2] or ARGV[3])

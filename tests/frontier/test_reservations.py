@@ -197,3 +197,28 @@ class TestOfALeasedDomain:
         await reservations.open_lease(answer.leases[0], time.ms)
         assert await lease(frontier) == 1
         assert isinstance(await reservations.reserve("a.test", PATIENCE_MS), ReservationRefused)
+
+    @pytest.mark.parametrize("ended", ["expired", "released"])
+    async def test_a_lease_that_ends_during_a_reservation_does_not_shorten_its_delay(
+        self, store: RedisStore, frontier: Frontier, reservations: Reservations, time: ManualTime, ended: str
+    ) -> None:
+        """It postpones the next request beyond the end of the reservation, but not enough for the one that is in flight."""
+        delay_ms = 40_000
+        await frontier.push([entry()])
+        (answer,), _ = await frontier.lease([0], 1, "r1", 1)
+        (held,) = answer.leases
+        await store.send([command("HSET", frontier.keys.of("a.test").domain("a.test"), "delay", delay_ms)])
+        await reservations.open_lease(held, time.ms)
+        reserved = await reserve(reservations)
+        if ended == "expired":
+            time.ms += 12_000
+            assert await lease(frontier) == 0
+        else:
+            await frontier.release([Settlement(held, reserved.until_ms + 1)])
+        assert isinstance(await reservations.reserve("a.test", 60_000), ReservationRefused)
+        time.ms = reserved.until_ms - 1_000
+        await reservations.end(reserved, time.ms + delay_ms)
+        time.ms += delay_ms - 1
+        assert await lease(frontier) == 0
+        time.ms += 1
+        assert await lease(frontier) == 1

@@ -89,7 +89,7 @@ def test_the_base_of_a_page_is_that_of_browsers(written: str, base: str) -> None
     assert ParsedPage.of(page(exchange("a", written.encode()))).base == base
 
 
-@pytest.mark.parametrize("priority", [float("nan"), float("inf"), pytest.param(10**400, id="huge"), -2e11])
+@pytest.mark.parametrize("priority", [float("nan"), float("inf"), pytest.param(10**400, id="huge"), -2e11, True])
 def test_a_priority_that_cannot_be_stored_is_refused_at_once(priority: float) -> None:
     handle = Handle()
     with pytest.raises(ValueError, match="from -1e\\+11 to 1e\\+11"):
