@@ -64,6 +64,10 @@ def record(folder: Path, results: Mapping[str, Made]) -> None:
 
 
 def write(folder: Path, known: Mapping[str, Made]) -> None:
+    """Let `.exported.json` name the results `known`, or remove it if there are none. Raises OSError."""
+    if not known:
+        (folder / NAME).unlink(missing_ok=True)
+        return
     with whole_file(folder / NAME) as scratch:
         scratch.write_bytes(msgspec.json.format(msgspec.json.encode(known), indent=1))
 
@@ -76,9 +80,16 @@ def replacing(folder: Path, sources: Mapping[str, str]) -> Iterator[None]:
         known = made_in(folder)
         for name, source in sources.items():
             check_replaceable(folder / name, source, known)
+        results, is_new = {name: Made(source) for name, source in sources.items()}, not folder.exists()
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder):
+            write(folder, made_in(folder) | results)  # before they are there: the block may be killed
         try:
             yield
         finally:
-            record(folder, {name: Made(source) for name, source in sources.items()})
+            record(folder, results)
+            if is_new:
+                with contextlib.suppress(OSError):  # it is not empty
+                    folder.rmdir()
     except OSError as error:
         raise UserError(f"{folder}: {reason_of(error, folder)}") from error
